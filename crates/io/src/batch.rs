@@ -1,0 +1,257 @@
+//! What one send carries: owned bytes, shared frames, and pieces of the memory just lent.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One piece of output.
+#[derive(Debug)]
+pub enum Segment {
+    /// Bytes of this connection alone.
+    Own(Vec<u8>),
+    /// A finished frame that many connections send; queued as a reference, never copied.
+    Shared(Arc<[u8]>),
+    /// Part of the slice of the last [`Event::Received`](crate::Event::Received), by offset. Only valid in a send
+    /// that is the very next call to the driver after that event; a driver that cannot send it at once copies it.
+    Lent(Range<usize>),
+}
+
+impl Segment {
+    /// Bytes of this piece.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.len(),
+            Self::Shared(bytes) => bytes.len(),
+            Self::Lent(range) => range.len(),
+        }
+    }
+
+    /// True for a piece without bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn bytes<'a>(&'a self, lent: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+            Self::Lent(range) => &lent[range.clone()],
+        }
+    }
+}
+
+/// The unit of sending: segments in order, and how much of the first has left.
+///
+/// Invariants: `len` is the sum of the segments' lengths less `sent`; `sent < segments[0].len()`, or `sent == 0`
+/// and there are no segments; no segment is empty.
+#[derive(Debug, Default)]
+pub struct Batch {
+    segments: VecDeque<Segment>,
+    sent: usize,
+    len: usize,
+    /// The memory of an owned piece that has left, kept for the next [`Batch::append`]: a batch that goes to the
+    /// driver and home again does not allocate.
+    spare: Vec<u8>,
+}
+
+/// An owned piece of this size is not appended to any more, so that what must overtake or be dropped can be
+/// put between pieces.
+const SEALED_LEN: usize = 64 * 1024;
+
+impl Batch {
+    /// Adds a piece behind the others. Empty pieces are dropped.
+    pub fn push(&mut self, segment: Segment) {
+        if !segment.is_empty() {
+            self.len += segment.len();
+            self.segments.push_back(segment);
+        }
+    }
+
+    /// Adds owned bytes behind the others: `write` appends them to a buffer that may already hold some.
+    #[inline]
+    pub fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let fits = matches!(self.segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN);
+        if !fits {
+            self.segments.push_back(Segment::Own(std::mem::take(&mut self.spare)));
+        }
+        let Some(Segment::Own(own)) = self.segments.back_mut() else {
+            unreachable!("an owned piece was pushed just above")
+        };
+        let before = own.len();
+        let result = write(own);
+        self.len += own.len() - before;
+        if own.is_empty() {
+            self.segments.pop_back();
+        }
+        result
+    }
+
+    /// Puts a piece before the others. Nothing of this batch may have been sent.
+    pub fn push_front(&mut self, segment: Segment) {
+        debug_assert_eq!(self.sent, 0, "a piece would land in the middle of another");
+        if !segment.is_empty() {
+            self.len += segment.len();
+            self.segments.push_front(segment);
+        }
+    }
+
+    /// Bytes still to send.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when everything has left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The only piece, if there is just one: lets a driver use the plain send.
+    #[must_use]
+    pub fn single<'a>(&'a self, lent: &'a [u8]) -> Option<&'a [u8]> {
+        match self.segments.len() {
+            1 => Some(&self.segments[0].bytes(lent)[self.sent..]),
+            _ => None,
+        }
+    }
+
+    /// Fills `slices` with the first pieces, for a gathered send; returns how many.
+    pub fn gather<'a>(&'a self, lent: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
+        let mut skip = self.sent;
+        let mut filled = 0;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            *slice = IoSlice::new(&segment.bytes(lent)[skip..]);
+            skip = 0;
+            filled += 1;
+        }
+        filled
+    }
+
+    /// Notes that `n` bytes have left.
+    ///
+    /// # Panics
+    /// If `n` is more than [`Batch::len`]: a driver's bug.
+    pub fn advance(&mut self, n: usize) {
+        assert!(n <= self.len, "a driver reported more bytes sent than it was given");
+        self.len -= n;
+        self.sent += n;
+        while let Some(first) = self.segments.front() {
+            if self.sent < first.len() {
+                break;
+            }
+            self.sent -= first.len();
+            if let Some(Segment::Own(mut bytes)) = self.segments.pop_front()
+                && bytes.capacity() > self.spare.capacity()
+            {
+                bytes.clear();
+                self.spare = bytes;
+            }
+        }
+    }
+
+    /// Drops what has not left.
+    pub fn clear(&mut self) {
+        self.advance(self.len);
+    }
+
+    /// Bytes of memory kept for reuse.
+    #[must_use]
+    pub fn spare_capacity(&self) -> usize {
+        self.spare.capacity()
+    }
+
+    /// Gives the kept memory back to the allocator.
+    pub fn forget_spare(&mut self) {
+        self.spare = Vec::new();
+    }
+
+    /// Replaces lent pieces by owned copies, so that the batch may outlive the lending.
+    pub fn own(&mut self, lent: &[u8]) {
+        for segment in &mut self.segments {
+            if let Segment::Lent(range) = segment {
+                *segment = Segment::Own(lent[range.clone()].to_vec());
+            }
+        }
+    }
+
+    /// Copies what is still to send to the end of `out`; for the simulator and for tests.
+    pub fn copy_to(&self, lent: &[u8], out: &mut Vec<u8>) {
+        let mut skip = self.sent;
+        for segment in &self.segments {
+            out.extend_from_slice(&segment.bytes(lent)[skip..]);
+            skip = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Batch {
+        let mut batch = Batch::default();
+        batch.push(Segment::Own(b"abc".to_vec()));
+        batch.push(Segment::Own(Vec::new()));
+        batch.push(Segment::Shared(Arc::from(&b"defgh"[..])));
+        batch.push(Segment::Lent(1..3));
+        batch
+    }
+
+    #[test]
+    fn any_way_of_leaving_gives_the_same_bytes() {
+        let lent = b"xijy";
+        for step in 1..11 {
+            let (mut batch, mut wire) = (batch(), Vec::new());
+            while !batch.is_empty() {
+                let mut slices = [IoSlice::new(&[]); 2];
+                let filled = batch.gather(lent, &mut slices);
+                let mut left = step;
+                for slice in &slices[..filled] {
+                    let n = left.min(slice.len());
+                    wire.extend_from_slice(&slice[..n]);
+                    left -= n;
+                }
+                batch.advance(step - left);
+            }
+            assert_eq!(wire, b"abcdefghij", "step {step}");
+            assert!(batch.spare_capacity() >= 3);
+        }
+    }
+
+    #[test]
+    fn owning_keeps_bytes_and_position() {
+        let mut batch = batch();
+        batch.advance(9);
+        batch.own(b"xijy");
+        let mut out = Vec::new();
+        batch.copy_to(b"", &mut out);
+        assert_eq!(out, b"j");
+        assert_eq!(batch.single(b""), Some(&b"j"[..]));
+    }
+
+    #[test]
+    fn appending_joins_owned_bytes_only() {
+        let mut batch = Batch::default();
+        batch.append(|own| own.extend_from_slice(b"ab"));
+        batch.append(|own| own.extend_from_slice(b"cd"));
+        batch.append(|_| ());
+        assert_eq!(batch.single(b""), Some(&b"abcd"[..]));
+        batch.push(Segment::Shared(Arc::from(&b"ef"[..])));
+        batch.append(|_| ());
+        batch.append(|own| own.extend_from_slice(b"gh"));
+        batch.push_front(Segment::Own(b"!".to_vec()));
+        let mut out = Vec::new();
+        batch.copy_to(b"", &mut out);
+        assert_eq!((out.as_slice(), batch.len()), (&b"!abcdefgh"[..], 9));
+    }
+
+    #[test]
+    #[should_panic(expected = "more bytes sent")]
+    fn advancing_past_the_end_is_a_driver_bug() {
+        batch().advance(11);
+    }
+}

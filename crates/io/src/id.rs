@@ -1,0 +1,88 @@
+//! The name of a connection.
+
+use std::fmt;
+
+/// A connection: slot, shard and generation in 64 bits.
+///
+/// It *is* the epoll data and, in the public API, the handle: no map look-up leads from the kernel to a
+/// connection. A slot is reused after its connection closed; the generation tells the two apart, so an id kept
+/// too long names nobody instead of somebody else (contract C5).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(u64);
+
+const SLOT_BITS: u32 = 26;
+const SHARD_BITS: u32 = 10;
+const GENERATION_BITS: u32 = 64 - SLOT_BITS - SHARD_BITS;
+
+impl ConnId {
+    /// Connections one shard can name: 67 million.
+    pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
+    /// Shards one process can name.
+    pub const MAX_SHARDS: usize = 1 << SHARD_BITS;
+    /// Largest generation; the one after it is 0 again.
+    pub const MAX_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
+
+    /// Packs the three parts; each is cut to its width.
+    #[must_use]
+    pub const fn new(shard: u16, slot: u32, generation: u32) -> Self {
+        let slot = slot as u64 & (Self::MAX_SLOTS as u64 - 1);
+        let shard = shard as u64 & (Self::MAX_SHARDS as u64 - 1);
+        let generation = (generation & Self::MAX_GENERATION) as u64;
+        Self(slot | shard << SLOT_BITS | generation << (SLOT_BITS + SHARD_BITS))
+    }
+
+    /// Index into the shard's tables.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        (self.0 & (Self::MAX_SLOTS as u64 - 1)) as usize
+    }
+
+    /// The shard the connection lives on for life.
+    #[must_use]
+    pub const fn shard(self) -> usize {
+        (self.0 >> SLOT_BITS & (Self::MAX_SHARDS as u64 - 1)) as usize
+    }
+
+    /// How often the slot was used before, modulo 2^28.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
+    }
+
+    /// The 64 bits, for the kernel's user data and for people's logs.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`ConnId::to_bits`].
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl fmt::Debug for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}.{}", self.shard(), self.slot(), self.generation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_survive_packing() {
+        for (shard, slot, generation) in
+            [(0, 0, 0), (1, 2, 3), (1023, (1 << 26) - 1, ConnId::MAX_GENERATION), (7, 1, 1 << 27)]
+        {
+            let id = ConnId::new(shard, slot, generation);
+            assert_eq!(
+                (id.shard(), id.slot(), id.generation()),
+                (shard as usize, slot as usize, generation)
+            );
+            assert_eq!(ConnId::from_bits(id.to_bits()), id);
+        }
+    }
+}
