@@ -1,0 +1,450 @@
+//! Bytes in, events out.
+
+use throng_simd::{mask, utf8};
+
+use super::close;
+use super::header::{Decoded, Head, MAX_HEAD};
+use super::pieces::{Pieces, Spare};
+use super::{CloseReason, Limits, Opcode, ProtocolError, Role};
+use crate::Input;
+
+/// What the peer sent. Payloads are unmasked and borrowed: from the lent bytes if the frame came whole,
+/// else from the decoder. Copy what is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole text message, its fragments joined.
+    Text(&'a str),
+    /// A whole binary message, its fragments joined.
+    Binary(&'a [u8]),
+    /// To be answered with a pong of the same payload (RFC 6455 section 5.5.3); at most 125 bytes.
+    Ping(&'a [u8]),
+    /// An answer to a ping of ours, or an unasked sign of life; at most 125 bytes.
+    Pong(&'a [u8]),
+    /// The peer closes, with or without saying why; to be answered with a close (section 5.5.1). The
+    /// last event: whatever the peer sends after it is discarded (section 1.4).
+    Close(Option<CloseReason<'a>>),
+}
+
+/// One end's reader of frames, for the life of a connection after its handshake.
+///
+/// 32 bytes, and nothing on the heap unless a frame or a message is partly here.
+/// What it joins from pieces grows with the bytes received, to at most twice their number.
+///
+/// ```
+/// use throng_proto::{Input, ws::{Decoder, Event, Limits, Role}};
+///
+/// let mut bytes = *b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58"; // RFC 6455 section 5.7
+/// let mut input = Input::new(&mut bytes);
+/// let mut decoder = Decoder::new(Role::Server);
+/// while let Some(event) = decoder.next_event(&mut input, &Limits::default())? {
+///     assert_eq!(event, Event::Text("Hello"));
+/// }
+/// # Ok::<(), throng_proto::ws::ProtocolError>(())
+/// ```
+#[derive(Debug)]
+pub struct Decoder {
+    /// Present only while something is partly here, or was just handed out from here.
+    pieces: Option<Box<Pieces>>,
+    stage: Stage,
+    /// The fragmented message that has begun and not ended.
+    message: Option<Kind>,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Binary,
+}
+
+/// Where in the stream of frames the next byte falls.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// At the start of a frame.
+    Start,
+    /// Inside a frame's head, of which these bytes are here.
+    Head { bytes: [u8; MAX_HEAD - 1], len: u8 },
+    /// Inside a frame's payload. `key` is turned so that `key[0]` meets the next byte.
+    Payload { remaining: u64, key: Option<[u8; 4]>, opcode: Opcode, fin: bool },
+    /// At the start of a frame, and what was handed out from the pieces is to be dropped first.
+    Delivered { control: bool },
+    /// After a close frame.
+    Closed,
+    /// After an error.
+    Failed(ProtocolError),
+}
+
+/// What [`Decoder::advance`] came to.
+enum Next<'b> {
+    /// An event within the lent bytes.
+    Lent(Event<'b>),
+    /// A message, in the pieces.
+    Message(Kind),
+    /// A control frame, in the pieces.
+    Control(Opcode),
+    /// All input is taken.
+    Nothing,
+}
+
+impl Decoder {
+    /// A decoder for what comes to `role` right after the handshake. Allocates nothing.
+    #[must_use]
+    pub const fn new(role: Role) -> Self {
+        Self { pieces: None, stage: Stage::Start, message: None, role }
+    }
+
+    /// Takes bytes from `input` up to the next event; `None` when all are taken and none is complete.
+    ///
+    /// After [`Event::Close`] it discards all input and gives `None`. Memory of a message that came in
+    /// pieces is freed by the call after the one that gave it: call until `None`.
+    ///
+    /// # Errors
+    /// The peer broke a rule or a limit. All further input is discarded and every further call gives
+    /// the same error.
+    #[inline]
+    pub fn next_event<'a, 'b: 'a>(
+        &'a mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+    ) -> Result<Option<Event<'a>>, ProtocolError> {
+        if matches!(self.stage, Stage::Start)
+            && let Some(event) = self.whole_frame(input, limits)?
+        {
+            return Ok(Some(event));
+        }
+        self.resume(input, limits, &mut Spare::new())
+    }
+
+    /// As [`Decoder::next_event`], with memory for joining taken from `spare` and handed back to it
+    /// instead of freed: cheaper when large or split messages are common.
+    ///
+    /// # Errors
+    /// As [`Decoder::next_event`].
+    #[inline]
+    pub fn next_event_with<'a, 'b: 'a>(
+        &'a mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+        spare: &mut Spare,
+    ) -> Result<Option<Event<'a>>, ProtocolError> {
+        if matches!(self.stage, Stage::Start)
+            && let Some(event) = self.whole_frame(input, limits)?
+        {
+            return Ok(Some(event));
+        }
+        self.resume(input, limits, spare)
+    }
+
+    /// No frame and no message is partly here; false bounds the time a peer may take to finish
+    /// (the reassembly deadline).
+    #[must_use]
+    pub fn is_between_messages(&self) -> bool {
+        self.message.is_none() && !matches!(self.stage, Stage::Head { .. } | Stage::Payload { .. })
+    }
+
+    /// Payload bytes held for the unfinished message.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        match &self.pieces {
+            Some(pieces) if !self.is_between_messages() => {
+                pieces.message.len() + usize::from(pieces.control_len)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The hot path: at the start of a frame that is all here.
+    #[inline]
+    fn whole_frame<'b>(
+        &mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+    ) -> Result<Option<Event<'b>>, ProtocolError> {
+        match Head::decode(input.as_slice(), self.role, self.message.is_some()) {
+            Ok(Decoded::Head(head)) => {
+                if (input.len() - head.size) as u64 >= head.len && self.stands_alone(&head) {
+                    self.check_size(&head, limits)?;
+                    input.take(head.size);
+                    return self.lent(&head, input).map(Some);
+                }
+                Ok(None)
+            }
+            Ok(Decoded::Needs(_)) => Ok(None),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// The payload of this frame is all there is to its event.
+    #[inline]
+    fn stands_alone(&self, head: &Head) -> bool {
+        head.fin && (self.message.is_none() || head.opcode.is_control())
+    }
+
+    #[inline]
+    fn check_size(&mut self, head: &Head, limits: &Limits) -> Result<(), ProtocolError> {
+        if head.opcode.is_control() {
+            return Ok(());
+        }
+        if head.len > limits.max_frame_size as u64 {
+            return Err(self.fail(ProtocolError::FrameTooBig));
+        }
+        let joined = match &self.pieces {
+            Some(pieces) if self.message.is_some() => pieces.message.len(),
+            _ => 0,
+        };
+        if head.len + joined as u64 > limits.max_message_size as u64 {
+            return Err(self.fail(ProtocolError::MessageTooBig));
+        }
+        Ok(())
+    }
+
+    /// The event of a frame that stands alone and whose payload is all at the front of `input`.
+    #[inline]
+    fn lent<'b>(&mut self, head: &Head, input: &mut Input<'b>) -> Result<Event<'b>, ProtocolError> {
+        let payload = input.take(head.len as usize);
+        if head.opcode == Opcode::Text {
+            let text = match head.key {
+                Some(key) => utf8::unmask(payload, key),
+                None => utf8::check(payload),
+            };
+            return match text {
+                Some(text) => Ok(Event::Text(text)),
+                None => Err(self.fail(ProtocolError::InvalidText)),
+            };
+        }
+        if let Some(key) = head.key {
+            mask::apply(payload, key);
+        }
+        match head.opcode {
+            Opcode::Ping => Ok(Event::Ping(payload)),
+            Opcode::Pong => Ok(Event::Pong(payload)),
+            Opcode::Close => match close::decode(payload) {
+                Ok(reason) => {
+                    self.stage = Stage::Closed;
+                    Ok(Event::Close(reason))
+                }
+                Err(error) => Err(self.fail(error)),
+            },
+            _ => Ok(Event::Binary(payload)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: ProtocolError) -> ProtocolError {
+        self.pieces = None;
+        self.message = None;
+        self.stage = Stage::Failed(error);
+        error
+    }
+
+    /// All but the hot path.
+    #[inline(never)]
+    fn resume<'a, 'b: 'a>(
+        &'a mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+        spare: &mut Spare,
+    ) -> Result<Option<Event<'a>>, ProtocolError> {
+        match self.advance(input, limits, spare)? {
+            Next::Lent(event) => Ok(Some(event)),
+            Next::Nothing => Ok(None),
+            Next::Message(kind) => {
+                let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+                match kind {
+                    Kind::Binary => {
+                        Ok(Some(Event::Binary(joined.map_or(&[], |joined| joined.as_bytes()))))
+                    }
+                    // `advance` saw that it is text.
+                    Kind::Text => Ok(Some(Event::Text(
+                        joined.and_then(|joined| joined.as_str()).unwrap_or_default(),
+                    ))),
+                }
+            }
+            Next::Control(opcode) => {
+                let payload = self
+                    .pieces
+                    .as_ref()
+                    .map_or(&[][..], |pieces| &pieces.control[..usize::from(pieces.control_len)]);
+                Ok(Some(match opcode {
+                    Opcode::Ping => Event::Ping(payload),
+                    Opcode::Pong => Event::Pong(payload),
+                    // `advance` saw that it is well-formed.
+                    _ => Event::Close(close::decode(payload).unwrap_or_default()),
+                }))
+            }
+        }
+    }
+
+    /// Takes input up to the end of the next event.
+    fn advance<'b>(
+        &mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+        spare: &mut Spare,
+    ) -> Result<Next<'b>, ProtocolError> {
+        loop {
+            match self.stage {
+                Stage::Start => {
+                    if input.is_empty() {
+                        return Ok(Next::Nothing);
+                    }
+                    self.stage = Stage::Head { bytes: [0; MAX_HEAD - 1], len: 0 };
+                }
+                Stage::Delivered { control } => {
+                    self.drop_delivered(control, spare);
+                    self.stage = Stage::Start;
+                }
+                Stage::Head { bytes, len } => {
+                    let Some(head) = self.next_head(input, bytes, len)? else {
+                        return Ok(Next::Nothing);
+                    };
+                    self.stage = Stage::Start;
+                    self.check_size(&head, limits)?;
+                    if self.stands_alone(&head) && input.len() as u64 >= head.len {
+                        return self.lent(&head, input).map(Next::Lent);
+                    }
+                    match head.opcode {
+                        Opcode::Text => self.message = Some(Kind::Text),
+                        Opcode::Binary => self.message = Some(Kind::Binary),
+                        _ => {}
+                    }
+                    let Head { fin, opcode, len: remaining, key, .. } = head;
+                    self.stage = Stage::Payload { remaining, key, opcode, fin };
+                }
+                Stage::Payload { remaining, key, opcode, fin } => {
+                    let piece = input.take(usize::try_from(remaining).unwrap_or(usize::MAX));
+                    let rest = remaining - piece.len() as u64;
+                    if !piece.is_empty() {
+                        self.join(opcode, piece, key, rest, spare)?;
+                    }
+                    if rest > 0 {
+                        let key = key.map(|key| mask::rotate(key, piece.len()));
+                        self.stage = Stage::Payload { remaining: rest, key, opcode, fin };
+                        return Ok(Next::Nothing);
+                    }
+                    self.stage = Stage::Start;
+                    if opcode.is_control() {
+                        return self.deliver_control(opcode);
+                    }
+                    if fin {
+                        return self.deliver_message();
+                    }
+                }
+                Stage::Closed => {
+                    self.pieces = None;
+                    self.message = None;
+                    input.take(usize::MAX);
+                    return Ok(Next::Nothing);
+                }
+                Stage::Failed(error) => {
+                    input.take(usize::MAX);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The next head, from the `len` bytes that are here and then from `input`.
+    fn next_head(
+        &mut self,
+        input: &mut Input<'_>,
+        here: [u8; MAX_HEAD - 1],
+        len: u8,
+    ) -> Result<Option<Head>, ProtocolError> {
+        let mut bytes = [0; MAX_HEAD];
+        bytes[..MAX_HEAD - 1].copy_from_slice(&here);
+        let mut len = usize::from(len);
+        loop {
+            match Head::decode(&bytes[..len], self.role, self.message.is_some()) {
+                Ok(Decoded::Head(head)) => return Ok(Some(head)),
+                Ok(Decoded::Needs(needs)) => {
+                    let more = input.take(needs - len);
+                    if more.is_empty() {
+                        let mut here = here;
+                        here.copy_from_slice(&bytes[..MAX_HEAD - 1]);
+                        self.stage = Stage::Head { bytes: here, len: len as u8 };
+                        return Ok(None);
+                    }
+                    bytes[len..len + more.len()].copy_from_slice(more);
+                    len += more.len();
+                }
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    /// Adds a piece of a payload to what is here; `rest` bytes of the frame are still to come.
+    fn join(
+        &mut self,
+        opcode: Opcode,
+        piece: &mut [u8],
+        key: Option<[u8; 4]>,
+        rest: u64,
+        spare: &mut Spare,
+    ) -> Result<(), ProtocolError> {
+        let pieces = self.pieces.get_or_insert_with(|| spare.take());
+        if opcode.is_control() {
+            if let Some(key) = key {
+                mask::apply(piece, key);
+            }
+            let start = usize::from(pieces.control_len);
+            // A control frame has at most 125 bytes, its head was checked for that.
+            if let Some(room) = pieces.control.get_mut(start..start + piece.len()) {
+                room.copy_from_slice(piece);
+                pieces.control_len += piece.len() as u8;
+            }
+            return Ok(());
+        }
+        let message = &mut pieces.message;
+        // Room for what is still to come, but no more than was already received.
+        let received = message.len() + piece.len();
+        let expected = usize::try_from(rest).unwrap_or(usize::MAX).min(received.max(256));
+        if message.capacity() < received {
+            message.reserve(piece.len() + expected);
+        }
+        if self.message == Some(Kind::Text) {
+            if message.push_text(piece, key).is_err() {
+                return Err(self.fail(ProtocolError::InvalidText));
+            }
+        } else {
+            message.push(piece, key);
+        }
+        Ok(())
+    }
+
+    fn deliver_control<'b>(&mut self, opcode: Opcode) -> Result<Next<'b>, ProtocolError> {
+        self.stage = Stage::Delivered { control: true };
+        if opcode == Opcode::Close {
+            let payload = self
+                .pieces
+                .as_ref()
+                .map_or(&[][..], |pieces| &pieces.control[..usize::from(pieces.control_len)]);
+            if let Err(error) = close::decode(payload) {
+                return Err(self.fail(error));
+            }
+            self.stage = Stage::Closed;
+        }
+        Ok(Next::Control(opcode))
+    }
+
+    fn deliver_message<'b>(&mut self) -> Result<Next<'b>, ProtocolError> {
+        let kind = self.message.take().unwrap_or(Kind::Binary);
+        let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+        if kind == Kind::Text && joined.is_some_and(|joined| joined.as_str().is_none()) {
+            return Err(self.fail(ProtocolError::InvalidText));
+        }
+        self.stage = Stage::Delivered { control: false };
+        Ok(Next::Message(kind))
+    }
+
+    fn drop_delivered(&mut self, control: bool, spare: &mut Spare) {
+        if control
+            && self.message.is_some()
+            && let Some(pieces) = &mut self.pieces
+        {
+            pieces.control_len = 0;
+        } else if let Some(pieces) = self.pieces.take() {
+            spare.give(pieces);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Finished frames, appended to a buffer.
+
+use throng_simd::mask;
+
+use super::{Opcode, close, encode_header};
+
+/// Appends one unmasked frame that is a whole message, or a control frame: what a server sends.
+///
+/// A control frame's payload must have at most 125 bytes and text must be UTF-8; the peer would fail
+/// the connection otherwise. Neither is looked at here.
+#[inline]
+pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+    out.reserve(payload.len() + 10);
+    out.extend_from_slice(&encode_header(opcode, true, payload.len() as u64, None));
+    out.extend_from_slice(payload);
+}
+
+/// As [`encode`], masked with `key`: what a client sends. The key should be fresh and unpredictable
+/// (RFC 6455 section 5.3).
+#[inline]
+pub fn encode_masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
+    out.reserve(payload.len() + 14);
+    out.extend_from_slice(&encode_header(opcode, true, payload.len() as u64, Some(key)));
+    mask::append(payload, key, out);
+}
+
+/// Appends a close frame. `reason` is cut at a character boundary to the 123 bytes there is room for.
+///
+/// A `code` that may not be sent, such as 1005 ("none was given"), becomes an empty close frame, which
+/// is what it means.
+pub fn encode_close(code: u16, reason: &str, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+    let mut payload = [0; 125];
+    let mut len = 0;
+    if close::is_sendable_close_code(code) {
+        let reason = &reason.as_bytes()[..reason.floor_char_boundary(123)];
+        payload[..2].copy_from_slice(&code.to_be_bytes());
+        payload[2..2 + reason.len()].copy_from_slice(reason);
+        len = 2 + reason.len();
+    }
+    match mask {
+        Some(key) => encode_masked(Opcode::Close, &payload[..len], key, out),
+        None => encode(Opcode::Close, &payload[..len], out),
+    }
+}

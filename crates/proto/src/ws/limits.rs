@@ -1,0 +1,20 @@
+//! What a peer may make us hold.
+
+/// Ceilings on what a peer may send. Exactly the limit passes; one byte more is refused with 1009 as
+/// soon as a frame's head says so, before its payload is waited for.
+///
+/// Memory follows the bytes received, never a declared length, so a high limit costs nothing until a
+/// peer really sends that much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Payload bytes of one data frame. Default 4 MiB.
+    pub max_frame_size: usize,
+    /// Payload bytes of one message, its fragments joined. Default 4 MiB.
+    pub max_message_size: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_frame_size: 4 << 20, max_message_size: 4 << 20 }
+    }
+}
