@@ -1,0 +1,147 @@
+//! The loops over the bytes of a head, eight at a time where it pays.
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The high bit of each byte of `word` that is zero. Bytes above the first zero byte may be marked
+/// wrongly (the borrow runs through them), so only the lowest mark and "any at all" may be used.
+#[inline]
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(LOW_BITS) & !word & HIGH_BITS
+}
+
+/// The index of the first LF.
+#[inline]
+pub(crate) fn find_lf(bytes: &[u8]) -> Option<usize> {
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let marks = zero_bytes(u64::from_le_bytes(*word) ^ (LOW_BITS * b'\n' as u64));
+        if marks != 0 {
+            return Some(index * 8 + marks.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = tail.iter().position(|byte| *byte == b'\n')?;
+    Some(words.len() * 8 + at)
+}
+
+/// RFC 9110 section 5.5: no control character but HTAB. Bytes from 0x80 are `obs-text`, allowed.
+#[inline]
+pub(crate) fn is_field_value(bytes: &[u8]) -> bool {
+    let (words, tail) = bytes.as_chunks::<8>();
+    words.iter().all(|word| {
+        let word_bits = u64::from_le_bytes(*word);
+        let below_space = word_bits.wrapping_sub(LOW_BITS * 0x20) & !word_bits & HIGH_BITS;
+        let delete = zero_bytes(word_bits ^ (LOW_BITS * 0x7f));
+        // A mark may be a tab, or wrong because of a borrow: then look at each byte.
+        (below_space | delete) == 0 || word.iter().all(|byte| is_value_byte(*byte))
+    }) && tail.iter().all(|byte| is_value_byte(*byte))
+}
+
+/// One byte of a field value.
+#[inline]
+pub(crate) const fn is_value_byte(byte: u8) -> bool {
+    (byte >= b' ' && byte != 0x7f) || byte == b'\t'
+}
+
+/// One byte of a token, RFC 9110 section 5.6.2.
+#[inline]
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
+    TOKEN[byte as usize]
+}
+
+/// A non-empty row of token bytes.
+pub(crate) const fn is_token(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        if !is_token_byte(bytes[at]) {
+            return false;
+        }
+        at += 1;
+    }
+    at > 0
+}
+
+static TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        byte += 1;
+    }
+    table
+};
+
+/// Without the spaces and tabs at both ends: RFC 9110 section 5.6.3 calls them OWS.
+#[inline]
+pub(crate) fn trim_ows(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// The members of a comma-separated list (RFC 9110 section 5.6.1), trimmed; empty ones included.
+pub(crate) fn list_members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(trim_ows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_at_every_offset_is_judged_as_alone() {
+        for byte in 0..=255u8 {
+            for offset in 0..24 {
+                let mut bytes = [b'a'; 24];
+                bytes[offset] = byte;
+                assert_eq!(is_field_value(&bytes), is_value_byte(byte), "{byte:#x} at {offset}");
+                // A tab before it sends the word down the slow road.
+                bytes[offset.saturating_sub(1)] = b'\t';
+                bytes[offset] = byte;
+                assert_eq!(is_field_value(&bytes), is_value_byte(byte), "{byte:#x} at {offset}");
+                let expected = (byte == b'\n').then_some(offset);
+                assert_eq!(find_lf(&bytes), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_line_feed_is_found_among_several_and_near_misses() {
+        for length in 0..40 {
+            for at in 0..length {
+                let mut bytes = vec![0x0b; length];
+                bytes[at..].fill(b'\n');
+                assert_eq!(find_lf(&bytes), Some(at));
+            }
+            assert_eq!(find_lf(&vec![0x09; length]), None);
+        }
+    }
+
+    #[test]
+    fn lists_are_split_and_trimmed() {
+        let members: Vec<_> = list_members(b" a ,\tb,, c").collect();
+        assert_eq!(members, [&b"a"[..], b"b", b"", b"c"]);
+    }
+}

@@ -1,0 +1,101 @@
+//! Every state a message on a connection can be in, and every transition, in one table.
+//!
+//! Both decoders use it: a request never reaches `UntilClose`, since its end must be known.
+
+use super::{BodyLength, Error};
+
+/// What the next bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// A head, or the rest of one.
+    Head,
+    /// Content counted by Content-Length.
+    Length,
+    /// Content in chunks, then a trailer section.
+    Chunked,
+    /// Content that ends with the connection.
+    UntilClose,
+    /// Nothing: the message is complete and its end is still to be told.
+    Complete,
+    /// Nothing of ours: another protocol (101), whose bytes are left where they are.
+    Foreign,
+    /// Nothing: the last message said so. What still comes is thrown away.
+    Closed,
+    /// Nothing: a rule was broken.
+    Failed(Error),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A head was decoded; its content is framed so.
+    Head(BodyLength),
+    /// An interim (1xx) head was decoded: the real one follows.
+    Interim,
+    /// The last byte of the content was taken, or the connection ended where that is the end.
+    ContentDone,
+    /// The end was told; the connection goes on with the next message.
+    EndKeepAlive,
+    /// The end was told; this was the last message.
+    EndClose,
+    /// The end was told; the connection now speaks another protocol.
+    EndSwitch,
+    /// A rule was broken.
+    Fail(Error),
+}
+
+impl State {
+    /// The table.
+    pub(crate) const fn after(self, step: Step) -> Self {
+        match (self, step) {
+            (Self::Failed(first), _) => Self::Failed(first),
+            (_, Step::Fail(error)) => Self::Failed(error),
+
+            (Self::Head, Step::Interim) => Self::Head,
+            (Self::Head, Step::Head(BodyLength::Known(0))) => Self::Complete,
+            (Self::Head, Step::Head(BodyLength::Known(_))) => Self::Length,
+            (Self::Head, Step::Head(BodyLength::Chunked)) => Self::Chunked,
+            (Self::Head, Step::Head(BodyLength::UntilClose)) => Self::UntilClose,
+
+            (Self::Length | Self::Chunked | Self::UntilClose, Step::ContentDone) => Self::Complete,
+
+            (Self::Complete, Step::EndKeepAlive) => Self::Head,
+            (Self::Complete, Step::EndClose) => Self::Closed,
+            (Self::Complete, Step::EndSwitch) => Self::Foreign,
+
+            // No other pair is ever asked for; staying put cannot lose the frame of a message.
+            (state, _) => state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_final() {
+        let failed = State::Head.after(Step::Fail(Error::BadHost));
+        for step in [
+            Step::Head(BodyLength::Chunked),
+            Step::Interim,
+            Step::ContentDone,
+            Step::EndKeepAlive,
+            Step::EndClose,
+            Step::EndSwitch,
+            Step::Fail(Error::BadTarget),
+        ] {
+            assert_eq!(failed.after(step), State::Failed(Error::BadHost));
+        }
+    }
+
+    #[test]
+    fn only_a_complete_message_lets_the_next_head_in() {
+        for state in
+            [State::Length, State::Chunked, State::UntilClose, State::Foreign, State::Closed]
+        {
+            assert_eq!(state.after(Step::EndKeepAlive), state);
+        }
+        assert_eq!(State::Complete.after(Step::EndKeepAlive), State::Head);
+    }
+}

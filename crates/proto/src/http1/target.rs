@@ -1,0 +1,204 @@
+//! The start lines: request line and status line. RFC 9112 sections 3 and 4.
+
+use super::error::Error;
+use super::head::{Span, StartLine};
+use super::request::TargetForm;
+use super::scan;
+
+/// A request line, as offsets into the head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestLine {
+    pub(crate) method: Span,
+    pub(crate) target: Span,
+    /// Of absolute-form and authority-form; empty otherwise.
+    pub(crate) authority: Span,
+    /// Empty where the form has none: see `Request::path`.
+    pub(crate) path: Span,
+    pub(crate) query: Option<Span>,
+    pub(crate) form: TargetForm,
+    pub(crate) minor: u8,
+}
+
+impl StartLine for RequestLine {
+    const TOO_LONG: Error = Error::TargetTooLong;
+    const MALFORMED: Error = Error::BadRequestLine;
+
+    fn parse(line: &[u8], offset: usize) -> Result<Self, Error> {
+        let method_end = line.iter().position(|byte| *byte == b' ').ok_or(Error::BadRequestLine)?;
+        let version_start =
+            line.iter().rposition(|byte| *byte == b' ').map_or(0, |space| space + 1);
+        let method = &line[..method_end];
+        if !scan::is_token(method) || version_start < method_end + 2 {
+            return Err(Error::BadRequestLine);
+        }
+        let minor = parse_version(&line[version_start..])?;
+        let (start, end) = (method_end + 1, version_start - 1);
+        let target = &line[start..end];
+        if target.is_empty() || target.contains(&b' ') {
+            return Err(Error::BadRequestLine);
+        }
+        // Not only RFC 3986: browsers send `|`, `{` and `"` raw in a query. But never a control
+        // character or a byte beyond ASCII, and a fragment is not sent in a request.
+        if !target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') {
+            return Err(Error::BadTarget);
+        }
+        let mut request = Self {
+            method: Span::new(offset, offset + method_end),
+            target: Span::new(offset + start, offset + end),
+            minor,
+            ..Self::default()
+        };
+        request.split_target(method, target, offset + start)?;
+        Ok(request)
+    }
+}
+
+impl RequestLine {
+    /// RFC 9112 section 3.2: which of the four forms, and where its parts are.
+    fn split_target(&mut self, method: &[u8], target: &[u8], offset: usize) -> Result<(), Error> {
+        let length = target.len();
+        if method == b"CONNECT" {
+            // Section 3.2.3: a host and a port, both needed.
+            let port = target.iter().rposition(|byte| *byte == b':').ok_or(Error::BadTarget)?;
+            if port == 0 || port + 1 == length || !is_host(target) {
+                return Err(Error::BadTarget);
+            }
+            self.form = TargetForm::Authority;
+            self.authority = Span::new(offset, offset + length);
+            return Ok(());
+        }
+        if target == b"*" {
+            self.form = TargetForm::Asterisk;
+            // Section 3.2.4: only a server-wide OPTIONS.
+            return if method == b"OPTIONS" { Ok(()) } else { Err(Error::BadTarget) };
+        }
+        let mut path_start = 0;
+        if target[0] == b'/' {
+            self.form = TargetForm::Origin;
+        } else {
+            // Section 3.2.2: a server must accept it, proxy or not.
+            self.form = TargetForm::Absolute;
+            let authority_start = scheme_length(target).ok_or(Error::BadTarget)?;
+            let rest = &target[authority_start..];
+            let authority_length =
+                rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+            path_start = authority_start + authority_length;
+            let authority = &target[authority_start..path_start];
+            // RFC 9110 section 4.2.1: an empty host is invalid; 4.2.4: so is user information.
+            if authority.is_empty() || authority[0] == b':' || !is_host(authority) {
+                return Err(Error::BadTarget);
+            }
+            self.authority = Span::new(offset + authority_start, offset + path_start);
+        }
+        let mark = target[path_start..].iter().position(|byte| *byte == b'?');
+        let path_end = mark.map_or(length, |mark| path_start + mark);
+        self.path = Span::new(offset + path_start, offset + path_end);
+        self.query = mark.map(|_| Span::new(offset + path_end + 1, offset + length));
+        Ok(())
+    }
+}
+
+/// The length of `http://` or one of its kin.
+fn scheme_length(target: &[u8]) -> Option<usize> {
+    [&b"http://"[..], b"https://", b"ws://", b"wss://"].into_iter().find_map(|scheme| {
+        let start = target.get(..scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(scheme.len())
+    })
+}
+
+/// RFC 9110 section 7.2: `uri-host [ ":" port ]`. Empty is a host, of a target without one.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    let port = if let [b'[', rest @ ..] = value {
+        let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
+        let address = &rest[..end];
+        // IPv6 and the IPvFuture that nobody sends; a zone is not allowed in a URI.
+        let is_address = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+        if address.len() < 2 || !address.iter().all(is_address) {
+            return false;
+        }
+        &rest[end + 1..]
+    } else {
+        let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
+        if !value[..end].iter().all(|byte| is_reg_name_byte(*byte)) {
+            return false;
+        }
+        &value[end..]
+    };
+    match port {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// RFC 3986 section 3.2.2: unreserved, sub-delims, and `%` of an encoding.
+const fn is_reg_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+                | b'%'
+        )
+}
+
+/// The minor version: 0, or 1 for everything later in the same major one, as RFC 9110 section 2.5
+/// wants it.
+pub(crate) fn parse_version(version: &[u8]) -> Result<u8, Error> {
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            match (major, minor) {
+                (b'1', b'0') => Ok(0),
+                (b'1', _) => Ok(1),
+                _ => Err(Error::UnsupportedVersion),
+            }
+        }
+        _ => Err(Error::BadVersion),
+    }
+}
+
+/// A status line, as offsets into the head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StatusLine {
+    pub(crate) status: u16,
+    pub(crate) reason: Span,
+    pub(crate) minor: u8,
+}
+
+impl StartLine for StatusLine {
+    const TOO_LONG: Error = Error::HeadTooLarge;
+    const MALFORMED: Error = Error::BadStatusLine;
+
+    fn parse(line: &[u8], offset: usize) -> Result<Self, Error> {
+        let (version, rest) = line.split_at_checked(8).ok_or(Error::BadStatusLine)?;
+        let minor = parse_version(version)?;
+        // The space before an empty reason is often forgotten; nothing hangs on it.
+        let (digits, reason_start) = match rest {
+            [b' ', a, b, c] => ([*a, *b, *c], line.len()),
+            [b' ', a, b, c, b' ', ..] => ([*a, *b, *c], version.len() + 5),
+            _ => return Err(Error::BadStatusLine),
+        };
+        if !digits.iter().all(u8::is_ascii_digit) || !scan::is_field_value(&line[reason_start..]) {
+            return Err(Error::BadStatusLine);
+        }
+        let status = digits.iter().fold(0, |value, digit| value * 10 + u16::from(digit - b'0'));
+        if status < 100 {
+            return Err(Error::BadStatusLine);
+        }
+        Ok(Self { status, reason: Span::new(offset + reason_start, offset + line.len()), minor })
+    }
+}
