@@ -6,6 +6,7 @@
 //! * Start reading at: [`ws::Decoder`], the road of a frame; [`Input`], the bytes it eats.
 #![forbid(unsafe_code)]
 
+pub mod http1;
 mod input;
 pub mod ws;
 
