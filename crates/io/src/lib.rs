@@ -3,15 +3,33 @@
 //! * Duty: move bytes between sockets and the engine; lend what was received, take what is to be sent.
 //! * Not its duty: protocols, limits, policy. It does not know what a frame or a request is.
 //! * Depends on: the operating system (through rustix, mio, socket2).
-//! * Start reading at: [`driver`], the contract; then `readiness`, the one loop both drivers share.
+//! * Start reading at: [`driver`], the contract; then [`readiness`], the one loop both drivers share.
 #![deny(unsafe_code)]
 
 pub mod batch;
+mod dial;
 pub mod driver;
+#[cfg(target_os = "linux")]
+pub mod epoll;
 pub mod id;
+pub mod listen;
+pub mod options;
+pub mod portable;
+pub mod readiness;
 pub mod time;
+mod wakeup;
 
 pub use batch::{Batch, Segment};
 pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
 pub use id::ConnId;
+pub use listen::{ListenOptions, listen, listen_many};
+pub use options::Options;
+pub use readiness::ReadinessDriver;
 pub use time::Instant;
+
+/// The driver of Linux: level-triggered epoll.
+#[cfg(target_os = "linux")]
+pub type Epoll = ReadinessDriver<epoll::EpollPoller>;
+
+/// The driver of every other system, and a second opinion on Linux.
+pub type Portable = ReadinessDriver<portable::MioPoller>;

@@ -1,0 +1,93 @@
+//! Sockets that we open, and the options that every socket gets.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::Options;
+
+/// Begins a non-blocking connect.
+///
+/// From a `local` with port 0 the kernel picks the port together with the peer's address, so that one source
+/// address serves about 28,000 connections to *each* peer.
+pub(crate) fn dial(
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    options: &Options,
+) -> io::Result<Socket> {
+    let socket = open(peer)?;
+    socket.set_tcp_nodelay(true)?;
+    tune(SockRef::from(&socket), options)?;
+    if let Some(local) = local {
+        if local.port() == 0 {
+            late_port(&socket);
+        }
+        socket.bind(&local.into())?;
+    }
+    match socket.connect(&peer.into()) {
+        Ok(()) => Ok(socket),
+        Err(error) if in_progress(&error) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a connect that was just begun will be reported later.
+fn in_progress(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) {
+        return true;
+    }
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// A non-blocking TCP socket of the right family.
+pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::STREAM;
+    #[cfg(any(target_os = "linux", target_os = "freebsd"))]
+    let kind = kind.nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    #[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// What [`Options`] asks of a socket; nothing by default. Accepted sockets inherit it from their listener.
+pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
+    if let Some(idle) = options.keepalive {
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle))?;
+    }
+    #[cfg(target_os = "linux")]
+    if options.user_timeout.is_some() {
+        socket.set_tcp_user_timeout(options.user_timeout)?;
+    }
+    if let Some(bytes) = options.socket_send_buffer {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = options.socket_receive_buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
+}
+
+/// `IP_BIND_ADDRESS_NO_PORT`. Without it (an old kernel) fewer connections fit; that is no error.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn late_port(socket: &Socket) {
+    use std::os::fd::AsRawFd;
+    let on: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: setsockopt reads `length` bytes at the address given, and `on` is that long and outlives the call.
+    let _ = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            length,
+        )
+    };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn late_port(_: &Socket) {}

@@ -1,0 +1,200 @@
+//! Linux: level-triggered epoll, and sockets by plain system calls.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg,
+};
+use rustix::time::{ClockId, clock_gettime};
+use socket2::SockRef;
+
+use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::{Instant, Options};
+
+/// The poll behind [`Epoll`](crate::Epoll).
+pub struct EpollPoller {
+    epoll: OwnedFd,
+    events: Box<[epoll::Event]>,
+    /// The kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
+    fine: bool,
+}
+
+/// The eventfd that ends a wait. It is reported by edge and never read: it would overflow after 2^64 wakes.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl Signal for EventFd {
+    fn signal(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Poller for EpollPoller {
+    type Socket = OwnedFd;
+    type Listener = TcpListener;
+    type Signal = EventFd;
+
+    const LEVEL: bool = true;
+
+    fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, EventFd)> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let data = epoll::EventData::new_u64(wake_token);
+        epoll::add(&epoll, &wake, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data };
+        let mut poller = Self { epoll, events: vec![none; max_events].into(), fine: true };
+        poller.fine = poller.wait_finely(Duration::ZERO).is_ok();
+        Ok((poller, EventFd(wake)))
+    }
+
+    fn clock() -> Instant {
+        let now = clock_gettime(ClockId::Monotonic);
+        Instant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let waited = match timeout {
+            Some(timeout) if self.fine && timeout > Duration::ZERO => self.wait_finely(timeout),
+            Some(timeout) => {
+                // Rounded up by rustix to the milliseconds of an epoll_pwait; the cap keeps it one.
+                let seconds = timeout.as_secs().min(1_000_000) as i64;
+                let timeout = Timespec { tv_sec: seconds, tv_nsec: timeout.subsec_nanos().into() };
+                epoll::wait(&self.epoll, &mut *self.events, Some(&timeout)).map_err(Into::into)
+            }
+            None => epoll::wait(&self.epoll, &mut *self.events, None).map_err(Into::into),
+        };
+        match waited {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            waited => waited,
+        }
+    }
+
+    #[inline]
+    fn ready(&self, index: usize) -> Ready {
+        let epoll::Event { flags, data } = self.events[index];
+        let flags = flags.bits();
+        let bit = |flag: epoll::EventFlags, bit: u8| if flags & flag.bits() != 0 { bit } else { 0 };
+        let bits = bit(epoll::EventFlags::IN, READ)
+            | bit(epoll::EventFlags::OUT, WRITE)
+            | bit(epoll::EventFlags::ERR, ERROR)
+            | bit(epoll::EventFlags::HUP, HANG_UP);
+        Ready { token: data.u64(), bits }
+    }
+
+    fn register(&self, socket: &mut OwnedFd, token: u64, interest: Interest) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, &*socket, data, flags(interest))?)
+    }
+
+    fn modify(&self, socket: &OwnedFd, token: u64, interest: Interest) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::modify(&self.epoll, socket, data, flags(interest))?)
+    }
+
+    /// Closing the only descriptor of a socket removes it from the poll.
+    fn forget(&self, _: &mut OwnedFd) {}
+
+    fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
+        // Inherited by what is accepted: no setsockopt per connection.
+        let socket = SockRef::from(&listener);
+        socket.set_tcp_nodelay(true)?;
+        crate::dial::tune(socket, options)?;
+        Ok(listener)
+    }
+
+    fn register_listener(&self, listener: &mut TcpListener, token: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, &*listener, data, epoll::EventFlags::IN)?)
+    }
+
+    fn forget_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, &*listener)?)
+    }
+
+    fn accept(listener: &TcpListener, _: &Options) -> io::Result<(OwnedFd, SocketAddr)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = acceptfrom_with(listener, flags)?;
+        // Not a TCP peer's address: the listener was not TCP.
+        let peer = peer.and_then(|peer| peer.try_into().ok());
+        peer.map(|peer| (socket, peer)).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
+    }
+
+    fn dialled(socket: socket2::Socket) -> OwnedFd {
+        socket.into()
+    }
+
+    fn connected(_: &OwnedFd, bits: u8) -> Option<bool> {
+        match bits {
+            _ if bits & (ERROR | HANG_UP) != 0 => Some(false),
+            _ if bits & WRITE != 0 => Some(true),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let (_, n) = recv(socket, buffer, RecvFlags::empty())?;
+        Ok(n)
+    }
+
+    #[inline]
+    fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(socket, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn send_gathered(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut control = SendAncillaryBuffer::default();
+        Ok(sendmsg(socket, slices, &mut control, SendFlags::NOSIGNAL)?)
+    }
+
+    fn finish(socket: &OwnedFd) {
+        // Fails only if the connection is gone, which is reported by itself.
+        let _ = SockRef::from(socket).shutdown(Shutdown::Write);
+    }
+
+    fn reset_on_drop(socket: &OwnedFd) {
+        let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    }
+
+    fn take_error(socket: &OwnedFd) -> bool {
+        !matches!(rustix::net::sockopt::socket_error(socket), Ok(Ok(())))
+    }
+}
+
+impl EpollPoller {
+    /// `epoll_pwait2`, which rustix uses only for timeouts that do not fit an `epoll_pwait`. A load generator's
+    /// schedule needs deadlines below a millisecond.
+    #[allow(unsafe_code)]
+    fn wait_finely(&mut self, timeout: Duration) -> io::Result<usize> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: the kernel writes at most `len` events into `events`, which are that many of its own layout, and
+        // reads the timeout; both outlive the call. There is no signal mask.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                self.events.as_mut_ptr(),
+                self.events.len() as libc::c_int,
+                &raw const timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+fn flags(interest: Interest) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, interest.read);
+    flags.set(epoll::EventFlags::OUT, interest.write);
+    flags.set(epoll::EventFlags::ET, interest.muted);
+    flags
+}

@@ -1,0 +1,85 @@
+//! Listening sockets: one for each shard, on one port.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use crate::dial::open;
+
+/// What can be chosen about a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// Connections that the kernel keeps until they are accepted; it caps the number at `net.core.somaxconn`
+    /// (4096 by default). Default 4096.
+    pub backlog: i32,
+    /// Several listeners share one port, and the kernel spreads connections over them by hash (Linux). Default
+    /// false: a second server on the port is an error instead of a silent sharing.
+    pub reuse_port: bool,
+    /// An IPv6 listener takes IPv4 connections as well. Default false.
+    pub dual_stack: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { backlog: 4096, reuse_port: false, dual_stack: false }
+    }
+}
+
+/// A non-blocking listener on `address`; with port 0 the kernel chooses, and the address returned says what.
+///
+/// SO_REUSEADDR is set on Unix, so that a server restarts while old connections linger.
+///
+/// # Errors
+/// The system's, with its kind: `AddrInUse` the port is taken, `PermissionDenied` a port below 1024,
+/// `AddrNotAvailable` no such address here.
+pub fn listen(
+    address: SocketAddr,
+    options: ListenOptions,
+) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = open(address)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!options.dual_stack)?;
+    }
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    #[cfg(unix)]
+    if options.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(options.backlog)?;
+    let listener = TcpListener::from(socket);
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}
+
+/// `count` listeners on the same port, one for each shard.
+///
+/// If there is more than one they share the port (`reuse_port` is set), after a trial without it has shown that
+/// nobody else has the port: SO_REUSEPORT alone would silently share it with another server of the same user.
+///
+/// # Errors
+/// As [`listen`]; `Unsupported` for more than one where a port cannot be shared.
+pub fn listen_many(
+    address: SocketAddr,
+    options: ListenOptions,
+    count: usize,
+) -> io::Result<(Vec<TcpListener>, SocketAddr)> {
+    if count > 1 && !cfg!(target_os = "linux") {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut options = options;
+    let mut bound = address;
+    if count > 1 && !options.reuse_port {
+        if address.port() != 0 {
+            drop(listen(address, options)?);
+        }
+        options.reuse_port = true;
+    }
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (listener, address) = listen(bound, options)?;
+        bound = address;
+        listeners.push(listener);
+    }
+    Ok((listeners, bound))
+}

@@ -1,0 +1,168 @@
+//! Everywhere that mio runs: epoll, kqueue, Windows. Edge-triggered, so one system call more for each event than
+//! [`epoll`](crate::epoll): only `WouldBlock` says that there is no more.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use socket2::SockRef;
+
+use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
+use crate::{Instant, Options};
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("mio's token is a usize, and a ConnId has 64 bits");
+
+/// The poll behind [`Portable`](crate::Portable).
+#[derive(Debug)]
+pub struct MioPoller {
+    poll: mio::Poll,
+    events: mio::Events,
+    ready: Vec<Ready>,
+}
+
+impl Signal for mio::Waker {
+    fn signal(&self) {
+        let _ = self.wake();
+    }
+}
+
+impl Poller for MioPoller {
+    type Socket = TcpStream;
+    type Listener = TcpListener;
+    type Signal = mio::Waker;
+
+    const LEVEL: bool = false;
+
+    fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, mio::Waker)> {
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), token(wake_token))?;
+        let events = mio::Events::with_capacity(max_events);
+        Ok((Self { poll, events, ready: Vec::with_capacity(max_events) }, waker))
+    }
+
+    fn clock() -> Instant {
+        // One origin for all shards of the process, and a little after it, so that no time is zero.
+        static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+        let origin = ORIGIN.get_or_init(std::time::Instant::now);
+        Instant(1).after(origin.elapsed())
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.ready.clear();
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+            Err(error) => return Err(error),
+        }
+        self.ready.extend(self.events.iter().map(|event| {
+            let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+            let both = event.is_read_closed() && event.is_write_closed();
+            let bits = bit(event.is_readable() || event.is_read_closed(), READ)
+                | bit(event.is_writable() || event.is_write_closed(), WRITE)
+                | bit(event.is_error(), ERROR)
+                | bit(both, HANG_UP);
+            Ready { token: event.token().0 as u64, bits }
+        }));
+        Ok(self.ready.len())
+    }
+
+    fn ready(&self, index: usize) -> Ready {
+        self.ready[index]
+    }
+
+    fn register(&self, socket: &mut TcpStream, id: u64, _: Interest) -> io::Result<()> {
+        let both = mio::Interest::READABLE | mio::Interest::WRITABLE;
+        self.poll.registry().register(socket, token(id), both)
+    }
+
+    fn modify(&self, _: &TcpStream, _: u64, _: Interest) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn forget(&self, socket: &mut TcpStream) {
+        let _ = self.poll.registry().deregister(socket);
+    }
+
+    fn listener(listener: std::net::TcpListener, options: &Options) -> io::Result<TcpListener> {
+        tune(SockRef::from(&listener), options)?;
+        Ok(TcpListener::from_std(listener))
+    }
+
+    fn register_listener(&self, listener: &mut TcpListener, id: u64) -> io::Result<()> {
+        self.poll.registry().register(listener, token(id), mio::Interest::READABLE)
+    }
+
+    fn forget_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+        self.poll.registry().deregister(listener)
+    }
+
+    fn accept(listener: &TcpListener, options: &Options) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, peer) = listener.accept()?;
+        // Linux accepted it with the listener's options; the others promise nothing.
+        if !cfg!(target_os = "linux") {
+            let _ = tune(SockRef::from(&socket), options);
+        }
+        Ok((socket, peer))
+    }
+
+    fn dialled(socket: socket2::Socket) -> TcpStream {
+        TcpStream::from_std(socket.into())
+    }
+
+    fn connected(socket: &TcpStream, bits: u8) -> Option<bool> {
+        // The order that mio's documentation asks for.
+        if Self::take_error(socket) {
+            return Some(false);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Some(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                (bits & ERROR != 0).then_some(false)
+            }
+            Err(_) => Some(false),
+        }
+    }
+
+    fn recv(mut socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        socket.read(buffer)
+    }
+
+    fn send(mut socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        // std sends with MSG_NOSIGNAL, or sets SO_NOSIGPIPE, where there is a SIGPIPE.
+        socket.write(bytes)
+    }
+
+    fn send_gathered(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // std's vectored write is a writev, which raises it.
+        socket.try_io(|| SockRef::from(socket).send_vectored_with_flags(slices, NO_SIGNAL))
+    }
+
+    fn finish(socket: &TcpStream) {
+        let _ = socket.shutdown(Shutdown::Write);
+    }
+
+    fn reset_on_drop(socket: &TcpStream) {
+        let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    }
+
+    fn take_error(socket: &TcpStream) -> bool {
+        !matches!(socket.take_error(), Ok(None))
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "freebsd"))]
+const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+const NO_SIGNAL: i32 = 0;
+
+fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    crate::dial::tune(socket, options)
+}
+
+fn token(id: u64) -> mio::Token {
+    mio::Token(id as usize)
+}

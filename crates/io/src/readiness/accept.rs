@@ -1,0 +1,170 @@
+//! The listeners of a driver.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+
+use super::poller::Poller;
+use super::{MOST_CONNECTIONS, MOST_LISTENERS, Step};
+use crate::{ConnId, Options};
+
+/// Accepts until there is nobody left or the turn's budget is spent; stops, and says so once, when descriptors or
+/// memory run out.
+pub(crate) struct Listeners<P: Poller> {
+    listeners: Vec<Listening<P::Listener>>,
+    /// Listeners that may have connections waiting.
+    ready: usize,
+    budget: usize,
+    stopped: bool,
+}
+
+struct Listening<L> {
+    listener: L,
+    token: u64,
+    ready: bool,
+}
+
+impl<P: Poller> Listeners<P> {
+    pub(crate) fn new() -> Self {
+        Self { listeners: Vec::new(), ready: 0, budget: 0, stopped: false }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        poller: &P,
+        listener: TcpListener,
+        options: &Options,
+    ) -> io::Result<()> {
+        if self.listeners.len() == MOST_LISTENERS {
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, "too many listeners"));
+        }
+        let slot = MOST_CONNECTIONS + self.listeners.len();
+        let token = ConnId::new(options.shard, slot as u32, 0).to_bits();
+        let mut listener = P::listener(listener, options)?;
+        if !self.stopped {
+            poller.register_listener(&mut listener, token)?;
+        }
+        self.listeners.push(Listening { listener, token, ready: false });
+        Ok(())
+    }
+
+    /// Takes note of an event whose slot is not a connection's.
+    #[cold]
+    pub(crate) fn on_ready(&mut self, id: ConnId) {
+        // The waker's slot, and a listener's that was closed in this turn, are beyond the end.
+        if let Some(listening) = self.listeners.get_mut(id.slot() - MOST_CONNECTIONS)
+            && !listening.ready
+            && !self.stopped
+        {
+            listening.ready = true;
+            self.ready += 1;
+        }
+    }
+
+    /// New budget. A level-triggered poll reports again what was not taken.
+    pub(crate) fn begin_turn(&mut self, level: bool, budget: usize) {
+        self.budget = budget;
+        if level && self.ready > 0 {
+            self.rest();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn are_ready(&self) -> bool {
+        self.ready > 0
+    }
+
+    /// The next connection, or the news that accepting has stopped.
+    #[cold]
+    pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
+        for listening in &mut self.listeners {
+            while listening.ready && self.budget > 0 {
+                self.budget -= 1;
+                match P::accept(&listening.listener, options) {
+                    Ok((socket, peer)) => return Some(Step::Incoming(socket, peer)),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        listening.ready = false;
+                        self.ready -= 1;
+                    }
+                    Err(error) if concerns_one_connection(&error) => {}
+                    Err(error) => {
+                        self.stop(poller);
+                        return Some(Step::AcceptStopped(kind(&error)));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn resume(&mut self, poller: &P) {
+        if !self.stopped {
+            return;
+        }
+        self.stopped = false;
+        for listening in &mut self.listeners {
+            // What fails here (no memory for an epoll entry) is left out, and said again at the next stop.
+            let _ = poller.register_listener(&mut listening.listener, listening.token);
+        }
+    }
+
+    pub(crate) fn clear(&mut self, poller: &P) {
+        self.stop(poller);
+        self.stopped = false;
+        self.listeners.clear();
+    }
+
+    fn stop(&mut self, poller: &P) {
+        for listening in &mut self.listeners {
+            let _ = poller.forget_listener(&mut listening.listener);
+        }
+        self.rest();
+        self.stopped = true;
+    }
+
+    fn rest(&mut self) {
+        self.listeners.iter_mut().for_each(|listening| listening.ready = false);
+        self.ready = 0;
+    }
+}
+
+/// The failure is that of the connection that was about to be accepted, or of the network it came over; the next
+/// may be well. The list is accept(2)'s.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    let kind = error.kind();
+    if matches!(
+        kind,
+        ErrorKind::Interrupted
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::PermissionDenied
+            | ErrorKind::NetworkDown
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::TimedOut
+    ) {
+        return true;
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(code) = error.raw_os_error() {
+        return matches!(
+            code,
+            libc::EPROTO | libc::ENOPROTOOPT | libc::EHOSTDOWN | libc::ENONET | libc::EOPNOTSUPP
+        );
+    }
+    false
+}
+
+/// std has no kind of its own for "too many open files".
+fn kind(error: &io::Error) -> ErrorKind {
+    #[cfg(unix)]
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+            return ErrorKind::QuotaExceeded;
+        }
+        Some(rustix::io::Errno::NOBUFS | rustix::io::Errno::NOMEM) => {
+            return ErrorKind::OutOfMemory;
+        }
+        _ => {}
+    }
+    error.kind()
+}

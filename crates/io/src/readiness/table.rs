@@ -1,0 +1,154 @@
+//! Connections by slot: 16 bytes each, reused last in, first out.
+
+use std::io;
+
+use crate::ConnId;
+
+/// No batch in flight; no further free slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What is remembered of a connection between events.
+pub(crate) struct Entry<S> {
+    /// `None`: the slot is free, or the end of the connection has not been delivered yet.
+    pub(crate) socket: Option<S>,
+    generation: u32,
+    /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot the next free one.
+    pub(crate) outgoing: u32,
+    /// See [`flag`].
+    pub(crate) flags: u16,
+}
+
+/// Bits of [`Entry::flags`].
+pub(crate) mod flag {
+    /// `connect` has not finished.
+    pub(crate) const CONNECTING: u16 = 1;
+    /// The engine does not want to read.
+    pub(crate) const PAUSED: u16 = 1 << 1;
+    /// The peer's end of stream was delivered; there is nothing more to read.
+    pub(crate) const FINISHED: u16 = 1 << 2;
+    /// Level-triggered: the kernel reports input.
+    pub(crate) const ARMED_READ: u16 = 1 << 3;
+    /// Level-triggered: the kernel reports room for output.
+    pub(crate) const ARMED_WRITE: u16 = 1 << 4;
+    /// Level-triggered: switched to reports of changes only, because a hang-up cannot be masked.
+    pub(crate) const MUTED: u16 = 1 << 5;
+    /// Edge-triggered: input may be there.
+    pub(crate) const CAN_READ: u16 = 1 << 6;
+    /// Edge-triggered: room for output may be there.
+    pub(crate) const CAN_WRITE: u16 = 1 << 7;
+    /// Edge-triggered: an error or hang-up was reported and not looked at yet.
+    pub(crate) const TROUBLE: u16 = 1 << 8;
+    /// Edge-triggered: waits in the list of ready connections.
+    pub(crate) const QUEUED: u16 = 1 << 9;
+
+    /// While any of these is set nothing is read.
+    pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
+}
+
+/// All connections of a driver.
+pub(crate) struct Table<S> {
+    shard: u16,
+    most: usize,
+    live: usize,
+    free: u32,
+    entries: Vec<Entry<S>>,
+}
+
+impl<S> Table<S> {
+    /// Reserves address space for `most` connections; memory comes with use.
+    pub(crate) fn new(shard: u16, most: usize) -> Self {
+        Self { shard, most, live: 0, free: NONE, entries: Vec::with_capacity(most) }
+    }
+
+    /// Slots in use, those included whose end was not delivered yet.
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The id that the next insertion will get.
+    ///
+    /// # Errors
+    /// Every slot is taken.
+    pub(crate) fn next_id(&self) -> io::Result<ConnId> {
+        let (slot, generation) = match self.free {
+            NONE if self.entries.len() < self.most => (self.entries.len(), 0),
+            NONE => {
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "every slot is taken"));
+            }
+            free => (free as usize, self.entries[free as usize].generation),
+        };
+        Ok(ConnId::new(self.shard, slot as u32, generation))
+    }
+
+    /// Puts a connection where [`Table::next_id`] said.
+    pub(crate) fn insert(&mut self, socket: S, flags: u16) {
+        self.live += 1;
+        if self.free == NONE {
+            debug_assert!(self.entries.len() < self.most, "next_id was asked first");
+            self.entries.push(Entry { socket: Some(socket), generation: 0, outgoing: NONE, flags });
+            return;
+        }
+        let entry = &mut self.entries[self.free as usize];
+        self.free = entry.outgoing;
+        (entry.socket, entry.outgoing, entry.flags) = (Some(socket), NONE, flags);
+    }
+
+    /// The live connection of that name.
+    #[inline]
+    pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
+        let slot = id.slot();
+        let entry = self.entries.get_mut(slot)?;
+        let current = ConnId::new(self.shard, slot as u32, entry.generation);
+        (current == id && entry.socket.is_some()).then_some(entry)
+    }
+
+    /// As [`Table::entry`], to look at only.
+    pub(crate) fn peek(&self, id: ConnId) -> Option<&Entry<S>> {
+        let entry = self.entries.get(id.slot())?;
+        let current = ConnId::new(self.shard, id.slot() as u32, entry.generation);
+        (current == id && entry.socket.is_some()).then_some(entry)
+    }
+
+    /// Frees the slot of a connection whose end is being delivered: the id is of the past from here on.
+    pub(crate) fn release(&mut self, id: ConnId) {
+        let entry = &mut self.entries[id.slot()];
+        debug_assert!(entry.socket.is_none() && entry.generation == id.generation());
+        entry.generation = entry.generation.wrapping_add(1) & ConnId::MAX_GENERATION;
+        entry.outgoing = self.free;
+        self.free = id.slot() as u32;
+        self.live -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_16_bytes() {
+        #[cfg(unix)]
+        assert_eq!(size_of::<Entry<std::os::fd::OwnedFd>>(), 16);
+    }
+
+    #[test]
+    fn slots_come_back_last_in_first_out_under_a_new_generation() {
+        let mut table = Table::new(3, 2);
+        let a = table.next_id().unwrap();
+        table.insert("a", 0);
+        let b = table.next_id().unwrap();
+        table.insert("b", 0);
+        assert_eq!(table.next_id().unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+        for id in [a, b] {
+            table.entry(id).unwrap().socket = None;
+            assert!(table.entry(id).is_none());
+            table.release(id);
+        }
+        assert_eq!(table.len(), 0);
+        let again = table.next_id().unwrap();
+        assert_eq!((again.slot(), again.generation(), again.shard()), (b.slot(), 1, 3));
+        table.insert("c", 0);
+        assert!(table.entry(b).is_none());
+        assert!(table.entry(ConnId::new(2, again.slot() as u32, 1)).is_none(), "another shard's");
+        assert!(table.entry(again).is_some());
+    }
+}
