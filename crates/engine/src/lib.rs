@@ -1,1 +1,38 @@
-//! (being built)
+//! Shards, connections, outboxes, deadlines and channels over any driver.
+//!
+//! * Duty: run the life of every connection of one thread: bytes to decoder to callback, output to one flush,
+//!   deadlines, back-pressure, channels, mail from other threads, the orderly end.
+//! * Not its duty: system calls (`throng-io`), bytes of any protocol (`throng-proto`), what a path means
+//!   (`throng-http`), the public API (`throng`).
+//! * Depends on: `throng-io`, `throng-proto`.
+//! * Start reading at: [`Shard::turn`].
+#![forbid(unsafe_code)]
+
+mod admission;
+mod build;
+mod channels;
+mod conn;
+mod connections;
+mod core;
+mod frame;
+mod limits;
+pub mod mailbox;
+mod receive;
+mod service;
+mod shard;
+mod shutdown;
+mod slab;
+mod stats;
+mod tick;
+
+pub use self::core::{Core, Cx, Delivery, MAILBOX_CAPACITY, Mail, MailboxFull, Remote};
+pub use admission::Admission;
+pub use build::{Built, build};
+pub use connections::Sent;
+pub use frame::Frame;
+pub use limits::{LimitError, Limits};
+pub use service::{Answer, Close, Message, Refusal, Service};
+pub use shard::{Handover, Shard};
+pub use shutdown::DrainPlan;
+pub use slab::{Index, Slab};
+pub use stats::{Kind, Snapshot, Stats};

@@ -73,7 +73,8 @@ impl Batch {
     /// Adds owned bytes behind the others: `write` appends them to a buffer that may already hold some.
     #[inline]
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        let fits = matches!(self.segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN);
+        let fits =
+            matches!(self.segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN);
         if !fits {
             self.segments.push_back(Segment::Own(std::mem::take(&mut self.spare)));
         }
@@ -95,6 +96,14 @@ impl Batch {
         if !segment.is_empty() {
             self.len += segment.len();
             self.segments.push_front(segment);
+        }
+    }
+
+    /// Drops the first piece. Nothing of this batch may have been sent.
+    pub fn pop_front(&mut self) {
+        debug_assert_eq!(self.sent, 0, "half a piece would be lost");
+        if let Some(first) = self.segments.pop_front() {
+            self.len -= first.len();
         }
     }
 

@@ -1,0 +1,154 @@
+//! One connection's record.
+
+use throng_io::{Batch, ConnId};
+
+use crate::slab::Index;
+use crate::tick::Tick;
+
+/// Where in its life a connection is. Moves only downwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Client: the TCP connection is being made.
+    Connecting,
+    /// Client: the upgrade request is sent, its answer is awaited.
+    Upgrading,
+    /// Server: HTTP requests are read.
+    Http,
+    /// A WebSocket session.
+    Open,
+    /// Our Close frame is queued or sent, the peer's is awaited.
+    Closing,
+    /// All is sent, our FIN too; what still comes is read and dropped, so that a reset does not destroy what the
+    /// peer has not read yet.
+    Lingering,
+    /// The driver was told to end it; its last event is awaited.
+    Ending,
+    /// Nobody's slot.
+    Free,
+}
+
+/// What follows when the queue has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterFlush {
+    Nothing,
+    /// Close: the peer has nothing more to say.
+    Close,
+    /// FIN, then [`Stage::Lingering`].
+    Linger,
+    /// Reset, now: the queue is not waited for.
+    Abort,
+}
+
+/// Bits of [`Conn::flags`].
+pub(crate) mod flag {
+    /// In the list of connections to flush.
+    pub(crate) const DIRTY: u16 = 1;
+    /// The driver holds a batch.
+    pub(crate) const IN_FLIGHT: u16 = 1 << 1;
+    /// A heartbeat ping is unanswered.
+    pub(crate) const PINGED: u16 = 1 << 2;
+    /// A message is partly here, and listed with its deadline.
+    pub(crate) const ASSEMBLING: u16 = 1 << 3;
+    /// Reading is paused.
+    pub(crate) const PAUSED: u16 = 1 << 4;
+    /// `on_open` was called and `on_close` was not.
+    pub(crate) const SESSION: u16 = 1 << 5;
+    /// A send said `Queued` or `Dropped`; `on_drain` is owed.
+    pub(crate) const BEHIND: u16 = 1 << 6;
+    /// Part of a request is here: its deadline runs.
+    pub(crate) const REQUEST: u16 = 1 << 7;
+    /// Counted as a pending handshake.
+    pub(crate) const PENDING: u16 = 1 << 8;
+    /// We masked what we send: the client's side.
+    pub(crate) const CLIENT: u16 = 1 << 9;
+    /// The first piece of the queue is a pong that was not sent yet.
+    pub(crate) const PONG_FIRST: u16 = 1 << 10;
+    /// The peer has ended its side of the stream.
+    pub(crate) const FINISHED: u16 = 1 << 11;
+    /// In the list of connections that `on_drain` is due for.
+    pub(crate) const DRAIN_LISTED: u16 = 1 << 12;
+}
+
+/// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
+/// its deadline.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    /// What is queued and not yet with the driver.
+    pub(crate) out: Option<Box<Batch>>,
+    pub(crate) cold: Option<Index>,
+    /// The service's own word, for instance an index into its user data.
+    pub(crate) data: u32,
+    /// The service's route.
+    pub(crate) route: u16,
+    pub(crate) flags: u16,
+    pub(crate) stage: Stage,
+    pub(crate) after_flush: AfterFlush,
+}
+
+impl Conn {
+    pub(crate) fn new(id: ConnId, stage: Stage) -> Self {
+        Self {
+            id,
+            out: None,
+            cold: None,
+            data: 0,
+            route: 0,
+            flags: 0,
+            stage,
+            after_flush: AfterFlush::Nothing,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u16, on: bool) {
+        if on {
+            self.flags |= flag;
+        } else {
+            self.flags &= !flag;
+        }
+    }
+}
+
+/// What only some connections have.
+#[derive(Debug, Default)]
+pub(crate) struct Cold {
+    /// The peer's address: until the upgrade, or for good where addresses are counted.
+    pub(crate) peer: Option<std::net::SocketAddr>,
+    /// Bytes that the driver held when the batch was given to it.
+    pub(crate) in_flight: usize,
+    /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
+    pub(crate) unsent: usize,
+    pub(crate) progress: Option<Tick>,
+    /// When the unfinished message began.
+    pub(crate) assembling: Option<Tick>,
+    /// The code we closed with.
+    pub(crate) closed_with: u16,
+}
+
+impl Cold {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.peer.is_none()
+            && self.in_flight == 0
+            && self.progress.is_none()
+            && self.assembling.is_none()
+            && self.closed_with == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The budget of ARCHITECTURE.md: 128 bytes a connection, all tables of the process together.
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_of::<Conn>() <= 32, "Conn is {} bytes", size_of::<Conn>());
+    }
+}

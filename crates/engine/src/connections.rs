@@ -1,0 +1,449 @@
+//! The shard's table of connections, and everything that can be done to one from inside a callback.
+//!
+//! While bytes are lent the driver is borrowed, so nothing here touches a socket: output goes to the
+//! connection's queue, and the connection to the list that [`Shard::flush`](crate::Shard) empties.
+
+use throng_io::{Batch, ConnId, Segment};
+use throng_proto::ws::{self, Opcode};
+
+use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
+use crate::frame::Frame;
+use crate::limits::Checked;
+use crate::slab::Slab;
+use crate::stats::Stats;
+use crate::tick::{Deadlines, Tick};
+
+/// What became of a message given to `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a slow receiver shows here, and only here"]
+pub enum Sent {
+    /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
+    Written,
+    /// Queued behind output that waits for the peer, or the queue has passed its high-water mark. Nothing is
+    /// lost; `drain` is called when the backlog has fallen.
+    Queued,
+    /// Not sent: the connection's backlog is full, and the slow-consumer policy was applied.
+    Dropped,
+    /// Not sent: the connection is closed or closing.
+    Closed,
+}
+
+/// Batches kept for reuse by one shard. More can be in use; these are just not given back.
+const SPARE_BATCHES: usize = 1024;
+/// A kept batch's memory beyond this goes back to the allocator, unless few are kept.
+const SPARE_CAPACITY: usize = 16 * 1024;
+/// This many of the kept batches may hold large memory, so that large answers do not allocate each time.
+const LARGE_SPARES: usize = 4;
+/// And this is how large.
+const LARGE_SPARE_CAPACITY: usize = 8 << 20;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    conns: Vec<Conn>,
+    pub(crate) cold: Slab<Cold>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) dirty: Vec<ConnId>,
+    /// `on_drain` is due for these.
+    pub(crate) drained: Vec<ConnId>,
+    /// Batches in flight, checked for progress at each sweep.
+    pub(crate) in_flight: Vec<ConnId>,
+    /// Messages partly here, checked for their deadline at each sweep.
+    pub(crate) assembling: Vec<ConnId>,
+    spare: Vec<Box<Batch>>,
+    large_spare: Vec<Box<Batch>>,
+    pub(crate) limits: Checked,
+    pub(crate) stats: Stats,
+    pub(crate) tick: Tick,
+    masks: Masks,
+}
+
+impl Connections {
+    pub(crate) fn new(limits: Checked, capacity: usize, seed: u64) -> Self {
+        Self {
+            conns: Vec::with_capacity(capacity),
+            cold: Slab::default(),
+            deadlines: Deadlines::with_capacity(capacity),
+            dirty: Vec::new(),
+            drained: Vec::new(),
+            in_flight: Vec::new(),
+            assembling: Vec::new(),
+            spare: Vec::new(),
+            large_spare: Vec::new(),
+            limits,
+            stats: Stats::default(),
+            tick: Tick::START,
+            masks: Masks(seed | 1),
+        }
+    }
+
+    /// Enters a connection that the driver has just named.
+    pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
+        let slot = id.slot();
+        while self.conns.len() <= slot {
+            self.conns.push(Conn::new(ConnId::new(0, 0, 0), Stage::Free));
+        }
+        self.deadlines.add_slot(slot);
+        debug_assert_eq!(self.conns[slot].stage, Stage::Free, "a slot was named twice");
+        self.conns[slot] = Conn::new(id, stage);
+        self.stats.connections += 1;
+    }
+
+    /// Frees the slot of a connection whose last event has come.
+    pub(crate) fn leave(&mut self, id: ConnId) {
+        let slot = id.slot();
+        let Some(conn) = self.conn_mut(id) else { return };
+        let (out, cold, in_flight) = (conn.out.take(), conn.cold.take(), conn.has(flag::IN_FLIGHT));
+        conn.stage = Stage::Free;
+        conn.flags = 0;
+        self.stats.connections -= 1;
+        self.stats.backlogged -= u64::from(in_flight);
+        if let Some(batch) = out {
+            self.recycle(batch);
+        }
+        if let Some(index) = cold {
+            self.cold.remove(index);
+        }
+        self.deadlines.set(slot, Tick::NEVER);
+    }
+
+    /// The connection, if `id` still names one.
+    #[inline]
+    pub(crate) fn conn(&self, id: ConnId) -> Option<&Conn> {
+        let conn = self.conns.get(id.slot())?;
+        (conn.id == id && conn.stage != Stage::Free).then_some(conn)
+    }
+
+    /// The connection, if `id` still names one.
+    #[inline]
+    pub(crate) fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let conn = self.conns.get_mut(id.slot())?;
+        (conn.id == id && conn.stage != Stage::Free).then_some(conn)
+    }
+
+    /// Its stage; [`Stage::Free`] if `id` names nobody any more.
+    #[inline]
+    pub(crate) fn stage(&self, id: ConnId) -> Stage {
+        self.conn(id).map_or(Stage::Free, |conn| conn.stage)
+    }
+
+    /// The connection in `slot`, if there is one.
+    pub(crate) fn in_slot(&self, slot: u32) -> Option<ConnId> {
+        let conn = self.conns.get(slot as usize)?;
+        (conn.stage != Stage::Free).then_some(conn.id)
+    }
+
+    /// All connections.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
+        self.conns.iter().filter(|conn| conn.stage != Stage::Free).map(|conn| conn.id)
+    }
+
+    /// Its cold record, made if there is none.
+    pub(crate) fn cold_mut(&mut self, id: ConnId) -> Option<&mut Cold> {
+        let index = match self.conn(id)?.cold {
+            Some(index) => index,
+            None => {
+                let index = self.cold.insert(Cold::default());
+                self.conn_mut(id)?.cold = Some(index);
+                index
+            }
+        };
+        self.cold.entry_mut(index)
+    }
+
+    /// Its cold record, if it has one.
+    pub(crate) fn cold(&self, id: ConnId) -> Option<&Cold> {
+        self.cold.entry(self.conn(id)?.cold?)
+    }
+
+    /// Gives the cold record back when it says nothing any more.
+    pub(crate) fn shed_cold(&mut self, id: ConnId) {
+        let Some(index) = self.conn(id).and_then(|conn| conn.cold) else { return };
+        if self.cold.entry(index).is_some_and(Cold::is_idle) {
+            self.cold.remove(index);
+            if let Some(conn) = self.conn_mut(id) {
+                conn.cold = None;
+            }
+        }
+    }
+
+    /// Bytes came from the peer of an open session: it lives.
+    #[inline]
+    pub(crate) fn touch(&mut self, id: ConnId) {
+        let limits = &self.limits;
+        if limits.heartbeat_interval == 0 {
+            return;
+        }
+        let (always, slot) = (limits.heartbeat_always, id.slot());
+        let due = self.heartbeat_due(slot);
+        let conn = &mut self.conns[slot];
+        if !always || conn.has(flag::PINGED) {
+            self.deadlines.set(slot, due);
+        }
+        conn.set(flag::PINGED, false);
+    }
+
+    /// When a session that was heard just now is to be pinged. The slot's hash takes up to a quarter off, so
+    /// that a mass reconnect does not ping in lock-step.
+    #[inline]
+    pub(crate) fn heartbeat_due(&self, slot: usize) -> Tick {
+        let interval = u32::from(self.limits.heartbeat_interval);
+        let hash = (slot as u32).wrapping_mul(0x9e37_79b1) >> 16;
+        let early = (interval / 4 + 1) * hash >> 16;
+        self.tick.after((interval - early).max(1) as u16)
+    }
+
+    /// Sets the deadline of a connection, in seconds from now.
+    pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
+        self.deadlines.set(id.slot(), self.tick.after(secs));
+    }
+
+    /// Queues one message.
+    #[inline]
+    pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+        let sent = match self.admit(id, payload.len()) {
+            Ok(sent) => sent,
+            Err(refused) => return refused,
+        };
+        self.stats.messages_out += 1;
+        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
+        self.append(id, |out| match mask {
+            None => ws::encode(opcode, payload, out),
+            Some(key) => ws::encode_masked(opcode, payload, key, out),
+        });
+        sent
+    }
+
+    /// Queues a reference to a finished frame.
+    pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame) -> Sent {
+        let sent = match self.admit(id, frame.as_bytes().len()) {
+            Ok(sent) => sent,
+            Err(refused) => return refused,
+        };
+        self.stats.messages_out += 1;
+        self.stats.bytes_out += frame.as_bytes().len() as u64;
+        let batch = self.queue(id);
+        batch.push(Segment::Shared(frame.shared()));
+        sent
+    }
+
+    /// Queues raw bytes: HTTP, before there is a session.
+    pub(crate) fn write(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.stage(id) < Stage::Closing {
+            self.append(id, write);
+        }
+    }
+
+    /// A ping of ours.
+    pub(crate) fn ping(&mut self, id: ConnId) {
+        if self.stage(id) == Stage::Open {
+            self.stats.pings += 1;
+            self.control(id, Opcode::Ping, &[]);
+        }
+    }
+
+    /// Answers a ping. While output waits, only the latest unsent pong is kept, and it is first to leave
+    /// (RFC 6455 section 5.5.3 lets one pong answer several pings), so that a peer that pings and does not read
+    /// costs 131 bytes.
+    pub(crate) fn pong(&mut self, id: ConnId, payload: &[u8]) {
+        let conn = &self.conns[id.slot()];
+        if !conn.has(flag::IN_FLIGHT) {
+            self.control(id, Opcode::Pong, payload);
+            return;
+        }
+        let mut bytes = Vec::with_capacity(payload.len() + 6);
+        self.encode_control(id, Opcode::Pong, payload, &mut bytes);
+        let replace = self.conns[id.slot()].has(flag::PONG_FIRST);
+        let batch = self.queue(id);
+        if replace {
+            batch.pop_front();
+        }
+        batch.push_front(Segment::Own(bytes));
+        self.conns[id.slot()].set(flag::PONG_FIRST, true);
+    }
+
+    /// Begins the closing handshake: a Close frame behind what is queued. Nothing is sent after it.
+    pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
+        if self.stage(id) != Stage::Open {
+            return;
+        }
+        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
+        self.append(id, |out| ws::encode_close(code, reason, mask, out));
+        self.conns[id.slot()].stage = Stage::Closing;
+        if let Some(cold) = self.cold_mut(id) {
+            cold.closed_with = code;
+        }
+        self.due_in(id, self.limits.close);
+    }
+
+    /// Ends a session that cannot go on: what is queued is dropped, a Close frame takes its place, and the
+    /// connection closes once that has left (RFC 6455 section 7.1.7).
+    pub(crate) fn fail(&mut self, id: ConnId, code: u16, reason: &str) {
+        if self.stage(id) == Stage::Open {
+            self.drop_queue(id);
+            self.close(id, code, reason);
+        }
+        self.finish(id, AfterFlush::Linger);
+    }
+
+    /// Says what follows when the queue has left. Of two such wishes the ruder wins.
+    pub(crate) fn finish(&mut self, id: ConnId, after: AfterFlush) {
+        let Some(conn) = self.conn_mut(id) else { return };
+        if conn.stage >= Stage::Lingering && after != AfterFlush::Abort {
+            return;
+        }
+        conn.after_flush = after;
+        self.mark_dirty(id);
+    }
+
+    /// Drops what is queued and not yet with the driver.
+    pub(crate) fn drop_queue(&mut self, id: ConnId) {
+        let Some(conn) = self.conn_mut(id) else { return };
+        conn.set(flag::PONG_FIRST, false);
+        if let Some(batch) = conn.out.take() {
+            self.recycle(batch);
+        }
+    }
+
+    /// Bytes queued, here and in the driver.
+    #[inline]
+    pub(crate) fn backlog(&self, id: ConnId) -> usize {
+        let Some(conn) = self.conn(id) else { return 0 };
+        let queued = conn.out.as_ref().map_or(0, |batch| batch.len());
+        if conn.has(flag::IN_FLIGHT) {
+            return queued + self.cold(id).map_or(0, |cold| cold.in_flight);
+        }
+        queued
+    }
+
+    /// The mark above which the connection is not read and sends say `Queued`.
+    pub(crate) fn high_water(&self) -> usize {
+        self.limits.max_backlog / 2
+    }
+
+    /// The mark at which reading goes on and `on_drain` comes.
+    pub(crate) fn low_water(&self) -> usize {
+        self.limits.max_backlog / 4
+    }
+
+    /// Puts the connection on the list to flush.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, id: ConnId) {
+        let conn = &mut self.conns[id.slot()];
+        if !conn.has(flag::DIRTY) {
+            conn.set(flag::DIRTY, true);
+            self.dirty.push(id);
+        }
+    }
+
+    /// Puts the connection on the list for `on_drain`.
+    pub(crate) fn mark_drained(&mut self, id: ConnId) {
+        let conn = &mut self.conns[id.slot()];
+        if !conn.has(flag::DRAIN_LISTED) {
+            conn.set(flag::DRAIN_LISTED, true);
+            self.drained.push(id);
+        }
+    }
+
+    /// Keeps an empty batch, or the memory of a full one that is not needed, for the next queue.
+    #[inline]
+    pub(crate) fn recycle(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if batch.spare_capacity() <= SPARE_CAPACITY {
+            if self.spare.len() < SPARE_BATCHES {
+                self.spare.push(batch);
+            }
+        } else if self.large_spare.len() < LARGE_SPARES
+            && batch.spare_capacity() <= LARGE_SPARE_CAPACITY
+        {
+            self.large_spare.push(batch);
+        } else {
+            batch.forget_spare();
+            self.spare.push(batch);
+        }
+    }
+
+    /// Whether a message of `len` may be queued, and what its sender is told.
+    #[inline]
+    fn admit(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
+        let Some(conn) = self.conn(id) else { return Err(Sent::Closed) };
+        if conn.stage != Stage::Open {
+            return Err(Sent::Closed);
+        }
+        if conn.out.is_none() && !conn.has(flag::IN_FLIGHT) {
+            return Ok(Sent::Written);
+        }
+        self.admit_behind(id, len)
+    }
+
+    /// The same, for a connection that has output queued.
+    fn admit_behind(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
+        let (backlog, max, high) = (self.backlog(id), self.limits.max_backlog, self.high_water());
+        let conn = &mut self.conns[id.slot()];
+        let in_flight = conn.has(flag::IN_FLIGHT);
+        if backlog + len > max {
+            conn.set(flag::BEHIND, true);
+            self.stats.messages_dropped += 1;
+            // Within one turn the kernel was not asked yet; only a peer that does not take bytes is slow.
+            if in_flight {
+                self.stats.slow_consumers += 1;
+                self.fail(id, 1008, "slow consumer");
+            }
+            return Err(Sent::Dropped);
+        }
+        if in_flight || backlog + len > high {
+            conn.set(flag::BEHIND, true);
+            return Ok(Sent::Queued);
+        }
+        Ok(Sent::Written)
+    }
+
+    fn control(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) {
+        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
+        self.append(id, |out| match mask {
+            None => ws::encode(opcode, payload, out),
+            Some(key) => ws::encode_masked(opcode, payload, key, out),
+        });
+    }
+
+    fn encode_control(&mut self, id: ConnId, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+        match self.conns[id.slot()].has(flag::CLIENT) {
+            false => ws::encode(opcode, payload, out),
+            true => ws::encode_masked(opcode, payload, self.masks.next(), out),
+        }
+        self.stats.bytes_out += out.len() as u64;
+    }
+
+    #[inline]
+    fn append(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        let batch = self.queue(id);
+        let before = batch.len();
+        batch.append(write);
+        let added = batch.len() - before;
+        self.stats.bytes_out += added as u64;
+    }
+
+    /// The connection's queue, made if it has none; the connection will be flushed.
+    #[inline]
+    fn queue(&mut self, id: ConnId) -> &mut Batch {
+        self.mark_dirty(id);
+        let conn = &mut self.conns[id.slot()];
+        conn.out.get_or_insert_with(|| {
+            self.large_spare.pop().or_else(|| self.spare.pop()).unwrap_or_default()
+        })
+    }
+}
+
+/// Masking keys for our client side. RFC 6455 section 10.3 wants them unpredictable to a script inside a browser
+/// that chooses the payload; nobody but us chooses ours, so a fast generator with a random seed does.
+#[derive(Debug)]
+struct Masks(u64);
+
+impl Masks {
+    fn next(&mut self) -> [u8; 4] {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 32) as u32).to_ne_bytes()
+    }
+}

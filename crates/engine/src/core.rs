@@ -1,0 +1,377 @@
+//! What a callback can reach: its own connection, every other one of the shard, the channels, the other shards.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throng_io::{ConnId, Instant};
+use throng_proto::ws::Opcode;
+
+use crate::channels::Channels;
+use crate::conn::{AfterFlush, Stage};
+use crate::connections::{Connections, Sent};
+use crate::frame::Frame;
+use crate::mailbox::Mailbox;
+use crate::service::Message;
+use crate::shutdown::DrainPlan;
+use crate::stats::Stats;
+
+/// Letters a shard's mailbox holds before senders are told that it is full.
+pub const MAILBOX_CAPACITY: usize = 65_536;
+
+/// What one thread asks of a shard.
+#[derive(Debug)]
+pub enum Mail {
+    /// Send to every member of a channel but one: one letter a shard and publish, whatever the number of members.
+    Publish {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+    },
+    /// Send to one connection, if it is still there.
+    Send {
+        /// Which.
+        to: ConnId,
+        /// The message.
+        frame: Frame,
+    },
+    /// Begin the closing handshake with one connection, if it is still there.
+    Close {
+        /// Which.
+        to: ConnId,
+        /// RFC 6455 section 7.4.
+        code: u16,
+        /// At most 123 bytes; more are cut off.
+        reason: Box<str>,
+    },
+    /// Stop accepting, close everything within the plan's window, then stop.
+    Drain(DrainPlan),
+}
+
+/// Exact counts of one publish on one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// Queued for members that keep up.
+    pub delivered: u64,
+    /// Queued behind output that a member has not taken yet.
+    pub queued: u64,
+    /// Not sent: the member's backlog was full.
+    pub dropped: u64,
+    /// Not sent: the member is closing.
+    pub closed: u64,
+}
+
+impl Delivery {
+    fn count(&mut self, sent: Sent) {
+        match sent {
+            Sent::Written => self.delivered += 1,
+            Sent::Queued => self.queued += 1,
+            Sent::Dropped => self.dropped += 1,
+            Sent::Closed => self.closed += 1,
+        }
+    }
+}
+
+/// A shard's state without its sockets. Callbacks get it through [`Cx`].
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) connections: Connections,
+    pub(crate) channels: Channels,
+    pub(crate) remote: Remote,
+    pub(crate) shard: usize,
+    pub(crate) now: Instant,
+}
+
+impl Core {
+    /// The time of this turn.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Which shard this is.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// This shard's figures so far.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.connections.stats
+    }
+
+    /// The way to every shard, this one included.
+    #[must_use]
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Sends to every member of `channel` but `except`, on this shard now and on the others by one letter each.
+    /// The counts are this shard's.
+    pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
+        self.connections.stats.publishes += 1;
+        let unreached = self.remote.publish_from(Some(self.shard), channel, frame, except);
+        self.connections.stats.letters_dropped += unreached as u64;
+        self.publish_here(channel, frame, except)
+    }
+
+    pub(crate) fn publish_here(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Delivery {
+        let mut delivery = Delivery::default();
+        for member in self.channels.members(channel) {
+            let Some(id) = self.connections.in_slot(member.slot) else { continue };
+            if Some(id) != except {
+                delivery.count(self.connections.send_frame(id, frame));
+            }
+        }
+        delivery
+    }
+
+    /// Sends a message to a connection of this shard.
+    pub fn send(&mut self, to: ConnId, message: Message<'_>) -> Sent {
+        match message {
+            Message::Text(text) => self.connections.send(to, Opcode::Text, text.as_bytes()),
+            Message::Binary(bytes) => self.connections.send(to, Opcode::Binary, bytes),
+        }
+    }
+
+    /// Sends a finished frame to a connection of this shard.
+    pub fn send_frame(&mut self, to: ConnId, frame: &Frame) -> Sent {
+        self.connections.send_frame(to, frame)
+    }
+
+    /// Begins the closing handshake.
+    pub fn close(&mut self, conn: ConnId, code: u16, reason: &str) {
+        self.connections.close(conn, code, reason);
+    }
+
+    /// Ends a connection with a reset, at once.
+    pub fn abort(&mut self, conn: ConnId) {
+        self.connections.finish(conn, AfterFlush::Abort);
+    }
+
+    /// The service's own word of a connection.
+    #[must_use]
+    pub fn data(&self, conn: ConnId) -> Option<u32> {
+        Some(self.connections.conn(conn)?.data)
+    }
+}
+
+/// One connection, seen from a callback.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) id: ConnId,
+}
+
+impl<'a> Cx<'a> {
+    /// The connection `id` of this shard; sends to one that is gone say so.
+    pub fn new(core: &'a mut Core, id: ConnId) -> Self {
+        Self { core, id }
+    }
+
+    /// The connection's name, which reaches it from any thread through [`Remote`].
+    #[must_use]
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// The shard.
+    #[must_use]
+    pub fn core(&mut self) -> &mut Core {
+        self.core
+    }
+
+    /// The shard, to look at.
+    #[must_use]
+    pub fn core_ref(&self) -> &Core {
+        self.core
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub fn send(&mut self, message: Message<'_>) -> Sent {
+        self.core.send(self.id, message)
+    }
+
+    /// Sends a frame that was encoded before.
+    pub fn send_frame(&mut self, frame: &Frame) -> Sent {
+        self.core.send_frame(self.id, frame)
+    }
+
+    /// Appends raw bytes to what is sent: HTTP heads and bodies, before there is a session.
+    pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.core.connections.write(self.id, write);
+    }
+
+    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        self.core.close(self.id, code, reason);
+    }
+
+    /// Ends the connection with a reset, at once.
+    pub fn abort(&mut self) {
+        self.core.abort(self.id);
+    }
+
+    /// Makes this connection a member of a channel; false if it was one, or is closing.
+    pub fn subscribe(&mut self, channel: &str) -> bool {
+        self.core.connections.stage(self.id) == Stage::Open
+            && self.core.channels.subscribe(self.id.slot() as u32, channel)
+    }
+
+    /// Ends a membership; false if there was none.
+    pub fn unsubscribe(&mut self, channel: &str) -> bool {
+        self.core.channels.unsubscribe(self.id.slot() as u32, channel)
+    }
+
+    /// The channels this connection is a member of.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
+        self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
+    }
+
+    /// Sends to every other member of a channel.
+    pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
+        self.core.publish(channel, frame, Some(self.id))
+    }
+
+    /// Bytes queued for this connection that the kernel has not taken.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.core.connections.backlog(self.id)
+    }
+
+    /// The peer's address; kept until the upgrade only, unless addresses are counted.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.core.connections.cold(self.id)?.peer
+    }
+
+    /// The service's route for this connection.
+    #[must_use]
+    #[inline]
+    pub fn route(&self) -> u16 {
+        self.core.connections.conn(self.id).map_or(0, |conn| conn.route)
+    }
+
+    /// The service's own word for this connection.
+    #[must_use]
+    #[inline]
+    pub fn data(&self) -> u32 {
+        self.core.connections.conn(self.id).map_or(0, |conn| conn.data)
+    }
+
+    /// Sets the service's route and word.
+    pub fn set_route(&mut self, route: u16, data: u32) {
+        if let Some(conn) = self.core.connections.conn_mut(self.id) {
+            conn.route = route;
+            conn.data = data;
+        }
+    }
+}
+
+/// The way to every shard from any thread; clone it freely.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    shards: Arc<[Mailbox<Mail>]>,
+}
+
+/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters: the shard is far behind, and this letter was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailboxFull;
+
+impl std::fmt::Display for MailboxFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a shard is {MAILBOX_CAPACITY} letters behind; send less, or more slowly")
+    }
+}
+
+impl std::error::Error for MailboxFull {}
+
+impl Remote {
+    pub(crate) fn new(shards: Vec<Mailbox<Mail>>) -> Self {
+        Self { shards: shards.into() }
+    }
+
+    /// Shards of this process.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Sends to every member of `channel` but `except`: one letter to each shard.
+    ///
+    /// # Errors
+    /// At least one shard's mailbox is full; the others have the letter.
+    pub fn publish(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Result<(), MailboxFull> {
+        match self.publish_from(None, channel, frame, except) {
+            0 => Ok(()),
+            _ => Err(MailboxFull),
+        }
+    }
+
+    /// Sends to one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
+        self.post(to.shard(), Mail::Send { to, frame: frame.clone() })
+    }
+
+    /// Begins the closing handshake with one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
+        self.post(to.shard(), Mail::Close { to, code, reason: reason.into() })
+    }
+
+    /// Drains every shard.
+    ///
+    /// # Errors
+    /// A shard's mailbox is full; try again.
+    pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
+        (0..self.shards.len()).try_for_each(|shard| self.post(shard, Mail::Drain(plan)))
+    }
+
+    /// Letters that found their mailbox full.
+    fn publish_from(
+        &self,
+        from: Option<usize>,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> usize {
+        if self.shards.len() == usize::from(from.is_some()) {
+            return 0;
+        }
+        let channel: Arc<str> = channel.into();
+        let others = (0..self.shards.len()).filter(|shard| Some(*shard) != from);
+        others
+            .filter(|&shard| {
+                let (channel, frame) = (Arc::clone(&channel), frame.clone());
+                self.post(shard, Mail::Publish { channel, frame, except }).is_err()
+            })
+            .count()
+    }
+
+    /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
+    fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
+        match self.shards.get(shard) {
+            Some(mailbox) => mailbox.send(mail).map_err(|_| MailboxFull),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Every ceiling and every timeout of a connection, in one place.
+
+use std::time::Duration;
+
+use throng_proto::{http1, ws};
+
+use crate::tick;
+
+/// Limits and timeouts, on by default with values that are safe on the Internet.
+///
+/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory grows with the
+    /// bytes received, never with the declared length.
+    pub ws: ws::Limits,
+    /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB.
+    pub http: http1::Limits,
+    /// Connections a process holds. Default 0: what the descriptor limit allows, less a reserve.
+    pub max_connections: usize,
+    /// Connections that have not sent a whole request yet. Default 0: no cap of its own.
+    pub max_pending_handshakes: usize,
+    /// Connections from one IP address. Default 0: no cap.
+    pub max_connections_per_ip: usize,
+    /// From accept to a whole request head. Default 10 s; answered with 408.
+    pub handshake_timeout: Duration,
+    /// Silence between two requests on a kept-alive connection. Default 75 s.
+    pub keep_alive_timeout: Duration,
+    /// From a message's first byte to its last. Default 60 s; closed with 1008.
+    pub reassembly_timeout: Duration,
+    /// Output pending without a byte leaving. Default 30 s; the connection is reset.
+    pub write_timeout: Duration,
+    /// From our Close frame to the peer's. Default 5 s; the connection is reset.
+    pub close_timeout: Duration,
+    /// Silence after which a ping is sent. Default 25 s, below the 60 s after which common proxies cut an idle
+    /// connection; 0 = no pings. Each connection's clock runs up to a quarter earlier, by slot, so that
+    /// connections made together are not pinged together.
+    pub heartbeat_interval: Duration,
+    /// From an unanswered ping to the end of the connection. Default 60 s. Any byte from the peer is an answer.
+    pub heartbeat_timeout: Duration,
+    /// Pings every interval even to connections that are not silent. Default false.
+    pub heartbeat_always: bool,
+    /// Bytes queued for one connection before the slow-consumer policy acts. Default 1 MiB. One message is
+    /// always admitted to an empty queue. Above half of it, the connection is not read.
+    pub max_backlog: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ws: ws::Limits { max_frame_size: 4 << 20, max_message_size: 4 << 20 },
+            http: http1::Limits::default(),
+            max_connections: 0,
+            max_pending_handshakes: 0,
+            max_connections_per_ip: 0,
+            handshake_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(75),
+            reassembly_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_secs(5),
+            heartbeat_interval: Duration::from_secs(25),
+            heartbeat_timeout: Duration::from_secs(60),
+            heartbeat_always: false,
+            max_backlog: 1 << 20,
+        }
+    }
+}
+
+/// A limit that contradicts itself or cannot be kept; says which and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError(pub String);
+
+impl std::fmt::Display for LimitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+/// [`Limits`], checked, with timeouts as ticks.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) ws: ws::Limits,
+    pub(crate) http: http1::Limits,
+    pub(crate) handshake: u16,
+    pub(crate) keep_alive: u16,
+    pub(crate) reassembly: u16,
+    pub(crate) write: u16,
+    pub(crate) close: u16,
+    /// 0 = off.
+    pub(crate) heartbeat_interval: u16,
+    pub(crate) heartbeat_timeout: u16,
+    pub(crate) heartbeat_always: bool,
+    pub(crate) max_backlog: usize,
+}
+
+impl Limits {
+    /// Says what is wrong with these limits, if anything.
+    ///
+    /// # Errors
+    /// The caller's mistake, naming the setting, the value and the remedy.
+    pub fn check(&self) -> Result<(), LimitError> {
+        self.checked().map(drop)
+    }
+
+    pub(crate) fn checked(&self) -> Result<Checked, LimitError> {
+        for (name, size) in [
+            ("max_frame_size", self.ws.max_frame_size),
+            ("max_message_size", self.ws.max_message_size),
+            ("max_header_bytes", self.http.max_header_bytes),
+            ("max_headers", self.http.max_headers),
+            ("max_backlog", self.max_backlog),
+        ] {
+            if size == 0 {
+                return Err(LimitError(format!("{name} is 0, which would refuse everything; give at least 1")));
+            }
+        }
+        Ok(Checked {
+            ws: self.ws,
+            http: self.http,
+            handshake: secs("handshake_timeout", self.handshake_timeout, false)?,
+            keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout, false)?,
+            reassembly: secs("reassembly_timeout", self.reassembly_timeout, false)?,
+            write: secs("write_timeout", self.write_timeout, false)?,
+            close: secs("close_timeout", self.close_timeout, false)?,
+            heartbeat_interval: secs("heartbeat.interval", self.heartbeat_interval, true)?,
+            heartbeat_timeout: secs("heartbeat.timeout", self.heartbeat_timeout, false)?,
+            heartbeat_always: self.heartbeat_always,
+            max_backlog: self.max_backlog,
+        })
+    }
+}
+
+fn secs(name: &str, timeout: Duration, zero_is_off: bool) -> Result<u16, LimitError> {
+    let secs = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+    if secs == 0 && !zero_is_off {
+        return Err(LimitError(format!("{name} is 0, which would end every connection at once; give at least 1s")));
+    }
+    // One tick of slack, so that a deadline never lands a whole cycle away.
+    match u16::try_from(secs) {
+        Ok(secs) if secs < tick::MAX_SECS => Ok(secs),
+        _ => Err(LimitError(format!("{name} is {secs}s; the longest timeout is 18h"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_and_nonsense_is_named() {
+        assert!(Limits::default().check().is_ok());
+        let zero = Limits { max_backlog: 0, ..Limits::default() };
+        assert!(zero.check().unwrap_err().0.contains("max_backlog"));
+        let never = Limits { write_timeout: Duration::ZERO, ..Limits::default() };
+        assert!(never.check().unwrap_err().0.contains("write_timeout"));
+        let off = Limits { heartbeat_interval: Duration::ZERO, ..Limits::default() };
+        assert_eq!(off.checked().unwrap().heartbeat_interval, 0);
+        let long = Limits { close_timeout: Duration::from_secs(86_400), ..Limits::default() };
+        assert!(long.check().unwrap_err().0.contains("18h"));
+        let fraction = Limits { close_timeout: Duration::from_millis(1100), ..Limits::default() };
+        assert_eq!(fraction.checked().unwrap().close, 2);
+    }
+}

@@ -1,0 +1,104 @@
+//! Mail from other threads: a bounded queue with coalesced wake-ups.
+//!
+//! Off the hot path by construction: a shard that has no mail reads one flag a turn and takes no lock.
+
+#[cfg(loom)]
+use loom::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use throng_io::Waker;
+
+/// The sending half; clone it freely.
+pub struct Mailbox<T> {
+    inner: Arc<Inner<T>>,
+}
+
+impl<T> std::fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mailbox(at most {})", self.inner.capacity)
+    }
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+/// The receiving half; the shard owns it.
+pub struct Letters<T> {
+    inner: Arc<Inner<T>>,
+    /// Swapped with the shared vector, so that both keep their memory.
+    drained: Vec<T>,
+}
+
+struct Inner<T> {
+    queue: Mutex<Vec<T>>,
+    has_mail: AtomicBool,
+    capacity: usize,
+    waker: Waker,
+}
+
+/// A mailbox for at most `capacity` letters, whose owner `waker` wakes.
+pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
+    let inner = Arc::new(Inner {
+        queue: Mutex::new(Vec::new()),
+        has_mail: AtomicBool::new(false),
+        capacity,
+        waker,
+    });
+    (Mailbox { inner: Arc::clone(&inner) }, Letters { inner, drained: Vec::new() })
+}
+
+impl<T> Mailbox<T> {
+    /// Queues a letter and wakes the shard if it was the first. Letters of one sender arrive in order.
+    ///
+    /// # Errors
+    /// Gives the letter back when the mailbox is full: the shard is behind by `capacity` letters.
+    pub fn send(&self, letter: T) -> Result<(), T> {
+        let first = {
+            let mut queue = lock(&self.inner.queue);
+            if queue.len() >= self.inner.capacity {
+                return Err(letter);
+            }
+            queue.push(letter);
+            // Set under the lock, so that a flag seen without letters is the only possible disagreement.
+            self.inner.has_mail.store(true, Ordering::Release);
+            queue.len() == 1
+        };
+        if first {
+            self.inner.waker.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Letters<T> {
+    /// All letters so far, oldest first; without a lock when there are none.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, T> {
+        if self.inner.has_mail.load(Ordering::Acquire) {
+            let mut queue = lock(&self.inner.queue);
+            self.inner.has_mail.store(false, Ordering::Release);
+            std::mem::swap(&mut *queue, &mut self.drained);
+        }
+        self.drained.drain(..)
+    }
+}
+
+/// A sender that panicked between two pushes leaves a whole queue behind, so poison means nothing here.
+#[cfg(not(loom))]
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(loom)]
+fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics in a loom model")
+}

@@ -1,0 +1,337 @@
+//! What came from a peer: bytes to events to callbacks.
+
+use throng_io::ConnId;
+use throng_proto::Input;
+use throng_proto::{http1, ws};
+
+use crate::conn::{AfterFlush, Stage, flag};
+use crate::core::Cx;
+use crate::service::{Answer, Close, Message, Service};
+use crate::shard::State;
+use crate::tick::Tick;
+
+/// The decoder of one connection, by its stage of life.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// Nothing is read: the slot is free, or the connection is being made.
+    Nothing,
+    /// Turned away: whatever it sends is dropped, and it is not counted among the connections.
+    Refused,
+    Http(http1::Decoder),
+    /// Client: the answer to the upgrade request.
+    Response(http1::ResponseDecoder),
+    Ws(ws::Decoder),
+}
+
+impl Inbound {
+    pub(crate) fn http() -> Self {
+        Self::Http(http1::Decoder::new())
+    }
+
+    pub(crate) fn response() -> Self {
+        Self::Response(http1::ResponseDecoder::new())
+    }
+}
+
+/// What became of the bytes at hand.
+#[derive(PartialEq, Eq)]
+enum Pumped {
+    /// All taken.
+    All,
+    /// The protocol changed: the rest is for the next decoder.
+    Switched,
+}
+
+impl<S: Service> State<S> {
+    #[inline]
+    pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) {
+        self.core.connections.stats.bytes_in += bytes.len() as u64;
+        let mut input = Input::new(bytes);
+        self.guarded(id, |state| {
+            while state.pump(id, &mut input) == Pumped::Switched {}
+        });
+    }
+
+    #[inline]
+    fn pump(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+        match self.inbound[id.slot()] {
+            Inbound::Ws(_) => self.pump_ws(id, input),
+            Inbound::Http(_) => self.pump_http(id, input),
+            Inbound::Response(_) => self.pump_response(id, input),
+            Inbound::Nothing | Inbound::Refused => Pumped::All,
+        }
+    }
+
+    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+        let Self { core, service, inbound, spare_pieces, .. } = self;
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return Pumped::All };
+        match core.connections.conn(id) {
+            Some(conn) if conn.stage == Stage::Open => core.connections.touch(id),
+            // Only the peer's Close is still awaited.
+            Some(conn)
+                if conn.stage == Stage::Closing && conn.after_flush == AfterFlush::Nothing => {}
+            _ => return Pumped::All,
+        }
+        let limits = core.connections.limits.ws;
+        let ended = loop {
+            match decoder.next_event_with(input, &limits, spare_pieces) {
+                Ok(None) => break None,
+                Ok(Some(ws::Event::Text(text))) => {
+                    if core.connections.stage(id) == Stage::Open {
+                        core.connections.stats.messages_in += 1;
+                        service.on_message(&mut Cx { core, id }, Message::Text(text));
+                    }
+                }
+                Ok(Some(ws::Event::Binary(bytes))) => {
+                    if core.connections.stage(id) == Stage::Open {
+                        core.connections.stats.messages_in += 1;
+                        service.on_message(&mut Cx { core, id }, Message::Binary(bytes));
+                    }
+                }
+                Ok(Some(ws::Event::Ping(payload))) => {
+                    if core.connections.stage(id) == Stage::Open {
+                        core.connections.pong(id, payload);
+                    }
+                }
+                Ok(Some(ws::Event::Pong(_))) => {}
+                Ok(Some(ws::Event::Close(reason))) => break Some(Ok(reason)),
+                Err(error) => break Some(Err(error)),
+            }
+        };
+        match ended {
+            None => {
+                let between = decoder.is_between_messages();
+                self.note_assembling(id, between);
+            }
+            Some(Ok(reason)) => {
+                // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
+                let code = reason.map_or(1005, |reason| reason.code);
+                let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
+                self.on_peer_close(id, code, &reason);
+            }
+            Some(Err(error)) => {
+                self.core.connections.stats.protocol_errors += 1;
+                let code = error.close_code();
+                self.core.connections.fail(id, code, &error.to_string());
+                self.end_session(id, Close { code, reason: "" });
+            }
+        }
+        Pumped::All
+    }
+
+    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the server closes
+    /// the TCP connection first (section 7.1.1), and the client waits for that.
+    #[cold]
+    fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
+        self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
+        let ours = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
+        let code = if ours == 0 { code } else { ours };
+        self.end_session(id, Close { code, reason });
+        self.core.connections.finish(id, AfterFlush::Close);
+    }
+
+    /// Keeps the deadline of a message that is partly here.
+    #[inline]
+    fn note_assembling(&mut self, id: ConnId, between: bool) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if between != conn.has(flag::ASSEMBLING) {
+            return;
+        }
+        conn.set(flag::ASSEMBLING, !between);
+        let tick = connections.tick;
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.assembling = (!between).then_some(tick);
+        }
+        match between {
+            true => connections.shed_cold(id),
+            false => connections.assembling.push(id),
+        }
+    }
+
+    fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+        loop {
+            let Self { core, service, inbound, .. } = self;
+            let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return Pumped::Switched };
+            match core.connections.conn(id) {
+                Some(conn)
+                    if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
+                _ => return Pumped::All,
+            }
+            match decoder.next_event(input, &core.connections.limits.http) {
+                Ok(None) => {
+                    let between = decoder.is_between_requests();
+                    self.note_request(id, between);
+                    return Pumped::All;
+                }
+                Ok(Some(http1::Event::Head(request))) => {
+                    core.connections.stats.requests += 1;
+                    // A client that waits for 100 Continue gets the final answer instead; whether it then sends
+                    // the body is its choice, so the connection cannot go on (RFC 9110 section 10.1.1).
+                    let expects = request.expects_continue() && request.has_body();
+                    let answer = service.on_request(&mut Cx { core, id }, &request);
+                    self.settle(id);
+                    match answer {
+                        Answer::Upgraded => {
+                            self.open_session(id, ws::Role::Server);
+                            return Pumped::Switched;
+                        }
+                        Answer::Done { keep_alive } if !keep_alive || expects => {
+                            self.core.connections.finish(id, AfterFlush::Linger);
+                        }
+                        Answer::Done { .. } => {}
+                    }
+                }
+                Ok(Some(http1::Event::Body(_))) => {}
+                Ok(Some(http1::Event::End)) => {
+                    let keep_alive = core.connections.limits.keep_alive;
+                    core.connections.due_in(id, keep_alive);
+                    if let Some(conn) = core.connections.conn_mut(id) {
+                        conn.set(flag::REQUEST, false);
+                    }
+                }
+                Err(error) => {
+                    core.connections.stats.bad_requests += 1;
+                    service.on_bad_request(&mut Cx { core, id }, error.status(), &error.to_string());
+                    core.connections.finish(id, AfterFlush::Linger);
+                    return Pumped::All;
+                }
+            }
+        }
+    }
+
+    /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip ends on time.
+    fn note_request(&mut self, id: ConnId, between: bool) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        // The first request's deadline runs since the accept.
+        if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
+            connections.due_in(id, connections.limits.handshake);
+        }
+        if let Some(conn) = connections.conn_mut(id) {
+            conn.set(flag::REQUEST, !between);
+        }
+    }
+
+    /// The connection has said what it wants: it is no pending handshake any more.
+    fn settle(&mut self, id: ConnId) {
+        if let Some(conn) = self.core.connections.conn_mut(id)
+            && conn.has(flag::PENDING)
+        {
+            conn.set(flag::PENDING, false);
+            self.admission.settle();
+        }
+    }
+
+    fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+        let Self { core, service, inbound, .. } = self;
+        let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return Pumped::Switched };
+        if core.connections.stage(id) != Stage::Upgrading {
+            return Pumped::All;
+        }
+        match decoder.next_event(input, &core.connections.limits.http) {
+            Ok(None) => Pumped::All,
+            Ok(Some(http1::ResponseEvent::Head(response))) => {
+                match service.on_response(&mut Cx { core, id }, &response) {
+                    Answer::Upgraded => {
+                        self.open_session(id, ws::Role::Client);
+                        return Pumped::Switched;
+                    }
+                    Answer::Done { .. } => core.connections.finish(id, AfterFlush::Abort),
+                }
+                Pumped::All
+            }
+            Ok(Some(_)) | Err(_) => {
+                core.connections.finish(id, AfterFlush::Abort);
+                Pumped::All
+            }
+        }
+    }
+
+    fn open_session(&mut self, id: ConnId, role: ws::Role) {
+        self.inbound[id.slot()] = Inbound::Ws(ws::Decoder::new(role));
+        let counts_addresses = self.admission.counts_addresses();
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.after_flush != AfterFlush::Nothing {
+            return;
+        }
+        conn.stage = Stage::Open;
+        conn.set(flag::SESSION, true);
+        conn.set(flag::REQUEST, false);
+        connections.stats.opened += 1;
+        connections.stats.sessions += 1;
+        if !counts_addresses && let Some(cold) = connections.cold_mut(id) {
+            cold.peer = None;
+        }
+        connections.shed_cold(id);
+        connections.deadlines.set(id.slot(), Tick::NEVER);
+        connections.touch(id);
+        // Timed from here even where activity does not move the deadline.
+        if connections.limits.heartbeat_interval > 0 {
+            let due = connections.heartbeat_due(id.slot());
+            connections.deadlines.set(id.slot(), due);
+        }
+        self.service.on_open(&mut Cx::new(&mut self.core, id));
+    }
+
+    /// A connection's deadline has come; what it was for follows from its stage.
+    pub(crate) fn on_due(&mut self, slot: u32) {
+        let Some(id) = self.core.connections.in_slot(slot) else { return };
+        let Some(conn) = self.core.connections.conn(id) else { return };
+        let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
+        let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
+        let connections = &mut self.core.connections;
+        match stage {
+            Stage::Open if !pinged => {
+                connections.ping(id);
+                if let Some(conn) = connections.conn_mut(id) {
+                    conn.set(flag::PINGED, true);
+                }
+                connections.due_in(id, connections.limits.heartbeat_timeout);
+            }
+            Stage::Open => {
+                connections.stats.timeouts += 1;
+                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" });
+                self.core.connections.finish(id, AfterFlush::Abort);
+            }
+            Stage::Http if pending || in_request => {
+                connections.stats.timeouts += 1;
+                self.guarded(id, |state| {
+                    let mut cx = Cx::new(&mut state.core, id);
+                    state.service.on_bad_request(&mut cx, 408, "the request took too long");
+                });
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            // An idle kept-alive connection: closing it is no fault.
+            Stage::Http => connections.finish(id, AfterFlush::Close),
+            Stage::Connecting | Stage::Upgrading | Stage::Closing | Stage::Lingering => {
+                if stage != Stage::Lingering {
+                    connections.stats.timeouts += 1;
+                }
+                connections.finish(id, AfterFlush::Abort);
+            }
+            Stage::Ending | Stage::Free => {}
+        }
+    }
+
+    /// Closes sessions whose message has been coming for too long.
+    pub(crate) fn expire_assembling(&mut self, now: Tick) {
+        let mut listed = std::mem::take(&mut self.core.connections.assembling);
+        listed.retain(|&id| {
+            let connections = &mut self.core.connections;
+            let timeout = connections.limits.reassembly;
+            let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
+                return false;
+            };
+            if now.since(since) < timeout {
+                return true;
+            }
+            connections.stats.timeouts += 1;
+            connections.fail(id, 1008, "message took too long to arrive");
+            self.end_session(id, Close { code: 1008, reason: "" });
+            false
+        });
+        self.core.connections.assembling.append(&mut listed);
+    }
+}

@@ -1,0 +1,141 @@
+//! The end of a shard's life: everyone told, nobody at once, all gone by the deadline.
+
+use std::time::Duration;
+
+use throng_io::{ConnId, Instant};
+
+/// How to drain.
+#[derive(Clone, Copy, Debug)]
+pub struct DrainPlan {
+    /// Connections are closed at moments spread over this time, so that they do not come back all at once.
+    /// Default 10 s; fewer than 200 connections a second of it take less: there is no herd to spread.
+    pub window: Duration,
+    /// From the end of the window to the moment when what is still open is reset. Default 5 s.
+    pub grace: Duration,
+    /// The close code: 1001 (going away, the default) or 1012 (service restart).
+    pub code: u16,
+}
+
+impl Default for DrainPlan {
+    fn default() -> Self {
+        Self { window: Duration::from_secs(10), grace: Duration::from_secs(5), code: 1001 }
+    }
+}
+
+/// Connections a second below which the window is shortened.
+const HERD_PER_SECOND: u32 = 200;
+
+/// How often closes are due while draining.
+const STEP: Duration = Duration::from_millis(20);
+
+/// Where a shard stands.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Serving.
+    Running,
+    /// Closing connections on a schedule.
+    Draining(Drain),
+    /// Nothing is left; `forced` connections had to be reset.
+    Stopped {
+        /// How many missed the deadline.
+        forced: usize,
+    },
+}
+
+/// A drain under way.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    /// In random order; closed from the end.
+    waiting: Vec<ConnId>,
+    total: usize,
+    begun: Instant,
+    window: Duration,
+    deadline: Instant,
+    pub(crate) code: u16,
+    pub(crate) forced: usize,
+}
+
+impl Drain {
+    pub(crate) fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
+        shuffle(&mut ids, seed | 1);
+        let needed = Duration::from_secs(ids.len() as u64) / HERD_PER_SECOND;
+        let window = plan.window.min(needed);
+        Self {
+            total: ids.len(),
+            waiting: ids,
+            begun: now,
+            window,
+            deadline: now.after(window + plan.grace),
+            code: plan.code,
+            forced: 0,
+        }
+    }
+
+    /// Connections to close now.
+    pub(crate) fn next_batch(&mut self, now: Instant) -> Vec<ConnId> {
+        let elapsed = now.since(self.begun);
+        let left = if elapsed >= self.window {
+            0
+        } else {
+            let share = elapsed.as_secs_f64() / self.window.as_secs_f64();
+            self.total - (self.total as f64 * share) as usize
+        };
+        self.waiting.split_off(left.min(self.waiting.len()))
+    }
+
+    /// True when what is still open must be reset.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        now >= self.deadline
+    }
+
+    /// When to look again.
+    pub(crate) fn next_step(&self, now: Instant) -> Instant {
+        if self.waiting.is_empty() { self.deadline } else { now.after(STEP).min(self.deadline) }
+    }
+}
+
+fn shuffle(ids: &mut [ConnId], mut state: u64) {
+    for i in (1..ids.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ids.swap(i, (state % (i as u64 + 1)) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(n: u32, window: Duration) -> Drain {
+        let ids = (0..n).map(|slot| ConnId::new(0, slot, 0)).collect();
+        Drain::new(DrainPlan { window, ..DrainPlan::default() }, ids, Instant(0), 7)
+    }
+
+    /// FACTS: closing 10,000 sockets in one instant brings the herd back.
+    #[test]
+    fn ten_thousand_closes_are_spread_evenly_and_each_comes_once() {
+        let mut drain = drain(10_000, Duration::from_secs(10));
+        let (mut seen, mut largest) = (Vec::new(), 0);
+        for step in 0..=500 {
+            let batch = drain.next_batch(Instant(step * 20_000_000));
+            largest = largest.max(batch.len());
+            seen.extend(batch);
+        }
+        assert!(largest <= 25, "{largest} of 10,000 in one step of 20 ms");
+        let order: Vec<_> = seen.iter().map(|id| id.slot()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 10_000);
+        assert!(!order.is_sorted(), "closed in the order of arrival");
+    }
+
+    #[test]
+    fn few_connections_do_not_wait_for_the_window() {
+        let mut few = drain(2, Duration::from_secs(10));
+        assert_eq!(few.next_batch(Instant(10_000_000)).len(), 2);
+        assert!(few.is_overdue(Instant(5_010_000_000)));
+        let mut none = drain(2, Duration::ZERO);
+        assert_eq!(none.next_batch(Instant(0)).len(), 2);
+    }
+}

@@ -1,0 +1,129 @@
+//! Time in seconds, small enough for a dense array.
+//!
+//! Each connection has one deadline in a `Vec<u16>` that is swept once a second: a million entries take tens of
+//! microseconds, where a linked list of timers takes tens of milliseconds (and hundreds after churn). Nothing is
+//! inserted, removed or reordered when a deadline moves: activity is one store.
+
+/// Seconds since the shard started, modulo 65,535 and never 0; 0 in the array means "no deadline".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick(u16);
+
+/// Longest time a deadline can be away, in seconds (18.2 hours).
+pub const MAX_SECS: u16 = u16::MAX - 1;
+
+const CYCLE: u32 = u16::MAX as u32;
+
+impl Tick {
+    /// No deadline.
+    pub const NEVER: Self = Self(0);
+    /// Where a shard's time begins.
+    pub const START: Self = Self(1);
+
+    /// The tick `secs` seconds on, at most [`MAX_SECS`].
+    #[must_use]
+    #[inline]
+    pub const fn after(self, secs: u16) -> Self {
+        debug_assert!(self.0 != 0 && secs <= MAX_SECS);
+        let sum = (self.0 - 1) as u32 + secs as u32;
+        Self((if sum >= CYCLE { sum - CYCLE } else { sum }) as u16 + 1)
+    }
+
+    /// Seconds from `earlier` to here, modulo the cycle.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u16 {
+        ((self.0 as u32 + CYCLE - earlier.0 as u32) % CYCLE) as u16
+    }
+}
+
+/// One deadline a slot.
+#[derive(Debug, Default)]
+pub struct Deadlines(Vec<Tick>);
+
+impl Deadlines {
+    /// Reserves address space for `slots`; memory is touched as slots come into use.
+    #[must_use]
+    pub fn with_capacity(slots: usize) -> Self {
+        Self(Vec::with_capacity(slots))
+    }
+
+    /// Makes room for `slot`, without a deadline.
+    pub fn add_slot(&mut self, slot: usize) {
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, Tick::NEVER);
+        }
+    }
+
+    /// Sets the deadline of `slot`.
+    #[inline]
+    pub fn set(&mut self, slot: usize, due: Tick) {
+        self.0[slot] = due;
+    }
+
+    /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those deadlines.
+    pub fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
+        let elapsed = now.since(last);
+        if elapsed == 1 {
+            // The common sweep: one comparison a slot, which the compiler turns into vector code.
+            for (chunk_index, chunk) in self.0.chunks_mut(64).enumerate() {
+                if chunk.iter().fold(false, |any, tick| any | (tick.0 == now.0)) {
+                    for (i, tick) in chunk.iter_mut().enumerate() {
+                        if *tick == now {
+                            *tick = Tick::NEVER;
+                            due.push((chunk_index * 64 + i) as u32);
+                        }
+                    }
+                }
+            }
+            return;
+        }
+        for (slot, tick) in self.0.iter_mut().enumerate() {
+            if *tick != Tick::NEVER && now.since(*tick) < elapsed {
+                *tick = Tick::NEVER;
+                due.push(slot as u32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_wrap_without_ever_being_never() {
+        let mut tick = Tick::START;
+        for _ in 0..200_000 {
+            let next = tick.after(1);
+            assert_ne!(next, Tick::NEVER);
+            assert_eq!(next.since(tick), 1);
+            tick = next;
+        }
+        assert_eq!(tick.after(MAX_SECS).since(tick), MAX_SECS);
+    }
+
+    #[test]
+    fn every_deadline_expires_once_whatever_the_stride() {
+        for stride in [1u16, 2, 7, 300] {
+            for start in [Tick::START, Tick::START.after(65_500)] {
+                let mut deadlines = Deadlines::default();
+                deadlines.add_slot(299);
+                for slot in 0..299u16 {
+                    deadlines.set(slot as usize, start.after(slot + 1));
+                }
+                let (mut last, mut expired, mut at) = (start, Vec::new(), 0u32);
+                while at < 300 {
+                    let before = expired.len();
+                    let now = last.after(stride);
+                    deadlines.expire(last, now, &mut expired);
+                    at += u32::from(stride);
+                    for slot in &expired[before..] {
+                        assert!(slot + 1 <= at && slot + 1 > at - u32::from(stride));
+                    }
+                    last = now;
+                }
+                expired.sort_unstable();
+                assert_eq!(expired, (0..299).collect::<Vec<_>>(), "stride {stride}; 299 has no deadline");
+            }
+        }
+    }
+}
