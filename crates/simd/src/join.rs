@@ -24,7 +24,7 @@ impl std::error::Error for BrokenUtf8 {}
 #[derive(Debug, Default)]
 pub struct JoinBuffer {
     bytes: Vec<u8>,
-    /// Invariant: `bytes[..checked]` is UTF-8.
+    /// Invariant: `bytes[..checked]` is UTF-8, and only `clear` shortens `bytes`.
     checked: usize,
 }
 
@@ -69,11 +69,29 @@ impl JoinBuffer {
     /// As [`JoinBuffer::push`], and checks all that was not checked before.
     ///
     /// # Errors
-    /// A byte cannot belong to UTF-8 whatever follows. The buffer is then only good for [`JoinBuffer::clear`].
+    /// A byte cannot belong to UTF-8 whatever follows it. The buffer is then only good for
+    /// [`JoinBuffer::clear`].
     pub fn push_text(&mut self, piece: &[u8], key: Option<[u8; 4]>) -> Result<(), BrokenUtf8> {
-        self.push(piece, key);
+        let start = self.bytes.len();
+        let or = match key {
+            Some(key) => mask::append_or(piece, key, &mut self.bytes),
+            None => {
+                self.bytes.extend_from_slice(piece);
+                if piece.is_ascii() { 0 } else { 0x80 }
+            }
+        };
+        if or & 0x80 == 0 && self.checked == start {
+            self.checked = self.bytes.len();
+            return Ok(());
+        }
+        self.check_rest()
+    }
+
+    fn check_rest(&mut self) -> Result<(), BrokenUtf8> {
         match simdutf8::compat::from_utf8(&self.bytes[self.checked..]) {
             Ok(_) => self.checked = self.bytes.len(),
+            // Cut inside a sequence that is good so far: std and simdutf8 promise that what has no
+            // `error_len` could be finished.
             Err(error) if error.error_len().is_none() => self.checked += error.valid_up_to(),
             Err(_) => return Err(BrokenUtf8),
         }
@@ -89,15 +107,112 @@ impl JoinBuffer {
     /// What was joined, if all of it was pushed as text and no sequence is cut at the end.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
-        (self.checked == self.bytes.len()).then(|| {
-            // SAFETY: by the invariant of `checked`, which is the whole length here.
-            unsafe { std::str::from_utf8_unchecked(&self.bytes) }
-        })
+        if self.checked != self.bytes.len() {
+            return None;
+        }
+        // SAFETY: by the invariant of `checked`, which is the whole length here.
+        Some(unsafe { str::from_utf8_unchecked(&self.bytes) })
     }
 
     /// Forgets the content and keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.checked = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Option<[u8; 4]> = Some([0x37, 0xfa, 0x21, 0x3d]);
+
+    /// Pushes byte by byte; where it is refused, or whether the end is text.
+    fn byte_by_byte(bytes: &[u8], key: Option<[u8; 4]>) -> Result<bool, usize> {
+        let mut joined = JoinBuffer::new();
+        for (at, byte) in bytes.iter().enumerate() {
+            let key = key.map(|key| mask::rotate(key, at));
+            let masked = byte ^ key.map_or(0, |key| key[0]);
+            joined.push_text(&[masked], key).map_err(|BrokenUtf8| at)?;
+        }
+        assert_eq!(joined.as_bytes(), bytes);
+        Ok(joined.as_str().is_some())
+    }
+
+    /// What RFC 3629 says of the same, by way of std: a byte breaks the sequence if no continuation
+    /// makes a text of what ends with it.
+    fn oracle(bytes: &[u8]) -> Result<bool, usize> {
+        let can_go_on = |end: usize| match str::from_utf8(&bytes[..end]) {
+            Ok(_) => true,
+            Err(error) => {
+                let start = &bytes[error.valid_up_to()..end];
+                [&[][..], &[0x80], &[0xbf], &[0x80; 2], &[0xbf; 2], &[0x80; 3], &[0xbf; 3]]
+                    .iter()
+                    .any(|more| {
+                        let full = [start, more].concat();
+                        str::from_utf8(&full).is_ok_and(|text| text.chars().count() == 1)
+                    })
+            }
+        };
+        match (1..=bytes.len()).find(|end| !can_go_on(*end)) {
+            Some(end) => Err(end - 1),
+            None => Ok(str::from_utf8(bytes).is_ok()),
+        }
+    }
+
+    #[test]
+    fn refuses_at_the_byte_that_breaks_the_sequence() {
+        let seconds = [0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
+        for first in 0..=u8::MAX {
+            for second in seconds {
+                for third in if cfg!(miri) { [0x80, 0xc0].iter() } else { seconds.iter() } {
+                    let bytes = [b'a', first, second, *third, 0x80];
+                    assert_eq!(byte_by_byte(&bytes, None), oracle(&bytes), "{bytes:x?}");
+                    assert_eq!(byte_by_byte(&bytes, KEY), oracle(&bytes), "{bytes:x?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn autobahn_6_4_bad_bytes_named() {
+        // "κόσμε", then U+110000, then "edited".
+        let text = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited";
+        assert_eq!(byte_by_byte(text, KEY), Err(12));
+    }
+
+    #[test]
+    fn text_cut_anywhere_is_the_text() {
+        let text = "a κόσμε 🦀 zażółć ".repeat(if cfg!(miri) { 1 } else { 40 });
+        for cut in 0..=text.len() {
+            let mut joined = JoinBuffer::new();
+            let (first, second) = text.as_bytes().split_at(cut);
+            joined.push_text(first, None).unwrap();
+            assert_eq!(joined.as_str().is_some(), text.is_char_boundary(cut));
+            joined.push_text(second, None).unwrap();
+            assert_eq!(joined.as_str(), Some(&*text));
+        }
+    }
+
+    #[test]
+    fn what_was_not_pushed_as_text_is_no_text() {
+        let mut joined = JoinBuffer::new();
+        joined.push(b"abc", None);
+        assert_eq!(joined.as_str(), None);
+        assert_eq!(joined.push_text(b"d", None), Ok(()));
+        assert_eq!(joined.as_str(), Some("abcd"), "checked when text is pushed after it");
+        joined.push(b"\xff", None);
+        assert_eq!(joined.as_str(), None);
+        assert_eq!(joined.push_text(b"d", None), Err(BrokenUtf8));
+        joined.clear();
+        assert_eq!((joined.as_str(), joined.len(), joined.is_empty()), (Some(""), 0, true));
+        assert!(joined.capacity() >= 5);
+    }
+
+    #[test]
+    fn reserves_what_is_asked_and_no_more() {
+        let mut joined = JoinBuffer::new();
+        joined.reserve(1000);
+        assert_eq!(joined.capacity(), 1000);
     }
 }

@@ -1,18 +1,76 @@
-//! UTF-8 for text that came whole.
+//! UTF-8 for text that came whole. For text in pieces see [`JoinBuffer`](crate::JoinBuffer).
 
 use crate::mask;
 
-/// The text that `bytes` are, or `None` if they are not UTF-8.
+/// Up to here it is cheaper to ask for ASCII first than to start the vectors of simdutf8.
+const SHORT: usize = 128;
+
+/// The text that `bytes` are, or `None` if they are not UTF-8 (RFC 3629: nothing longer than needed,
+/// no surrogates, nothing above U+10FFFF).
 #[inline]
 #[must_use]
 pub fn check(bytes: &[u8]) -> Option<&str> {
+    if bytes.len() <= SHORT && bytes.is_ascii() {
+        return Some(ascii(bytes));
+    }
     simdutf8::basic::from_utf8(bytes).ok()
 }
 
-/// Unmasks `bytes` in place, as [`mask::apply`] does, and gives the text they then are.
+/// Unmasks `bytes` in place, as [`mask::apply`] does, and gives the text they then are. ASCII is
+/// recognised while it is unmasked, so most text is read only once.
 #[inline]
 #[must_use]
 pub fn unmask(bytes: &mut [u8], key: [u8; 4]) -> Option<&str> {
-    mask::apply(bytes, key);
-    check(bytes)
+    if mask::apply_or(bytes, key) & 0x80 == 0 {
+        return Some(ascii(bytes));
+    }
+    simdutf8::basic::from_utf8(bytes).ok()
+}
+
+/// Text from bytes that were found to have no top bit set.
+#[inline]
+fn ascii(bytes: &[u8]) -> &str {
+    debug_assert!(bytes.is_ascii());
+    // SAFETY: both callers saw that every byte is ASCII, which is UTF-8.
+    unsafe { str::from_utf8_unchecked(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 4] = [1, 2, 0x83, 0xf4];
+
+    fn agrees(bytes: &[u8]) {
+        let expected = str::from_utf8(bytes).ok();
+        assert_eq!(check(bytes), expected, "{bytes:x?}");
+        let mut masked = bytes.to_vec();
+        mask::apply(&mut masked, KEY);
+        assert_eq!(unmask(&mut masked, KEY), expected, "{bytes:x?}");
+    }
+
+    #[test]
+    fn as_std_on_every_start_of_a_sequence() {
+        let step = if cfg!(miri) { 17 } else { 1 };
+        for first in (0..=u16::MAX).step_by(step) {
+            let [a, b] = first.to_be_bytes();
+            agrees(&[a, b]);
+            agrees(&[b'x', a, b, 0x80, 0xbf, b'y']);
+        }
+    }
+
+    #[test]
+    fn as_std_wherever_a_bad_or_a_wide_character_is() {
+        let lengths = if cfg!(miri) { 20 } else { 400 };
+        for len in (0..lengths).step_by(7) {
+            agrees(&vec![b'a'; len]);
+            for at in 0..len {
+                for insert in [&b"\xff"[..], "é".as_bytes(), "🦀".as_bytes(), b"\xed\xa0\x80"] {
+                    let mut bytes = vec![b'a'; len];
+                    bytes.splice(at..at, insert.iter().copied());
+                    agrees(&bytes);
+                }
+            }
+        }
+    }
 }
