@@ -4,6 +4,7 @@ use super::fields::Facts;
 use super::head::{HeadScan, Span};
 use super::target::RequestLine;
 use super::{BodyLength, Error, Header, HeaderLines};
+use crate::ws::handshake::Headers;
 
 /// Which of the four forms a request target has. RFC 9112 section 3.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,5 +230,11 @@ impl SavedRequest {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.parts = None;
+    }
+}
+
+impl Headers for Request<'_> {
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.lines().all(name)
     }
 }

@@ -4,6 +4,7 @@ use super::fields::Facts;
 use super::head::{HeadScan, Span};
 use super::target::StatusLine;
 use super::{BodyLength, Error, Header, HeaderLines};
+use crate::ws::handshake::Headers;
 
 /// The head of a response that broke no rule. It borrows the bytes it came in.
 #[derive(Clone, Copy, Debug)]
@@ -100,5 +101,11 @@ impl<'a> Response<'a> {
     #[must_use]
     pub const fn body_length(&self) -> BodyLength {
         self.body
+    }
+}
+
+impl Headers for Response<'_> {
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.lines().all(name)
     }
 }

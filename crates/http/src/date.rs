@@ -1,0 +1,145 @@
+//! The Date header. RFC 9110 section 5.6.7.
+
+/// The date in a response, formatted once a second. It never reads a clock: it is told the time.
+#[derive(Clone, Debug)]
+pub struct DateCache {
+    unix_seconds: u64,
+    text: [u8; LENGTH],
+}
+
+const LENGTH: usize = 29;
+
+impl DateCache {
+    /// Holds the epoch until it is told better.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { unix_seconds: 0, text: imf_fixdate(0) }
+    }
+
+    /// The date at `unix_seconds`, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+    #[inline]
+    pub fn at(&mut self, unix_seconds: u64) -> &str {
+        if unix_seconds != self.unix_seconds {
+            self.unix_seconds = unix_seconds;
+            self.text = imf_fixdate(unix_seconds);
+        }
+        self.current()
+    }
+
+    /// The date of the last [`at`](Self::at).
+    #[inline]
+    #[must_use]
+    pub fn current(&self) -> &str {
+        str::from_utf8(&self.text).unwrap_or_default()
+    }
+}
+
+impl Default for DateCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// IMF-fixdate of a Unix time in seconds, ASCII. From year 10000 on it stays at the last second of
+/// 9999: the format has four digits.
+#[must_use]
+pub fn imf_fixdate(unix_seconds: u64) -> [u8; LENGTH] {
+    const LAST: u64 = 253_402_300_799;
+    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed"; // the epoch was a Thursday
+    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+
+    let seconds = unix_seconds.min(LAST);
+    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_from_days(days);
+
+    let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    text[..3].copy_from_slice(three(DAYS, days % 7));
+    put(&mut text[5..7], day);
+    text[8..11].copy_from_slice(three(MONTHS, month - 1));
+    put(&mut text[12..14], year / 100);
+    put(&mut text[14..16], year % 100);
+    put(&mut text[17..19], second_of_day / 3600);
+    put(&mut text[20..22], second_of_day / 60 % 60);
+    put(&mut text[23..25], second_of_day % 60);
+    text
+}
+
+fn three(names: &[u8], index: u64) -> &[u8] {
+    let start = index as usize * 3;
+    &names[start..start + 3]
+}
+
+fn put(place: &mut [u8], number: u64) {
+    place[0] = b'0' + (number / 10 % 10) as u8;
+    place[1] = b'0' + (number % 10) as u8;
+}
+
+/// Days since the epoch to year, month 1 to 12 and day 1 to 31: Howard Hinnant's algorithm over eras of
+/// 400 years, with years that begin in March so that the leap day is the last.
+const fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = year_of_era + shifted / 146_097 * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc9110_5_6_7_known_dates() {
+        for (seconds, expected) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
+            (951_868_799, "Tue, 29 Feb 2000 23:59:59 GMT"),
+            (951_868_800, "Wed, 01 Mar 2000 00:00:00 GMT"),
+            (1_709_164_800, "Thu, 29 Feb 2024 00:00:00 GMT"),
+            (1_735_689_599, "Tue, 31 Dec 2024 23:59:59 GMT"),
+            (1_735_689_600, "Wed, 01 Jan 2025 00:00:00 GMT"),
+            (2_147_483_648, "Tue, 19 Jan 2038 03:14:08 GMT"),
+            (4_107_542_400, "Mon, 01 Mar 2100 00:00:00 GMT"),
+            (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            assert_eq!(str::from_utf8(&imf_fixdate(seconds)), Ok(expected), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn every_day_follows_the_day_before() {
+        let (mut year, mut month, mut day) = (1970, 1, 1);
+        for days in 0..200_000 {
+            assert_eq!(civil_from_days(days), (year, month, day));
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let length = match month {
+                2 => 28 + u64::from(leap),
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            day += 1;
+            if day > length {
+                (month, day) = (month + 1, 1);
+            }
+            if month > 12 {
+                (year, month) = (year + 1, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_cache_follows_the_time_it_is_told_even_backwards() {
+        let mut cache = DateCache::new();
+        assert_eq!(cache.at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(cache.at(784_111_778), "Sun, 06 Nov 1994 08:49:38 GMT");
+        assert_eq!(cache.at(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(cache.current(), "Thu, 01 Jan 1970 00:00:00 GMT");
+    }
+}

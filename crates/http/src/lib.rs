@@ -1,0 +1,31 @@
+//! HTTP meaning: which route, which status, which headers.
+//!
+//! * Duty: RFC 9110 above the wire: routing, requests as handlers see them, responses, dates, refusals.
+//! * Not its duty: framing (that is `throng_proto::http1`), sockets, clocks, limits on bytes.
+//! * Depends on: throng-proto.
+//! * Start reading at: [`Router::find`], where a path becomes a route; [`Response::encode`], where an answer
+//!   becomes bytes.
+#![forbid(unsafe_code)]
+
+mod date;
+mod method;
+mod origin;
+mod params;
+pub mod percent;
+mod reject;
+mod request;
+mod response;
+mod route;
+mod router;
+mod status;
+
+pub use date::{DateCache, imf_fixdate};
+pub use method::{Allow, Method};
+pub use origin::Origins;
+pub use params::{MAX_PARAMS, Params};
+pub use reject::Reject;
+pub use request::Request;
+pub use response::{HeaderError, IntoResponse, ReplyTo, Response};
+pub use route::RouteError;
+pub use router::{Match, Router};
+pub use status::Status;

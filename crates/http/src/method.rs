@@ -1,0 +1,136 @@
+//! Methods, and sets of them for `Allow`. RFC 9110 section 9.
+
+use std::fmt;
+
+/// A method that routes are registered for. Methods are case-sensitive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Also answers HEAD, unless HEAD has a route of its own.
+    Get,
+    /// As GET, without the body.
+    Head,
+    /// RFC 9110 section 9.3.3
+    Post,
+    /// RFC 9110 section 9.3.4
+    Put,
+    /// RFC 9110 section 9.3.5
+    Delete,
+    /// RFC 5789
+    Patch,
+    /// Answered with `Allow` where it has no route.
+    Options,
+    /// RFC 9110 section 9.3.8
+    Trace,
+}
+
+impl Method {
+    /// In the order `Allow` names them.
+    const ALL: [Self; 8] = [
+        Self::Get,
+        Self::Head,
+        Self::Post,
+        Self::Put,
+        Self::Delete,
+        Self::Patch,
+        Self::Options,
+        Self::Trace,
+    ];
+
+    /// The method of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Patch => "PATCH",
+            Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The methods a path has: what `Allow` says. Its `Display` is the header's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allow(u8);
+
+impl Allow {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Each one that [`Method`] knows.
+    pub const ALL: Self = Self(u8::MAX);
+
+    /// With `method`; GET brings HEAD and any brings OPTIONS, which are answered without a route.
+    #[must_use]
+    pub const fn with(self, method: Method) -> Self {
+        let implied = match method {
+            Method::Get => 1 << Method::Head as u8,
+            _ => 0,
+        };
+        Self(self.0 | 1 << method as u8 | implied | 1 << Method::Options as u8)
+    }
+
+    /// All of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// No method at all: the path does not exist.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether `method` is one of them.
+    #[must_use]
+    pub const fn contains(self, method: Method) -> bool {
+        self.0 & (1 << method as u8) != 0
+    }
+}
+
+impl fmt::Display for Allow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for method in Method::ALL.into_iter().filter(|method| self.contains(*method)) {
+            write!(f, "{separator}{method}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_case_sensitive_and_round_trip() {
+        for method in Method::ALL {
+            assert_eq!(Method::parse(method.as_str()), Some(method));
+        }
+        assert_eq!(Method::parse("get"), None);
+        assert_eq!(Method::parse("BREW"), None);
+    }
+
+    #[test]
+    fn allow_lists_what_is_answered() {
+        assert_eq!(Allow::NONE.with(Method::Get).to_string(), "GET, HEAD, OPTIONS");
+        assert_eq!(Allow::NONE.with(Method::Post).to_string(), "POST, OPTIONS");
+        assert_eq!(Allow::NONE.to_string(), "");
+    }
+}

@@ -1,0 +1,129 @@
+//! Refusals of an upgrade, and of anything else.
+
+use crate::response::{HeaderError, IntoResponse, Response, check_header};
+use crate::status::Status;
+use std::borrow::Cow;
+use throng_proto::ws::handshake::Refusal;
+
+/// Why a connection or request is refused: a status, a sentence for whoever reads it, and headers.
+///
+/// ```
+/// use throng_http::Reject;
+///
+/// fn room(name: Option<&str>) -> Result<&str, Reject> {
+///     name.ok_or(Reject::status(404).because("no such room"))
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Reject {
+    status: Status,
+    reason: Cow<'static, str>,
+    headers: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+}
+
+impl Reject {
+    /// With a status: 300 to 599; anything else is no refusal and becomes 500.
+    pub fn status(status: impl Into<Status>) -> Self {
+        let status = status.into();
+        let refuses = matches!(status.code(), 300..=599);
+        let status = if refuses { status } else { Status::INTERNAL_SERVER_ERROR };
+        Self { status, reason: Cow::Borrowed(""), headers: Vec::new() }
+    }
+
+    /// 400 and what is wrong.
+    pub fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::status(Status::BAD_REQUEST).because(reason)
+    }
+
+    /// 401 with the `WWW-Authenticate` that RFC 9110 section 15.5.2 asks for.
+    pub fn unauthorized() -> Self {
+        Self::status(Status::UNAUTHORIZED).push("WWW-Authenticate", "Bearer")
+    }
+
+    /// 403.
+    pub fn forbidden() -> Self {
+        Self::status(Status::FORBIDDEN)
+    }
+
+    /// 404.
+    pub fn not_found() -> Self {
+        Self::status(Status::NOT_FOUND)
+    }
+
+    /// 429 with Retry-After in seconds.
+    pub fn too_many_requests(retry_after_seconds: u64) -> Self {
+        Self::status(Status::TOO_MANY_REQUESTS).push("Retry-After", retry_after_seconds.to_string())
+    }
+
+    /// 503 with Retry-After in seconds.
+    pub fn unavailable(retry_after_seconds: u64) -> Self {
+        Self::status(Status::SERVICE_UNAVAILABLE)
+            .push("Retry-After", retry_after_seconds.to_string())
+    }
+
+    /// With a sentence for the body: the client reads it, so it should teach and not tell secrets.
+    pub fn because(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// With a header, such as `Location`.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`]: the name or value is not valid, or the header is the server's to write.
+    pub fn header(
+        self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Result<Self, HeaderError> {
+        let (name, value) = (name.into(), value.into());
+        check_header(&name, &value)?;
+        Ok(self.push(name, value))
+    }
+
+    fn push(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub const fn code(&self) -> u16 {
+        self.status.code()
+    }
+}
+
+impl IntoResponse for Reject {
+    fn into_response(self) -> Response {
+        let page = Response::error(self.status, &self.reason);
+        self.headers.into_iter().fold(page, |page, (name, value)| page.push_checked(name, value))
+    }
+}
+
+/// A status is enough of a reason.
+impl From<Status> for Reject {
+    fn from(status: Status) -> Self {
+        Self::status(status)
+    }
+}
+
+/// 500: a header that a handler made is not valid.
+impl From<HeaderError> for Reject {
+    fn from(_: HeaderError) -> Self {
+        Self::status(Status::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// What is wrong with a WebSocket handshake.
+impl From<Refusal> for Reject {
+    fn from(refusal: Refusal) -> Self {
+        let reject = Self::status(refusal.status()).because(refusal.to_string());
+        refusal.headers().iter().fold(reject, |reject, (name, value)| reject.push(*name, *value))
+    }
+}

@@ -1,0 +1,406 @@
+//! Answers, and how they become bytes.
+
+use crate::method::Allow;
+use crate::status::Status;
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
+use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, ResponseHead};
+
+/// An answer: status, headers, body. Content-Length, Date and Connection are added when it is encoded.
+///
+/// ```
+/// use throng_http::{Response, Status};
+///
+/// let response = Response::new(Status::OK)
+///     .header("Cache-Control", "no-store")?
+///     .with_body("application/json", r#"{"ok":true}"#);
+/// # Ok::<(), throng_http::HeaderError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Response {
+    status: Status,
+    headers: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+    content_type: Option<Cow<'static, str>>,
+    body: Cow<'static, [u8]>,
+    close: bool,
+}
+
+/// Why a header was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The name or the value would change the shape of the message.
+    Invalid(InvalidHeader),
+    /// Content-Length, Transfer-Encoding, Connection and Date are written by the server itself.
+    Reserved,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(invalid) => invalid.fmt(f),
+            Self::Reserved => f.write_str(
+                "Content-Length, Transfer-Encoding, Connection and Date are set by the server",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl From<InvalidHeader> for HeaderError {
+    fn from(invalid: InvalidHeader) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+/// Checks what a handler wants to send as a header.
+pub(crate) fn check_header(name: &str, value: &str) -> Result<(), HeaderError> {
+    HeaderName::new(name)?;
+    HeaderValue::new(value)?;
+    let reserved = ["content-length", "transfer-encoding", "connection", "date"];
+    if reserved.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
+        return Err(HeaderError::Reserved);
+    }
+    Ok(())
+}
+
+const CONTENT_TYPE: HeaderName<'static> = HeaderName::literal("Content-Type");
+const CONNECTION: HeaderName<'static> = HeaderName::literal("Connection");
+const CLOSE: HeaderValue<'static> = HeaderValue::literal("close");
+const KEEP_ALIVE: HeaderValue<'static> = HeaderValue::literal("keep-alive");
+const DATE: HeaderName<'static> = HeaderName::literal("Date");
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What an answer has to know of its request and the moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyTo<'d> {
+    /// The request was HEAD: the head is that of a GET, and no body follows.
+    pub is_head: bool,
+    /// The request was HTTP/1.1, not 1.0.
+    pub is_http11: bool,
+    /// The connection goes on after this answer.
+    pub keep_alive: bool,
+    /// From a [`DateCache`](crate::DateCache).
+    pub date: &'d str,
+}
+
+impl<'d> ReplyTo<'d> {
+    /// As `request` wants it. Set `keep_alive` to false afterwards to end the connection.
+    #[must_use]
+    pub fn request(request: &http1::Request<'_>, date: &'d str) -> Self {
+        Self {
+            is_head: request.method() == "HEAD",
+            is_http11: request.is_http11(),
+            keep_alive: request.keep_alive(),
+            date,
+        }
+    }
+
+    /// To a request that could not be understood: the connection ends with the answer.
+    #[must_use]
+    pub const fn error(date: &'d str) -> Self {
+        Self { is_head: false, is_http11: true, keep_alive: false, date }
+    }
+}
+
+impl Response {
+    /// Without headers or body.
+    pub const fn new(status: Status) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            content_type: None,
+            body: Cow::Borrowed(&[]),
+            close: false,
+        }
+    }
+
+    /// 200 with plain text.
+    pub fn text(body: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Status::OK).with_text(body)
+    }
+
+    /// 200 with an HTML page.
+    pub fn html(body: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Status::OK).with_bytes("text/html; charset=utf-8", into_bytes(body.into()))
+    }
+
+    /// 200 with JSON that the caller made.
+    pub fn json(body: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Status::OK).with_bytes("application/json", into_bytes(body.into()))
+    }
+
+    /// A page that names the error: `404 Not Found: no route matches`. Short and plain: it is read by
+    /// engineers and by programs.
+    pub fn error(status: Status, reason: &str) -> Self {
+        let separator = if reason.is_empty() { "" } else { ": " };
+        Self::new(status).with_text(format!("{status}{separator}{reason}\n"))
+    }
+
+    /// 405, or 204 to OPTIONS, with the methods that a path has.
+    pub fn allowing(status: Status, allow: Allow) -> Self {
+        let response = if status.allows_body() {
+            Self::error(status, "this path does not answer this method")
+        } else {
+            Self::new(status)
+        };
+        response.push_checked("Allow", allow.to_string())
+    }
+
+    /// 503 with Retry-After in seconds.
+    pub fn unavailable(retry_after_seconds: u64, reason: &str) -> Self {
+        Self::error(Status::SERVICE_UNAVAILABLE, reason)
+            .push_checked("Retry-After", retry_after_seconds.to_string())
+    }
+
+    /// A header whose parts are known to be valid.
+    pub(crate) fn push_checked(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Appends a header; `Content-Type` replaces the one of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`]: the name or value is not valid, or the header is the server's to write. As a handler's
+    /// error it becomes a 500.
+    pub fn header(
+        mut self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<Cow<'static, str>>,
+    ) -> Result<Self, HeaderError> {
+        let (name, value) = (name.into(), value.into());
+        check_header(&name, &value)?;
+        if name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()) {
+            self.content_type = Some(value);
+            return Ok(self);
+        }
+        Ok(self.push_checked(name, value))
+    }
+
+    /// With this status.
+    pub const fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// With a body of plain text in UTF-8.
+    pub fn with_text(self, body: impl Into<Cow<'static, str>>) -> Self {
+        self.with_bytes(TEXT, into_bytes(body.into()))
+    }
+
+    /// With a body of `content_type`, which is a literal: a wrong one is dropped, and asserted in debug
+    /// builds.
+    pub fn with_body(self, content_type: &'static str, body: impl Into<Cow<'static, str>>) -> Self {
+        self.with_bytes(content_type, into_bytes(body.into()))
+    }
+
+    /// As [`with_body`](Self::with_body), with a body of bytes.
+    pub fn with_bytes(
+        mut self,
+        content_type: &'static str,
+        body: impl Into<Cow<'static, [u8]>>,
+    ) -> Self {
+        let is_valid = HeaderValue::new(content_type).is_ok();
+        debug_assert!(is_valid, "not a content type: {content_type:?}");
+        self.content_type = is_valid.then_some(Cow::Borrowed(content_type));
+        self.body = body.into();
+        self
+    }
+
+    /// The connection ends after this answer.
+    pub const fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// The status.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The body, for a caller that sends it as a segment of its own after [`encode_head`](Self::encode_head).
+    #[must_use]
+    pub fn into_body(self) -> Cow<'static, [u8]> {
+        self.body
+    }
+
+    /// All headers that were set, without those added when it is encoded.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let content_type = self.content_type.as_deref().map(|value| (CONTENT_TYPE.as_str(), value));
+        content_type.into_iter().chain(self.headers.iter().map(|(name, value)| (&**name, &**value)))
+    }
+
+    /// Whether the connection goes on after this answer.
+    #[must_use]
+    pub const fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
+        to.keep_alive && !self.close
+    }
+
+    /// Appends the whole answer to `out`.
+    pub fn encode(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
+        self.encode_head(to, out);
+        if self.has_body_bytes(to) {
+            out.extend_from_slice(&self.body);
+        }
+    }
+
+    /// Whether body bytes follow the head: not to a HEAD, and not with 1xx, 204 or 304.
+    #[must_use]
+    pub const fn has_body_bytes(&self, to: &ReplyTo<'_>) -> bool {
+        !to.is_head && self.status.allows_body()
+    }
+
+    /// Appends the head alone.
+    pub fn encode_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
+        let mut head = ResponseHead::start(out, self.status.code(), self.status.reason());
+        for (name, value) in self.headers() {
+            // Checked when they were set; checked again rather than believed, since it costs little.
+            if let (Ok(name), Ok(value)) = (HeaderName::new(name), HeaderValue::new(value)) {
+                head = head.field(name, value);
+            }
+        }
+        if let Ok(date) = HeaderValue::new(to.date) {
+            head = head.field(DATE, date);
+        }
+        match (self.keeps_alive(to), to.is_http11) {
+            (true, true) => {}
+            (true, false) => head = head.field(CONNECTION, KEEP_ALIVE),
+            (false, _) => head = head.field(CONNECTION, CLOSE),
+        }
+        if self.status.allows_body() {
+            head = head.content_length(self.body.len() as u64);
+        }
+        head.finish();
+    }
+}
+
+fn into_bytes(text: Cow<'static, str>) -> Cow<'static, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// What a handler may return.
+pub trait IntoResponse {
+    /// The answer.
+    fn into_response(self) -> Response;
+}
+
+impl IntoResponse for Response {
+    fn into_response(self) -> Response {
+        self
+    }
+}
+
+/// 200 with plain text.
+impl IntoResponse for &'static str {
+    fn into_response(self) -> Response {
+        Response::text(self)
+    }
+}
+
+/// 200 with plain text.
+impl IntoResponse for String {
+    fn into_response(self) -> Response {
+        Response::text(self)
+    }
+}
+
+/// 200 with plain text.
+impl IntoResponse for Cow<'static, str> {
+    fn into_response(self) -> Response {
+        Response::text(self)
+    }
+}
+
+/// 200 with bytes.
+impl IntoResponse for &'static [u8] {
+    fn into_response(self) -> Response {
+        Response::new(Status::OK).with_bytes("application/octet-stream", self)
+    }
+}
+
+/// 200 with bytes.
+impl IntoResponse for Vec<u8> {
+    fn into_response(self) -> Response {
+        Response::new(Status::OK).with_bytes("application/octet-stream", self)
+    }
+}
+
+/// 204.
+impl IntoResponse for () {
+    fn into_response(self) -> Response {
+        Response::new(Status::NO_CONTENT)
+    }
+}
+
+/// The status alone; an error's page names it.
+impl IntoResponse for Status {
+    fn into_response(self) -> Response {
+        if self.is_error() { Response::error(self, "") } else { Response::new(self) }
+    }
+}
+
+/// Another status for what would have its own.
+impl<T: IntoResponse> IntoResponse for (Status, T) {
+    fn into_response(self) -> Response {
+        self.1.into_response().with_status(self.0)
+    }
+}
+
+/// Another status for what would have its own.
+impl<T: IntoResponse> IntoResponse for (u16, T) {
+    fn into_response(self) -> Response {
+        (Status::new(self.0), self.1).into_response()
+    }
+}
+
+/// `None` is 404.
+impl<T: IntoResponse> IntoResponse for Option<T> {
+    fn into_response(self) -> Response {
+        self.map_or_else(|| Status::NOT_FOUND.into_response(), T::into_response)
+    }
+}
+
+impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
+    fn into_response(self) -> Response {
+        self.map_or_else(E::into_response, T::into_response)
+    }
+}
+
+impl IntoResponse for Infallible {
+    fn into_response(self) -> Response {
+        match self {}
+    }
+}
+
+/// 500: the handler's fault, told in the server's words.
+impl IntoResponse for HeaderError {
+    fn into_response(self) -> Response {
+        Response::error(Status::INTERNAL_SERVER_ERROR, "the handler made an invalid header")
+    }
+}
+
+/// The page for a request that broke a rule; the connection ends with it.
+impl IntoResponse for http1::Error {
+    fn into_response(self) -> Response {
+        Response::error(Status::new(self.status()), self.reason()).closing()
+    }
+}

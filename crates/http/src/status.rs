@@ -1,0 +1,179 @@
+//! Status codes and their reason phrases. RFC 9110 section 15.
+
+use std::fmt;
+
+/// A status code: 100 to 999.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(u16);
+
+impl Status {
+    /// 200
+    pub const OK: Self = Self(200);
+    /// 201
+    pub const CREATED: Self = Self(201);
+    /// 202
+    pub const ACCEPTED: Self = Self(202);
+    /// 204
+    pub const NO_CONTENT: Self = Self(204);
+    /// 304
+    pub const NOT_MODIFIED: Self = Self(304);
+    /// 400
+    pub const BAD_REQUEST: Self = Self(400);
+    /// 401
+    pub const UNAUTHORIZED: Self = Self(401);
+    /// 403
+    pub const FORBIDDEN: Self = Self(403);
+    /// 404
+    pub const NOT_FOUND: Self = Self(404);
+    /// 405
+    pub const METHOD_NOT_ALLOWED: Self = Self(405);
+    /// 408
+    pub const REQUEST_TIMEOUT: Self = Self(408);
+    /// 413
+    pub const CONTENT_TOO_LARGE: Self = Self(413);
+    /// 414
+    pub const URI_TOO_LONG: Self = Self(414);
+    /// 426
+    pub const UPGRADE_REQUIRED: Self = Self(426);
+    /// 429
+    pub const TOO_MANY_REQUESTS: Self = Self(429);
+    /// 431
+    pub const HEADER_FIELDS_TOO_LARGE: Self = Self(431);
+    /// 500
+    pub const INTERNAL_SERVER_ERROR: Self = Self(500);
+    /// 501
+    pub const NOT_IMPLEMENTED: Self = Self(501);
+    /// 503
+    pub const SERVICE_UNAVAILABLE: Self = Self(503);
+    /// 505
+    pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
+
+    /// The status with this code; 500 if it is not of three digits, since a handler that computes a
+    /// status wrongly is a fault of the server.
+    #[must_use]
+    pub const fn new(code: u16) -> Self {
+        if matches!(code, 100..=999) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self.0
+    }
+
+    /// 1xx, 204 and 304 never have a body. RFC 9110 section 6.4.1.
+    #[must_use]
+    pub const fn allows_body(self) -> bool {
+        !matches!(self.0, 100..=199 | 204 | 304)
+    }
+
+    /// 400 to 599.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        matches!(self.0, 400..=599)
+    }
+
+    /// The registered reason phrase, or the name of the class.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self.0 {
+            100 => "Continue",
+            101 => "Switching Protocols",
+            103 => "Early Hints",
+            200 => "OK",
+            201 => "Created",
+            202 => "Accepted",
+            203 => "Non-Authoritative Information",
+            204 => "No Content",
+            205 => "Reset Content",
+            206 => "Partial Content",
+            300 => "Multiple Choices",
+            301 => "Moved Permanently",
+            302 => "Found",
+            303 => "See Other",
+            304 => "Not Modified",
+            307 => "Temporary Redirect",
+            308 => "Permanent Redirect",
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            402 => "Payment Required",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            406 => "Not Acceptable",
+            407 => "Proxy Authentication Required",
+            408 => "Request Timeout",
+            409 => "Conflict",
+            410 => "Gone",
+            411 => "Length Required",
+            412 => "Precondition Failed",
+            413 => "Content Too Large",
+            414 => "URI Too Long",
+            415 => "Unsupported Media Type",
+            416 => "Range Not Satisfiable",
+            417 => "Expectation Failed",
+            421 => "Misdirected Request",
+            422 => "Unprocessable Content",
+            425 => "Too Early",
+            426 => "Upgrade Required",
+            428 => "Precondition Required",
+            429 => "Too Many Requests",
+            431 => "Request Header Fields Too Large",
+            451 => "Unavailable For Legal Reasons",
+            500 => "Internal Server Error",
+            501 => "Not Implemented",
+            502 => "Bad Gateway",
+            503 => "Service Unavailable",
+            504 => "Gateway Timeout",
+            505 => "HTTP Version Not Supported",
+            511 => "Network Authentication Required",
+            100..=199 => "Informational",
+            200..=299 => "Success",
+            300..=399 => "Redirection",
+            400..=499 => "Client Error",
+            500..=599 => "Server Error",
+            _ => "Unknown",
+        }
+    }
+}
+
+impl From<u16> for Status {
+    fn from(code: u16) -> Self {
+        Self::new(code)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.reason())
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Status({})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_that_is_none_becomes_500() {
+        assert_eq!(Status::new(99), Status::INTERNAL_SERVER_ERROR);
+        assert_eq!(Status::new(1000), Status::INTERNAL_SERVER_ERROR);
+        assert_eq!(Status::new(404).to_string(), "404 Not Found");
+        assert_eq!(Status::new(499).reason(), "Client Error");
+    }
+
+    #[test]
+    fn rfc9110_6_4_1_some_statuses_have_no_body() {
+        for code in [100, 101, 199, 204, 304] {
+            assert!(!Status::new(code).allows_body(), "{code}");
+        }
+        for code in [200, 205, 206, 303, 404, 500] {
+            assert!(Status::new(code).allows_body(), "{code}");
+        }
+    }
+}
