@@ -1,0 +1,134 @@
+/* Options, dispatch, and the JSON object around the result. */
+#define _GNU_SOURCE
+#include "loadgen.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct options opt = {.mode = "echo", .host = "127.0.0.1", .path = "/echo", .connections = 100,
+                      .size = 100, .pipeline = 1, .rate = 10, .warmup = 0.5, .duration = 1.5,
+                      .hold = 2, .publishes = 5};
+
+static const char usage[] =
+    "usage: loadgen MODE --port PORT [options]\n"
+    "\n"
+    "modes\n"
+    "  echo        closed loop: every connection writes --pipeline messages, waits for all answers\n"
+    "  open        open loop at --rate messages a second and connection; latency from the planned time\n"
+    "  connect     connect, upgrade, one echo, reset, again\n"
+    "  idle        open --connections, hold them, measure the server's memory and CPU\n"
+    "  broadcast   --connections subscribers; one publishes, until the last one has it\n"
+    "\n"
+    "options (default)\n"
+    "  --host ADDRESS (127.0.0.1)   --port PORT          --path PATH (/echo)\n"
+    "  --connections N (100)        --size BYTES (100)   --pipeline P (1)     --rate R (10)\n"
+    "  --warmup S (0.5)             --duration S (1.5)   --hold S (2)         --publishes N (5)\n"
+    "  --text   text messages       --utf8   text with multi-byte characters\n"
+    "  --touch  idle: one echo on every connection first\n"
+    "  --messages N  echo: stop after N answers instead of by time\n"
+    "  --raw    no WebSocket: the same number of bytes to a bare TCP echo\n"
+    "  --server-pid PID  read this process's CPU clock and memory\n"
+    "\n"
+    "Prints one JSON object. Exit code 1 if any answer is missing, wrong or late, 2 for bad usage.\n";
+
+void fail(const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *p = text; *p != 0; p++) /* keep the JSON valid whatever a server answered */
+        if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
+            *p = ' ';
+    printf("\"error\": \"%s\"}\n", text);
+    fflush(stdout);
+    fprintf(stderr, "loadgen: %s\n", text);
+    exit(1);
+}
+
+static void bad_usage(const char *why, const char *what)
+{
+    fprintf(stderr, "loadgen: %s%s (--help shows the options)\n", why, what);
+    exit(2);
+}
+
+static double number(const char *name, const char *text, double least, double most)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (*text == 0 || *end != 0 || errno != 0 || !(value >= least && value <= most))
+        bad_usage("not a usable value for --", name);
+    return value;
+}
+
+static void parse(int argc, char **argv)
+{
+    static const struct option known[] = {
+        {"host", 1, 0, 'h'},     {"port", 1, 0, 'p'},      {"path", 1, 0, 'a'},   {"connections", 1, 0, 'c'},
+        {"size", 1, 0, 's'},     {"pipeline", 1, 0, 'P'},  {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'w'},
+        {"duration", 1, 0, 'd'}, {"hold", 1, 0, 'o'},      {"touch", 0, 0, 't'},  {"text", 0, 0, 'x'},
+        {"utf8", 0, 0, 'u'},     {"messages", 1, 0, 'm'},  {"raw", 0, 0, 'R'},    {"publishes", 1, 0, 'b'},
+        {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {0, 0, 0, 0}};
+    int o, index = 0;
+    while ((o = getopt_long(argc, argv, "", known, &index)) != -1) {
+        const char *name = o == '?' ? "" : known[index].name;
+        switch (o) {
+        case 'h': opt.host = optarg; break;
+        case 'a': opt.path = optarg; break;
+        case 'p': opt.port = (int)number(name, optarg, 1, 65535); break;
+        case 'c': opt.connections = (int)number(name, optarg, 1, 1000000); break;
+        case 's': opt.size = (size_t)number(name, optarg, 0, 1 << 30); break;
+        case 'P': opt.pipeline = (int)number(name, optarg, 1, 100000); break;
+        case 'r': opt.rate = number(name, optarg, 1e-3, 1e7); break;
+        case 'w': opt.warmup = number(name, optarg, 0, 3600); break;
+        case 'd': opt.duration = number(name, optarg, 1e-3, 3600); break;
+        case 'o': opt.hold = number(name, optarg, 1e-3, 3600); break;
+        case 'm': opt.messages = (long)number(name, optarg, 1, 1e12); break;
+        case 'b': opt.publishes = (int)number(name, optarg, 1, 100000); break;
+        case 'S': opt.server = (pid_t)number(name, optarg, 1, 1 << 30); break;
+        case 't': opt.touch = true; break;
+        case 'x': opt.text = true; break;
+        case 'u': opt.text = opt.utf8 = true; break;
+        case 'R': opt.raw = true; break;
+        case 'H': fputs(usage, stdout); exit(0);
+        default: exit(2);
+        }
+    }
+    if (optind + 1 != argc)
+        bad_usage("exactly one mode is wanted", "");
+    opt.mode = argv[optind];
+    if (opt.port == 0)
+        bad_usage("--port is missing", "");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } modes[] = {{"echo", run_echo}, {"open", run_open}, {"connect", run_churn},
+                 {"idle", run_idle}, {"broadcast", run_broadcast}};
+    struct rlimit files;
+    parse(argc, argv);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (strcmp(opt.mode, modes[i].name) == 0) {
+            printf("{\"mode\": \"%s\", \"connections\": %d, \"size\": %zu, \"pipeline\": %d, ", opt.mode,
+                   opt.connections, opt.size, opt.pipeline);
+            wire_prepare();
+            modes[i].run();
+            printf("}\n");
+            return 0;
+        }
+    bad_usage("no mode ", opt.mode);
+}
