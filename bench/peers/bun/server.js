@@ -1,0 +1,26 @@
+// Echo at any path, broadcast at /ws/...: bun server.js PORT
+const MiB = 1024 * 1024;
+
+Bun.serve({
+  hostname: "127.0.0.1",
+  port: Number(process.argv[2]),
+  fetch(request, server) {
+    const path = new URL(request.url).pathname;
+    const data = path.startsWith("/ws/") ? path : null;
+    if (server.upgrade(request, { data })) return;
+    return new Response("WebSocket only", { status: 426 });
+  },
+  websocket: {
+    perMessageDeflate: false,
+    maxPayloadLength: 64 * MiB,
+    backpressureLimit: 256 * MiB,
+    idleTimeout: 600,
+    open(ws) {
+      if (ws.data) ws.subscribe(ws.data);
+    },
+    message(ws, message) {
+      if (ws.data) ws.publish(ws.data, message);
+      else ws.send(message);
+    },
+  },
+});

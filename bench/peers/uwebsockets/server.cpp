@@ -1,0 +1,41 @@
+// Echo at any path, broadcast at /ws/...: uwebsockets PORT
+#include "App.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+struct Empty {};
+
+struct Member {
+    std::string channel; // empty: echo
+};
+
+int main(int argc, char **argv) {
+    int port = argc == 2 ? atoi(argv[1]) : 0;
+    uWS::App().ws<Member>("/ws/*", {
+        .compression = uWS::DISABLED,
+        .maxPayloadLength = 64 * 1024 * 1024,
+        .idleTimeout = 600,
+        .maxBackpressure = 256 * 1024 * 1024,
+        .upgrade = [](auto *res, auto *req, auto *context) {
+            res->template upgrade<Member>({std::string(req->getUrl())}, req->getHeader("sec-websocket-key"),
+                req->getHeader("sec-websocket-protocol"), req->getHeader("sec-websocket-extensions"), context);
+        },
+        .open = [](auto *ws) { ws->subscribe(ws->getUserData()->channel); },
+        .message = [](auto *ws, std::string_view message, uWS::OpCode code) {
+            ws->publish(ws->getUserData()->channel, message, code);
+        },
+    }).ws<Empty>("/*", {
+        .compression = uWS::DISABLED,
+        .maxPayloadLength = 64 * 1024 * 1024,
+        .idleTimeout = 600,
+        .maxBackpressure = 256 * 1024 * 1024,
+        .message = [](auto *ws, std::string_view message, uWS::OpCode code) { ws->send(message, code); },
+    }).listen("127.0.0.1", port, [port](auto *listener) {
+        if (!listener) {
+            fprintf(stderr, "uwebsockets: cannot listen on port %d\n", port);
+            exit(1);
+        }
+    }).run();
+}
