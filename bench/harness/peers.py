@@ -1,0 +1,256 @@
+"""The servers that are compared: how each is built, started and named.
+
+A peer is one entry of PEERS at the end. `prepare` builds it and raises Missing with one line when
+something is not there; `command` starts it on a port.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .paths import BENCH, BIN, BUILD, LOADGEN, PEERS as FOLDER, WORKSPACE, throng_binary
+
+C_FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra"]
+
+
+class Missing(Exception):
+    """What is not there, and how to get it, in one line."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    title: str
+    command: Callable[[int], list[str]]
+    prepare: Callable[[], None]
+    ready: Callable[[], bool]
+    version: Callable[[], str]
+    raw: bool = False  # a bare TCP echo: no WebSocket, no text, no broadcast
+    channels: bool = True
+    env: dict[str, str] = field(default_factory=dict)
+    # How to start it under valgrind; None: it does not run there (a JIT, or Go's runtime).
+    callgrind: Callable[[int], list[str]] | None = None
+
+
+def run_tool(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Runs a build step; on failure its last line of complaint is the message."""
+    if shutil.which(command[0]) is None:
+        raise Missing(f"{command[0]} is not installed")
+    done = subprocess.run(
+        ["nice", "-n", "10", *command], cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        complaints = [line for line in (done.stderr + done.stdout).splitlines() if "rror" in line]
+        raise Missing(f"`{' '.join(command[:3])} ...` failed: {(complaints or ['no message'])[0].strip()}")
+    return done.stdout
+
+
+def prepare_loadgen() -> None:
+    BIN.mkdir(parents=True, exist_ok=True)
+    sources = sorted(str(path) for path in (BENCH / "loadgen").glob("*.c"))
+    run_tool(["gcc", *C_FLAGS, "-o", str(LOADGEN), *sources], BENCH)
+
+
+# Our own server.
+
+
+def prepare_throng() -> None:
+    run_tool(["cargo", "build", "--release", "--package", "throng-cli"], WORKSPACE)
+
+
+def throng_command(port: int) -> list[str]:
+    return [str(throng_binary()), "serve", "--listen", f"127.0.0.1:{port}", "--shards", "1"]
+
+
+def throng_version() -> str:
+    done = subprocess.run([str(throng_binary()), "--version"], capture_output=True, text=True)
+    return done.stdout.strip().removeprefix("throng ")
+
+
+# The bare echo.
+
+EPOLL = BIN / "epoll_echo"
+
+
+def prepare_epoll() -> None:
+    BIN.mkdir(parents=True, exist_ok=True)
+    run_tool(["gcc", *C_FLAGS, "-o", str(EPOLL), "bare/epoll_echo.c"], BENCH)
+
+
+# uWebSockets, in C++.
+
+UWS = BIN / "uwebsockets"
+UWS_PORTABLE = BIN / "uwebsockets-portable"  # without AVX-512, which valgrind does not know
+
+
+def uws_sources() -> tuple[Path, str]:
+    """The sources inside a crate on crates.io, and their version."""
+    folder = FOLDER / "uwebsockets"
+    metadata = json.loads(
+        run_tool(["cargo", "metadata", "--format-version", "1"], folder, {"CARGO_TARGET_DIR": str(BUILD / "cargo")})
+    )
+    for package in metadata["packages"]:
+        if package["name"] == "libuwebsockets-sys":
+            return Path(package["manifest_path"]).parent / "uWebSockets", "20.58.0"
+    raise Missing("libuwebsockets-sys is not among the dependencies of peers/uwebsockets/Cargo.toml")
+
+
+def prepare_uws() -> None:
+    root, version = uws_sources()
+    for binary, arch in ((UWS, "native"), (UWS_PORTABLE, "x86-64-v3")):
+        objects = BUILD / "uwebsockets" / arch
+        shutil.rmtree(objects, ignore_errors=True)
+        objects.mkdir(parents=True)
+        # The flags of the project's own Makefile, without TLS and compression.
+        flags = ["-O3", f"-march={arch}", "-flto=1", "-DLIBUS_NO_SSL", "-DUWS_NO_ZLIB"]
+        flags += [f"-I{root}/src", f"-I{root}/uSockets/src"]
+        sockets = [*root.glob("uSockets/src/*.c"), *root.glob("uSockets/src/eventing/*.c")]
+        run_tool(["gcc", "-std=c11", *flags, "-c", *map(str, sockets)], objects)
+        run_tool(
+            ["g++", "-std=c++20", *flags, "-o", str(binary), str(FOLDER / "uwebsockets/server.cpp")]
+            + [str(path) for path in objects.glob("*.o")],
+            objects,
+        )
+    (BUILD / "uwebsockets" / "version").write_text(version)
+
+
+def uws_version() -> str:
+    return (BUILD / "uwebsockets" / "version").read_text()
+
+
+# JavaScript.
+
+
+def npm_install(folder: str) -> None:
+    run_tool(["npm", "install", "--no-package-lock", "--ignore-scripts"], FOLDER / folder)
+
+
+def npm_version(folder: str, package: str) -> str:
+    manifest = FOLDER / folder / "node_modules" / package / "package.json"
+    return json.loads(manifest.read_text())["version"]
+
+
+def bun_binary() -> str:
+    """npm installs the builds for every libc and instruction set that may fit; take one that runs."""
+    for candidate in sorted((FOLDER / "bun/node_modules/@oven").glob("*/bin/bun")):
+        if subprocess.run([str(candidate), "--version"], capture_output=True).returncode == 0:
+            return str(candidate)
+    raise Missing("no @oven/bun-* package for this machine was installed")
+
+
+def prepare_bun() -> None:
+    npm_install("bun")
+    bun_binary()
+
+
+def node_version() -> str:
+    node = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout.strip()
+    return f"{npm_version('node-ws', 'ws')} (node {node.lstrip('v')})"
+
+
+# Go.
+
+GWS = BIN / "gws"
+
+
+def prepare_gws() -> None:
+    BIN.mkdir(parents=True, exist_ok=True)
+    run_tool(["go", "build", "-o", str(GWS), "."], FOLDER / "gws")
+
+
+def gws_version() -> str:
+    found = re.search(r"lxzan/gws v(\S+)", (FOLDER / "gws/go.mod").read_text())
+    return found[1] if found else "unknown"
+
+
+# Rust.
+
+
+def rust_peer(name: str, title: str, channels: bool = True) -> Peer:
+    binary = BUILD / "cargo" / "release" / f"peer-{name}"
+
+    def prepare() -> None:
+        run_tool(
+            ["cargo", "build", "--release", "--locked", "--package", f"peer-{name}"],
+            BENCH,
+            {"CARGO_TARGET_DIR": str(BUILD / "cargo")},
+        )
+
+    def version() -> str:
+        lock = (BENCH / "Cargo.lock").read_text()
+        found = re.search(rf'name = "{name}"\nversion = "([^"]+)"', lock)
+        return found[1] if found else "unknown"
+
+    def command(port: int) -> list[str]:
+        return [str(binary), str(port)]
+
+    return Peer(name, title, command, prepare, binary.exists, version, channels=channels, callgrind=command)
+
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "throng",
+            "Throng",
+            throng_command,
+            prepare_throng,
+            lambda: throng_binary().exists(),
+            throng_version,
+            callgrind=throng_command,
+        ),
+        Peer(
+            "epoll",
+            "bare epoll echo",
+            lambda port: [str(EPOLL), str(port)],
+            prepare_epoll,
+            EPOLL.exists,
+            lambda: "",
+            raw=True,
+            channels=False,
+            callgrind=lambda port: [str(EPOLL), str(port)],
+        ),
+        Peer(
+            "uwebsockets",
+            "uWebSockets (C++)",
+            lambda port: [str(UWS), str(port)],
+            prepare_uws,
+            UWS.exists,
+            uws_version,
+            callgrind=lambda port: [str(UWS_PORTABLE), str(port)],
+        ),
+        Peer(
+            "bun",
+            "bun",
+            lambda port: [bun_binary(), str(FOLDER / "bun/server.js"), str(port)],
+            prepare_bun,
+            lambda: (FOLDER / "bun/node_modules/@oven").exists(),
+            lambda: npm_version("bun", "bun"),
+        ),
+        rust_peer("fastwebsockets", "fastwebsockets", channels=False),
+        rust_peer("sockudo-ws", "sockudo-ws"),
+        rust_peer("tokio-tungstenite", "tokio-tungstenite"),
+        Peer(
+            "gws",
+            "gws (Go)",
+            lambda port: [str(GWS), str(port)],
+            prepare_gws,
+            GWS.exists,
+            gws_version,
+            env={"GOMAXPROCS": "1"},
+        ),
+        Peer(
+            "node-ws",
+            "Node ws",
+            lambda port: ["node", str(FOLDER / "node-ws/server.js"), str(port)],
+            lambda: npm_install("node-ws"),
+            lambda: (FOLDER / "node-ws/node_modules/ws").exists(),
+            node_version,
+        ),
+    )
+}
