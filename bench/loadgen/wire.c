@@ -134,6 +134,13 @@ static void verify(struct conn *c, const uint8_t *data, size_t len)
              (unsigned long long)c->received);
 }
 
+/* Bytes of the frame header, as far as its first two bytes tell. */
+static size_t head_needed(const struct conn *c)
+{
+    uint8_t length = c->head_len < 2 ? 0 : c->head[1] & 127;
+    return length == 126 ? 4 : length == 127 ? 10 : 2;
+}
+
 static void begin_frame(struct conn *c)
 {
     const uint8_t *h = c->head;
@@ -167,13 +174,9 @@ int wire_consume(struct conn *c, const uint8_t *data, size_t len)
             c->in_frame = c->final = true;
             c->remaining = payload_size;
         } else if (!c->in_frame) {
-            size_t need = 2;
-            while (len > 0 && c->head_len < need) {
+            while (len > 0 && c->head_len < head_needed(c))
                 c->head[c->head_len++] = *data++, len--;
-                if (c->head_len >= 2)
-                    need = (c->head[1] & 127) == 126 ? 4 : (c->head[1] & 127) == 127 ? 10 : 2;
-            }
-            if (c->head_len < need)
+            if (c->head_len < head_needed(c))
                 break;
             begin_frame(c);
         }
