@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use throng_proto::ws::{self, Opcode};
 
+use crate::service::Message;
+
 /// A finished server frame, header included, behind a reference count.
 ///
 /// Make one when the same message goes to many connections or more than once: it is queued as a 16-byte
@@ -48,4 +50,38 @@ impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Frame({} bytes)", self.bytes.len())
     }
+}
+
+impl From<&Self> for Frame {
+    fn from(frame: &Self) -> Self {
+        frame.clone()
+    }
+}
+
+impl From<Message<'_>> for Frame {
+    fn from(message: Message<'_>) -> Self {
+        match message {
+            Message::Text(text) => Self::text(text),
+            Message::Binary(bytes) => Self::binary(bytes),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($type:ty => $kind:ident,)+) => {
+        $(impl From<$type> for Frame {
+            fn from(message: $type) -> Self {
+                Self::$kind(message)
+            }
+        })+
+    };
+}
+
+from! {
+    &str => text,
+    String => text,
+    &String => text,
+    &[u8] => binary,
+    Vec<u8> => binary,
+    &Vec<u8> => binary,
 }

@@ -23,6 +23,11 @@ pub struct EpollPoller {
     fine: bool,
 }
 
+// SAFETY: the only thing in it that is not `Send` is the pointer variant of the kernel's `epoll_data`, and every event
+// here holds the 64-bit variant: a `ConnId`, not an address.
+#[allow(unsafe_code, reason = "rustix cannot know which variant of epoll_data is used")]
+unsafe impl Send for EpollPoller {}
+
 /// The eventfd that ends a wait. It is reported by edge and never read: it would overflow after 2^64 wakes.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);

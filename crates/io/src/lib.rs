@@ -7,11 +7,14 @@
 #![deny(unsafe_code)]
 
 pub mod batch;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod dial;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
 pub mod id;
+pub mod limits;
 pub mod listen;
 pub mod options;
 pub mod portable;

@@ -1,1 +1,95 @@
-//! (being built)
+//! A WebSocket and HTTP server for many connections.
+//!
+//! An echo server:
+//!
+//! ```no_run
+//! use throng::prelude::*;
+//!
+//! fn main() -> throng::Result<()> {
+//!     Server::new().ws("/", Ws::on_message(|ws, msg| ws.send(msg))).bind("127.0.0.1:9001")?.run()
+//! }
+//! ```
+//!
+//! A chat with rooms: each connection remembers its user, a message is encoded once and sent to all:
+//!
+//! ```no_run
+//! use throng::prelude::*;
+//!
+//! struct User {
+//!     name: String,
+//!     room: String,
+//! }
+//!
+//! fn main() -> throng::Result<()> {
+//!     let chat = Ws::upgrade(|req| {
+//!         let name = req.query("name").unwrap_or("anonymous").to_owned();
+//!         let room = req.param("room").ok_or(Reject::not_found())?.to_owned();
+//!         Ok(User { name, room })
+//!     })
+//!     .open(|ws| {
+//!         let room = ws.data().room.clone();
+//!         ws.subscribe(&room);
+//!     })
+//!     .message(|ws, msg| {
+//!         let Message::Text(text) = msg else { return ws.close(1003, "text only") };
+//!         let room = ws.data().room.clone();
+//!         let frame = Frame::text(format!("{}: {text}", ws.data().name));
+//!         ws.publish(&room, &frame); // everyone else in the room
+//!         let _ = ws.send(&frame); // and me
+//!     })
+//!     .max_message_size(16 << 10);
+//!     Server::new().ws("/chat/{room}", chat).bind("127.0.0.1:9001")?.run()
+//! }
+//! ```
+//!
+//! # How it works
+//!
+//! One event loop (a *shard*) runs on each CPU; a connection stays on one for life, so its callbacks come in order
+//! and need no locks. A message is lent to the callback from the memory the kernel wrote it to; answers leave in
+//! one system call when the callback returns. An idle connection costs about a hundred bytes and owns no buffer.
+//!
+//! Callbacks must not block. What takes long belongs on another thread, which answers through a [`Hub`] and the
+//! connection's [`Handle`].
+//!
+//! # Errors and blame
+//!
+//! What a peer does wrong closes that peer's connection, with the code RFC 6455 section 7.4.1 or the status RFC
+//! 9110 names for it, and is counted in `/metrics`. What the program does wrong is an [`Error`] from
+//! [`Server::bind`]. A panic in a callback closes its connection with 1011.
+//!
+//! * Duty: the public API: routes, handlers, sockets, the life of a server.
+//! * Not its duty: everything underneath; see the crates `throng-engine`, `throng-proto`, `throng-http`, `throng-io`.
+//! * Depends on: those four.
+//! * Start reading at: [`Server`] and [`Handler`]; then `service.rs`, what the engine calls.
+#![forbid(unsafe_code)]
+
+mod error;
+mod handler;
+mod hub;
+mod observe;
+pub mod process;
+mod routes;
+mod running;
+mod server;
+mod service;
+mod socket;
+
+pub use error::{Error, Result};
+pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
+pub use hub::{Handle, Hub};
+pub use routes::{HttpRoute, Routes, WsRoute};
+pub use running::{Bound, Drained, Running};
+pub use server::{Io, Server};
+pub use socket::{Sendable, Socket};
+pub use throng_engine::{
+    Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message, Sent, Stats,
+};
+pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
+
+/// What most programs need: `use throng::prelude::*;`
+pub mod prelude {
+    pub use crate::{
+        Close, Frame, Handle, Handler, Hub, Limits, Message, Origins, Reject, Request, Response,
+        Sent, Server, Socket, Ws,
+    };
+}

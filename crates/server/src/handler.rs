@@ -1,0 +1,240 @@
+//! What you write: a WebSocket endpoint, as a struct or as closures.
+
+use std::marker::PhantomData;
+
+use throng_engine::{Close, Message, Sent};
+use throng_http::{Reject, Request};
+
+use crate::socket::Socket;
+
+/// A WebSocket endpoint.
+///
+/// Callbacks of one connection run on its shard, in order, one at a time; those of different connections may run
+/// at once on different threads, which is why they get `&self`. They must not block: a blocked callback holds up
+/// every connection of its shard. A panic in one closes its connection with 1011 and nothing else.
+///
+/// [`Ws`] is the same from closures.
+pub trait Handler: Send + Sync + 'static {
+    /// What each connection remembers. It lives on the connection's shard and never moves to another thread.
+    type Data: Send + 'static;
+
+    /// The upgrade request came: make the connection's data, or refuse with a status.
+    ///
+    /// # Errors
+    /// [`Reject`] is the answer the client gets instead of the upgrade.
+    fn upgrade(&self, request: &Request<'_>) -> Result<Self::Data, Reject>;
+
+    /// The session is open. Exactly once, first.
+    fn open(&self, ws: &mut Socket<'_, Self::Data>) {
+        let _ = ws;
+    }
+
+    /// A whole message came. It is borrowed from the memory it was received in: copy what you keep.
+    fn message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
+
+    /// After a send said [`Sent::Queued`] or [`Sent::Dropped`], the backlog has fallen to a quarter of
+    /// `max_backlog`: go on sending.
+    fn drain(&self, ws: &mut Socket<'_, Self::Data>) {
+        let _ = ws;
+    }
+
+    /// The session has ended, whatever the way out. Exactly once, last; sends say [`Sent::Closed`].
+    fn close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>) {
+        let _ = (ws, close);
+    }
+
+    /// The subprotocols this endpoint speaks, best first (RFC 6455 section 1.9). The first that the client offers
+    /// too is chosen; if it offers none of them the session has none. Default: none.
+    fn subprotocols(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// The largest message of this endpoint in bytes, instead of the server's `max_message_size`.
+    fn max_message_size(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// What a message callback may return, so that a one-line `|ws, msg| ws.send(msg)` needs no `let _`.
+pub trait Outcome {}
+
+impl Outcome for () {}
+impl Outcome for Sent {}
+
+/// An endpoint from closures; each is statically dispatched.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// let counted = Ws::upgrade(|_| Ok(0u64)).message(|ws, message| {
+///     *ws.data() += 1;
+///     let _ = ws.send(message);
+/// });
+/// # let _ = Server::new().ws("/", counted);
+/// ```
+pub struct Ws<D, U, O, M, R, C> {
+    upgrade: U,
+    open: O,
+    message: M,
+    drain: R,
+    close: C,
+    subprotocols: Vec<&'static str>,
+    max_message_size: Option<usize>,
+    data: PhantomData<fn() -> D>,
+}
+
+/// A closure of [`Ws`] that makes a connection's data.
+pub trait UpgradeFn<D>: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static {}
+impl<D, F> UpgradeFn<D> for F where F: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static {}
+
+/// A closure of [`Ws`] without an argument besides the socket.
+pub trait SocketFn<D>: Fn(&mut Socket<'_, D>) + Send + Sync + 'static {}
+impl<D, F> SocketFn<D> for F where F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static {}
+
+/// A closure of [`Ws`] that gets a message.
+pub trait MessageFn<D>: Fn(&mut Socket<'_, D>, Message<'_>) + Send + Sync + 'static {}
+impl<D, F> MessageFn<D> for F where F: Fn(&mut Socket<'_, D>, Message<'_>) + Send + Sync + 'static {}
+
+/// A closure of [`Ws`] that learns how the session ended.
+pub trait CloseFn<D>: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static {}
+impl<D, F> CloseFn<D> for F where F: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static {}
+
+fn accept(_: &Request<'_>) -> Result<(), Reject> {
+    Ok(())
+}
+
+fn nothing<D>(_: &mut Socket<'_, D>) {}
+
+fn ignore<D>(_: &mut Socket<'_, D>, _: Message<'_>) {}
+
+fn forget<D>(_: &mut Socket<'_, D>, _: Close<'_>) {}
+
+impl Ws<(), (), (), (), (), ()> {
+    /// An endpoint that accepts everyone, without data of its own.
+    pub fn on_message<F, T>(
+        message: F,
+    ) -> Ws<(), impl UpgradeFn<()>, impl SocketFn<()>, impl MessageFn<()>, impl SocketFn<()>, impl CloseFn<()>>
+    where
+        F: Fn(&mut Socket<'_, ()>, Message<'_>) -> T + Send + Sync + 'static,
+        T: Outcome,
+    {
+        Self::upgrade(accept).message(message)
+    }
+
+    /// An endpoint whose connections remember what `upgrade` returns, or are refused with its [`Reject`].
+    pub fn upgrade<D, U>(
+        upgrade: U,
+    ) -> Ws<D, impl UpgradeFn<D>, impl SocketFn<D>, impl MessageFn<D>, impl SocketFn<D>, impl CloseFn<D>>
+    where
+        D: Send + 'static,
+        U: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static,
+    {
+        Ws {
+            upgrade,
+            open: nothing::<D>,
+            message: ignore::<D>,
+            drain: nothing::<D>,
+            close: forget::<D>,
+            subprotocols: Vec::new(),
+            max_message_size: None,
+            data: PhantomData,
+        }
+    }
+}
+
+impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
+    /// Called when the session is open. See [`Handler::open`].
+    pub fn open<F>(self, open: F) -> Ws<D, U, F, M, R, C>
+    where
+        F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
+    {
+        let Self { upgrade, message, drain, close, subprotocols, max_message_size, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+    }
+
+    /// Called with each message. See [`Handler::message`].
+    pub fn message<F, T>(self, message: F) -> Ws<D, U, O, impl MessageFn<D>, R, C>
+    where
+        F: Fn(&mut Socket<'_, D>, Message<'_>) -> T + Send + Sync + 'static,
+        T: Outcome,
+    {
+        let message = move |ws: &mut Socket<'_, D>, incoming: Message<'_>| {
+            message(ws, incoming);
+        };
+        let Self { upgrade, open, drain, close, subprotocols, max_message_size, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+    }
+
+    /// Called when a connection that was behind has caught up. See [`Handler::drain`].
+    pub fn drain<F>(self, drain: F) -> Ws<D, U, O, M, F, C>
+    where
+        F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
+    {
+        let Self { upgrade, open, message, close, subprotocols, max_message_size, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+    }
+
+    /// Called when the session has ended. See [`Handler::close`].
+    pub fn close<F>(self, close: F) -> Ws<D, U, O, M, R, F>
+    where
+        F: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static,
+    {
+        let Self { upgrade, open, message, drain, subprotocols, max_message_size, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+    }
+
+    /// The subprotocols spoken, best first. See [`Handler::subprotocols`].
+    #[must_use]
+    pub fn subprotocols(mut self, names: &[&'static str]) -> Self {
+        self.subprotocols = names.to_vec();
+        self
+    }
+
+    /// The largest message in bytes. See [`Handler::max_message_size`].
+    #[must_use]
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.max_message_size = Some(bytes);
+        self
+    }
+}
+
+impl<D, U, O, M, R, C> Handler for Ws<D, U, O, M, R, C>
+where
+    D: Send + 'static,
+    U: UpgradeFn<D>,
+    O: SocketFn<D>,
+    M: MessageFn<D>,
+    R: SocketFn<D>,
+    C: CloseFn<D>,
+{
+    type Data = D;
+
+    fn upgrade(&self, request: &Request<'_>) -> Result<D, Reject> {
+        (self.upgrade)(request)
+    }
+
+    fn open(&self, ws: &mut Socket<'_, D>) {
+        (self.open)(ws);
+    }
+
+    #[inline]
+    fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        (self.message)(ws, message);
+    }
+
+    fn drain(&self, ws: &mut Socket<'_, D>) {
+        (self.drain)(ws);
+    }
+
+    fn close(&self, ws: &mut Socket<'_, D>, close: Close<'_>) {
+        (self.close)(ws, close);
+    }
+
+    fn subprotocols(&self) -> &[&'static str] {
+        &self.subprotocols
+    }
+
+    fn max_message_size(&self) -> Option<usize> {
+        self.max_message_size
+    }
+}

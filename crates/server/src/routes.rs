@@ -1,0 +1,209 @@
+//! Routes as a type: each handler is a field of a nested pair, so that a call finds it by comparing a number and is
+//! inlined, without `dyn` and without a table of function pointers.
+
+use throng_engine::{Close, Cx, Index, Message, Slab};
+use throng_http::{IntoResponse, Reject, Request, Response};
+
+use crate::handler::Handler;
+use crate::socket::Socket;
+
+/// The handlers of a server; `()` has none, `(Route, Rest)` has one more. Users never name it.
+pub trait Routes: Send + Sync + 'static {
+    /// One shard's data of all connections of these routes.
+    type Data: Default + Send;
+
+    /// Asks a WebSocket handler to accept; the number finds the connection's data again.
+    fn upgrade(
+        &self,
+        data: &mut Self::Data,
+        route: u16,
+        request: &Request<'_>,
+    ) -> Result<u32, Reject>;
+
+    /// See [`Handler::open`].
+    fn open(&self, data: &mut Self::Data, cx: Cx<'_>);
+
+    /// See [`Handler::message`].
+    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>);
+
+    /// See [`Handler::drain`].
+    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>);
+
+    /// See [`Handler::close`]; the connection's data is dropped after it.
+    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>);
+
+    /// See [`Handler::subprotocols`].
+    fn subprotocols(&self, route: u16) -> &[&'static str];
+
+    /// See [`Handler::max_message_size`].
+    fn max_message_size(&self, route: u16) -> Option<usize>;
+
+    /// Answers an HTTP request.
+    fn respond(&self, route: u16, request: &Request<'_>) -> Response;
+}
+
+/// A WebSocket endpoint among [`Routes`].
+pub struct WsRoute<H> {
+    pub(crate) number: u16,
+    pub(crate) handler: H,
+}
+
+/// An HTTP handler among [`Routes`].
+pub struct HttpRoute<F> {
+    pub(crate) number: u16,
+    pub(crate) handler: F,
+}
+
+/// The end of the list. Only a number that no route has leads here, and numbers come from the router alone.
+impl Routes for () {
+    type Data = ();
+
+    fn upgrade(&self, (): &mut (), _: u16, _: &Request<'_>) -> Result<u32, Reject> {
+        Err(Reject::not_found())
+    }
+
+    fn open(&self, (): &mut (), _: Cx<'_>) {}
+
+    fn message(&self, (): &mut (), _: Cx<'_>, _: Message<'_>) {}
+
+    fn drain(&self, (): &mut (), _: Cx<'_>) {}
+
+    fn close(&self, (): &mut (), _: Cx<'_>, _: Close<'_>) {}
+
+    fn subprotocols(&self, _: u16) -> &[&'static str] {
+        &[]
+    }
+
+    fn max_message_size(&self, _: u16) -> Option<usize> {
+        None
+    }
+
+    fn respond(&self, _: u16, _: &Request<'_>) -> Response {
+        Reject::not_found().into_response()
+    }
+}
+
+/// The connection's data, if the index is one of ours. It always is: `upgrade` made it and `close` takes it.
+fn entry<'d, D>(slab: &'d mut Slab<D>, cx: &Cx<'_>) -> Option<&'d mut D> {
+    slab.entry_mut(Index::new(cx.data())?)
+}
+
+impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
+    type Data = (Slab<H::Data>, R::Data);
+
+    fn upgrade(
+        &self,
+        data: &mut Self::Data,
+        route: u16,
+        request: &Request<'_>,
+    ) -> Result<u32, Reject> {
+        if route != self.0.number {
+            return self.1.upgrade(&mut data.1, route, request);
+        }
+        Ok(data.0.insert(self.0.handler.upgrade(request)?).get())
+    }
+
+    fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        if cx.route() != self.0.number {
+            self.1.open(&mut data.1, cx);
+        } else if let Some(entry) = entry(&mut data.0, &cx) {
+            self.0.handler.open(&mut Socket::new(cx, entry));
+        }
+    }
+
+    #[inline]
+    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
+        if cx.route() != self.0.number {
+            self.1.message(&mut data.1, cx, message);
+        } else if let Some(entry) = entry(&mut data.0, &cx) {
+            self.0.handler.message(&mut Socket::new(cx, entry), message);
+        }
+    }
+
+    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        if cx.route() != self.0.number {
+            self.1.drain(&mut data.1, cx);
+        } else if let Some(entry) = entry(&mut data.0, &cx) {
+            self.0.handler.drain(&mut Socket::new(cx, entry));
+        }
+    }
+
+    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
+        if cx.route() != self.0.number {
+            self.1.close(&mut data.1, cx, close);
+        } else if let Some(index) = Index::new(cx.data())
+            // Taken out first, so that a panic in the callback cannot leave it behind.
+            && let Some(mut entry) = data.0.remove(index)
+        {
+            self.0.handler.close(&mut Socket::new(cx, &mut entry), close);
+        }
+    }
+
+    fn subprotocols(&self, route: u16) -> &[&'static str] {
+        match route == self.0.number {
+            true => self.0.handler.subprotocols(),
+            false => self.1.subprotocols(route),
+        }
+    }
+
+    fn max_message_size(&self, route: u16) -> Option<usize> {
+        match route == self.0.number {
+            true => self.0.handler.max_message_size(),
+            false => self.1.max_message_size(route),
+        }
+    }
+
+    fn respond(&self, route: u16, request: &Request<'_>) -> Response {
+        self.1.respond(route, request)
+    }
+}
+
+impl<F, T, R> Routes for (HttpRoute<F>, R)
+where
+    F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+    T: IntoResponse,
+    R: Routes,
+{
+    type Data = R::Data;
+
+    fn upgrade(
+        &self,
+        data: &mut Self::Data,
+        route: u16,
+        request: &Request<'_>,
+    ) -> Result<u32, Reject> {
+        self.1.upgrade(data, route, request)
+    }
+
+    fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        self.1.open(data, cx);
+    }
+
+    #[inline]
+    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
+        self.1.message(data, cx, message);
+    }
+
+    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        self.1.drain(data, cx);
+    }
+
+    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
+        self.1.close(data, cx, close);
+    }
+
+    fn subprotocols(&self, route: u16) -> &[&'static str] {
+        self.1.subprotocols(route)
+    }
+
+    fn max_message_size(&self, route: u16) -> Option<usize> {
+        self.1.max_message_size(route)
+    }
+
+    fn respond(&self, route: u16, request: &Request<'_>) -> Response {
+        match route == self.0.number {
+            true => (self.0.handler)(request).into_response(),
+            false => self.1.respond(route, request),
+        }
+    }
+}

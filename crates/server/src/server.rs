@@ -1,0 +1,296 @@
+//! Building a server: routes and settings in, a bound server out.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, OnceLock};
+
+use throng_engine::Limits;
+use throng_http::{IntoResponse, Method, Origins, Request, Router};
+use throng_io::{ListenOptions, Options, Portable, listen_many};
+use throng_proto::ws::handshake;
+
+use crate::error::{Error, Result};
+use crate::handler::Handler;
+use crate::routes::{HttpRoute, Routes, WsRoute};
+use crate::running::{Bound, Shards};
+use crate::service::{Shared, ShardService, Target};
+
+/// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
+const RESERVED_DESCRIPTORS: usize = 64;
+
+/// Which way the kernel is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Io {
+    /// The best this system has: epoll on Linux, else the portable driver.
+    #[default]
+    Auto,
+    /// Level-triggered epoll. Linux only.
+    Epoll,
+    /// mio: kqueue on the BSDs and macOS, epoll on Linux.
+    Portable,
+}
+
+impl std::str::FromStr for Io {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "epoll" => Ok(Self::Epoll),
+            "portable" => Ok(Self::Portable),
+            _ => Err(format!("io is {name:?}; it can be auto, epoll or portable")),
+        }
+    }
+}
+
+/// A server being put together. See the [crate's page](crate) for a whole one.
+///
+/// Nothing happens before [`Server::bind`]; mistakes in routes and settings are reported there.
+pub struct Server<R = ()> {
+    routes: R,
+    count: u16,
+    router: Router<Target>,
+    limits: Limits,
+    origins: Origins,
+    shards: usize,
+    io: Io,
+    backlog: i32,
+    mistake: Option<String>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Server {
+    /// A server without routes, with default [`Limits`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            routes: (),
+            count: 0,
+            router: Router::new(),
+            limits: Limits::default(),
+            origins: Origins::SameHost,
+            shards: 0,
+            io: Io::Auto,
+            backlog: 4096,
+            mistake: None,
+        }
+    }
+}
+
+impl<R: Routes> Server<R> {
+    /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`. A request there that does
+    /// not ask for an upgrade is answered with 426.
+    #[must_use]
+    pub fn ws<H: Handler>(mut self, path: &str, handler: H) -> Server<(WsRoute<H>, R)> {
+        let number = self.count;
+        if let Some(name) = handler.subprotocols().iter().find(|name| !handshake::is_token(name)) {
+            self.note(format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)"));
+        }
+        self.route(Some(Method::Get), path, Target::Ws(number));
+        self.add(|routes| (WsRoute { number, handler }, routes))
+    }
+
+    /// Answers GET (and HEAD) at `path` with what `handler` returns: text, bytes, a
+    /// [`Response`](crate::Response), or a `Result` of them.
+    #[must_use]
+    pub fn get<F, T>(mut self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        let number = self.count;
+        self.route(Some(Method::Get), path, Target::Http(number));
+        self.add(|routes| (HttpRoute { number, handler }, routes))
+    }
+
+    /// Serves the server's figures at `path`, in the text format that Prometheus reads.
+    #[must_use]
+    pub fn metrics(mut self, path: &str) -> Self {
+        self.route(Some(Method::Get), path, Target::Metrics);
+        self
+    }
+
+    /// Serves the server's figures at `path` as JSON, summed over the shards.
+    #[must_use]
+    pub fn stats(mut self, path: &str) -> Self {
+        self.route(Some(Method::Get), path, Target::Stats);
+        self
+    }
+
+    /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it takes connections, 503 while it
+    /// drains).
+    #[must_use]
+    pub fn health(mut self) -> Self {
+        self.route(Some(Method::Get), "/livez", Target::Live);
+        self.route(Some(Method::Get), "/readyz", Target::Ready);
+        self
+    }
+
+    /// Sets the [`Limits`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Which web pages may open WebSockets here. Default: those of the same host; clients that are not browsers
+    /// send no Origin and are let in.
+    #[must_use]
+    pub fn origins(mut self, origins: Origins) -> Self {
+        self.origins = origins;
+        self
+    }
+
+    /// Event loops, each on a thread of its own. Default 0: one for each usable CPU. A connection stays on one for
+    /// life.
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Which way the kernel is spoken to. Default [`Io::Auto`].
+    #[must_use]
+    pub fn io(mut self, io: Io) -> Self {
+        self.io = io;
+        self
+    }
+
+    /// Connections the kernel keeps until they are accepted. Default 4096; the kernel caps it at
+    /// `net.core.somaxconn`.
+    #[must_use]
+    pub fn backlog(mut self, backlog: i32) -> Self {
+        self.backlog = backlog;
+        self
+    }
+
+    /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] tells. Connections wait in the
+    /// kernel until the server runs.
+    ///
+    /// # Errors
+    /// A route or setting that cannot work, an address that cannot be had, or no descriptors for the event loops.
+    pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
+        if let Some(mistake) = self.mistake {
+            return Err(Error::Setting(mistake));
+        }
+        self.limits.check().map_err(|error| Error::Setting(error.to_string()))?;
+        let address = resolve(address)?;
+        let count = self.shard_count()?;
+        let options = ListenOptions { backlog: self.backlog, ..ListenOptions::default() };
+        let (listeners, bound) = listen_many(address, options, count)
+            .map_err(|source| Error::bind(&address, source))?;
+        let max_connections = self.max_connections(count)?;
+        let shared = Arc::new(Shared {
+            routes: self.routes,
+            router: self.router,
+            origins: self.origins,
+            snapshots: OnceLock::new(),
+        });
+        let driver_options = |shard: usize| Options {
+            shard: shard as u16,
+            // A refused connection is told why, so it is adopted for a moment too.
+            max_connections: max_connections + RESERVED_DESCRIPTORS,
+            ..Options::default()
+        };
+        let service = |admission: &Arc<_>| {
+            ShardService::new(Arc::clone(&shared), Arc::clone(admission))
+        };
+        let shards = match self.io {
+            #[cfg(target_os = "linux")]
+            Io::Auto | Io::Epoll => {
+                let mut drivers = Vec::new();
+                for (shard, listener) in listeners.into_iter().enumerate() {
+                    let mut driver =
+                        throng_io::Epoll::new(driver_options(shard)).map_err(Error::Shard)?;
+                    driver.add_listener(listener).map_err(Error::Shard)?;
+                    drivers.push(driver);
+                }
+                Shards::build(drivers, &self.limits, max_connections, service)?
+            }
+            #[cfg(not(target_os = "linux"))]
+            Io::Epoll => {
+                let message = "io is epoll, which only Linux has; use auto or portable";
+                return Err(Error::Setting(message.to_owned()));
+            }
+            #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
+            Io::Auto | Io::Portable => {
+                let mut drivers = Vec::new();
+                for (shard, listener) in listeners.into_iter().enumerate() {
+                    let mut driver = Portable::new(driver_options(shard)).map_err(Error::Shard)?;
+                    driver.add_listener(listener).map_err(Error::Shard)?;
+                    drivers.push(driver);
+                }
+                Shards::build(drivers, &self.limits, max_connections, service)?
+            }
+        };
+        let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
+        Ok(Bound::new(bound, shards))
+    }
+
+    fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
+        let Self { routes, count, router, limits, origins, shards, io, backlog, mistake } = self;
+        let routes = extend(routes);
+        Server { routes, count: count + 1, router, limits, origins, shards, io, backlog, mistake }
+    }
+
+    fn route(&mut self, method: Option<Method>, path: &str, target: Target) {
+        let added = match method {
+            Some(method) => self.router.add(method, path, target),
+            None => self.router.add_any(path, target),
+        };
+        if let Err(error) = added {
+            self.note(format!("route {path:?}: {error}"));
+        }
+    }
+
+    /// Keeps the first mistake for `bind`, so that building reads as one chain.
+    fn note(&mut self, mistake: String) {
+        self.mistake.get_or_insert(mistake);
+    }
+
+    fn shard_count(&self) -> Result<usize> {
+        let usable = std::thread::available_parallelism().map_or(1, usize::from);
+        match self.shards {
+            0 if cfg!(target_os = "linux") => Ok(usable),
+            // Elsewhere one port cannot be shared by several listeners in a useful way.
+            0 => Ok(1),
+            n if n > throng_io::ConnId::MAX_SHARDS => Err(Error::Setting(format!(
+                "shards is {n}; at most {} are possible, and one for each CPU is enough",
+                throng_io::ConnId::MAX_SHARDS
+            ))),
+            n => Ok(n),
+        }
+    }
+
+    /// The limit in force: what the descriptors allow, or what was set if they allow it.
+    fn max_connections(&self, shards: usize) -> Result<usize> {
+        let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
+        let used = throng_io::limits::descriptors_in_use();
+        let reserve = RESERVED_DESCRIPTORS + shards * 4 + used;
+        let possible = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(reserve);
+        let asked = self.limits.max_connections;
+        if possible == 0 || asked > possible {
+            return Err(Error::Setting(format!(
+                "max_connections is {asked}, but the descriptor limit of {descriptors} allows {possible} \
+                 connections; raise it with `ulimit -n {}` (or LimitNOFILE= in the systemd unit), or lower \
+                 max_connections",
+                asked.max(1000) + reserve
+            )));
+        }
+        Ok(if asked == 0 { possible } else { asked })
+    }
+}
+
+fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {
+    let mut addresses = address
+        .to_socket_addrs()
+        .map_err(|error| Error::Setting(format!("the address cannot be understood: {error}")))?;
+    addresses
+        .next()
+        .ok_or_else(|| Error::Setting("the address names no host; give HOST:PORT".to_owned()))
+}

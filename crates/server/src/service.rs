@@ -1,0 +1,185 @@
+//! One shard's side of a server: what the engine calls, and where HTTP becomes WebSocket.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_engine::{Admission, Answer, Close, Cx, Message, Refusal, Service, Snapshot};
+use throng_http::{
+    DateCache, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response, Router, Status,
+};
+use throng_io::Instant;
+use throng_proto::http1;
+use throng_proto::ws::handshake;
+
+use crate::observe;
+use crate::routes::Routes;
+
+/// How long a client that is turned away should stay away, in seconds.
+const RETRY_AFTER: u64 = 5;
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Ws(u16),
+    Http(u16),
+    Metrics,
+    Stats,
+    Live,
+    Ready,
+}
+
+/// What all shards of a server share; never changed after `bind`.
+pub(crate) struct Shared<R> {
+    pub(crate) routes: R,
+    pub(crate) router: Router<Target>,
+    pub(crate) origins: Origins,
+    pub(crate) snapshots: std::sync::OnceLock<Arc<[Arc<Snapshot>]>>,
+}
+
+pub(crate) struct ShardService<R: Routes> {
+    shared: Arc<Shared<R>>,
+    data: R::Data,
+    admission: Arc<Admission>,
+    date: DateCache,
+    date_until: Instant,
+}
+
+impl<R: Routes> ShardService<R> {
+    pub(crate) fn new(shared: Arc<Shared<R>>, admission: Arc<Admission>) -> Self {
+        Self {
+            shared,
+            data: R::Data::default(),
+            admission,
+            date: DateCache::new(),
+            date_until: Instant(0),
+        }
+    }
+
+    /// Reads the calendar once a second at most; in between the turn's own time tells that it still holds.
+    fn refresh_date(&mut self, now: Instant) {
+        if now >= self.date_until {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.date.at(since_epoch.as_secs());
+            let rest = 1_000_000_000 - u64::from(since_epoch.subsec_nanos());
+            self.date_until = Instant(now.0 + rest);
+        }
+    }
+
+    fn reply(&mut self, cx: &mut Cx<'_>, to: Option<&http1::Request<'_>>, response: &Response) -> Answer {
+        self.refresh_date(cx.core_ref().now());
+        let mut to = match to {
+            Some(request) => ReplyTo::request(request, self.date.current()),
+            None => ReplyTo::error(self.date.current()),
+        };
+        to.keep_alive &= self.admission.is_ready();
+        cx.write(|out| response.encode(&to, out));
+        Answer::Done { keep_alive: response.keeps_alive(&to) }
+    }
+
+    fn upgrade(
+        &mut self,
+        cx: &mut Cx<'_>,
+        route: u16,
+        head: &http1::Request<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), Reject> {
+        let key = handshake::check_request(head.method(), head.is_http11(), head)?;
+        if !self.admission.is_ready() {
+            return Err(Reject::unavailable(RETRY_AFTER).because("the server is shutting down"));
+        }
+        if !self.shared.origins.allow(head.lines().all_bytes("Origin"), head.host()) {
+            return Err(Reject::forbidden().because("this origin is not allowed"));
+        }
+        let subprotocols = self.shared.routes.subprotocols(route);
+        let subprotocol = handshake::choose_subprotocol(head, subprotocols);
+        let data = self.shared.routes.upgrade(&mut self.data, route, request)?;
+        let mut sendable = Ok(());
+        cx.write(|out| sendable = handshake::encode_response(&key.accept(), subprotocol, out));
+        if sendable.is_err() {
+            // `Server::ws` refuses such names, so this is a handler whose list changes.
+            return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));
+        }
+        cx.set_route(route, data);
+        Ok(())
+    }
+}
+
+impl<R: Routes> Service for ShardService<R> {
+    fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        let response = match shared.router.find(head.method(), head.path()) {
+            Match::Found { value, params } => {
+                let request = Request::new(*head, params, &[], cx.peer());
+                match value {
+                    Target::Ws(route) => match self.upgrade(cx, route, head, &request) {
+                        Ok(()) => return Answer::Upgraded,
+                        Err(reject) => reject.into_response(),
+                    },
+                    Target::Http(route) => shared.routes.respond(route, &request),
+                    Target::Metrics => observe::metrics(&shared.snapshots(), &self.admission),
+                    Target::Stats => observe::stats(&shared.snapshots(), &self.admission),
+                    Target::Live => Response::text("alive\n"),
+                    Target::Ready if self.admission.is_ready() => Response::text("ready\n"),
+                    Target::Ready => {
+                        Response::unavailable(RETRY_AFTER, "the server is shutting down")
+                    }
+                }
+            }
+            Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
+            Match::MethodNotAllowed(allow) => {
+                Response::allowing(Status::METHOD_NOT_ALLOWED, allow)
+            }
+            Match::NotFound => Response::error(Status::NOT_FOUND, "there is nothing at this path"),
+            Match::BadPath => {
+                Response::error(Status::BAD_REQUEST, "the path has a broken percent-encoding")
+            }
+            Match::NotImplemented => {
+                Response::error(Status::NOT_IMPLEMENTED, "this method is not known here")
+            }
+        };
+        self.reply(cx, Some(head), &response)
+    }
+
+    fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
+        let status = Status::new(status);
+        self.reply(cx, None, &Response::error(status, reason));
+    }
+
+    fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
+        let response = match why {
+            Refusal::Full => Response::unavailable(RETRY_AFTER, "the server is full"),
+            Refusal::FullForAddress => {
+                Response::error(Status::TOO_MANY_REQUESTS, "too many connections from this address")
+            }
+            Refusal::Draining => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+        };
+        self.reply(cx, None, &response);
+    }
+
+    fn on_open(&mut self, cx: &mut Cx<'_>) {
+        let id = cx.id();
+        self.shared.routes.open(&mut self.data, Cx::new(cx.core(), id));
+    }
+
+    #[inline]
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        let id = cx.id();
+        self.shared.routes.message(&mut self.data, Cx::new(cx.core(), id), message);
+    }
+
+    fn on_drain(&mut self, cx: &mut Cx<'_>) {
+        let id = cx.id();
+        self.shared.routes.drain(&mut self.data, Cx::new(cx.core(), id));
+    }
+
+    fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        let id = cx.id();
+        self.shared.routes.close(&mut self.data, Cx::new(cx.core(), id), close);
+    }
+}
+
+impl<R> Shared<R> {
+    fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {
+        self.snapshots.get().map(Arc::clone).unwrap_or_default()
+    }
+}

@@ -1,0 +1,124 @@
+//! A connection, seen from its callbacks.
+
+use throng_engine::{Cx, Delivery, Frame, Message, Sent};
+
+use crate::hub::{Handle, Hub};
+
+/// One WebSocket connection inside a callback. It lives on its shard; to reach the connection later or from
+/// another thread, keep its [`Handle`].
+pub struct Socket<'a, D> {
+    cx: Cx<'a>,
+    data: &'a mut D,
+}
+
+impl<'a, D> Socket<'a, D> {
+    pub(crate) fn new(cx: Cx<'a>, data: &'a mut D) -> Self {
+        Self { cx, data }
+    }
+
+    /// What the connection remembers.
+    #[inline]
+    pub fn data(&mut self) -> &mut D {
+        self.data
+    }
+
+    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is, a `&`[`Frame`]
+    /// as a reference to bytes that were encoded before.
+    ///
+    /// It is queued and leaves when the callback returns; the result tells how the receiver keeps up.
+    #[inline]
+    pub fn send(&mut self, message: impl Sendable) -> Sent {
+        message.send_with(&mut self.cx)
+    }
+
+    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is 1000 (normal),
+    /// 1001 (going away), 1003, 1007 to 1014, or 3000 to 4999 (RFC 6455 section 7.4); another is sent as no code.
+    /// `reason` is cut to 123 bytes.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        self.cx.close(code, reason);
+    }
+
+    /// Ends the connection with a TCP reset, at once.
+    pub fn abort(&mut self) {
+        self.cx.abort();
+    }
+
+    /// Joins a channel; false if it had joined before. Costs 16 bytes while it lasts, and ends with the session.
+    pub fn subscribe(&mut self, channel: &str) -> bool {
+        self.cx.subscribe(channel)
+    }
+
+    /// Leaves a channel; false if it was no member.
+    pub fn unsubscribe(&mut self, channel: &str) -> bool {
+        self.cx.unsubscribe(channel)
+    }
+
+    /// The channels this connection has joined.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
+        self.cx.subscriptions()
+    }
+
+    /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per member.
+    ///
+    /// The counts are those of this shard's members; the others' shards count their own.
+    pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
+        self.cx.publish(channel, &message.into())
+    }
+
+    /// This connection's name: 64 bits, `Copy`, `Send`.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::of(self.cx.id())
+    }
+
+    /// The way to all connections from any thread.
+    #[must_use]
+    pub fn hub(&self) -> Hub {
+        Hub::new(self.cx.core_ref().remote().clone())
+    }
+
+    /// Bytes queued that the peer has not taken.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.cx.backlog()
+    }
+}
+
+/// What can be sent.
+pub trait Sendable {
+    /// Queues it.
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent;
+}
+
+impl Sendable for Message<'_> {
+    #[inline]
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send(self)
+    }
+}
+
+impl Sendable for &Frame {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send_frame(self)
+    }
+}
+
+macro_rules! sendable {
+    ($($type:ty => $kind:ident,)+) => {
+        $(impl Sendable for $type {
+            #[inline]
+            fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+                cx.send(Message::$kind(self.as_ref()))
+            }
+        })+
+    };
+}
+
+sendable! {
+    &str => Text,
+    String => Text,
+    &String => Text,
+    &[u8] => Binary,
+    Vec<u8> => Binary,
+    &Vec<u8> => Binary,
+}
