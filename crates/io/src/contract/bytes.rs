@@ -1,0 +1,247 @@
+//! C1, C2 and C11: bytes come and go whole, in order, once, and from the right memory.
+
+use std::sync::Arc;
+
+use super::world::{Seen, World};
+use super::{Rig, pattern};
+use crate::{Batch, ConnId, Segment};
+
+/// Answers each receive with the lent memory itself, while no send is in flight.
+fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {
+    world.rig.step();
+    let deadline = world.now().after(R::SLICE);
+    world.wait(Some(deadline));
+    while let Some(seen) = world.next_event() {
+        match seen {
+            Seen::Received(from, len) if from == id => {
+                let mut batch = Batch::default();
+                batch.push(Segment::Lent(0..len));
+                if !world.send(id, batch) {
+                    world.pause(id);
+                }
+            }
+            Seen::Sent(from, left) if from == id => {
+                assert_eq!(left, 0);
+                world.resume(id);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// C1: an echo out of lent memory.
+pub fn c1_lent_bytes_are_sent_from_where_they_lie<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    for round in 0..50u8 {
+        let message = pattern(1 + usize::from(round) * 40, round);
+        assert_eq!(world.rig.write(&mut peer, &message), message.len());
+        let mut answer = Vec::new();
+        let end = world.now().after(R::PATIENCE);
+        while answer.len() < message.len() {
+            assert!(world.now() < end, "no answer");
+            turn_echoing(&mut world, id);
+            world.rig.read(&mut peer, &mut answer);
+        }
+        assert_eq!(answer, message);
+    }
+}
+
+/// C1: a lent piece that does not fit is kept by copy, and what is received afterwards does not touch it.
+pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let (input, mut written, mut answer) = (pattern(2 * R::CAPACITY, 3), 0, Vec::new());
+    // The peer writes first and reads only when nothing moves any more: whatever the driver's sends look like,
+    // some of them must wait.
+    let end = world.now().after(R::PATIENCE);
+    let mut pending = false;
+    while answer.len() < input.len() {
+        assert!(world.now() < end, "{} of {} came back", answer.len(), input.len());
+        let n = world.rig.write(&mut peer, &input[written..]);
+        written += n;
+        let seen = world.seen.len();
+        turn_echoing(&mut world, id);
+        if n == 0 && world.seen.len() == seen {
+            pending |= crate::Driver::unsent(world.rig.driver(), id) > 0;
+            world.rig.read(&mut peer, &mut answer);
+        }
+    }
+    assert!(pending, "the test is about sends that wait");
+    assert!(answer == input, "the echo differs");
+}
+
+/// C1: parts of the lent slice, in any order, among owned and shared pieces.
+pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert_eq!(world.rig.write(&mut peer, b"0123456789"), 10);
+    let end = world.now().after(R::PATIENCE);
+    let mut sent = false;
+    while !sent {
+        assert!(world.now() < end, "nothing came");
+        world.rig.step();
+        let deadline = world.now().after(R::SLICE);
+        world.wait(Some(deadline));
+        while let Some(seen) = world.next_event() {
+            if let Seen::Received(_, 10) = seen {
+                let mut batch = Batch::default();
+                batch.push(Segment::Lent(7..9));
+                batch.push(Segment::Own(b"<own>".to_vec()));
+                batch.push(Segment::Lent(0..3));
+                batch.push(Segment::Shared(Arc::from(&b"<shared>"[..])));
+                world.send(id, batch);
+                sent = true;
+            }
+        }
+    }
+    assert_eq!(world.read(&mut peer, 18).0, b"78<own>012<shared>");
+}
+
+/// C2: a long stream in pieces of all sizes.
+pub fn c2_bytes_arrive_in_order_and_once<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let input = pattern(R::CAPACITY, 1);
+    let (mut at, mut piece) = (0, 1);
+    while at < input.len() {
+        let end = (at + piece).min(input.len());
+        world.write_all(&mut peer, &input[at..end]);
+        (at, piece) = (end, piece * 3 % 50_000 + 1);
+    }
+    world.until("all bytes", |world| world.received(id).len() >= input.len());
+    assert!(world.received(id) == input, "the stream differs");
+    world.quiet();
+}
+
+/// C2: input that the end of stream, or even our closing, is hard on the heels of.
+pub fn c2_bytes_before_the_end_of_stream_come_before_it<R: Rig>() {
+    let mut world = World::<R>::new();
+    for len in [1, 1000, 60_000] {
+        let (id, mut peer) = world.pair();
+        let input = pattern(len, 9);
+        let mut written = 0;
+        while written < len {
+            let n = world.rig.write(&mut peer, &input[written..]);
+            written += n;
+            if n == 0 {
+                world.turn();
+            }
+        }
+        world.rig.finish(&mut peer);
+        world.until_seen(Seen::Finished(id));
+        assert!(world.received(id) == input, "bytes before the end were lost");
+    }
+}
+
+/// C2: a flood in each direction.
+pub fn c2_both_directions_at_once<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let output = world.fill(id);
+    let input = pattern(R::CAPACITY, 2);
+    let (mut written, mut read) = (0, Vec::new());
+    world.until("both streams", |world| {
+        written += world.rig.write(&mut peer, &input[written..]);
+        world.rig.read(&mut peer, &mut read);
+        world.received(id).len() == input.len() && read.len() == output.len()
+    });
+    assert!(world.received(id) == input && read == output);
+    world.until_seen(Seen::Sent(id, 0));
+}
+
+/// C2: pieces without end, small and large.
+pub fn c2_more_pieces_than_one_gathered_send_takes<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    for pieces in [64, 65, 200, 2000] {
+        let (mut batch, mut expected) = (Batch::default(), Vec::new());
+        let shared: Arc<[u8]> = pattern(97, 5).into();
+        for piece in 0..pieces {
+            if piece % 3 == 0 {
+                expected.extend_from_slice(&shared);
+                batch.push(Segment::Shared(Arc::clone(&shared)));
+            } else {
+                let own = pattern(1 + piece % 500, piece as u8);
+                expected.extend_from_slice(&own);
+                batch.push(Segment::Own(own));
+            }
+        }
+        let sent = world.count(Seen::Sent(id, 0));
+        let done = world.send(id, batch);
+        assert!(world.read(&mut peer, expected.len()).0 == expected, "{pieces} pieces");
+        if !done {
+            world.until("the batch", |world| world.count(Seen::Sent(id, 0)) > sent);
+        }
+    }
+}
+
+/// C2: beyond the 1,024 descriptors of a select and the 1,024 events of a wait.
+pub fn c2_more_than_a_thousand_connections<R: Rig>() {
+    let mut world = World::<R>::new();
+    let address = world.rig.listen();
+    let mut peers = Vec::new();
+    for _ in 0..1100 {
+        peers.push(world.rig.dial(address).expect("somebody listens"));
+        if peers.len() % 100 == 0 {
+            world.until("everybody", |world| world.seen.len() == peers.len());
+        }
+    }
+    let ids: Vec<ConnId> = world
+        .seen
+        .iter()
+        .map(|seen| match seen {
+            Seen::Adopted(id) => *id,
+            other => panic!("unasked: {other:?}"),
+        })
+        .collect();
+    for (number, peer) in peers.iter_mut().enumerate() {
+        assert_eq!(world.rig.write(peer, &(number as u32).to_le_bytes()), 4);
+    }
+    world.until("a number from each", |world| ids.iter().all(|id| world.received(*id).len() == 4));
+    // Whichever connection has whichever number: each number once, and its answer goes where it came from.
+    for id in ids {
+        let number = world.received(id).to_vec();
+        assert!(world.send_bytes(id, number));
+    }
+    for (number, peer) in peers.iter_mut().enumerate() {
+        assert_eq!(world.read(peer, 4).0, (number as u32).to_le_bytes());
+    }
+}
+
+/// C11: what waits to leave is not in memory that the next receive writes.
+pub fn c11_bytes_in_flight_are_not_overwritten<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let (other, mut other_peer) = world.pair();
+    assert_eq!(world.rig.write(&mut peer, &[b'a'; 1000]), 1000);
+    let end = world.now().after(R::PATIENCE);
+    let mut pending = false;
+    while !pending {
+        assert!(world.now() < end, "nothing came");
+        world.rig.step();
+        let deadline = world.now().after(R::SLICE);
+        world.wait(Some(deadline));
+        while let Some(seen) = world.next_event() {
+            if let Seen::Received(from, len) = seen
+                && from == id
+            {
+                let mut batch = Batch::default();
+                batch.push(Segment::Own(vec![b'.'; R::CAPACITY]));
+                batch.push(Segment::Lent(0..len));
+                assert!(!world.send(id, batch), "CAPACITY fitted");
+                pending = true;
+            }
+        }
+    }
+    let first = world.received(id).len();
+    for _ in 0..10 {
+        world.write_all(&mut peer, &[b'b'; 1000]);
+        world.write_all(&mut other_peer, &[b'c'; 1000]);
+    }
+    world.until("more input", |world| world.received(other).len() == 10_000);
+    let (read, _) = world.read(&mut peer, R::CAPACITY + first);
+    assert!(read[..R::CAPACITY].iter().all(|byte| *byte == b'.'));
+    assert!(read[R::CAPACITY..].iter().all(|byte| *byte == b'a'), "overwritten in flight");
+    world.until_seen(Seen::Sent(id, 0));
+}

@@ -1,0 +1,286 @@
+//! C4, C5 and C9: how a connection ends, once, and under its own name.
+
+use super::world::{Seen, World};
+use super::{Heard, Rig};
+use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
+
+/// C4: whatever else is said or comes.
+pub fn c4_closed_comes_once_and_last<R: Rig>() {
+    let mut world = World::<R>::new();
+    for round in 0..4 {
+        let (id, mut peer) = world.pair();
+        // Input and its end are there already, and are not told any more.
+        assert!(world.rig.write(&mut peer, b"too late") > 0);
+        world.rig.finish(&mut peer);
+        if round % 2 == 0 {
+            world.close(id);
+            world.abort(id);
+        } else {
+            world.abort(id);
+            world.close(id);
+        }
+        world.pause(id);
+        world.resume(id);
+        world.rig.driver().finish(id);
+        assert!(world.send_bytes(id, b"to nobody".to_vec()));
+        world.until_seen(Seen::Closed(id, Closed::Local));
+        world.close(id);
+        world.quiet();
+        assert_eq!(world.count(Seen::Closed(id, Closed::Local)), 1);
+    }
+}
+
+/// C4: the peer's reset and our close at the same time are one end.
+pub fn c4_closed_comes_for_whatever_ends_first<R: Rig>() {
+    let mut world = World::<R>::new();
+    for _ in 0..20 {
+        let (id, peer) = world.pair();
+        let before = world.seen.len();
+        world.rig.reset(peer);
+        world.close(id);
+        world.until("the end", |world| world.seen.len() > before);
+        world.turn();
+        let ends = world.seen[before..].len();
+        assert_eq!(ends, 1, "{:?}", &world.seen[before..]);
+    }
+}
+
+/// C4: given up before it was decided.
+pub fn c4_a_connect_that_is_given_up_is_closed_once<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (_remote, address) = world.rig.remote();
+    for abort in [false, true] {
+        let id = world.connect(address);
+        if abort {
+            world.abort(id);
+        } else {
+            world.close(id);
+        }
+        world.until_seen(Seen::Closed(id, Closed::Local));
+        world.quiet();
+    }
+}
+
+/// C5: two connections have input in the same turn. The first event closes the other, whose slot goes to a third
+/// that has input as well: the event that was fetched for the second is nobody's.
+pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>() {
+    let mut world = World::<R>::new();
+    for _ in 0..5 {
+        let (a, mut peer_a) = world.pair();
+        let (b, mut peer_b) = world.pair();
+        let address = world.rig.listen();
+        world.stashing = true;
+        let mut peer_c = world.rig.dial(address).expect("somebody listens");
+        world.until("a third", |world| !world.stash.is_empty());
+        for (peer, text) in
+            [(&mut peer_a, b"from a"), (&mut peer_b, b"from b"), (&mut peer_c, b"from c")]
+        {
+            assert_eq!(world.rig.write(peer, text), 6);
+        }
+        world.rig.finish(&mut peer_b);
+        let (mut closed, mut c) = (None, None);
+        let end = world.now().after(R::PATIENCE);
+        while c.is_none_or(|c| world.received(c).len() < 6) {
+            assert!(world.now() < end, "something is missing: {:?}", world.seen);
+            world.rig.step();
+            let deadline = world.now().after(R::SLICE);
+            world.wait(Some(deadline));
+            while let Some(seen) = world.next_event() {
+                match seen {
+                    Seen::Received(id, _) if closed.is_none() => {
+                        let other = if id == a { b } else { a };
+                        world.close(other);
+                        closed = Some(other);
+                    }
+                    Seen::Closed(id, _) if Some(id) == closed => {
+                        let socket = world.stash.pop().expect("stashed above");
+                        c = Some(world.adopt(socket));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        world.stashing = false;
+        let (c, closed) = (c.expect("adopted"), closed.expect("closed"));
+        assert_eq!(world.received(c), b"from c");
+        for id in [a, b, c] {
+            if id != closed {
+                world.close(id);
+                world.until_seen(Seen::Closed(id, Closed::Local));
+            }
+        }
+    }
+}
+
+fn mischief<R: Rig>(world: &mut World<R>, id: ConnId) {
+    let driver = world.rig.driver();
+    let mut batch = Batch::default();
+    batch.push(Segment::Own(b"astray".to_vec()));
+    match driver.send(id, Box::new(batch)) {
+        SendOutcome::Done(batch) => assert_eq!(batch.len(), 6, "it left to somebody"),
+        SendOutcome::Pending => panic!("C5: a send to nobody is pending"),
+    }
+    assert_eq!(driver.unsent(id), 0);
+    driver.pause(id);
+    driver.resume(id);
+    driver.pause(id);
+    driver.finish(id);
+    driver.close(id);
+    driver.abort(id);
+}
+
+/// C5: a slot used again is somebody else.
+pub fn c5_ids_of_the_past_do_nothing<R: Rig>() {
+    let mut world = World::<R>::new();
+    let mut past = Vec::new();
+    for _ in 0..4 {
+        let (id, mut peer) = world.pair();
+        for old in &past {
+            mischief(&mut world, *old);
+        }
+        assert!(world.rig.write(&mut peer, b"well?") > 0);
+        world.until("the question", |world| world.received(id) == b"well?");
+        assert!(world.send_bytes(id, b"well!".to_vec()));
+        assert_eq!(world.read(&mut peer, 5).0, b"well!");
+        world.quiet();
+        world.close(id);
+        world.until_seen(Seen::Closed(id, Closed::Local));
+        past.push(id);
+    }
+}
+
+/// C5: made-up ids, and another shard's.
+pub fn c5_ids_of_nobody_do_nothing<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let (shard, slot, generation) = (id.shard() as u16, id.slot() as u32, id.generation());
+    for nobody in [
+        ConnId::new(shard + 1, slot, generation),
+        ConnId::new(shard, slot + 1, generation),
+        ConnId::new(shard, slot + 1_000_000, generation),
+        ConnId::new(shard, slot, generation + 1),
+        ConnId::new(shard, slot, generation.wrapping_sub(1)),
+        ConnId::from_bits(u64::MAX),
+    ] {
+        mischief(&mut world, nobody);
+    }
+    assert!(world.rig.write(&mut peer, b"well?") > 0);
+    world.until("the question", |world| world.received(id) == b"well?");
+    world.quiet();
+}
+
+/// C9: a peer that has said everything still listens.
+pub fn c9_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.rig.finish(&mut peer);
+    world.until_seen(Seen::Finished(id));
+    for _ in 0..5 {
+        assert!(world.send_bytes(id, b"still here".to_vec()));
+        assert_eq!(world.read(&mut peer, 10).0, b"still here");
+    }
+    let bytes = world.fill(id);
+    assert!(world.read(&mut peer, bytes.len()).0 == bytes);
+    world.until_seen(Seen::Sent(id, 0));
+    world.quiet();
+    world.close(id);
+    assert_eq!(world.read(&mut peer, 1).1, Heard::Finished);
+    world.until_seen(Seen::Closed(id, Closed::Local));
+}
+
+/// C9: we have said everything and still listen.
+pub fn c9_our_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert!(world.send_bytes(id, b"last words".to_vec()));
+    world.rig.driver().finish(id);
+    assert_eq!(world.read(&mut peer, 11), (b"last words".to_vec(), Heard::Finished));
+    world.write_all(&mut peer, b"I know");
+    world.until("the answer", |world| world.received(id) == b"I know");
+    world.quiet();
+    world.rig.finish(&mut peer);
+    world.until_seen(Seen::Finished(id));
+    world.quiet();
+    world.close(id);
+    world.until_seen(Seen::Closed(id, Closed::Local));
+}
+
+/// C9: a reset is no end of stream.
+pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, peer) = world.pair();
+    world.rig.reset(peer);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    assert!(!world.saw(Seen::Finished(id)));
+    // After an end of stream as well.
+    let (id, mut peer) = world.pair();
+    world.rig.finish(&mut peer);
+    world.until_seen(Seen::Finished(id));
+    world.quiet();
+    world.rig.reset(peer);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    world.quiet();
+}
+
+/// C9: what the peer hears of our ends.
+pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.close(id);
+    assert_eq!(world.read(&mut peer, 1).1, Heard::Finished);
+    let (id, mut peer) = world.pair();
+    world.abort(id);
+    assert_eq!(world.read(&mut peer, 1).1, Heard::Reset);
+}
+
+/// C9: close is not abort: what the network took before it arrives.
+pub fn c9_a_closed_connection_still_sends_what_was_taken<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let bytes = super::pattern(5_000, 4);
+    assert!(world.send_bytes(id, bytes.clone()));
+    world.close(id);
+    world.until_seen(Seen::Closed(id, Closed::Local));
+    assert_eq!(world.read(&mut peer, bytes.len() + 1), (bytes, Heard::Finished));
+}
+
+/// C9: both outcomes of a connect.
+pub fn c9_connected_or_refused<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (mut remote, address) = world.rig.remote();
+    let nobody = world.rig.nobody();
+    for _ in 0..3 {
+        let refused = world.connect(nobody);
+        let id = world.connect(address);
+        world.until_seen(Seen::Connected(id));
+        world.until_seen(Seen::Closed(refused, Closed::Refused));
+        assert!(!world.saw(Seen::Connected(refused)));
+        let mut peer = None;
+        world.until("a peer", |world| {
+            peer = world.rig.accept(&mut remote);
+            peer.is_some()
+        });
+        let mut peer = peer.expect("just seen");
+        world.quiet();
+        assert!(world.send_bytes(id, b"hello".to_vec()));
+        assert_eq!(world.read(&mut peer, 5).0, b"hello");
+        world.write_all(&mut peer, b"hi");
+        world.until("the answer", |world| world.received(id) == b"hi");
+        world.quiet();
+    }
+}
+
+/// Not numbered: [`Driver::stop_listening`].
+pub fn listening_ends_and_connections_stay<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let address = world.rig.listen();
+    world.rig.driver().stop_listening();
+    assert!(world.rig.dial(address).is_none(), "refused");
+    world.quiet();
+    world.rig.driver().resume_accept();
+    world.rig.driver().stop_listening();
+    world.write_all(&mut peer, b"still here");
+    world.until("what it says", |world| world.received(id) == b"still here");
+    world.quiet();
+}

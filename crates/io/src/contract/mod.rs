@@ -1,0 +1,161 @@
+//! The contract suite: every rule of [`driver`](crate::driver), as tests that run on every driver.
+//!
+//! A driver brings a [`Rig`], which gives the driver and plays the far end of its connections, and instantiates
+//! the suite with [`contract_suite!`](crate::contract_suite). No test assumes sockets or real time: each goes on
+//! until a condition holds, by the driver's own clock. Besides what a test is about, a [`World`](world::World) checks
+//! at each event what holds at all times: C3, C4 and C5 for every id.
+
+pub mod bytes;
+pub mod ends;
+pub mod sends;
+pub mod tcp;
+pub mod waits;
+pub mod world;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::Driver;
+
+/// A driver under test and the world around it.
+pub trait Rig: Sized {
+    /// The driver under test.
+    type Driver: Driver;
+    /// The far end of one connection. Dropping it may leave the connection open.
+    type Peer;
+    /// A listener of the world's, which the driver can connect to.
+    type Remote;
+
+    /// Whether other threads can call the driver's waker during a wait.
+    const THREADS: bool = true;
+    /// One wait of a test that goes on until something holds, in the driver's time.
+    const SLICE: Duration = Duration::from_millis(5);
+    /// How long something may take, in the driver's time, before the test fails.
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// More than fits between a sender and a receiver that does not read, in either direction.
+    const CAPACITY: usize;
+
+    /// A fresh world.
+    fn new() -> Self;
+
+    /// The driver.
+    fn driver(&mut self) -> &mut Self::Driver;
+
+    /// Time passes for the world while nobody waits for the driver. Nothing where the world goes on by itself.
+    fn step(&mut self) {}
+
+    /// Makes the driver listen, and says where.
+    fn listen(&mut self) -> SocketAddr;
+
+    /// A peer dials; whether the driver has accepted it by then does not matter. `None`: refused.
+    fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer>;
+
+    /// A listener for the driver to connect to, and where it is.
+    fn remote(&mut self) -> (Self::Remote, SocketAddr);
+
+    /// The next connection that came to a remote, if one did.
+    fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer>;
+
+    /// Where nobody listens.
+    fn nobody(&mut self) -> SocketAddr;
+
+    /// The peer writes what fits at once; returns how much.
+    fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize;
+
+    /// The peer reads what is there, up to 64 KiB, to the end of `into`.
+    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> Heard;
+
+    /// The peer ends its side of the stream.
+    fn finish(&mut self, peer: &mut Self::Peer);
+
+    /// The peer resets the connection.
+    fn reset(&mut self, peer: Self::Peer);
+
+    /// From now on accepting fails for want of descriptors, or works again. False if this rig cannot do it: the test
+    /// is passed over.
+    fn starve(&mut self, starve: bool) -> bool;
+}
+
+/// What a peer's read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Bytes.
+    Bytes,
+    /// Nothing yet.
+    Nothing,
+    /// The driver's side ended the stream.
+    Finished,
+    /// The driver's side reset the connection.
+    Reset,
+}
+
+/// Bytes that differ from their neighbours and from page to page.
+#[must_use]
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8 ^ seed).collect()
+}
+
+/// A `#[test]` for each test of the suite, on a [`Rig`].
+#[macro_export]
+macro_rules! contract_suite {
+    ($rig:ty) => {
+        $crate::contract_suite!($rig;
+            bytes: c1_lent_bytes_are_sent_from_where_they_lie,
+            bytes: c1_lent_bytes_are_copied_when_the_send_must_wait,
+            bytes: c1_parts_of_lent_bytes_are_sent_between_others,
+            bytes: c2_bytes_arrive_in_order_and_once,
+            bytes: c2_bytes_before_the_end_of_stream_come_before_it,
+            bytes: c2_both_directions_at_once,
+            bytes: c2_more_pieces_than_one_gathered_send_takes,
+            bytes: c2_more_than_a_thousand_connections,
+            bytes: c11_bytes_in_flight_are_not_overwritten,
+            sends: c3_a_send_that_fits_comes_home_at_once,
+            sends: c3_a_send_that_must_wait_comes_home_once,
+            sends: c3_a_slow_reader_gets_every_byte,
+            sends: c3_close_brings_the_batch_home_before_closed,
+            sends: c3_abort_brings_the_batch_home_before_closed,
+            sends: c3_reset_brings_the_batch_home_before_closed,
+            sends: c3_reset_brings_the_batch_home_while_paused,
+            sends: c3_unsent_falls_while_a_slow_reader_reads,
+            sends: c3_a_send_before_connected_leaves_when_it_is,
+            ends: c4_closed_comes_once_and_last,
+            ends: c4_closed_comes_for_whatever_ends_first,
+            ends: c4_a_connect_that_is_given_up_is_closed_once,
+            ends: c5_an_event_of_a_closed_connection_does_not_reach_its_successor,
+            ends: c5_ids_of_the_past_do_nothing,
+            ends: c5_ids_of_nobody_do_nothing,
+            ends: c9_end_of_stream_leaves_the_other_direction_open,
+            ends: c9_our_end_of_stream_leaves_the_other_direction_open,
+            ends: c9_reset_is_told_from_end_of_stream,
+            ends: c9_close_is_heard_as_an_end_and_abort_as_a_reset,
+            ends: c9_a_closed_connection_still_sends_what_was_taken,
+            ends: c9_connected_or_refused,
+            ends: listening_ends_and_connections_stay,
+            waits: c6_an_idle_wait_lasts_to_its_deadline,
+            waits: c6_short_deadlines_do_not_spin,
+            waits: c6_a_deadline_of_the_past_polls,
+            waits: c6_a_finished_connection_does_not_spin,
+            waits: c6_a_full_connection_does_not_spin,
+            waits: c6_one_loud_connection_does_not_fill_a_turn,
+            waits: c6_events_left_over_are_not_lost,
+            waits: c7_accepting_stops_without_descriptors_and_resumes,
+            waits: c8_a_paused_connection_loses_nothing,
+            waits: c8_pause_takes_effect_within_the_turn,
+            waits: c8_a_paused_connection_still_sends,
+            waits: c8_a_paused_connection_reports_a_reset,
+            waits: c8_a_paused_connection_that_ended_does_not_spin,
+            waits: c8_resume_before_anything_came,
+            waits: c10_a_wake_before_the_wait_ends_it,
+            waits: c10_many_wakes_end_one_wait,
+            waits: c10_wakes_from_other_threads_end_waits,
+        );
+    };
+    ($rig:ty; $($room:ident: $test:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $crate::contract::$room::$test::<$rig>();
+            }
+        )*
+    };
+}

@@ -1,0 +1,155 @@
+//! C3: one send in flight, and its batch comes home exactly once.
+
+use super::world::{Seen, World};
+use super::{Heard, Rig, pattern};
+use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
+
+/// C3: nothing is left in a batch that is done.
+pub fn c3_a_send_that_fits_comes_home_at_once<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    for round in 0..20u8 {
+        let mut batch = Batch::default();
+        batch.push(Segment::Own(pattern(100, round)));
+        if round % 2 == 1 {
+            batch.push(Segment::Own(pattern(50, round)));
+        }
+        let len = batch.len();
+        match world.rig.driver().send(id, Box::new(batch)) {
+            SendOutcome::Done(batch) => assert!(batch.is_empty()),
+            SendOutcome::Pending => panic!("{len} bytes did not fit"),
+        }
+        assert_eq!(world.read(&mut peer, len).0.len(), len);
+    }
+    world.quiet();
+}
+
+/// C3: the news comes once, with nothing left.
+pub fn c3_a_send_that_must_wait_comes_home_once<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    for round in 1..=3 {
+        let bytes = world.fill(id);
+        world.quiet();
+        assert!(world.read(&mut peer, bytes.len()).0 == bytes, "the stream differs");
+        world.until("the batch", |world| world.count(Seen::Sent(id, 0)) == round);
+    }
+    world.quiet();
+}
+
+/// C3: one byte more or less at a time.
+pub fn c3_a_slow_reader_gets_every_byte<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let mut bytes = world.fill(id);
+    let mut read = Vec::new();
+    let mut more = true;
+    world.until("the slow reader", |world| {
+        if more && world.saw(Seen::Sent(id, 0)) {
+            more = false;
+            let next = pattern(R::CAPACITY / 3, 11);
+            bytes.extend_from_slice(&next);
+            world.send_bytes(id, next);
+        }
+        world.rig.read(&mut peer, &mut read);
+        read.len() == bytes.len() && !more
+    });
+    assert!(read == bytes, "the stream differs");
+}
+
+fn ends_with_a_batch_in_flight<R: Rig>(
+    world: &mut World<R>,
+    id: ConnId,
+    why: Closed,
+    end: impl FnOnce(&mut World<R>),
+) {
+    let before = world.seen.len();
+    end(world);
+    world.until_seen(Seen::Closed(id, why));
+    let about: Vec<Seen> = world.seen[before..].to_vec();
+    match about[..] {
+        [Seen::Sent(sent, left), Seen::Closed(closed, _)] => {
+            assert_eq!((sent, closed), (id, id));
+            assert!(left > 0, "bytes that did not leave are left in the batch");
+        }
+        _ => panic!("Sent, then Closed, expected: {about:?}"),
+    }
+    world.quiet();
+}
+
+/// C3: our own close.
+pub fn c3_close_brings_the_batch_home_before_closed<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, _peer) = world.pair();
+    world.fill(id);
+    ends_with_a_batch_in_flight(&mut world, id, Closed::Local, |world| world.close(id));
+}
+
+/// C3: our own reset.
+pub fn c3_abort_brings_the_batch_home_before_closed<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, peer) = world.pair();
+    world.fill(id);
+    ends_with_a_batch_in_flight(&mut world, id, Closed::Local, |world| world.abort(id));
+    drop(peer);
+}
+
+/// C3: the peer's reset.
+pub fn c3_reset_brings_the_batch_home_before_closed<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, peer) = world.pair();
+    world.fill(id);
+    ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
+}
+
+/// C3, C8: the peer's reset, unread input before it.
+pub fn c3_reset_brings_the_batch_home_while_paused<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.pause(id);
+    world.fill(id);
+    world.rig.write(&mut peer, b"unread");
+    world.quiet();
+    ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
+}
+
+/// C3: how much has not left is known at any time.
+pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert_eq!(world.rig.driver().unsent(id), 0);
+    let len = world.fill(id).len();
+    let mut unsent = world.rig.driver().unsent(id);
+    assert!(unsent > 0 && unsent <= len);
+    let (mut read, mut falls) = (Vec::new(), 0);
+    world.until("the slow reader", |world| {
+        while world.rig.read(&mut peer, &mut read) == Heard::Bytes {}
+        let now = world.rig.driver().unsent(id);
+        assert!(now <= unsent, "it grew");
+        falls += usize::from(now < unsent);
+        unsent = now;
+        world.saw(Seen::Sent(id, 0))
+    });
+    assert_eq!(world.rig.driver().unsent(id), 0);
+    assert!(falls > 0);
+}
+
+/// C3: a send may be waiting when the connection is not yet there.
+pub fn c3_a_send_before_connected_leaves_when_it_is<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (mut remote, address) = world.rig.remote();
+    let id = world.connect(address);
+    let done = world.send_bytes(id, b"early".to_vec());
+    let mut peer = None;
+    world.until("a peer", |world| {
+        peer = world.rig.accept(&mut remote);
+        peer.is_some()
+    });
+    world.until_seen(Seen::Connected(id));
+    let mut peer = peer.expect("just seen");
+    assert_eq!(world.read(&mut peer, 5).0, b"early");
+    assert!(!done, "it could not leave before there was a connection");
+    world.until_seen(Seen::Sent(id, 0));
+    let at = |seen| world.seen.iter().position(|it| *it == seen);
+    assert!(at(Seen::Connected(id)) < at(Seen::Sent(id, 0)));
+}

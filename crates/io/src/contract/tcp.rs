@@ -1,0 +1,141 @@
+//! The rig of drivers of real sockets: loopback TCP, peers in the same thread.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::{Heard, Rig};
+use crate::readiness::poller::Poller;
+use crate::{ListenOptions, Options, ReadinessDriver, listen};
+
+/// A [`ReadinessDriver`] and peers that are std's sockets.
+pub struct TcpRig<P: Poller> {
+    driver: ReadinessDriver<P>,
+    listening: Option<SocketAddr>,
+    /// Bound and not listening.
+    nobody: Vec<Socket>,
+}
+
+/// Small, so that few bytes fill a connection.
+const SOCKET_BUFFER: usize = 16 * 1024;
+
+impl<P: Poller> Rig for TcpRig<P> {
+    type Driver = ReadinessDriver<P>;
+    type Peer = TcpStream;
+    type Remote = TcpListener;
+
+    const CAPACITY: usize = 1 << 20;
+
+    fn new() -> Self {
+        let options = Options {
+            shard: 5,
+            socket_send_buffer: Some(SOCKET_BUFFER),
+            socket_receive_buffer: Some(128 * 1024),
+            ..Options::default()
+        };
+        let driver = ReadinessDriver::new(options).expect("a descriptor or two");
+        Self { driver, listening: None, nobody: Vec::new() }
+    }
+
+    fn driver(&mut self) -> &mut Self::Driver {
+        &mut self.driver
+    }
+
+    fn listen(&mut self) -> SocketAddr {
+        *self.listening.get_or_insert_with(|| {
+            let (listener, address) = listen(loopback(), ListenOptions::default()).expect("a port");
+            self.driver.add_listener(listener).expect("room for a listener");
+            address
+        })
+    }
+
+    fn dial(&mut self, to: SocketAddr) -> Option<TcpStream> {
+        let socket = small_socket();
+        match socket.connect(&to.into()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return None,
+            Err(error) => panic!("cannot dial {to}: {error}"),
+        }
+        Some(peer(socket.into()))
+    }
+
+    fn remote(&mut self) -> (TcpListener, SocketAddr) {
+        let socket = small_socket();
+        socket.bind(&loopback().into()).expect("a port");
+        socket.listen(1024).expect("a listener");
+        socket.set_nonblocking(true).expect("a socket option");
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr().expect("an address");
+        (listener, address)
+    }
+
+    fn accept(&mut self, remote: &mut TcpListener) -> Option<TcpStream> {
+        match remote.accept() {
+            Ok((stream, _)) => Some(peer(stream)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("cannot accept: {error}"),
+        }
+    }
+
+    fn nobody(&mut self) -> SocketAddr {
+        // Bound and not listening: refused, and nobody else takes the port meanwhile.
+        let socket = small_socket();
+        socket.bind(&loopback().into()).expect("a port");
+        let address = socket.local_addr().expect("an address").as_socket().expect("an IP address");
+        self.nobody.push(socket);
+        address
+    }
+
+    fn write(&mut self, peer: &mut TcpStream, bytes: &[u8]) -> usize {
+        match peer.write(bytes) {
+            Ok(n) => n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => panic!("the peer cannot write: {error}"),
+        }
+    }
+
+    fn read(&mut self, peer: &mut TcpStream, into: &mut Vec<u8>) -> Heard {
+        let before = into.len();
+        into.resize(before + 64 * 1024, 0);
+        let read = peer.read(&mut into[before..]);
+        into.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Heard::Finished,
+            Ok(_) => Heard::Bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Heard::Reset,
+            Err(error) => panic!("the peer cannot read: {error}"),
+        }
+    }
+
+    fn finish(&mut self, peer: &mut TcpStream) {
+        peer.shutdown(std::net::Shutdown::Write).expect("the connection is there");
+    }
+
+    fn reset(&mut self, peer: TcpStream) {
+        SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a socket option");
+    }
+
+    /// The limit is the process's, so that only a test binary of its own may do this: see `tests/descriptors.rs`.
+    fn starve(&mut self, _: bool) -> bool {
+        false
+    }
+}
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn small_socket() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a descriptor");
+    socket.set_recv_buffer_size(SOCKET_BUFFER).expect("a socket option");
+    socket
+}
+
+fn peer(stream: TcpStream) -> TcpStream {
+    stream.set_nonblocking(true).expect("a socket option");
+    stream.set_nodelay(true).expect("a socket option");
+    stream
+}

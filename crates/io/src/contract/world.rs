@@ -1,0 +1,342 @@
+//! A rig, and the bookkeeping that catches a driver breaking its word.
+
+use std::collections::HashMap;
+
+use super::{Heard, Rig};
+use crate::{Batch, Closed, ConnId, Driver, Event, Instant, Segment, SendOutcome};
+
+/// Events in one turn beyond which it is said never to end.
+const TURN: usize = 100_000;
+
+/// What an event told, without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A connection came in and was adopted.
+    Adopted(ConnId),
+    /// A connection came in and lies in [`World::stash`].
+    Stashed,
+    /// See [`Event::AcceptStopped`].
+    AcceptStopped,
+    /// See [`Event::Connected`].
+    Connected(ConnId),
+    /// See [`Event::Received`]; how many bytes.
+    Received(ConnId, usize),
+    /// See [`Event::Finished`].
+    Finished(ConnId),
+    /// See [`Event::Sent`]; bytes left in the batch.
+    Sent(ConnId, usize),
+    /// See [`Event::Closed`].
+    Closed(ConnId, Closed),
+}
+
+#[derive(Default)]
+struct Conn {
+    received: Vec<u8>,
+    in_flight: bool,
+    connecting: bool,
+    paused: bool,
+    finished: bool,
+    closing: bool,
+    closed: bool,
+}
+
+/// A rig under observation.
+pub struct World<R: Rig> {
+    /// The rig.
+    pub rig: R,
+    /// Every event so far.
+    pub seen: Vec<Seen>,
+    /// Waits so far.
+    pub waits: usize,
+    /// Accepted sockets go here instead of being adopted, while `stashing`.
+    pub stash: Vec<<R::Driver as Driver>::Socket>,
+    /// See `stash`.
+    pub stashing: bool,
+    conns: HashMap<ConnId, Conn>,
+}
+
+impl<R: Rig> Default for World<R> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Rig> World<R> {
+    /// A world in which nothing has happened.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            rig: R::new(),
+            seen: Vec::new(),
+            waits: 0,
+            stash: Vec::new(),
+            stashing: false,
+            conns: HashMap::new(),
+        }
+    }
+
+    /// The driver's time.
+    pub fn now(&mut self) -> Instant {
+        self.rig.driver().now()
+    }
+
+    /// Waits until `deadline`.
+    pub fn wait(&mut self, deadline: Option<Instant>) {
+        self.waits += 1;
+        self.rig.driver().wait(deadline).expect("a wait fails only if the shard is unusable");
+    }
+
+    /// The next event, noted and checked. Incoming connections are adopted or stashed.
+    pub fn next_event(&mut self) -> Option<Seen> {
+        let seen = match self.rig.driver().next_event()? {
+            Event::Incoming(socket, _) if self.stashing => {
+                self.stash.push(socket);
+                Seen::Stashed
+            }
+            Event::Incoming(socket, _) => Seen::Adopted(self.adopt(socket)),
+            Event::AcceptStopped(_) => Seen::AcceptStopped,
+            Event::Connected(id) => {
+                let conn = live(&mut self.conns, id, "Connected");
+                assert!(std::mem::take(&mut conn.connecting), "{id:?} connected twice");
+                Seen::Connected(id)
+            }
+            Event::Received(id, bytes) => {
+                assert!(!bytes.is_empty(), "an empty receive");
+                let conn = live(&mut self.conns, id, "Received");
+                assert!(!conn.connecting, "{id:?} received before it was connected");
+                assert!(!conn.paused, "C8: {id:?} received while paused");
+                assert!(!conn.finished, "C9: {id:?} received after the end of stream");
+                assert!(!conn.closing, "{id:?} received after we closed it");
+                conn.received.extend_from_slice(bytes);
+                Seen::Received(id, bytes.len())
+            }
+            Event::Finished(id) => {
+                let conn = live(&mut self.conns, id, "Finished");
+                assert!(!std::mem::replace(&mut conn.finished, true), "C9: {id:?} finished twice");
+                assert!(!conn.paused, "C8: {id:?} finished while paused");
+                assert!(!conn.closing, "{id:?} finished after we closed it");
+                Seen::Finished(id)
+            }
+            Event::Sent(id, batch) => {
+                let conn = live(&mut self.conns, id, "Sent");
+                assert!(std::mem::take(&mut conn.in_flight), "C3: {id:?} sent what it had not");
+                Seen::Sent(id, batch.len())
+            }
+            Event::Closed(id, why) => {
+                let conn = live(&mut self.conns, id, "Closed");
+                conn.closed = true;
+                assert!(!conn.in_flight, "C3: {id:?} closed, and its batch did not come home");
+                let ours = conn.closing;
+                assert!(ours || why != Closed::Local, "C9: {id:?} closed by us, who did not");
+                assert!(
+                    (why == Closed::Refused) <= conn.connecting,
+                    "C9: {id:?} refused after it was connected"
+                );
+                Seen::Closed(id, why)
+            }
+        };
+        self.seen.push(seen);
+        Some(seen)
+    }
+
+    /// The rest of the turn; returns the number of events.
+    pub fn drain(&mut self) -> usize {
+        let before = self.seen.len();
+        while self.next_event().is_some() {
+            assert!(self.seen.len() - before < TURN, "a turn that does not end");
+        }
+        self.seen.len() - before
+    }
+
+    /// A wait of one slice, and its events.
+    pub fn turn(&mut self) -> usize {
+        self.rig.step();
+        let deadline = self.now().after(R::SLICE);
+        self.wait(Some(deadline));
+        self.drain()
+    }
+
+    /// Turns until `holds`.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        let end = self.now().after(R::PATIENCE);
+        while !holds(self) {
+            if self.now() > end {
+                let last = self.seen.len().saturating_sub(20);
+                panic!("waited in vain for {what}; last events: {:?}", &self.seen[last..]);
+            }
+            self.turn();
+        }
+    }
+
+    /// Turns until that event was seen, now or before.
+    #[track_caller]
+    pub fn until_seen(&mut self, seen: Seen) {
+        self.until(&format!("{seen:?}"), |world| world.saw(seen));
+    }
+
+    /// How often that event was seen.
+    #[must_use]
+    pub fn count(&self, seen: Seen) -> usize {
+        self.seen.iter().filter(|&&it| it == seen).count()
+    }
+
+    /// Whether that event was seen.
+    #[must_use]
+    pub fn saw(&self, seen: Seen) -> bool {
+        self.count(seen) > 0
+    }
+
+    /// Waits for ten slices, and asserts that nothing happens and that the driver sleeps.
+    #[track_caller]
+    pub fn quiet(&mut self) {
+        let (waits, end) = (self.waits, self.now().after(R::SLICE * 10));
+        while self.now() < end {
+            self.wait(Some(end));
+            let events = self.drain();
+            assert_eq!(events, 0, "out of the blue: {:?}", &self.seen[self.seen.len() - events..]);
+            let waits = self.waits - waits;
+            assert!(waits <= 10, "C6: {waits} waits for one deadline: it spins");
+        }
+    }
+
+    /// Adopts a socket.
+    pub fn adopt(&mut self, socket: <R::Driver as Driver>::Socket) -> ConnId {
+        let id = self.rig.driver().adopt(socket).expect("there is room");
+        self.begin(id, false);
+        id
+    }
+
+    /// Connects to a remote.
+    pub fn connect(&mut self, to: std::net::SocketAddr) -> ConnId {
+        let id = self.rig.driver().connect(to, None).expect("there is room");
+        self.begin(id, true);
+        id
+    }
+
+    fn begin(&mut self, id: ConnId, connecting: bool) {
+        let conn = Conn { connecting, ..Conn::default() };
+        if let Some(before) = self.conns.insert(id, conn) {
+            panic!("C5: {id:?} was given before, closed: {}", before.closed);
+        }
+    }
+
+    /// A connection that a peer dialled, adopted.
+    #[track_caller]
+    pub fn pair(&mut self) -> (ConnId, R::Peer) {
+        let address = self.rig.listen();
+        let peer = self.rig.dial(address).expect("somebody listens");
+        let seen = self.seen.len();
+        self.until("a connection", |world| {
+            world.seen[seen..].iter().any(|seen| matches!(seen, Seen::Adopted(_)))
+        });
+        let adopted = self.seen[seen..].iter().find_map(|seen| match seen {
+            Seen::Adopted(id) => Some(*id),
+            _ => None,
+        });
+        (adopted.expect("just seen"), peer)
+    }
+
+    /// Sends; true if the batch came home at once.
+    pub fn send(&mut self, id: ConnId, batch: Batch) -> bool {
+        let gone = self.conns.get(&id).is_none_or(|conn| conn.closing || conn.closed);
+        match self.rig.driver().send(id, Box::new(batch)) {
+            SendOutcome::Done(_) => true,
+            SendOutcome::Pending => {
+                assert!(!gone, "C5: a send to nobody is pending");
+                let conn = self.conns.get_mut(&id).expect("an id that we have");
+                assert!(!std::mem::replace(&mut conn.in_flight, true), "C3: two sends in flight");
+                false
+            }
+        }
+    }
+
+    /// Sends bytes; true if they left at once.
+    pub fn send_bytes(&mut self, id: ConnId, bytes: Vec<u8>) -> bool {
+        let mut batch = Batch::default();
+        batch.push(Segment::Own(bytes));
+        self.send(id, batch)
+    }
+
+    /// Pauses.
+    pub fn pause(&mut self, id: ConnId) {
+        self.rig.driver().pause(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.paused = true;
+        }
+    }
+
+    /// Resumes.
+    pub fn resume(&mut self, id: ConnId) {
+        self.rig.driver().resume(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.paused = false;
+        }
+    }
+
+    /// Closes.
+    pub fn close(&mut self, id: ConnId) {
+        self.rig.driver().close(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.closing = true;
+        }
+    }
+
+    /// Aborts.
+    pub fn abort(&mut self, id: ConnId) {
+        self.rig.driver().abort(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.closing = true;
+        }
+    }
+
+    /// What a connection has received so far.
+    #[must_use]
+    pub fn received(&self, id: ConnId) -> &[u8] {
+        self.conns.get(&id).map_or(&[], |conn| &conn.received)
+    }
+
+    /// The peer writes all of it, however long it takes the driver to read.
+    #[track_caller]
+    pub fn write_all(&mut self, peer: &mut R::Peer, bytes: &[u8]) {
+        let mut written = 0;
+        self.until("room to write", |world| {
+            written += world.rig.write(peer, &bytes[written..]);
+            written == bytes.len()
+        });
+    }
+
+    /// The peer reads until it has `len` bytes, the stream ends or the connection is reset.
+    #[track_caller]
+    pub fn read(&mut self, peer: &mut R::Peer, len: usize) -> (Vec<u8>, Heard) {
+        let (mut bytes, mut heard) = (Vec::new(), Heard::Nothing);
+        self.until("bytes for the peer", |world| {
+            while bytes.len() < len {
+                heard = world.rig.read(peer, &mut bytes);
+                match heard {
+                    Heard::Bytes => {}
+                    Heard::Nothing => return false,
+                    Heard::Finished | Heard::Reset => return true,
+                }
+            }
+            true
+        });
+        (bytes, heard)
+    }
+
+    /// Fills a connection whose peer does not read: a send of [`Rig::CAPACITY`] is in flight afterwards. Returns
+    /// its bytes.
+    #[track_caller]
+    pub fn fill(&mut self, id: ConnId) -> Vec<u8> {
+        let bytes = super::pattern(R::CAPACITY, 7);
+        assert!(!self.send_bytes(id, bytes.clone()), "CAPACITY fitted");
+        bytes
+    }
+}
+
+/// C4 and C5: an event is for an id that we were given and that has not ended.
+fn live<'a>(conns: &'a mut HashMap<ConnId, Conn>, id: ConnId, what: &str) -> &'a mut Conn {
+    let conn = conns.get_mut(&id).unwrap_or_else(|| panic!("C5: {what} for unknown {id:?}"));
+    assert!(!conn.closed, "C4: {what} after Closed for {id:?}");
+    conn
+}

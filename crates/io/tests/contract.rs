@@ -1,0 +1,10 @@
+//! The contract suite on the drivers of this crate.
+
+#[cfg(target_os = "linux")]
+mod epoll {
+    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::epoll::EpollPoller>);
+}
+
+mod portable {
+    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::portable::MioPoller>);
+}
