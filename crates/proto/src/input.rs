@@ -50,6 +50,15 @@ impl<'b> Input<'b> {
         self.rest = rest;
         taken
     }
+
+    /// Takes `n` bytes from the front, or nothing if there are fewer.
+    #[inline]
+    pub fn take_exactly(&mut self, n: usize) -> Option<&'b mut [u8]> {
+        if n > self.rest.len() {
+            return None;
+        }
+        Some(self.take(n))
+    }
 }
 
 #[cfg(test)]

@@ -73,14 +73,14 @@ impl JoinBuffer {
     /// [`JoinBuffer::clear`].
     pub fn push_text(&mut self, piece: &[u8], key: Option<[u8; 4]>) -> Result<(), BrokenUtf8> {
         let start = self.bytes.len();
-        let or = match key {
-            Some(key) => mask::append_or(piece, key, &mut self.bytes),
+        let ascii = match key {
+            Some(key) => mask::append_to_ascii(piece, key, &mut self.bytes),
             None => {
                 self.bytes.extend_from_slice(piece);
-                if piece.is_ascii() { 0 } else { 0x80 }
+                piece.is_ascii()
             }
         };
-        if or & 0x80 == 0 && self.checked == start {
+        if ascii && self.checked == start {
             self.checked = self.bytes.len();
             return Ok(());
         }

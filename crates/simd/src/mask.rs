@@ -8,6 +8,8 @@
 
 use std::mem::MaybeUninit;
 
+use crate::utf8::is_short_ascii;
+
 /// From here on a payload is long.
 const LONG: usize = 256;
 
@@ -24,112 +26,132 @@ pub const fn rotate(key: [u8; 4], by: usize) -> [u8; 4] {
 /// Masks or unmasks `bytes` in place; the first byte meets `key[0]`.
 #[inline]
 pub fn apply(bytes: &mut [u8], key: [u8; 4]) {
-    apply_or(bytes, key);
+    if bytes.len() < LONG {
+        short(bytes, key);
+    } else {
+        long(bytes, key);
+    }
 }
 
 /// Appends the masked (or unmasked) `bytes` to `out` in one pass; the first byte meets `key[0]`.
 #[inline]
 pub fn append(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
-    append_or(bytes, key, out);
-}
-
-/// As [`apply`], and says in the same pass whether the result is all ASCII: then the top bit of what
-/// is returned is clear. Inlined and not looked at, it costs nothing.
-#[inline]
-pub(crate) fn apply_or(bytes: &mut [u8], key: [u8; 4]) -> u8 {
-    if bytes.len() < LONG { short(bytes, key) } else { long(bytes, key) }
-}
-
-/// As [`append`], returning what [`apply_or`] does.
-#[inline]
-pub(crate) fn append_or(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> u8 {
     if bytes.len() < LONG {
-        let start = out.len();
-        out.extend_from_slice(bytes);
-        return short(&mut out[start..], key);
+        append_short(bytes, key, out);
+    } else {
+        append_long(bytes, key, out);
     }
-    append_long(bytes, key, out)
+}
+
+/// As [`apply`], and whether the result is all ASCII, found in the same pass if it is long.
+#[inline]
+pub(crate) fn apply_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
+    if bytes.len() < LONG {
+        short(bytes, key);
+        is_short_ascii(bytes)
+    } else {
+        long(bytes, key)
+    }
+}
+
+/// As [`append`], and whether what was appended is all ASCII.
+pub(crate) fn append_to_ascii(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> bool {
+    if bytes.len() < LONG {
+        is_short_ascii(append_short(bytes, key, out))
+    } else {
+        append_long(bytes, key, out)
+    }
 }
 
 /// The key twice.
 #[inline]
-const fn word(key: [u8; 4]) -> u64 {
+const fn repeat(key: [u8; 4]) -> u64 {
     u32::from_ne_bytes(key) as u64 * 0x1_0000_0001
 }
 
-/// The top bits of eight bytes, or-ed into one.
 #[inline]
-const fn top_bit(word: u64) -> u8 {
-    if word & 0x8080_8080_8080_8080 == 0 { 0 } else { 0x80 }
+fn mask_word(word: &mut [u8; 8], key: [u8; 4]) {
+    *word = (u64::from_ne_bytes(*word) ^ repeat(key)).to_ne_bytes();
 }
 
-/// XORs `N = 8 * W` bytes with a word, and ors what they become into `or`.
-#[inline(always)]
-fn lanes<const N: usize, const W: usize>(bytes: &mut [u8; N], key: u64, or: &mut [u64; W]) {
-    const { assert!(N == W * 8) };
-    for (word, or) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(or) {
-        let clear = u64::from_ne_bytes(*word) ^ key;
-        *word = clear.to_ne_bytes();
-        *or |= clear;
-    }
-}
-
-/// A short payload. The last eight bytes are one word that may overlap the step before it, so that
-/// nothing is left for single bytes.
+/// A short payload: one step for each bit of the length, in words that the CPU masks in memory, and a
+/// last word that may overlap the step before it, so that nothing is left for single bytes.
 #[inline]
-fn short(bytes: &mut [u8], key: [u8; 4]) -> u8 {
+fn short(bytes: &mut [u8], key: [u8; 4]) {
     let Some(last) = bytes.last_chunk::<8>() else { return tiny(bytes, key) };
-    // Read before the loop changes the bytes that it shares with other words. The word begins eight
-    // bytes before the end, which for the key is as good as the end itself.
-    let last = u64::from_ne_bytes(*last) ^ word(rotate(key, bytes.len()));
-    let mut or = [0; 2];
-    let (pairs, rest) = bytes.as_chunks_mut::<16>();
-    for pair in pairs {
-        lanes(pair, word(key), &mut or);
+    // Read before the steps change the bytes that it shares with them. The word begins eight bytes
+    // before the end, which for the key is as good as the end itself.
+    let mut last = *last;
+    mask_word(&mut last, rotate(key, bytes.len()));
+    let (steps, rest) = bytes.as_chunks_mut::<64>();
+    for step in steps {
+        mask_step(step, key);
     }
-    if let Some(first) = rest.first_chunk_mut::<8>() {
-        let [or, _] = or.each_mut();
-        lanes(first, word(key), std::array::from_mut(or));
+    let (steps, rest) = rest.as_chunks_mut::<32>();
+    if let [step] = steps {
+        mask_step(step, key);
+    }
+    let (steps, rest) = rest.as_chunks_mut::<16>();
+    if let [step] = steps {
+        mask_step(step, key);
+    }
+    if let Some(step) = rest.first_chunk_mut::<8>() {
+        mask_step(step, key);
     }
     if let Some(place) = bytes.last_chunk_mut::<8>() {
-        *place = last.to_ne_bytes();
+        *place = last;
     }
-    top_bit(last | or[0] | or[1])
+}
+
+#[inline(always)]
+fn mask_step<const N: usize>(bytes: &mut [u8; N], key: [u8; 4]) {
+    for word in bytes.as_chunks_mut::<8>().0 {
+        mask_word(word, key);
+    }
 }
 
 /// Fewer than eight bytes.
 #[inline]
-fn tiny(bytes: &mut [u8], key: [u8; 4]) -> u8 {
-    let mut or = 0;
+fn tiny(bytes: &mut [u8], key: [u8; 4]) {
     for (byte, key) in bytes.iter_mut().zip(key.into_iter().cycle()) {
         *byte ^= key;
-        or |= *byte;
     }
-    or
 }
 
+/// What was appended.
+#[inline]
+fn append_short<'o>(bytes: &[u8], key: [u8; 4], out: &'o mut Vec<u8>) -> &'o [u8] {
+    let start = out.len();
+    out.extend_from_slice(bytes);
+    let appended = &mut out[start..];
+    short(appended, key);
+    appended
+}
+
+/// A long payload; whether it became all ASCII.
 #[inline(never)]
-fn long(bytes: &mut [u8], key: [u8; 4]) -> u8 {
+fn long(bytes: &mut [u8], key: [u8; 4]) -> bool {
     let (blocks, rest) = bytes.as_chunks_mut::<BLOCK>();
+    let ascii = mask_blocks(blocks, key);
     // A block is a multiple of the key, so the rest begins with the same byte of it.
-    mask_blocks(blocks, key) | short(rest, key)
+    short(rest, key);
+    ascii && is_short_ascii(rest)
 }
 
 #[inline(never)]
-fn append_long(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> u8 {
+fn append_long(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> bool {
     out.reserve(bytes.len());
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     let start = out.len();
     let (places, _) = out.spare_capacity_mut().as_chunks_mut::<BLOCK>();
-    let or = copy_blocks(blocks, &mut places[..blocks.len()], key);
+    let ascii = copy_blocks(blocks, &mut places[..blocks.len()], key);
     // SAFETY: `copy_blocks` wrote as many places, from `start` on, as there are blocks.
     unsafe { out.set_len(start + blocks.len() * BLOCK) };
-    let start = out.len();
-    out.extend_from_slice(rest);
-    or | short(&mut out[start..], key)
+    let rest = append_short(rest, key, out);
+    ascii && is_short_ascii(rest)
 }
 
-fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> u8 {
+fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: this CPU has AVX2.
@@ -139,7 +161,7 @@ fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> u8 {
 }
 
 /// Writes all of `places`, which must be as many as there are blocks.
-fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> u8 {
+fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
     assert_eq!(blocks.len(), places.len());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("avx2") {
@@ -154,24 +176,43 @@ type Place = [MaybeUninit<u8>; BLOCK];
 
 /// The loop that the compiler makes vectors of, as wide as the caller may use.
 #[inline(always)]
-fn mask_blocks_here(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> u8 {
-    let mut or = [0; BLOCK / 8];
+fn mask_blocks_here(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
+    let mut seen = Seen::default();
     for block in blocks {
-        lanes(block, word(key), &mut or);
+        seen.mask(block, key);
     }
-    top_bit(or.into_iter().fold(0, |all, or| all | or))
+    seen.is_ascii()
 }
 
 /// As [`mask_blocks_here`], from one place to another.
 #[inline(always)]
-fn copy_blocks_here(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> u8 {
-    let mut or = [0; BLOCK / 8];
+fn copy_blocks_here(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
+    let mut seen = Seen::default();
     for (block, place) in blocks.iter().zip(places) {
         let mut block = *block;
-        lanes(&mut block, word(key), &mut or);
+        seen.mask(&mut block, key);
         *place = block.map(MaybeUninit::new);
     }
-    top_bit(or.into_iter().fold(0, |all, or| all | or))
+    seen.is_ascii()
+}
+
+/// All words seen, or-ed in as many lanes as a block has, so that the compiler can keep them in vectors.
+#[derive(Default)]
+struct Seen([u64; BLOCK / 8]);
+
+impl Seen {
+    #[inline(always)]
+    fn mask(&mut self, block: &mut [u8; BLOCK], key: [u8; 4]) {
+        for (word, seen) in block.as_chunks_mut::<8>().0.iter_mut().zip(&mut self.0) {
+            mask_word(word, key);
+            *seen |= u64::from_ne_bytes(*word);
+        }
+    }
+
+    #[inline(always)]
+    fn is_ascii(&self) -> bool {
+        self.0.iter().fold(0, |all, seen| all | seen) & 0x8080_8080_8080_8080 == 0
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -179,12 +220,12 @@ mod avx2 {
     use super::{BLOCK, Place, copy_blocks_here, mask_blocks_here};
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> u8 {
+    pub(super) fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
         mask_blocks_here(blocks, key)
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> u8 {
+    pub(super) fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
         copy_blocks_here(blocks, places, key)
     }
 }
@@ -198,10 +239,6 @@ mod tests {
     /// RFC 6455 section 5.3, letter by letter.
     fn oracle(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
         bytes.iter().enumerate().map(|(i, byte)| byte ^ key[i % 4]).collect()
-    }
-
-    fn is_ascii(or: u8) -> bool {
-        or & 0x80 == 0
     }
 
     /// Lengths around every step of every loop.
@@ -229,9 +266,11 @@ mod tests {
                 let mut expected = bytes.clone();
                 expected[offset..offset + len]
                     .copy_from_slice(&oracle(&bytes[offset..][..len], KEY));
-                let or = apply_or(&mut bytes[offset..offset + len], KEY);
+                let ascii = apply_to_ascii(&mut bytes[offset..offset + len], KEY);
                 assert_eq!(bytes, expected, "{len} bytes at {offset}");
-                assert_eq!(is_ascii(or), expected[offset..][..len].is_ascii());
+                assert_eq!(ascii, expected[offset..][..len].is_ascii());
+                apply(&mut bytes[offset..offset + len], KEY);
+                assert_eq!(bytes, sample(offset + len + 3), "{len} bytes at {offset}");
             }
         }
     }
@@ -241,10 +280,12 @@ mod tests {
         for len in lengths() {
             let bytes = sample(len);
             let mut out = b"before".to_vec();
-            let or = append_or(&bytes, KEY, &mut out);
+            let ascii = append_to_ascii(&bytes, KEY, &mut out);
             assert_eq!(out[..6], *b"before");
             assert_eq!(out[6..], oracle(&bytes, KEY), "{len} bytes");
-            assert_eq!(is_ascii(or), out[6..].is_ascii());
+            assert_eq!(ascii, out[6..].is_ascii());
+            append(&bytes, KEY, &mut out);
+            assert_eq!(out[6 + len..], out[6..6 + len]);
         }
     }
 
@@ -255,8 +296,8 @@ mod tests {
                 let mut bytes = oracle(&vec![b'a'; len], KEY);
                 bytes[at] ^= 0x80;
                 let mut out = Vec::new();
-                assert!(!is_ascii(append_or(&bytes, KEY, &mut out)), "{at} of {len}");
-                assert!(!is_ascii(apply_or(&mut bytes, KEY)), "{at} of {len}");
+                assert!(!append_to_ascii(&bytes, KEY, &mut out), "{at} of {len}");
+                assert!(!apply_to_ascii(&mut bytes, KEY), "{at} of {len}");
             }
         }
     }

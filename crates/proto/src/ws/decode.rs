@@ -1,29 +1,12 @@
 //! Bytes in, events out.
 
-use throng_simd::{mask, utf8};
+use throng_simd::{BrokenUtf8, mask, utf8};
 
 use super::close;
-use super::header::{Decoded, Head, MAX_HEAD};
+use super::header::{Decoded, Head, MAX_HEAD, Whole};
 use super::pieces::{Pieces, Spare};
-use super::{CloseReason, Limits, Opcode, ProtocolError, Role};
+use super::{Event, Limits, Opcode, ProtocolError, Role};
 use crate::Input;
-
-/// What the peer sent. Payloads are unmasked and borrowed: from the lent bytes if the frame came whole,
-/// else from the decoder. Copy what is to be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// A whole text message, its fragments joined.
-    Text(&'a str),
-    /// A whole binary message, its fragments joined.
-    Binary(&'a [u8]),
-    /// To be answered with a pong of the same payload (RFC 6455 section 5.5.3); at most 125 bytes.
-    Ping(&'a [u8]),
-    /// An answer to a ping of ours, or an unasked sign of life; at most 125 bytes.
-    Pong(&'a [u8]),
-    /// The peer closes, with or without saying why; to be answered with a close (section 5.5.1). The
-    /// last event: whatever the peer sends after it is discarded (section 1.4).
-    Close(Option<CloseReason<'a>>),
-}
 
 /// One end's reader of frames, for the life of a connection after its handshake.
 ///
@@ -64,14 +47,25 @@ enum Stage {
     Start,
     /// Inside a frame's head, of which these bytes are here.
     Head { bytes: [u8; MAX_HEAD - 1], len: u8 },
-    /// Inside a frame's payload. `key` is turned so that `key[0]` meets the next byte.
-    Payload { remaining: u64, key: Option<[u8; 4]>, opcode: Opcode, fin: bool },
+    /// Inside a frame's payload.
+    Payload(Frame),
     /// At the start of a frame, and what was handed out from the pieces is to be dropped first.
     Delivered { control: bool },
     /// After a close frame.
     Closed,
     /// After an error.
     Failed(ProtocolError),
+}
+
+/// A frame whose payload is partly here.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Payload bytes still to come.
+    remaining: u64,
+    /// Turned so that its first byte meets the next byte of the payload.
+    key: Option<[u8; 4]>,
+    opcode: Opcode,
+    fin: bool,
 }
 
 /// What [`Decoder::advance`] came to.
@@ -101,16 +95,17 @@ impl Decoder {
     /// # Errors
     /// The peer broke a rule or a limit. All further input is discarded and every further call gives
     /// the same error.
-    #[inline]
+    #[inline(always)]
     pub fn next_event<'a, 'b: 'a>(
         &'a mut self,
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<Event<'a>>, ProtocolError> {
-        if matches!(self.stage, Stage::Start)
-            && let Some(event) = self.whole_frame(input, limits)?
-        {
+        if let Some(event) = self.whole_message(input, limits)? {
             return Ok(Some(event));
+        }
+        if self.is_at_rest(input) {
+            return Ok(None);
         }
         self.resume(input, limits, &mut Spare::new())
     }
@@ -120,17 +115,18 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Decoder::next_event`].
-    #[inline]
+    #[inline(always)]
     pub fn next_event_with<'a, 'b: 'a>(
         &'a mut self,
         input: &mut Input<'b>,
         limits: &Limits,
         spare: &mut Spare,
     ) -> Result<Option<Event<'a>>, ProtocolError> {
-        if matches!(self.stage, Stage::Start)
-            && let Some(event) = self.whole_frame(input, limits)?
-        {
+        if let Some(event) = self.whole_message(input, limits)? {
             return Ok(Some(event));
+        }
+        if self.is_at_rest(input) {
+            return Ok(None);
         }
         self.resume(input, limits, spare)
     }
@@ -139,7 +135,7 @@ impl Decoder {
     /// (the reassembly deadline).
     #[must_use]
     pub fn is_between_messages(&self) -> bool {
-        self.message.is_none() && !matches!(self.stage, Stage::Head { .. } | Stage::Payload { .. })
+        self.message.is_none() && !matches!(self.stage, Stage::Head { .. } | Stage::Payload(_))
     }
 
     /// Payload bytes held for the unfinished message.
@@ -147,40 +143,52 @@ impl Decoder {
     pub fn buffered(&self) -> usize {
         match &self.pieces {
             Some(pieces) if !self.is_between_messages() => {
-                pieces.message.len() + usize::from(pieces.control_len)
+                pieces.message.len() + pieces.control().len()
             }
             _ => 0,
         }
     }
 
-    /// The hot path: at the start of a frame that is all here.
-    #[inline]
-    fn whole_frame<'b>(
+    /// The hot path: an unfragmented message that is all here. Anything else, what is wrong with it
+    /// included, is left to [`Decoder::resume`].
+    #[inline(always)]
+    fn whole_message<'b>(
         &mut self,
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<Event<'b>>, ProtocolError> {
-        match Head::decode(input.as_slice(), self.role, self.message.is_some()) {
-            Ok(Decoded::Head(head)) => {
-                if (input.len() - head.size) as u64 >= head.len && self.stands_alone(&head) {
-                    self.check_size(&head, limits)?;
-                    input.take(head.size);
-                    return self.lent(&head, input).map(Some);
-                }
-                Ok(None)
-            }
-            Ok(Decoded::Needs(_)) => Ok(None),
-            Err(error) => Err(self.fail(error)),
+        if !matches!(self.stage, Stage::Start) || self.message.is_some() {
+            return Ok(None);
+        }
+        let Some(Whole { text, len, key, size }) = Whole::decode(input.as_slice(), self.role)
+        else {
+            return Ok(None);
+        };
+        if len > limits.max_frame_size || len > limits.max_message_size {
+            return Ok(None);
+        }
+        let Some(frame) = input.take_exactly(size + len) else { return Ok(None) };
+        let payload = &mut frame[size..];
+        if !text {
+            return Ok(Some(Event::Binary(unmask(payload, key))));
+        }
+        match unmask_text(payload, key) {
+            Some(text) => Ok(Some(Event::Text(text))),
+            None => Err(self.fail(ProtocolError::InvalidText)),
         }
     }
 
+    /// The end of every turn of a loop over events, kept off the long road.
+    #[inline(always)]
+    fn is_at_rest(&self, input: &Input<'_>) -> bool {
+        input.is_empty() && matches!(self.stage, Stage::Start)
+    }
+
     /// The payload of this frame is all there is to its event.
-    #[inline]
     fn stands_alone(&self, head: &Head) -> bool {
         head.fin && (self.message.is_none() || head.opcode.is_control())
     }
 
-    #[inline]
     fn check_size(&mut self, head: &Head, limits: &Limits) -> Result<(), ProtocolError> {
         if head.opcode.is_control() {
             return Ok(());
@@ -199,34 +207,24 @@ impl Decoder {
     }
 
     /// The event of a frame that stands alone and whose payload is all at the front of `input`.
-    #[inline]
     fn lent<'b>(&mut self, head: &Head, input: &mut Input<'b>) -> Result<Event<'b>, ProtocolError> {
         let payload = input.take(head.len as usize);
-        if head.opcode == Opcode::Text {
-            let text = match head.key {
-                Some(key) => utf8::unmask(payload, key),
-                None => utf8::check(payload),
-            };
-            return match text {
+        let event = match head.opcode {
+            Opcode::Text => match unmask_text(payload, head.key) {
                 Some(text) => Ok(Event::Text(text)),
-                None => Err(self.fail(ProtocolError::InvalidText)),
-            };
-        }
-        if let Some(key) = head.key {
-            mask::apply(payload, key);
-        }
-        match head.opcode {
-            Opcode::Ping => Ok(Event::Ping(payload)),
-            Opcode::Pong => Ok(Event::Pong(payload)),
-            Opcode::Close => match close::decode(payload) {
-                Ok(reason) => {
-                    self.stage = Stage::Closed;
-                    Ok(Event::Close(reason))
-                }
-                Err(error) => Err(self.fail(error)),
+                None => Err(ProtocolError::InvalidText),
             },
-            _ => Ok(Event::Binary(payload)),
-        }
+            // A continuation never stands alone.
+            Opcode::Binary | Opcode::Continuation => Ok(Event::Binary(unmask(payload, head.key))),
+            Opcode::Ping => Ok(Event::Ping(unmask(payload, head.key))),
+            Opcode::Pong => Ok(Event::Pong(unmask(payload, head.key))),
+            Opcode::Close => {
+                self.stage = Stage::Closed;
+                self.message = None;
+                close::decode(unmask(payload, head.key)).map(Event::Close)
+            }
+        };
+        event.map_err(|error| self.fail(error))
     }
 
     #[cold]
@@ -261,10 +259,7 @@ impl Decoder {
                 }
             }
             Next::Control(opcode) => {
-                let payload = self
-                    .pieces
-                    .as_ref()
-                    .map_or(&[][..], |pieces| &pieces.control[..usize::from(pieces.control_len)]);
+                let payload = self.control();
                 Ok(Some(match opcode {
                     Opcode::Ping => Event::Ping(payload),
                     Opcode::Pong => Event::Pong(payload),
@@ -284,12 +279,8 @@ impl Decoder {
     ) -> Result<Next<'b>, ProtocolError> {
         loop {
             match self.stage {
-                Stage::Start => {
-                    if input.is_empty() {
-                        return Ok(Next::Nothing);
-                    }
-                    self.stage = Stage::Head { bytes: [0; MAX_HEAD - 1], len: 0 };
-                }
+                Stage::Start if input.is_empty() => return Ok(Next::Nothing),
+                Stage::Start => self.stage = Stage::Head { bytes: [0; MAX_HEAD - 1], len: 0 },
                 Stage::Delivered { control } => {
                     self.drop_delivered(control, spare);
                     self.stage = Stage::Start;
@@ -309,30 +300,29 @@ impl Decoder {
                         _ => {}
                     }
                     let Head { fin, opcode, len: remaining, key, .. } = head;
-                    self.stage = Stage::Payload { remaining, key, opcode, fin };
+                    self.stage = Stage::Payload(Frame { remaining, key, opcode, fin });
                 }
-                Stage::Payload { remaining, key, opcode, fin } => {
-                    let piece = input.take(usize::try_from(remaining).unwrap_or(usize::MAX));
-                    let rest = remaining - piece.len() as u64;
+                Stage::Payload(mut frame) => {
+                    let piece = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
+                    frame.remaining -= piece.len() as u64;
                     if !piece.is_empty() {
-                        self.join(opcode, piece, key, rest, spare)?;
+                        self.join(frame, piece, limits, spare)?;
                     }
-                    if rest > 0 {
-                        let key = key.map(|key| mask::rotate(key, piece.len()));
-                        self.stage = Stage::Payload { remaining: rest, key, opcode, fin };
+                    if frame.remaining > 0 {
+                        frame.key = frame.key.map(|key| mask::rotate(key, piece.len()));
+                        self.stage = Stage::Payload(frame);
                         return Ok(Next::Nothing);
                     }
                     self.stage = Stage::Start;
-                    if opcode.is_control() {
-                        return self.deliver_control(opcode);
+                    if frame.opcode.is_control() {
+                        return self.deliver_control(frame.opcode);
                     }
-                    if fin {
+                    if frame.fin {
                         return self.deliver_message();
                     }
                 }
                 Stage::Closed => {
                     self.pieces = None;
-                    self.message = None;
                     input.take(usize::MAX);
                     return Ok(Next::Nothing);
                 }
@@ -352,7 +342,7 @@ impl Decoder {
         len: u8,
     ) -> Result<Option<Head>, ProtocolError> {
         let mut bytes = [0; MAX_HEAD];
-        bytes[..MAX_HEAD - 1].copy_from_slice(&here);
+        bytes[..here.len()].copy_from_slice(&here);
         let mut len = usize::from(len);
         loop {
             match Head::decode(&bytes[..len], self.role, self.message.is_some()) {
@@ -360,9 +350,9 @@ impl Decoder {
                 Ok(Decoded::Needs(needs)) => {
                     let more = input.take(needs - len);
                     if more.is_empty() {
-                        let mut here = here;
-                        here.copy_from_slice(&bytes[..MAX_HEAD - 1]);
-                        self.stage = Stage::Head { bytes: here, len: len as u8 };
+                        // The last byte cannot be here, or the head would be.
+                        let [bytes @ .., _] = bytes;
+                        self.stage = Stage::Head { bytes, len: len as u8 };
                         return Ok(None);
                     }
                     bytes[len..len + more.len()].copy_from_slice(more);
@@ -373,56 +363,45 @@ impl Decoder {
         }
     }
 
-    /// Adds a piece of a payload to what is here; `rest` bytes of the frame are still to come.
+    /// Adds a piece of a payload to what is here. `frame.remaining` is what follows the piece.
     fn join(
         &mut self,
-        opcode: Opcode,
+        frame: Frame,
         piece: &mut [u8],
-        key: Option<[u8; 4]>,
-        rest: u64,
+        limits: &Limits,
         spare: &mut Spare,
     ) -> Result<(), ProtocolError> {
         let pieces = self.pieces.get_or_insert_with(|| spare.take());
-        if opcode.is_control() {
-            if let Some(key) = key {
-                mask::apply(piece, key);
-            }
-            let start = usize::from(pieces.control_len);
-            // A control frame has at most 125 bytes, its head was checked for that.
-            if let Some(room) = pieces.control.get_mut(start..start + piece.len()) {
-                room.copy_from_slice(piece);
-                pieces.control_len += piece.len() as u8;
-            }
+        if frame.opcode.is_control() {
+            pieces.push_control(unmask(piece, frame.key));
             return Ok(());
         }
-        let message = &mut pieces.message;
-        // Room for what is still to come, but no more than was already received.
-        let received = message.len() + piece.len();
-        let expected = usize::try_from(rest).unwrap_or(usize::MAX).min(received.max(256));
-        if message.capacity() < received {
-            message.reserve(piece.len() + expected);
-        }
-        if self.message == Some(Kind::Text) {
-            if message.push_text(piece, key).is_err() {
-                return Err(self.fail(ProtocolError::InvalidText));
-            }
+        let expected = if frame.fin {
+            usize::try_from(frame.remaining).unwrap_or(usize::MAX)
         } else {
-            message.push(piece, key);
+            limits.max_message_size.saturating_sub(pieces.message.len() + piece.len())
+        };
+        pieces.make_room(piece.len(), expected);
+        if self.message == Some(Kind::Text) {
+            let pushed = pieces.message.push_text(piece, frame.key);
+            return pushed.map_err(|BrokenUtf8| self.fail(ProtocolError::InvalidText));
         }
+        pieces.message.push(piece, frame.key);
         Ok(())
+    }
+
+    fn control(&self) -> &[u8] {
+        self.pieces.as_ref().map_or(&[], |pieces| pieces.control())
     }
 
     fn deliver_control<'b>(&mut self, opcode: Opcode) -> Result<Next<'b>, ProtocolError> {
         self.stage = Stage::Delivered { control: true };
         if opcode == Opcode::Close {
-            let payload = self
-                .pieces
-                .as_ref()
-                .map_or(&[][..], |pieces| &pieces.control[..usize::from(pieces.control_len)]);
-            if let Err(error) = close::decode(payload) {
+            if let Err(error) = close::decode(self.control()) {
                 return Err(self.fail(error));
             }
             self.stage = Stage::Closed;
+            self.message = None;
         }
         Ok(Next::Control(opcode))
     }
@@ -442,9 +421,25 @@ impl Decoder {
             && self.message.is_some()
             && let Some(pieces) = &mut self.pieces
         {
-            pieces.control_len = 0;
+            pieces.clear_control();
         } else if let Some(pieces) = self.pieces.take() {
             spare.give(pieces);
         }
+    }
+}
+
+#[inline]
+fn unmask(payload: &mut [u8], key: Option<[u8; 4]>) -> &[u8] {
+    if let Some(key) = key {
+        mask::apply(payload, key);
+    }
+    payload
+}
+
+#[inline]
+fn unmask_text(payload: &mut [u8], key: Option<[u8; 4]>) -> Option<&str> {
+    match key {
+        Some(key) => utf8::unmask(payload, key),
+        None => utf8::check(payload),
     }
 }

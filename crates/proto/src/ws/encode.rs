@@ -10,8 +10,14 @@ use super::{Opcode, close, encode_header};
 /// the connection otherwise. Neither is looked at here.
 #[inline]
 pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
-    out.reserve(payload.len() + 10);
-    out.extend_from_slice(&encode_header(opcode, true, payload.len() as u64, None));
+    let len = payload.len();
+    out.reserve(len + 10);
+    if len < 126 {
+        // Nearly every message; a head of known size costs half of one whose size must be looked up.
+        out.extend_from_slice(&[0x80 | opcode as u8, len as u8]);
+    } else {
+        out.extend_from_slice(&encode_header(opcode, true, len as u64, None));
+    }
     out.extend_from_slice(payload);
 }
 

@@ -135,6 +135,49 @@ impl Head {
     }
 }
 
+/// The head of an unfragmented text or binary message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// Text, else binary.
+    pub(super) text: bool,
+    /// Of the payload.
+    pub(super) len: usize,
+    pub(super) key: Option<[u8; 4]>,
+    /// Of the head itself.
+    pub(super) size: usize,
+}
+
+impl Whole {
+    /// A quick look for the frame that nearly every frame is, of at most 65,535 bytes. `None` means
+    /// "ask [`Head::decode`]", not that something is wrong.
+    #[inline(always)]
+    pub(super) fn decode(bytes: &[u8], role: Role) -> Option<Self> {
+        let [first @ (0x81 | 0x82), second, rest @ ..] = bytes else { return None };
+        let text = *first == 0x81;
+        let masked = second & 0x80 != 0;
+        if masked != (role == Role::Server) {
+            return None;
+        }
+        let (len, rest, size) = match second & 0x7f {
+            127 => return None,
+            126 => {
+                let (len, rest) = rest.split_first_chunk()?;
+                let len = u16::from_be_bytes(*len);
+                if len < 126 {
+                    return None;
+                }
+                (usize::from(len), rest, 4)
+            }
+            len => (usize::from(len), rest, 2),
+        };
+        if masked {
+            Some(Self { text, len, key: Some(*rest.first_chunk()?), size: size + 4 })
+        } else {
+            Some(Self { text, len, key: None, size })
+        }
+    }
+}
+
 /// The bytes of a frame's head, ready to be sent before its payload; derefs to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {

@@ -8,15 +8,17 @@ mod close;
 mod decode;
 mod encode;
 mod error;
+mod event;
 pub mod handshake;
 mod header;
 mod limits;
 mod pieces;
 
 pub use close::{CloseReason, is_sendable_close_code};
-pub use decode::{Decoder, Event};
+pub use decode::Decoder;
 pub use encode::{encode, encode_close, encode_masked};
 pub use error::ProtocolError;
+pub use event::Event;
 pub use header::{Header, Opcode, encode_header};
 pub use limits::Limits;
 pub use pieces::Spare;

@@ -8,8 +8,48 @@ pub(super) struct Pieces {
     /// The message so far.
     pub(super) message: JoinBuffer,
     /// The control frame so far: apart from the message, because it may come inside one.
-    pub(super) control: [u8; 125],
-    pub(super) control_len: u8,
+    control: [u8; MAX_CONTROL],
+    control_len: u8,
+}
+
+/// Of a control frame's payload (RFC 6455 section 5.5).
+const MAX_CONTROL: usize = 125;
+
+/// Room made beyond the first bytes of a message, if it expects as many.
+const MIN_ROOM: usize = 256;
+
+impl Pieces {
+    fn new() -> Self {
+        Self { message: JoinBuffer::new(), control: [0; MAX_CONTROL], control_len: 0 }
+    }
+
+    /// Makes room in the message for `piece` bytes that are here and `expected` bytes that may come;
+    /// for no more of the latter than was already received: memory follows what a peer sends, not what
+    /// it promises. That is also enough for many fragments not to be copied many times.
+    pub(super) fn make_room(&mut self, piece: usize, expected: usize) {
+        let received = self.message.len() + piece;
+        if self.message.capacity() < received {
+            self.message.reserve(piece + expected.min(received.max(MIN_ROOM)));
+        }
+    }
+
+    /// Adds to the control frame. The caller saw in its head that all of it has room.
+    pub(super) fn push_control(&mut self, piece: &[u8]) {
+        let start = usize::from(self.control_len);
+        if let Some(room) = self.control.get_mut(start..start + piece.len()) {
+            room.copy_from_slice(piece);
+            self.control_len += piece.len() as u8;
+        }
+    }
+
+    /// The control frame so far.
+    pub(super) fn control(&self) -> &[u8] {
+        &self.control[..usize::from(self.control_len)]
+    }
+
+    pub(super) fn clear_control(&mut self) {
+        self.control_len = 0;
+    }
 }
 
 /// More than this is not kept for the next message.
@@ -40,9 +80,7 @@ impl Spare {
     }
 
     pub(super) fn take(&mut self) -> Box<Pieces> {
-        self.pieces.take().unwrap_or_else(|| {
-            Box::new(Pieces { message: JoinBuffer::new(), control: [0; 125], control_len: 0 })
-        })
+        self.pieces.take().unwrap_or_else(|| Box::new(Pieces::new()))
     }
 
     pub(super) fn give(&mut self, mut pieces: Box<Pieces>) {
@@ -50,7 +88,7 @@ impl Spare {
         let kept = self.pieces.as_ref().map_or(0, |kept| kept.message.capacity());
         if capacity <= MAX_SPARE && (self.pieces.is_none() || capacity > kept) {
             pieces.message.clear();
-            pieces.control_len = 0;
+            pieces.clear_control();
             self.pieces = Some(pieces);
         }
     }
