@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg,
 };
@@ -18,15 +18,11 @@ use crate::{Instant, Options};
 /// The poll behind [`Epoll`](crate::Epoll).
 pub struct EpollPoller {
     epoll: OwnedFd,
-    events: Box<[epoll::Event]>,
+    /// libc's events and not rustix's, whose union with a pointer is not `Send`.
+    events: Box<[libc::epoll_event]>,
     /// The kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
     fine: bool,
 }
-
-// SAFETY: the only thing in it that is not `Send` is the pointer variant of the kernel's `epoll_data`, and every event
-// here holds the 64-bit variant: a `ConnId`, not an address.
-#[allow(unsafe_code, reason = "rustix cannot know which variant of epoll_data is used")]
-unsafe impl Send for EpollPoller {}
 
 /// The eventfd that ends a wait. It is reported by edge and never read: it would overflow after 2^64 wakes.
 #[derive(Debug)]
@@ -50,7 +46,7 @@ impl Poller for EpollPoller {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let data = epoll::EventData::new_u64(wake_token);
         epoll::add(&epoll, &wake, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        let none = epoll::Event { flags: epoll::EventFlags::empty(), data };
+        let none = libc::epoll_event { events: 0, u64: 0 };
         let mut poller = Self { epoll, events: vec![none; max_events].into(), fine: true };
         poller.fine = poller.wait_finely(Duration::ZERO).is_ok();
         Ok((poller, EventFd(wake)))
@@ -65,12 +61,11 @@ impl Poller for EpollPoller {
         let waited = match timeout {
             Some(timeout) if self.fine && timeout > Duration::ZERO => self.wait_finely(timeout),
             Some(timeout) => {
-                // Rounded up by rustix to the milliseconds of an epoll_pwait; the cap keeps it one.
-                let seconds = timeout.as_secs().min(1_000_000) as i64;
-                let timeout = Timespec { tv_sec: seconds, tv_nsec: timeout.subsec_nanos().into() };
-                epoll::wait(&self.epoll, &mut *self.events, Some(&timeout)).map_err(Into::into)
+                // Rounded up: a wait that ends before its deadline would be repeated at once.
+                let millis = timeout.as_nanos().div_ceil(1_000_000);
+                self.wait_coarsely(libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX))
             }
-            None => epoll::wait(&self.epoll, &mut *self.events, None).map_err(Into::into),
+            None => self.wait_coarsely(-1),
         };
         match waited {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
@@ -80,14 +75,14 @@ impl Poller for EpollPoller {
 
     #[inline]
     fn ready(&self, index: usize) -> Ready {
-        let epoll::Event { flags, data } = self.events[index];
-        let flags = flags.bits();
-        let bit = |flag: epoll::EventFlags, bit: u8| if flags & flag.bits() != 0 { bit } else { 0 };
+        let libc::epoll_event { events, u64: token } = self.events[index];
+        let bit =
+            |flag: epoll::EventFlags, bit: u8| if events & flag.bits() != 0 { bit } else { 0 };
         let bits = bit(epoll::EventFlags::IN, READ)
             | bit(epoll::EventFlags::OUT, WRITE)
             | bit(epoll::EventFlags::ERR, ERROR)
             | bit(epoll::EventFlags::HUP, HANG_UP);
-        Ready { token: data.u64(), bits }
+        Ready { token, bits }
     }
 
     fn register(&self, socket: &mut OwnedFd, token: u64, interest: Interest) -> io::Result<()> {
@@ -171,7 +166,19 @@ impl Poller for EpollPoller {
 }
 
 impl EpollPoller {
-    /// `epoll_pwait2`, which rustix uses only for timeouts that do not fit an `epoll_pwait`. A load generator's
+    /// Milliseconds, or -1 for ever.
+    #[allow(unsafe_code)]
+    fn wait_coarsely(&mut self, millis: libc::c_int) -> io::Result<usize> {
+        let room = self.events.len() as libc::c_int;
+        // SAFETY: the kernel writes at most `room` events into `events`, which are that many in its own layout and
+        // outlive the call.
+        let count = unsafe {
+            libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), room, millis)
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// `epoll_pwait2`, in nanoseconds. A load generator's
     /// schedule needs deadlines below a millisecond.
     #[allow(unsafe_code)]
     fn wait_finely(&mut self, timeout: Duration) -> io::Result<usize> {
@@ -179,7 +186,7 @@ impl EpollPoller {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: the kernel writes at most `len` events into `events`, which are that many of its own layout, and
+        // SAFETY: the kernel writes at most `len` events into `events`, which are that many in its own layout, and
         // reads the timeout; both outlive the call. There is no signal mask.
         let count = unsafe {
             libc::syscall(

@@ -45,11 +45,11 @@ pub trait Signal: Send + Sync + 'static {
 ///
 /// Every operation on a socket is non-blocking; `WouldBlock` and `Interrupted` are ordinary answers.
 #[allow(clippy::missing_errors_doc)] // each passes the operating system's error on
-pub trait Poller: Sized {
+pub trait Poller: Sized + Send {
     /// A connection; dropping it closes it.
     type Socket: Send + 'static;
     /// A listener; dropping it closes it.
-    type Listener;
+    type Listener: Send;
     /// Ends this poller's wait.
     type Signal: Signal;
 

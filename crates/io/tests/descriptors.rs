@@ -1,0 +1,77 @@
+//! C7 with real descriptors, in a process of its own: the limit is the process's, so the two tests take turns.
+#![cfg(target_os = "linux")]
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use throng_io::contract::{Heard, Rig, tcp::TcpRig, waits};
+use throng_io::epoll::EpollPoller;
+use throng_io::portable::MioPoller;
+use throng_io::readiness::poller::Poller;
+
+/// The TCP rig, that may take the process' descriptors away.
+struct Starving<P: Poller>(TcpRig<P>);
+
+impl<P: Poller> Rig for Starving<P> {
+    type Driver = <TcpRig<P> as Rig>::Driver;
+    type Peer = <TcpRig<P> as Rig>::Peer;
+    type Remote = <TcpRig<P> as Rig>::Remote;
+
+    const CAPACITY: usize = TcpRig::<P>::CAPACITY;
+
+    fn new() -> Self {
+        Self(TcpRig::new())
+    }
+    fn driver(&mut self) -> &mut Self::Driver {
+        self.0.driver()
+    }
+    fn listen(&mut self) -> SocketAddr {
+        self.0.listen()
+    }
+    fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer> {
+        self.0.dial(to)
+    }
+    fn remote(&mut self) -> (Self::Remote, SocketAddr) {
+        self.0.remote()
+    }
+    fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer> {
+        self.0.accept(remote)
+    }
+    fn nobody(&mut self) -> SocketAddr {
+        self.0.nobody()
+    }
+    fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize {
+        self.0.write(peer, bytes)
+    }
+    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> Heard {
+        self.0.read(peer, into)
+    }
+    fn finish(&mut self, peer: &mut Self::Peer) {
+        self.0.finish(peer);
+    }
+    fn reset(&mut self, peer: Self::Peer) {
+        self.0.reset(peer);
+    }
+    fn starve(&mut self, starve: bool) -> bool {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // Those that are open stay open.
+        let current = if starve { Some(0) } else { maximum };
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("below the hard limit");
+        true
+    }
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn c7_accepting_stops_without_descriptors_and_resumes_on_epoll() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    waits::c7_accepting_stops_without_descriptors_and_resumes::<Starving<EpollPoller>>();
+}
+
+#[test]
+fn c7_accepting_stops_without_descriptors_and_resumes_on_the_portable_driver() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    waits::c7_accepting_stops_without_descriptors_and_resumes::<Starving<MioPoller>>();
+}

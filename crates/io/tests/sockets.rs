@@ -1,0 +1,191 @@
+//! What the contract does not speak of: listeners, options, ports, and the number of system calls' worth of turns.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use socket2::SockRef;
+use throng_io::readiness::poller::Poller;
+use throng_io::{
+    Closed, Driver, Event, ListenOptions, Options, ReadinessDriver, listen, listen_many,
+};
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error() {
+    let (_listener, bound) = listen(loopback(), ListenOptions::default()).unwrap();
+    let error = listen(bound, ListenOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    let error = listen_many(bound, ListenOptions::default(), 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+}
+
+#[test]
+fn an_address_of_somebody_else_is_an_error() {
+    let address = "192.0.2.1:0".parse().unwrap();
+    let error = listen(address, ListenOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn many_listeners_share_one_port_and_nobody_else_does() {
+    let (listeners, bound) = listen_many(loopback(), ListenOptions::default(), 4).unwrap();
+    assert_eq!(listeners.len(), 4);
+    assert!(bound.port() != 0);
+    for listener in &listeners {
+        assert_eq!(listener.local_addr().unwrap(), bound);
+    }
+    let error = listen_many(bound, ListenOptions::default(), 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    drop(listeners);
+    let (again, same) = listen_many(bound, ListenOptions::default(), 2).unwrap();
+    assert_eq!((again.len(), same), (2, bound));
+}
+
+#[test]
+fn ipv6_is_alone_or_takes_ipv4_as_well() {
+    let Ok((_alone, address)) = listen("[::1]:0".parse().unwrap(), ListenOptions::default()) else {
+        return; // no IPv6 on this machine
+    };
+    assert!(address.is_ipv6());
+    assert!(TcpStream::connect(address).is_ok());
+    let both = ListenOptions { dual_stack: true, ..ListenOptions::default() };
+    let (_both, address) = listen("[::]:0".parse().unwrap(), both).unwrap();
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).is_ok());
+}
+
+/// The next event of some kind; patience is bounded by the number of waits.
+fn until<P: Poller, T>(
+    driver: &mut ReadinessDriver<P>,
+    mut wanted: impl FnMut(Event<'_, P::Socket>) -> Option<T>,
+) -> T {
+    for _ in 0..2000 {
+        let deadline = driver.now().after(std::time::Duration::from_millis(5));
+        driver.wait(Some(deadline)).unwrap();
+        while let Some(event) = driver.next_event() {
+            if let Some(found) = wanted(event) {
+                return found;
+            }
+        }
+    }
+    panic!("it never came");
+}
+
+fn incoming<P: Poller>(driver: &mut ReadinessDriver<P>) -> (P::Socket, SocketAddr) {
+    until(driver, |event| match event {
+        Event::Incoming(socket, peer) => Some((socket, peer)),
+        _ => None,
+    })
+}
+
+fn slots_run_out_and_come_back<P: Poller>() {
+    let options = Options { max_connections: 2, ..Options::default() };
+    let mut driver = ReadinessDriver::<P>::new(options).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    driver.add_listener(listener).unwrap();
+    let mut peers = Vec::new();
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        peers.push(TcpStream::connect(address).unwrap());
+        let (socket, peer) = incoming(&mut driver);
+        assert_eq!(peer, peers.last().unwrap().local_addr().unwrap());
+        ids.push(driver.adopt(socket).unwrap());
+    }
+    let mut third = TcpStream::connect(address).unwrap();
+    let (socket, _) = incoming(&mut driver);
+    assert_eq!(driver.adopt(socket).unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(third.read(&mut [0]).unwrap(), 0, "it was closed");
+    let error = driver.connect(address, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(driver.connections(), 2);
+    driver.close(ids[0]);
+    until(&mut driver, |event| matches!(event, Event::Closed(_, Closed::Local)).then_some(()));
+    assert_eq!(driver.connections(), 1);
+    assert!(driver.connect(address, None).is_ok());
+}
+
+fn a_connect_keeps_its_source_address<P: Poller>() {
+    let mut driver = ReadinessDriver::<P>::new(Options::default()).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    driver.add_listener(listener).unwrap();
+    let source: SocketAddr = "127.9.8.7:0".parse().unwrap();
+    let id = driver.connect(address, Some(source)).unwrap();
+    let (mut connected, mut peer) = (false, None);
+    until(&mut driver, |event| {
+        match event {
+            Event::Incoming(_, from) => peer = Some(from),
+            Event::Connected(conn) => connected = conn == id,
+            Event::Closed(..) => panic!("closed"),
+            _ => {}
+        }
+        (connected && peer.is_some()).then_some(())
+    });
+    if cfg!(target_os = "linux") {
+        assert_eq!(peer.unwrap().ip(), source.ip());
+    }
+}
+
+/// A listener's options reach what it accepts, without a call for each connection.
+#[cfg(target_os = "linux")]
+#[test]
+fn accepted_sockets_inherit_their_options() {
+    use std::time::Duration;
+    let options = Options {
+        keepalive: Some(Duration::from_secs(77)),
+        user_timeout: Some(Duration::from_secs(33)),
+        socket_send_buffer: Some(40_000),
+        ..Options::default()
+    };
+    let mut driver = throng_io::Epoll::new(options).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    driver.add_listener(listener).unwrap();
+    let _peer = TcpStream::connect(address).unwrap();
+    let (socket, _) = incoming(&mut driver);
+    let socket = SockRef::from(&socket);
+    assert!(socket.tcp_nodelay().unwrap());
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(77));
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(33)));
+    assert_eq!(socket.send_buffer_size().unwrap(), 80_000, "the kernel doubles it");
+    assert!(socket.nonblocking().unwrap());
+}
+
+/// A socket accepted by one driver lives on another: how shards even out their load.
+fn another_driver_adopts<P: Poller>() {
+    let mut one = ReadinessDriver::<P>::new(Options::default()).unwrap();
+    let mut two = ReadinessDriver::<P>::new(Options { shard: 1, ..Options::default() }).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    one.add_listener(listener).unwrap();
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(b"early").unwrap();
+    let (socket, _) = incoming(&mut one);
+    let id = std::thread::scope(|scope| {
+        scope.spawn(|| two.adopt(socket).unwrap()).join().expect("it does not panic")
+    });
+    assert_eq!(id.shard(), 1);
+    let received = until(&mut two, |event| match event {
+        Event::Received(conn, bytes) => Some((conn, bytes.to_vec())),
+        _ => None,
+    });
+    assert_eq!(received, (id, b"early".to_vec()));
+}
+
+macro_rules! on_each_driver {
+    ($($test:ident),*) => {
+        #[cfg(target_os = "linux")]
+        mod epoll {
+            $(#[test] fn $test() { super::$test::<throng_io::epoll::EpollPoller>(); })*
+        }
+        mod portable {
+            $(#[test] fn $test() { super::$test::<throng_io::portable::MioPoller>(); })*
+        }
+    };
+}
+on_each_driver!(
+    slots_run_out_and_come_back,
+    a_connect_keeps_its_source_address,
+    another_driver_adopts
+);
