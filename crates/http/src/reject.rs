@@ -127,3 +127,58 @@ impl From<Refusal> for Reject {
         refusal.headers().iter().fold(reject, |reject, (name, value)| reject.push(*name, *value))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(reject: Reject) -> (u16, String, Vec<(String, String)>) {
+        let response = reject.into_response();
+        let headers = response.headers().filter(|(name, _)| *name != "Content-Type");
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let body = String::from_utf8_lossy(response.body()).into_owned();
+        (response.status().code(), body, headers)
+    }
+
+    fn header(name: &str, value: &str) -> Vec<(String, String)> {
+        vec![(name.to_owned(), value.to_owned())]
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        let cases = [
+            (Reject::status(404), 404, "404 Not Found\n", vec![]),
+            (Reject::status(200), 500, "500 Internal Server Error\n", vec![]),
+            (Reject::status(101), 500, "500 Internal Server Error\n", vec![]),
+            (Reject::forbidden().because("not yours"), 403, "403 Forbidden: not yours\n", vec![]),
+            (Reject::bad_request("no room"), 400, "400 Bad Request: no room\n", vec![]),
+            (
+                Reject::unauthorized(),
+                401,
+                "401 Unauthorized\n",
+                header("WWW-Authenticate", "Bearer"),
+            ),
+            (
+                Reject::too_many_requests(3),
+                429,
+                "429 Too Many Requests\n",
+                header("Retry-After", "3"),
+            ),
+            (Reject::unavailable(9), 503, "503 Service Unavailable\n", header("Retry-After", "9")),
+        ];
+        for (reject, status, body, headers) in cases {
+            assert_eq!(parts(reject), (status, body.to_owned(), headers));
+        }
+        let moved = Reject::status(308).header("Location", "/new").unwrap();
+        assert_eq!(parts(moved).2, header("Location", "/new"));
+        assert!(Reject::status(308).header("Location", "/\r\nX: y").is_err());
+        assert_eq!(Reject::status(308).header("Connection", "close"), Err(HeaderError::Reserved));
+    }
+
+    #[test]
+    fn rfc6455_4_4_a_refused_handshake_says_what_is_spoken() {
+        let (status, _, headers) = parts(Refusal::Version.into());
+        assert_eq!(status, 426);
+        assert!(headers.contains(&("Sec-WebSocket-Version".into(), "13".into())), "{headers:?}");
+    }
+}

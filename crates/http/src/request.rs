@@ -152,3 +152,84 @@ impl<'a> Request<'a> {
         &self.head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Match, Method, Origins, Router};
+    use throng_proto::Input;
+    use throng_proto::http1::{Decoder, Event, Limits};
+
+    /// Decodes and routes a request to `/r/{name}/{*rest}` and hands it to `check`.
+    fn with_request(target: &str, lines: &str, check: impl FnOnce(&Request<'_>)) {
+        let mut router = Router::new();
+        router.add(Method::Get, "/r/{name}/{*rest}", ()).expect("a valid pattern");
+        let mut bytes = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{lines}\r\n").into_bytes();
+        let mut decoder = Decoder::new();
+        let mut input = Input::new(&mut bytes);
+        let event = decoder.next_event(&mut input, &Limits::default());
+        let Ok(Some(Event::Head(head))) = event else { panic!("{event:?}") };
+        let Match::Found { params, .. } = router.find(head.method(), head.path()) else {
+            panic!("not routed")
+        };
+        check(&Request::new(head, params, b"body", None));
+    }
+
+    #[test]
+    fn params_are_decoded_when_asked_for() {
+        with_request("/r/a%20b%2Fc/x/%C3%A9?q", "", |request| {
+            assert_eq!(request.param("name"), Some("a b/c"));
+            assert_eq!(request.param("rest"), Some("x/\u{e9}"));
+            assert_eq!(request.param("other"), None);
+            assert_eq!(request.path(), "/r/a%20b%2Fc/x/%C3%A9");
+        });
+        with_request("/r/plain/", "", |request| {
+            assert_eq!((request.param("name"), request.param("rest")), (Some("plain"), Some("")));
+        });
+    }
+
+    #[test]
+    fn queries_are_decoded_when_asked_for() {
+        with_request("/r/a/?x=1&y=a+b%21&%7A=3&x=2", "", |request| {
+            assert_eq!(request.query("x"), Some("1"));
+            assert_eq!(request.query("y"), Some("a b!"));
+            assert_eq!(request.query("z"), Some("3"));
+            assert_eq!(request.query("w"), None);
+            assert_eq!(request.query_string(), Some("x=1&y=a+b%21&%7A=3&x=2"));
+        });
+        with_request("/r/a/?x=1&flag", "", |request| {
+            assert_eq!((request.query("x"), request.query("flag")), (Some("1"), Some("")));
+        });
+        with_request("/r/a/", "", |request| assert_eq!(request.query("x"), None));
+    }
+
+    #[test]
+    fn rfc6750_2_1_bearer_tokens() {
+        for (line, expected) in [
+            ("Authorization: Bearer abc\r\n", Some("abc")),
+            ("authorization: bEARER  abc\r\n", Some("abc")),
+            ("Authorization: Bearer\r\n", None),
+            ("Authorization: Bearer \r\n", None),
+            ("Authorization: Basic abc\r\n", None),
+            ("Authorization: Bearerabc\r\n", None),
+            ("", None),
+        ] {
+            with_request("/r/a/", line, |request| {
+                assert_eq!(request.bearer(), expected, "{line:?}")
+            });
+        }
+    }
+
+    #[test]
+    fn a_handler_sees_head_body_and_peer() {
+        with_request("http://o:8/r/a/", "X: 1\r\nX: 2\r\nOrigin: http://o:8\r\n", |request| {
+            assert_eq!((request.method(), request.host()), ("GET", Some("o:8")));
+            assert_eq!(request.header_values("x").collect::<Vec<_>>(), ["1", "2"]);
+            assert_eq!(request.headers().count(), 4);
+            assert_eq!((request.body(), request.body_text()), (&b"body"[..], Some("body")));
+            assert!(request.is_http11() && request.peer().is_none());
+            let origins = request.head().lines().all_bytes("origin");
+            assert!(Origins::SameHost.allow(origins, request.host()));
+        });
+    }
+}

@@ -404,3 +404,128 @@ impl IntoResponse for http1::Error {
         Response::error(Status::new(self.status()), self.reason()).closing()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const TO: ReplyTo<'static> =
+        ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: DATE };
+
+    fn text(response: impl IntoResponse, to: &ReplyTo<'_>) -> String {
+        let mut out = Vec::new();
+        response.into_response().encode(to, &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn an_answer_has_length_date_and_type() {
+        assert_eq!(
+            text("OK", &TO),
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nDate: {DATE}\r\n\
+                 Content-Length: 2\r\n\r\nOK"
+            )
+        );
+    }
+
+    #[test]
+    fn rfc9112_9_3_connection_says_what_is_not_the_default() {
+        for (is_http11, keep_alive, expected) in [
+            (true, true, None),
+            (true, false, Some("close")),
+            (false, true, Some("keep-alive")),
+            (false, false, Some("close")),
+        ] {
+            let to = ReplyTo { is_http11, keep_alive, ..TO };
+            let text = text((), &to);
+            let found = text.lines().find_map(|line| line.strip_prefix("Connection: "));
+            assert_eq!(found, expected);
+        }
+        let closing = text(Response::text("x").closing(), &TO);
+        assert!(closing.contains("\r\nConnection: close\r\n"));
+        assert!(!Response::text("x").closing().keeps_alive(&TO));
+    }
+
+    #[test]
+    fn rfc9110_9_3_2_head_is_answered_with_the_length_of_get() {
+        let head = text("hello", &ReplyTo { is_head: true, ..TO });
+        assert!(head.ends_with("Content-Length: 5\r\n\r\n"), "{head}");
+    }
+
+    #[test]
+    fn rfc9110_8_6_no_length_and_no_body_with_204_and_304() {
+        for status in [Status::NO_CONTENT, Status::NOT_MODIFIED, Status::new(103)] {
+            let text = text(Response::text("lost").with_status(status), &TO);
+            assert!(!text.contains("Content-Length") && text.ends_with("\r\n\r\n"), "{text}");
+        }
+        assert!(text(Status::OK, &TO).contains("Content-Length: 0\r\n"));
+    }
+
+    #[test]
+    fn headers_cannot_split_an_answer_or_change_its_framing() {
+        let new = || Response::text("x");
+        for (name, value) in
+            [("X", "a\r\nY: b"), ("X", "\0"), ("X\r\nY", "a"), ("", "a"), ("X Y", "a")]
+        {
+            let error = new().header(name, value).err();
+            assert!(matches!(error, Some(HeaderError::Invalid(_))), "{name:?} {value:?}");
+        }
+        for name in ["Content-Length", "transfer-encoding", "CONNECTION", "Date"] {
+            assert_eq!(new().header(name, "1").err(), Some(HeaderError::Reserved), "{name}");
+        }
+        let failed: Result<Response, HeaderError> = new().header("X", "\n");
+        assert!(text(failed, &TO).starts_with("HTTP/1.1 500 "));
+    }
+
+    #[test]
+    fn content_type_is_there_once() {
+        let response = Response::text("{}").header("content-type", "application/json").unwrap();
+        let text = text(response, &TO);
+        assert_eq!(text.to_lowercase().matches("content-type").count(), 1);
+        assert!(text.contains("Content-Type: application/json\r\n"));
+    }
+
+    #[test]
+    fn what_handlers_may_return() {
+        let first = |response: Response| {
+            let body = String::from_utf8_lossy(response.body()).into_owned();
+            format!("{} {body}", response.status().code())
+        };
+        assert_eq!(first("a".into_response()), "200 a");
+        assert_eq!(first(String::from("a").into_response()), "200 a");
+        assert_eq!(first(Cow::Borrowed("a").into_response()), "200 a");
+        assert_eq!(first(vec![b'a'].into_response()), "200 a");
+        assert_eq!(first((&b"a"[..]).into_response()), "200 a");
+        assert_eq!(first(().into_response()), "204 ");
+        assert_eq!(first(Status::OK.into_response()), "200 ");
+        assert_eq!(first(Status::FORBIDDEN.into_response()), "403 403 Forbidden\n");
+        assert_eq!(first((Status::CREATED, "a").into_response()), "201 a");
+        assert_eq!(first((418, "a").into_response()), "418 a");
+        assert_eq!(first(Some("a").into_response()), "200 a");
+        assert_eq!(first(None::<&str>.into_response()), "404 404 Not Found\n");
+        assert_eq!(first(Ok::<_, Status>("a").into_response()), "200 a");
+        assert_eq!(first(Err::<(), _>((400, "no")).into_response()), "400 no");
+    }
+
+    #[test]
+    fn errors_are_answers() {
+        let page = text(http1::Error::MissingHost, &ReplyTo::error(DATE));
+        assert!(page.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{page}");
+        assert!(page.contains("Connection: close\r\n"));
+        assert!(page.ends_with("400 Bad Request: an HTTP/1.1 request needs a Host header\n"));
+
+        let busy = text(Response::unavailable(7, "full"), &TO);
+        assert!(
+            busy.contains("Retry-After: 7\r\n")
+                && busy.ends_with("503 Service Unavailable: full\n")
+        );
+
+        let allow = Allow::NONE.with(crate::Method::Get);
+        let wrong = text(Response::allowing(Status::METHOD_NOT_ALLOWED, allow), &TO);
+        assert!(wrong.contains("Allow: GET, HEAD, OPTIONS\r\n"), "{wrong}");
+        let options = text(Response::allowing(Status::NO_CONTENT, allow), &TO);
+        assert!(options.starts_with("HTTP/1.1 204 ") && options.ends_with("\r\n\r\n"));
+    }
+}

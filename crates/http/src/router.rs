@@ -242,3 +242,219 @@ impl Search<'_> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a look-up gave, as text.
+    fn find(router: &Router<&'static str>, method: &str, path: &str) -> String {
+        match router.find(method, path) {
+            Match::Found { value, params } => {
+                let names = ["a", "b", "id", "name", "rest"];
+                let known = names
+                    .iter()
+                    .filter_map(|name| Some(format!(" {name}={}", params.raw(path, name)?)));
+                value.to_owned() + &known.collect::<String>()
+            }
+            Match::Options(allow) => format!("204 {allow}"),
+            Match::MethodNotAllowed(allow) => format!("405 {allow}"),
+            Match::NotFound => "404".into(),
+            Match::BadPath => "400".into(),
+            Match::NotImplemented => "501".into(),
+        }
+    }
+
+    fn router(routes: &[(&str, &'static str)]) -> Router<&'static str> {
+        let mut router = Router::new();
+        for (pattern, value) in routes {
+            router.add(Method::Get, pattern, *value).expect("a valid pattern");
+        }
+        router
+    }
+
+    #[test]
+    fn paths_match_whole_segments() {
+        let router = router(&[
+            ("/", "root"),
+            ("/live", "live"),
+            ("/users/{id}", "user"),
+            ("/users/{id}/posts/{name}", "post"),
+            ("/files/{*rest}", "files"),
+            ("/slash/", "slash"),
+        ]);
+        for (path, expected) in [
+            ("/", "root"),
+            ("/live", "live"),
+            ("/live/", "404"),
+            ("/liv", "404"),
+            ("/livez", "404"),
+            ("//", "404"),
+            ("/users/7", "user id=7"),
+            ("/users/", "404"),
+            ("/users", "404"),
+            ("/users/7/", "404"),
+            ("/users/7/posts/x", "post id=7 name=x"),
+            ("/users//posts/x", "404"),
+            ("/users/7/posts", "404"),
+            ("/files/", "files rest="),
+            ("/files/a", "files rest=a"),
+            ("/files/a/b/c.txt", "files rest=a/b/c.txt"),
+            ("/files/a//", "files rest=a//"),
+            ("/files", "404"),
+            ("/slash/", "slash"),
+            ("/slash", "404"),
+            ("/Live", "404"),
+        ] {
+            assert_eq!(find(&router, "GET", path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_spelled_out_wins_over_a_name_and_that_over_the_rest() {
+        let router = router(&[
+            ("/{*rest}", "rest"),
+            ("/{a}", "param"),
+            ("/x", "static"),
+            ("/{a}/y", "param-y"),
+            ("/x/{b}", "x-param"),
+            ("/x/z/w", "deep"),
+            ("/{a}/z/{b}", "param-z-param"),
+        ]);
+        for (path, expected) in [
+            ("/x", "static"),
+            ("/q", "param a=q"),
+            ("/", "rest rest="),
+            ("/x/y", "x-param b=y"),
+            ("/q/y", "param-y a=q"),
+            ("/x/z", "x-param b=z"),
+            ("/x/z/w", "deep"),
+            // The static road ends, so the parameter's is tried, with nothing left over from the first.
+            ("/x/z/q", "param-z-param a=x b=q"),
+            ("/x/q/q", "rest rest=x/q/q"),
+        ] {
+            assert_eq!(find(&router, "GET", path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn methods_are_chosen_and_named() {
+        let mut router = Router::new();
+        router.add(Method::Get, "/a", "get").unwrap();
+        router.add(Method::Post, "/a", "post").unwrap();
+        router.add(Method::Put, "/{a}", "put").unwrap();
+        router.add(Method::Head, "/h", "head").unwrap();
+        router.add(Method::Get, "/h", "get-h").unwrap();
+        router.add_any("/any", "any").unwrap();
+        router.add(Method::Options, "/o", "options").unwrap();
+        for (method, path, expected) in [
+            ("GET", "/a", "get"),
+            ("HEAD", "/a", "get"),
+            ("HEAD", "/h", "head"),
+            ("POST", "/a", "post"),
+            // Passed over for the less specific route that has the method.
+            ("PUT", "/a", "put a=a"),
+            ("DELETE", "/a", "405 GET, HEAD, POST, PUT, OPTIONS"),
+            ("DELETE", "/b", "405 PUT, OPTIONS"),
+            ("OPTIONS", "/a", "204 GET, HEAD, POST, PUT, OPTIONS"),
+            ("OPTIONS", "/o", "options"),
+            ("OPTIONS", "/none/at/all", "404"),
+            ("get", "/a", "501"),
+            ("BREW", "/a", "501"),
+            ("BREW", "/none/at/all", "404"),
+            ("BREW", "/any", "any"),
+            ("DELETE", "/any", "any"),
+            ("GET", "/none/at/all", "404"),
+            ("CONNECT", "", "501"),
+        ] {
+            assert_eq!(find(&router, method, path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn rfc9110_9_3_7_options_of_the_whole_server() {
+        let one = router(&[("/", "root")]);
+        assert_eq!(find(&one, "OPTIONS", "*"), "204 GET, HEAD, OPTIONS");
+        assert_eq!(find(&Router::new(), "OPTIONS", "*"), "204 OPTIONS");
+    }
+
+    #[test]
+    fn rfc3986_2_1_encodings_are_compared_decoded_and_checked() {
+        let router = router(&[
+            ("/live", "live"),
+            ("/a b", "space"),
+            ("/{a}/x", "param"),
+            ("/f/{*rest}", "rest"),
+        ]);
+        for (path, expected) in [
+            ("/%6Cive", "live"),
+            ("/%6cive", "live"),
+            ("/a%20b", "space"),
+            // An encoded slash separates nothing.
+            ("/a%2Fb/x", "param a=a%2Fb"),
+            ("/f/%2e%2e/x", "rest rest=%2e%2e/x"),
+            ("/live%", "400"),
+            ("/%zz/x", "400"),
+            ("/%ff/x", "400"),
+            ("/f/%00", "400"),
+            ("/nowhere/at/all%4", "400"),
+        ] {
+            assert_eq!(find(&router, "GET", path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_pattern_is_told_when_it_is_registered() {
+        let add = |pattern: &str| Router::new().add(Method::Get, pattern, ()).unwrap_err();
+        for pattern in ["", "a", "{a}", "*"] {
+            assert_eq!(add(pattern), RouteError::NoLeadingSlash(pattern.into()));
+        }
+        for pattern in
+            ["/{}", "/{*}", "/a{b}", "/{a}b", "/{a", "/a}", "/{a}{b}", "/*", "/{{a}}", "/{**a}"]
+        {
+            assert_eq!(add(pattern), RouteError::BadBraces(pattern.into()), "{pattern}");
+        }
+        assert_eq!(add("/{*a}/b"), RouteError::RestNotLast("/{*a}/b".into()));
+        assert_eq!(add("/{a}/{a}"), RouteError::RepeatedName("/{a}/{a}".into()));
+        let many: String = (0..9).map(|index| format!("/{{p{index}}}")).collect();
+        assert_eq!(add(&many), RouteError::TooManyParams(many.clone()));
+        assert!(Router::new().add(Method::Get, &many[..many.len() - 5], ()).is_ok());
+
+        let mut router = router(&[("/a/{id}", "first")]);
+        let again = router.add(Method::Get, "/a/{name}", "second");
+        assert_eq!(again, Err(RouteError::Duplicate("/a/{name}".into())));
+        assert!(router.add(Method::Post, "/a/{name}", "other").is_ok());
+        assert!(router.add_any("/a/{name}", "any").is_ok());
+        // Each route has its own names.
+        assert_eq!(find(&router, "GET", "/a/7"), "first id=7");
+        assert_eq!(find(&router, "POST", "/a/7"), "other name=7");
+    }
+
+    #[test]
+    fn eight_params_are_all_kept() {
+        let pattern: String = (0..8).map(|index| format!("/{{p{index}}}")).collect();
+        let mut router = Router::new();
+        router.add(Method::Get, &pattern, ()).unwrap();
+        let path = "/0/1/2/3/4/5/6/7";
+        let Match::Found { params, .. } = router.find("GET", path) else { panic!("found") };
+        for index in 0..8 {
+            let value = params.raw(path, &format!("p{index}"));
+            assert_eq!(value, Some(index.to_string().as_str()));
+        }
+    }
+
+    #[test]
+    fn a_path_of_many_segments_costs_no_more_than_the_tree_is_deep() {
+        // A router that recursed by path would overflow the stack here; one that backtracked without
+        // bounds would not come back.
+        let router = router(&[
+            ("/{a}/{b}/x", "x"),
+            ("/a/{b}/x", "ax"),
+            ("/a/a/x", "aax"),
+            ("/a/a/{*rest}", "rest"),
+        ]);
+        let path = "/a".repeat(1_000_000);
+        assert!(find(&router, "GET", &path).starts_with("rest"));
+        assert_eq!(find(&router, "GET", &"/".repeat(1_000_000)), "404");
+    }
+}

@@ -127,12 +127,14 @@ impl Status {
             504 => "Gateway Timeout",
             505 => "HTTP Version Not Supported",
             511 => "Network Authentication Required",
-            100..=199 => "Informational",
-            200..=299 => "Success",
-            300..=399 => "Redirection",
-            400..=499 => "Client Error",
-            500..=599 => "Server Error",
-            _ => "Unknown",
+            code => match code / 100 {
+                1 => "Informational",
+                2 => "Success",
+                3 => "Redirection",
+                4 => "Client Error",
+                5 => "Server Error",
+                _ => "Unknown",
+            },
         }
     }
 }

@@ -80,11 +80,13 @@ impl Body {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Piece<'b>, Error> {
-        self.total = self.total.saturating_add(input.len() as u64);
-        if self.total > limits.max_body {
+        // Up to the limit and then the error, so that the cut does not decide how much is delivered.
+        let allowed = limits.max_body.saturating_sub(self.total);
+        if allowed == 0 && !input.is_empty() {
             return Err(Error::BodyTooLarge);
         }
-        self.remaining = input.len() as u64;
+        self.remaining = allowed.min(input.len() as u64);
+        self.total += self.remaining;
         Ok(self.take(input))
     }
 

@@ -70,7 +70,10 @@ impl Decoder {
     ) -> Result<Option<Event<'a>>, Error> {
         match self.state {
             State::Head => self.next_head(input, limits),
-            State::Failed(error) => Err(error),
+            State::Failed(error) => {
+                self.partial = None;
+                Err(error)
+            }
             _ => self.next_content(input, limits),
         }
     }

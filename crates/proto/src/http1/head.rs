@@ -76,6 +76,12 @@ impl<S: StartLine> HeadScan<S> {
         }
     }
 
+    /// How many bytes the search for the next LF has behind it.
+    #[cfg(test)]
+    pub(crate) const fn scanned_bytes(&self) -> usize {
+        self.scanned
+    }
+
     /// Goes on over `bytes`, which begin with all the bytes of earlier calls. Gives the length of
     /// the head once its end is here.
     pub(crate) fn advance(

@@ -24,6 +24,8 @@ mod response_decoder;
 mod scan;
 mod state;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use decoder::{Decoder, Event};
 pub use encode::{HeaderName, HeaderValue, InvalidHeader, RequestHead, ResponseHead};

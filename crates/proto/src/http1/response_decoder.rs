@@ -72,7 +72,10 @@ impl ResponseDecoder {
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
         match self.state {
             State::Head => self.next_head(input, limits),
-            State::Failed(error) => Err(error),
+            State::Failed(error) => {
+                self.partial = None;
+                Err(error)
+            }
             _ => self.next_content(input, limits),
         }
     }

@@ -59,8 +59,10 @@ impl RequestLine {
         let length = target.len();
         if method == b"CONNECT" {
             // Section 3.2.3: a host and a port, both needed.
-            let port = target.iter().rposition(|byte| *byte == b':').ok_or(Error::BadTarget)?;
-            if port == 0 || port + 1 == length || !is_host(target) {
+            let colon = target.iter().rposition(|byte| *byte == b':').ok_or(Error::BadTarget)?;
+            let port = &target[colon + 1..];
+            let has_port = !port.is_empty() && port.iter().all(u8::is_ascii_digit);
+            if colon == 0 || !has_port || !is_host(target) {
                 return Err(Error::BadTarget);
             }
             self.form = TargetForm::Authority;

@@ -1,0 +1,218 @@
+//! Content: RFC 9112 sections 6 and 7.
+
+use super::*;
+
+fn post(lines: &str, body: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}")
+}
+
+fn chunked(body: &str) -> String {
+    post("Transfer-Encoding: chunked\r\n", body)
+}
+
+/// The body of the only request, and that it ended.
+fn body_of(text: &str) -> Vec<u8> {
+    match whole(text).as_slice() {
+        [Seen::Head(_), Seen::End] => Vec::new(),
+        [Seen::Head(_), Seen::Body(body), Seen::End] => body.clone(),
+        other => panic!("{text:?} gave {other:?}"),
+    }
+}
+
+#[test]
+fn rfc9112_6_content_length_counts_the_body() {
+    assert_eq!(body_of(&post("Content-Length: 5\r\n", "hello")), b"hello");
+    assert_eq!(body_of(&post("content-length:0005\r\n", "hello")), b"hello");
+    assert_eq!(body_of(&post("Content-Length: 0\r\n", "")), b"");
+    assert_eq!(body_of(&post("", "")), b"", "no framing is no body");
+}
+
+#[test]
+fn rfc9112_6_a_body_on_any_method_is_read() {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS", "BREW"] {
+        let one = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nGET");
+        assert_eq!(ends(&whole(one.repeat(2))), 2, "{method}");
+    }
+}
+
+#[test]
+fn rfc9112_7_1_chunks_are_joined() {
+    for (body, expected) in [
+        ("0\r\n\r\n", ""),
+        ("5\r\nhello\r\n0\r\n\r\n", "hello"),
+        ("1\r\nh\r\n4\r\nello\r\n0\r\n\r\n", "hello"),
+        ("A\r\n0123456789\r\na\r\n0123456789\r\n00\r\n\r\n", "01234567890123456789"),
+        ("0000000000000005\r\nhello\r\n0000000000000000\r\n\r\n", "hello"),
+        ("2\r\n\r\n\r\n0\r\n\r\n", "\r\n"),
+    ] {
+        assert_eq!(body_of(&chunked(body)), expected.as_bytes(), "{body:?}");
+    }
+    let named_otherwise = post("transfer-ENCODING: \tChunked \r\n", "1\r\nx\r\n0\r\n\r\n");
+    assert_eq!(body_of(&named_otherwise), b"x");
+}
+
+#[test]
+fn rfc9112_7_1_bad_chunk_sizes_are_refused() {
+    for size in [
+        "",
+        " ",
+        "5 ",
+        " 5",
+        "5\t",
+        "+5",
+        "-5",
+        "0x5",
+        "5h",
+        "5_0",
+        "_5",
+        "5,5",
+        "5.0",
+        "\u{ff15}",
+        "\0",
+        "g",
+        "'5'",
+        "00000000000000005",
+        "10000000000000000",
+        "ffffffffffffffff0",
+        "5\r",
+        ";a",
+        ";",
+    ] {
+        let text = chunked(&format!("{size}\r\nhello\r\n0\r\n\r\n"));
+        assert_eq!(failure(&text), Some(Error::BadChunkSize), "{size:?}");
+    }
+    assert_eq!(failure(chunked("5\nhello\r\n0\r\n\r\n")), Some(Error::BadChunkSize));
+    assert_eq!(failure(chunked("5\r\nhello\r\n0\n\n")), Some(Error::BadChunkSize));
+}
+
+#[test]
+fn rfc9112_7_1_data_is_followed_by_crlf() {
+    for body in [
+        "5\r\nhello0\r\n\r\n",
+        "5\r\nhello\n0\r\n\r\n",
+        "5\r\nhello\rx0\r\n\r\n",
+        "4\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhelloXX0\r\n\r\n",
+    ] {
+        assert_eq!(failure(chunked(body)), Some(Error::BadChunkEnd), "{body:?}");
+    }
+}
+
+#[test]
+fn rfc9112_7_1_1_extensions_are_passed_over() {
+    for extension in [";a", ";a=b", ";a=\"b c\"", ";a;b=1", "; a = b", ";"] {
+        let text = chunked(&format!("5{extension}\r\nhello\r\n0{extension}\r\n\r\n"));
+        assert_eq!(body_of(&text), b"hello", "{extension:?}");
+    }
+    for extension in [";a\rb", ";a\nb", ";a\0", ";\u{7f}", ";a\n"] {
+        let text = chunked(&format!("5{extension}\r\nhello\r\n0\r\n\r\n"));
+        assert_eq!(failure(&text).map(Error::status), Some(400), "{extension:?}");
+    }
+}
+
+#[test]
+fn chunk_extensions_cannot_outweigh_the_data() {
+    let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(5000));
+    assert_eq!(failure(chunked(&long)), Some(Error::ChunkExtensionTooLong));
+    let many = format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(100);
+    assert_eq!(failure(chunked(&many)), Some(Error::ChunkExtensionTooLong));
+    // A signature on each chunk of a real size, as some clients send them, goes on without end.
+    let signed = format!("{:x};chunk-signature={}\r\n{}\r\n", 500, "f".repeat(64), "d".repeat(500));
+    assert_eq!(body_of(&chunked(&(signed.repeat(400) + "0\r\n\r\n"))).len(), 200_000);
+}
+
+#[test]
+fn rfc9112_7_1_2_trailers_are_checked_and_dropped() {
+    for trailer in ["X: y\r\n", "X:\r\nY: z\r\n", "Content-Length: 9\r\n", "X: \u{e9}\r\n"] {
+        let text = chunked(&format!("1\r\nx\r\n0\r\n{trailer}\r\n"));
+        assert_eq!(body_of(&text), b"x", "{trailer:?}");
+        assert_eq!(ends(&whole(text.repeat(2))), 2, "{trailer:?}");
+    }
+    for trailer in [
+        " X: y\r\n",
+        "X : y\r\n",
+        "X\r\n",
+        ": y\r\n",
+        "X: y\n",
+        "X: y\r\n z\r\n",
+        "X: \0\r\n",
+        "X: y\rz\r\n",
+        "(: y\r\n",
+        "\r",
+        "\n",
+    ] {
+        let text = chunked(&format!("1\r\nx\r\n0\r\n{trailer}\r\n"));
+        assert_eq!(failure(&text), Some(Error::BadTrailer), "{trailer:?}");
+    }
+}
+
+#[test]
+fn trailers_are_held_to_the_limits_of_a_head() {
+    let limits = Limits { max_header_bytes: 80, max_headers: 3, ..Limits::default() };
+    let fails = |trailers: &str| {
+        let text = chunked(&format!("0\r\n{trailers}"));
+        match requests([text.as_bytes()], &limits).pop() {
+            Some(Seen::Failed(error)) => error.status(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(fails(&"X: y\r\n".repeat(4)), 431);
+    assert_eq!(fails(&format!("X: {}", "y".repeat(100))), 431);
+}
+
+#[test]
+fn max_body_is_413_as_soon_as_it_is_known() {
+    let limits = Limits { max_body: 5, ..Limits::default() };
+    let seen = |text: &str| requests([text.as_bytes()], &limits);
+    assert_eq!(ends(&seen(&post("Content-Length: 5\r\n", "hello"))), 1);
+    // Before any of it came, and before the handler hears of it.
+    assert_eq!(seen(&post("Content-Length: 6\r\n", "")), [Seen::Failed(Error::BodyTooLarge)]);
+    let huge = post("Content-Length: 18446744073709551615\r\n", "");
+    assert_eq!(seen(&huge), [Seen::Failed(Error::BodyTooLarge)]);
+    assert_eq!(ends(&seen(&chunked("2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"))), 1);
+    for over in [
+        "6\r\n",
+        "2\r\nhe\r\n4\r\n",
+        "ffffffffffffffff\r\n",
+        "2\r\nhe\r\nffffffffffffffff\r\n",
+        "6;",
+    ] {
+        let last = seen(&chunked(over)).pop();
+        assert_eq!(last, Some(Seen::Failed(Error::BodyTooLarge)), "{over:?}");
+    }
+    assert_eq!(Error::BodyTooLarge.status(), 413);
+}
+
+#[test]
+fn a_body_is_lent_where_it_lies() {
+    let mut bytes = post("Content-Length: 5\r\n", "hello").into_bytes();
+    let place = bytes.as_ptr() as usize + bytes.len() - 5;
+    let mut decoder = Decoder::new();
+    let mut input = Input::new(&mut bytes);
+    let limits = Limits::default();
+    assert!(matches!(decoder.next_event(&mut input, &limits), Ok(Some(Event::Head(_)))));
+    let Ok(Some(Event::Body(body))) = decoder.next_event(&mut input, &limits) else { panic!() };
+    assert_eq!(body.as_ptr() as usize, place);
+}
+
+#[test]
+fn pipelined_requests_come_in_order() {
+    let mut text = String::new();
+    for index in 0..50 {
+        text += &match index % 3 {
+            0 => format!("GET /{index} HTTP/1.1\r\nHost: a\r\n\r\n"),
+            1 => format!("POST /{index} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"),
+            _ => format!(
+                "PUT /{index} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ncd\r\n0\r\n\r\n"
+            ),
+        };
+    }
+    let seen = whole(&text);
+    let heads = seen.iter().filter_map(|seen| match seen {
+        Seen::Head(head) => head.split(' ').nth(1),
+        _ => None,
+    });
+    let expected: Vec<_> = (0..50).map(|index| format!("/{index}")).collect();
+    assert_eq!(heads.collect::<Vec<_>>(), expected);
+    assert_eq!(ends(&seen), 50);
+}

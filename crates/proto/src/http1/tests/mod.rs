@@ -1,0 +1,150 @@
+//! Tables of bytes -> events. What is compared is a flat list of text, so a failing case reads well.
+
+mod bodies;
+mod cutting;
+mod encoding;
+mod heads;
+mod oracle;
+mod responses;
+mod smuggling;
+
+use super::{Decoder, Error, Event, Limits, ResponseDecoder, ResponseEvent};
+use crate::Input;
+
+/// What came of some bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Head(String),
+    Body(Vec<u8>),
+    End,
+    Failed(Error),
+}
+
+/// Joins what the cut into pieces must not change.
+fn note_body(seen: &mut Vec<Seen>, data: &[u8]) {
+    assert!(!data.is_empty(), "a piece is never empty");
+    match seen.last_mut() {
+        Some(Seen::Body(body)) => body.extend_from_slice(data),
+        _ => seen.push(Seen::Body(data.to_vec())),
+    }
+}
+
+/// Feeds `pieces` one after the other to a server's decoder.
+pub(super) fn requests<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    limits: &Limits,
+) -> Vec<Seen> {
+    let mut decoder = Decoder::new();
+    let mut seen = Vec::new();
+    for piece in pieces {
+        let mut bytes = piece.to_vec();
+        let mut input = Input::new(&mut bytes);
+        loop {
+            match decoder.next_event(&mut input, limits) {
+                Ok(None) => break,
+                Ok(Some(Event::Head(request))) => {
+                    let headers = request.headers().map(|header| {
+                        format!("{}={}", header.name, String::from_utf8_lossy(header.value))
+                    });
+                    seen.push(Seen::Head(format!(
+                        "{} {} {:?} {:?} 1.{} {:?} keep={} {}",
+                        request.method(),
+                        request.path(),
+                        request.query(),
+                        request.host(),
+                        request.minor_version(),
+                        request.body_length(),
+                        request.keep_alive(),
+                        headers.collect::<Vec<_>>().join("|"),
+                    )));
+                }
+                Ok(Some(Event::Body(data))) => note_body(&mut seen, data),
+                Ok(Some(Event::End)) => seen.push(Seen::End),
+                Err(error) => {
+                    seen.push(Seen::Failed(error));
+                    let mut more = *b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+                    let again = decoder.next_event(&mut Input::new(&mut more), limits);
+                    assert_eq!(again.err(), Some(error), "a failure is final");
+                    assert_eq!(decoder.buffered(), 0, "a failure lets go of memory");
+                    return seen;
+                }
+            }
+            assert!(decoder.buffered() <= limits.max_header_bytes);
+        }
+        assert!(input.is_empty(), "no event means that everything was taken");
+    }
+    seen
+}
+
+/// Feeds `pieces` to a client's decoder; then the server closes its side if `ends`.
+pub(super) fn responses<'p>(
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+    answers_head: bool,
+    ends: bool,
+    limits: &Limits,
+) -> Vec<Seen> {
+    let mut decoder = ResponseDecoder::new();
+    if answers_head {
+        decoder.expect_answer_to_head();
+    }
+    let mut seen = Vec::new();
+    for piece in pieces {
+        let mut bytes = piece.to_vec();
+        let mut input = Input::new(&mut bytes);
+        loop {
+            match decoder.next_event(&mut input, limits) {
+                Ok(None) => break,
+                Ok(Some(event)) => note_response(&mut seen, event),
+                Err(error) => {
+                    seen.push(Seen::Failed(error));
+                    return seen;
+                }
+            }
+        }
+    }
+    if ends {
+        match decoder.handle_end_of_stream() {
+            Ok(None) => {}
+            Ok(Some(event)) => note_response(&mut seen, event),
+            Err(error) => seen.push(Seen::Failed(error)),
+        }
+    }
+    seen
+}
+
+fn note_response(seen: &mut Vec<Seen>, event: ResponseEvent<'_>) {
+    match event {
+        ResponseEvent::Head(response) => seen.push(Seen::Head(format!(
+            "{} {} {:?} keep={}",
+            response.status(),
+            response.reason(),
+            response.body_length(),
+            response.keep_alive()
+        ))),
+        ResponseEvent::Body(data) => note_body(seen, data),
+        ResponseEvent::End => seen.push(Seen::End),
+    }
+}
+
+/// What a server makes of `bytes` that come in one read, with the default limits.
+pub(super) fn whole(bytes: impl AsRef<[u8]>) -> Vec<Seen> {
+    requests([bytes.as_ref()], &Limits::default())
+}
+
+/// The error that ends `bytes`, if one does.
+pub(super) fn failure(bytes: impl AsRef<[u8]>) -> Option<Error> {
+    match whole(bytes).last() {
+        Some(Seen::Failed(error)) => Some(*error),
+        _ => None,
+    }
+}
+
+/// A GET with these header lines (each with its line end) after Host.
+pub(super) fn with_lines(lines: &str) -> String {
+    format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
+}
+
+/// How many requests were decoded to their end.
+pub(super) fn ends(seen: &[Seen]) -> usize {
+    seen.iter().filter(|seen| **seen == Seen::End).count()
+}
