@@ -9,7 +9,6 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg,
 };
-use rustix::time::{ClockId, clock_gettime};
 use socket2::SockRef;
 
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
@@ -53,8 +52,7 @@ impl Poller for EpollPoller {
     }
 
     fn clock() -> Instant {
-        let now = clock_gettime(ClockId::Monotonic);
-        Instant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+        crate::clock::monotonic()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {

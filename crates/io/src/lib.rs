@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod batch;
+mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod dial;

@@ -3,7 +3,6 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
@@ -44,10 +43,7 @@ impl Poller for MioPoller {
     }
 
     fn clock() -> Instant {
-        // One origin for all shards of the process, and a little after it, so that no time is zero.
-        static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
-        let origin = ORIGIN.get_or_init(std::time::Instant::now);
-        Instant(1).after(origin.elapsed())
+        crate::clock::monotonic()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
