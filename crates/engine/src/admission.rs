@@ -102,6 +102,12 @@ impl Admission {
         }
     }
 
+    /// Connections, pending handshakes, and connections of `shard`.
+    pub(crate) fn counts(&self, shard: usize) -> (usize, usize, usize) {
+        let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        (load(&self.live), load(&self.pending), load(&self.loads[shard]))
+    }
+
     pub(crate) fn counts_addresses(&self) -> bool {
         self.max_per_ip != usize::MAX
     }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod audit;
 mod build;
 mod channels;
 mod conn;
@@ -27,6 +28,7 @@ mod tick;
 
 pub use self::core::{Core, Cx, Delivery, MAILBOX_CAPACITY, Mail, MailboxFull, Remote};
 pub use admission::Admission;
+pub use audit::Audit;
 pub use build::{Built, build};
 pub use connections::Sent;
 pub use frame::Frame;

@@ -183,6 +183,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         &self.state.core
     }
 
+    /// For [`Shard::audit`].
+    pub(crate) fn state(&self) -> &State<S> {
+        &self.state
+    }
+
     /// The one place where bytes leave.
     fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
@@ -463,7 +468,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    /// When the next turn is due at the latest, if nothing comes before; `None`: not before something comes.
+    pub fn next_deadline(&self) -> Option<Instant> {
         let state = &self.state;
         let core = &state.core;
         if !core.connections.drained.is_empty() || !core.connections.dirty.is_empty() {
