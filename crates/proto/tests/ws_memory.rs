@@ -1,0 +1,219 @@
+//! What the decoder holds, counted by the allocator.
+#![allow(missing_docs)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use throng_proto::Input;
+use throng_proto::ws::{Decoder, Event, Limits, Opcode, Role, Spare, encode_header, encode_masked};
+
+thread_local! {
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting for each thread what it holds: tests run beside each other.
+struct Counting;
+
+fn took(size: usize) {
+    let live = LIVE.get().wrapping_add(size);
+    LIVE.set(live);
+    PEAK.set(PEAK.get().max(live));
+    CALLS.set(CALLS.get() + 1);
+}
+
+// SAFETY: every call goes to `System` as it came; counting touches plain thread-local numbers.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        // SAFETY: as our caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
+        // SAFETY: as our caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
+        took(new_size);
+        // SAFETY: as our caller promised.
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `work` allocated: calls, and bytes held at most and at its end beyond those before it.
+fn count(work: impl FnOnce()) -> (usize, usize, usize) {
+    let (live, calls) = (LIVE.get(), CALLS.get());
+    PEAK.set(live);
+    work();
+    (CALLS.get() - calls, PEAK.get() - live, LIVE.get().wrapping_sub(live))
+}
+
+const KEY: [u8; 4] = [1, 2, 3, 4];
+
+fn frames(count: usize, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        encode_masked(opcode, payload, KEY, &mut bytes);
+    }
+    bytes
+}
+
+/// Events in these lent bytes.
+fn pull(decoder: &mut Decoder, lent: &mut [u8], spare: &mut Spare) -> usize {
+    let mut input = Input::new(lent);
+    let mut events = 0;
+    while let Some(event) = decoder.next_event_with(&mut input, &Limits::default(), spare).unwrap()
+    {
+        assert!(!matches!(event, Event::Close(_)));
+        events += 1;
+    }
+    events
+}
+
+#[test]
+fn idle_decoder_is_32_bytes_and_holds_nothing() {
+    assert!(size_of::<Decoder>() <= 32, "{}", size_of::<Decoder>());
+    let (calls, _, _) = count(|| drop(Decoder::new(Role::Server)));
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn frames_that_arrive_whole_allocate_nothing() {
+    for (opcode, payload) in [
+        (Opcode::Text, "κόσμε".repeat(10).into_bytes()),
+        (Opcode::Binary, vec![7; 100]),
+        (Opcode::Binary, vec![7; 70_000]),
+        (Opcode::Ping, vec![7; 125]),
+    ] {
+        let mut bytes = frames(10, opcode, &payload);
+        let mut decoder = Decoder::new(Role::Server);
+        let mut spare = Spare::new();
+        let (calls, _, _) = count(|| assert_eq!(pull(&mut decoder, &mut bytes, &mut spare), 10));
+        assert_eq!(calls, 0, "{opcode:?} of {}", payload.len());
+    }
+}
+
+#[test]
+fn head_that_is_cut_allocates_nothing() {
+    let mut bytes = frames(1, Opcode::Binary, &[7; 300]);
+    let mut decoder = Decoder::new(Role::Server);
+    let (first, second) = bytes.split_at_mut(7);
+    let mut spare = Spare::new();
+    let (calls, _, _) = count(|| {
+        assert_eq!(pull(&mut decoder, first, &mut spare), 0);
+        assert_eq!(pull(&mut decoder, second, &mut spare), 1);
+    });
+    assert_eq!(calls, 0);
+}
+
+/// fastwebsockets reserves what a head declares: a few bytes from each of many peers take all memory.
+#[test]
+fn accident_declared_length_is_not_reserved() {
+    let head = encode_header(Opcode::Binary, true, 4 << 20, Some(KEY));
+    let mut decoder = Decoder::new(Role::Server);
+    let mut spare = Spare::new();
+    let mut lent = [&head[..], &[0; 10]].concat();
+    let (_, peak, _) = count(|| assert_eq!(pull(&mut decoder, &mut lent, &mut spare), 0));
+    assert!(peak < 1024, "{peak} bytes for 10 received");
+    let mut received = 10;
+    let mut lent = [0; 1000];
+    let before = LIVE.get();
+    while received + lent.len() < 4 << 20 {
+        assert_eq!(pull(&mut decoder, &mut lent, &mut spare), 0);
+        received += lent.len();
+        assert_eq!(decoder.buffered(), received);
+        let held = LIVE.get() - before;
+        assert!(held <= 2 * received, "{held} bytes for {received}");
+    }
+}
+
+/// ws CVE-2026-48779.
+#[test]
+fn accident_131072_fragments_hold_one_buffer() {
+    const COUNT: usize = 131_072;
+    let mut bytes = encode_header(Opcode::Binary, false, 1, Some(KEY)).to_vec();
+    bytes.push(0);
+    for _ in 1..COUNT {
+        bytes.extend_from_slice(&encode_header(Opcode::Continuation, false, 1, Some(KEY)));
+        bytes.push(0);
+    }
+    let mut decoder = Decoder::new(Role::Server);
+    let (calls, _, held) = count(|| {
+        assert_eq!(pull(&mut decoder, &mut bytes, &mut Spare::new()), 0);
+    });
+    assert_eq!(decoder.buffered(), COUNT);
+    assert!(held < 2 * COUNT + 1024, "{held} bytes");
+    assert!(calls < 20, "{calls} allocations");
+}
+
+#[test]
+fn memory_of_a_message_is_freed_after_it() {
+    let mut bytes = frames(1, Opcode::Binary, &[7; 100_000]);
+    let mut decoder = Decoder::new(Role::Server);
+    let (first, second) = bytes.split_at_mut(60_000);
+    let (calls, _, held) = count(|| {
+        assert_eq!(pull(&mut decoder, first, &mut Spare::new()), 0);
+        assert_eq!(pull(&mut decoder, second, &mut Spare::new()), 1);
+    });
+    assert!(calls > 0);
+    assert_eq!(held, 0);
+}
+
+#[test]
+fn memory_of_a_message_is_freed_by_an_error_and_by_a_close() {
+    for last in [&b"\x83\x80\0\0\0\0"[..], b"\x88\x80\0\0\0\0"] {
+        let mut begun = encode_header(Opcode::Binary, false, 1000, Some(KEY)).to_vec();
+        begun.extend([0; 1000]);
+        let mut last = last.to_vec();
+        let mut decoder = Decoder::new(Role::Server);
+        let (_, _, held) = count(|| {
+            assert_eq!(pull(&mut decoder, &mut begun, &mut Spare::new()), 0);
+            let mut input = Input::new(&mut last);
+            for _ in 0..2 {
+                let _ = decoder.next_event(&mut input, &Limits::default());
+            }
+        });
+        assert_eq!(held, 0);
+    }
+}
+
+#[test]
+fn spare_makes_split_messages_free() {
+    let bytes = frames(1, Opcode::Binary, &[7; 100_000]);
+    let mut decoder = Decoder::new(Role::Server);
+    let mut spare = Spare::new();
+    let mut rounds = (0..3).map(|_| {
+        let mut bytes = bytes.clone();
+        let (first, second) = bytes.split_at_mut(60_000);
+        count(|| {
+            assert_eq!(pull(&mut decoder, first, &mut spare), 0);
+            assert_eq!(pull(&mut decoder, second, &mut spare), 1);
+        })
+        .0
+    });
+    assert!(rounds.next().unwrap() > 0);
+    assert_eq!(rounds.next(), Some(0));
+    assert_eq!(rounds.next(), Some(0));
+    assert!(spare.capacity() >= 100_000);
+}
+
+#[test]
+fn spare_does_not_keep_more_than_4_mib() {
+    let limits = Limits { max_frame_size: 8 << 20, max_message_size: 8 << 20 };
+    let mut bytes = frames(1, Opcode::Binary, &vec![7; 5 << 20]);
+    let mut decoder = Decoder::new(Role::Server);
+    let mut spare = Spare::new();
+    for lent in bytes.chunks_mut(1 << 20) {
+        let mut input = Input::new(lent);
+        while decoder.next_event_with(&mut input, &limits, &mut spare).unwrap().is_some() {}
+    }
+    assert_eq!(spare.capacity(), 0);
+}
