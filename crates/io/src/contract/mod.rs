@@ -138,6 +138,7 @@ macro_rules! contract_suite {
             waits: c6_a_full_connection_does_not_spin,
             waits: c6_one_loud_connection_does_not_fill_a_turn,
             waits: c6_events_left_over_are_not_lost,
+            waits: c6_output_and_input_left_over_are_not_lost,
             waits: c7_accepting_stops_without_descriptors_and_resumes,
             waits: c8_a_paused_connection_loses_nothing,
             waits: c8_pause_takes_effect_within_the_turn,

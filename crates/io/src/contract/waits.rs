@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::world::{Seen, World};
-use super::{Rig, pattern};
+use super::{Heard, Rig, pattern};
 use crate::{Closed, Driver, Instant};
 
 /// C6: there is nothing to do.
@@ -138,6 +138,28 @@ pub fn c6_events_left_over_are_not_lost<R: Rig>() {
         let deadline = world.now().after(R::SLICE);
         world.wait(Some(deadline));
         world.next_event();
+    }
+}
+
+/// C6: as above, when one connection has room for output and input at the same time.
+pub fn c6_output_and_input_left_over_are_not_lost<R: Rig>() {
+    let mut world = World::<R>::new();
+    for _ in 0..5 {
+        let (id, mut peer) = world.pair();
+        world.fill(id);
+        let (mut read, mut written) = (Vec::new(), 0);
+        let end = world.now().after(R::PATIENCE);
+        while !world.saw(Seen::Sent(id, 0)) || world.received(id).len() < written {
+            assert!(world.now() < end, "{} of {written} received", world.received(id).len());
+            if !world.saw(Seen::Sent(id, 0)) {
+                while world.rig.read(&mut peer, &mut read) == Heard::Bytes {}
+                written += world.rig.write(&mut peer, b"!");
+            }
+            world.rig.step();
+            let deadline = world.now().after(R::SLICE);
+            world.wait(Some(deadline));
+            world.next_event();
+        }
     }
 }
 

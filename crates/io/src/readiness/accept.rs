@@ -14,18 +14,27 @@ pub(crate) struct Listeners<P: Poller> {
     /// Listeners that may have connections waiting.
     ready: usize,
     budget: usize,
+    /// Number of this turn.
+    turn: u64,
     stopped: bool,
+    /// A stop that was not told yet.
+    news: Option<ErrorKind>,
 }
 
 struct Listening<L> {
     listener: L,
     token: u64,
     ready: bool,
+    /// Turn of its last event.
+    turn: u64,
+    /// Connections to take at this event, and how many of them are still to come.
+    batch: usize,
+    left: usize,
 }
 
 impl<P: Poller> Listeners<P> {
     pub(crate) fn new() -> Self {
-        Self { listeners: Vec::new(), ready: 0, budget: 0, stopped: false }
+        Self { listeners: Vec::new(), ready: 0, budget: 0, turn: 0, stopped: false, news: None }
     }
 
     pub(crate) fn add(
@@ -43,7 +52,14 @@ impl<P: Poller> Listeners<P> {
         if !self.stopped {
             poller.register_listener(&mut listener, token)?;
         }
-        self.listeners.push(Listening { listener, token, ready: false });
+        self.listeners.push(Listening {
+            listener,
+            token,
+            ready: false,
+            turn: 0,
+            batch: 1,
+            left: 0,
+        });
         Ok(())
     }
 
@@ -55,6 +71,12 @@ impl<P: Poller> Listeners<P> {
             && !listening.ready
             && !self.stopped
         {
+            // Connections that come one by one cost one accept each, and none that finds nobody. A crowd shows in
+            // events in turns that follow each other, and is taken in doubling numbers.
+            let crowd = listening.turn + 1 == self.turn;
+            listening.batch = if crowd { listening.batch.saturating_mul(2) } else { 1 };
+            listening.left = if P::LEVEL { listening.batch } else { usize::MAX };
+            listening.turn = self.turn;
             listening.ready = true;
             self.ready += 1;
         }
@@ -63,6 +85,7 @@ impl<P: Poller> Listeners<P> {
     /// New budget. A level-triggered poll reports again what was not taken.
     pub(crate) fn begin_turn(&mut self, level: bool, budget: usize) {
         self.budget = budget;
+        self.turn += 1;
         if level && self.ready > 0 {
             self.rest();
         }
@@ -70,14 +93,28 @@ impl<P: Poller> Listeners<P> {
 
     #[inline]
     pub(crate) fn are_ready(&self) -> bool {
-        self.ready > 0
+        self.ready > 0 || self.news.is_some()
+    }
+
+    /// Whether there is something to tell without any event.
+    pub(crate) fn has_news(&self) -> bool {
+        self.news.is_some()
     }
 
     /// The next connection, or the news that accepting has stopped.
     #[cold]
     pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
+        if let Some(kind) = self.news.take() {
+            return Some(Step::AcceptStopped(kind));
+        }
         for listening in &mut self.listeners {
             while listening.ready && self.budget > 0 {
+                if listening.left == 0 {
+                    listening.ready = false;
+                    self.ready -= 1;
+                    break;
+                }
+                listening.left -= 1;
                 self.budget -= 1;
                 match P::accept(&listening.listener, options) {
                     Ok((socket, peer)) => return Some(Step::Incoming(socket, peer)),
@@ -101,15 +138,20 @@ impl<P: Poller> Listeners<P> {
             return;
         }
         self.stopped = false;
-        for listening in &mut self.listeners {
-            // What fails here (no memory for an epoll entry) is left out, and said again at the next stop.
-            let _ = poller.register_listener(&mut listening.listener, listening.token);
+        let mut failed = None;
+        for Listening { listener, token, .. } in &mut self.listeners {
+            failed = failed.or(poller.register_listener(listener, *token).err());
+        }
+        if let Some(error) = failed {
+            // No memory for this either: still stopped.
+            self.stop(poller);
+            self.news = Some(kind(&error));
         }
     }
 
     pub(crate) fn clear(&mut self, poller: &P) {
         self.stop(poller);
-        self.stopped = false;
+        (self.stopped, self.news) = (false, None);
         self.listeners.clear();
     }
 

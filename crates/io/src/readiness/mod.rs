@@ -439,7 +439,16 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     /// than 0.1 s a far deadline may come late by the length of that turn.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         self.lent = 0;
+        if !P::LEVEL && self.rest.bits != 0 {
+            // No edge would tell of it again.
+            let id = self.rest.id;
+            if let Some(entry) = self.table.entry(id) {
+                entry.flags |= flag::CAN_READ | flag::CAN_WRITE | flag::TROUBLE;
+            }
+            self.enlist(id);
+        }
         let busy = !self.local.is_empty()
+            || self.listeners.has_news()
             || !P::LEVEL && (!self.list.is_empty() || self.listeners.are_ready());
         let timeout = match deadline {
             _ if busy => Some(Duration::ZERO),
