@@ -3,6 +3,8 @@
 //! A name or value that could break out of its line is refused by its type: without a [`HeaderName`] and
 //! a [`HeaderValue`] nothing can be written, and they cannot be made of CR, LF or NUL.
 
+use super::head::StartLine;
+use super::target::{self, RequestLine};
 use super::{Error, scan};
 use std::fmt;
 
@@ -72,13 +74,8 @@ impl<'a> HeaderValue<'a> {
     ///
     /// [`InvalidHeader::Value`].
     pub const fn new(value: &'a str) -> Result<Self, InvalidHeader> {
-        let bytes = value.as_bytes();
-        let mut at = 0;
-        while at < bytes.len() {
-            if !scan::is_value_byte(bytes[at]) {
-                return Err(InvalidHeader::Value);
-            }
-            at += 1;
+        if !scan::is_field_value(value.as_bytes()) {
+            return Err(InvalidHeader::Value);
         }
         Ok(Self(value))
     }
@@ -194,16 +191,21 @@ impl<'o> RequestHead<'o> {
         target: &str,
         host: &str,
     ) -> Result<Self, Error> {
-        use super::head::StartLine;
         let before = out.len();
         for part in [method, " ", target, " HTTP/1.1"] {
             out.extend_from_slice(part.as_bytes());
         }
         // One grammar for what is written and what is read.
-        let checked = super::target::RequestLine::parse(&out[before..], 0).and_then(|_| {
-            let valid = super::target::is_host(host.as_bytes());
-            if valid { Ok(()) } else { Err(Error::BadHost) }
-        });
+        let line = RequestLine::parse(&out[before..], 0);
+        let checked = if !scan::is_token(method.as_bytes()) {
+            Err(Error::BadRequestLine)
+        } else if scan::target_length(target.as_bytes()) != target.len() {
+            Err(Error::BadTarget)
+        } else if !target::is_host(host.as_bytes()) {
+            Err(Error::BadHost)
+        } else {
+            line.map(|_| ())
+        };
         if let Err(error) = checked {
             out.truncate(before);
             return Err(error);

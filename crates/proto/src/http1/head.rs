@@ -2,6 +2,7 @@
 
 use super::fields::Facts;
 use super::{Error, Limits, scan};
+use std::mem;
 
 /// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` sees to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,10 +54,12 @@ pub(crate) trait StartLine: Copy {
 /// once, not once per byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadScan<S> {
-    /// Bytes known to hold no LF that was not yet treated.
+    /// Up to here the bytes are judged, or known to hold no end of the current line.
     scanned: usize,
     /// Where the current line starts.
     line_start: usize,
+    /// The current line has no control character so far: with its CRLF, its bytes are judged.
+    is_plain: bool,
     skipped_empty_line: bool,
     pub(crate) start_line: Option<S>,
     /// The field lines, without the empty line after them.
@@ -69,6 +72,7 @@ impl<S: StartLine> HeadScan<S> {
         Self {
             scanned: 0,
             line_start: 0,
+            is_plain: true,
             skipped_empty_line: false,
             start_line: None,
             lines: Span { start: 0, end: 0 },
@@ -102,19 +106,18 @@ impl<S: StartLine> HeadScan<S> {
                     _ => {}
                 }
             }
-            let Some(found) = scan::find_lf(&bytes[self.scanned..]) else {
-                self.scanned = bytes.len();
+            let Some(line_feed) = self.find_line_feed(bytes) else {
                 if bytes.len() < max {
                     return Ok(None);
                 }
                 let in_first = self.start_line.is_none();
                 return Err(if in_first { S::TOO_LONG } else { Error::HeadTooLarge });
             };
-            let line_feed = self.scanned + found;
             let line_start = self.line_start;
             let Some(line) = bytes[line_start..line_feed].strip_suffix(b"\r") else {
                 return Err(Error::BareLineFeed);
             };
+            let is_plain = mem::replace(&mut self.is_plain, true);
             self.scanned = line_feed + 1;
             self.line_start = line_feed + 1;
             if self.start_line.is_none() {
@@ -129,10 +132,30 @@ impl<S: StartLine> HeadScan<S> {
             } else if line.is_empty() {
                 return Ok(Some(line_feed + 1));
             } else {
-                self.facts.note_line(line, line_start, limits.max_headers)?;
+                self.facts.note_line(line, is_plain, line_start, limits.max_headers)?;
                 self.lines.end = line_feed as u32 + 1;
             }
         }
+    }
+
+    /// The LF that ends the current line, if it is here; else remembers how far it looked.
+    #[inline]
+    fn find_line_feed(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.is_plain {
+            let Some(found) = scan::find_control(&bytes[self.scanned..]) else {
+                self.scanned = bytes.len();
+                return None;
+            };
+            self.scanned += found;
+            match bytes[self.scanned..] {
+                [b'\r', b'\n', ..] => return Some(self.scanned + 1),
+                [b'\r'] => return None,
+                _ => self.is_plain = false,
+            }
+        }
+        let found = scan::find_lf(&bytes[self.scanned..]);
+        self.scanned = found.map_or(bytes.len(), |found| self.scanned + found);
+        found.map(|_| self.scanned)
     }
 }
 

@@ -24,17 +24,38 @@ pub(crate) fn find_lf(bytes: &[u8]) -> Option<usize> {
     Some(words.len() * 8 + at)
 }
 
+/// The index of the first byte that a field value may not have: CR, LF, NUL, any control character but
+/// HTAB. Where it is the CR of a CRLF, the line before it is found and judged in one pass.
+#[inline]
+pub(crate) const fn find_control(bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_le_bytes(*word);
+        let below_space = word.wrapping_sub(LOW_BITS * 0x20) & !word & HIGH_BITS;
+        let mut marks = below_space | zero_bytes(word ^ (LOW_BITS * 0x7f));
+        while marks != 0 {
+            let shift = marks.trailing_zeros() & !7;
+            if !is_value_byte((word >> shift) as u8) {
+                return Some(bytes.len() - rest.len() + shift as usize / 8);
+            }
+            // A tab, or a mark that a borrow put there.
+            marks &= marks - 1;
+        }
+        rest = after;
+    }
+    while let [byte, after @ ..] = rest {
+        if !is_value_byte(*byte) {
+            return Some(bytes.len() - rest.len());
+        }
+        rest = after;
+    }
+    None
+}
+
 /// RFC 9110 section 5.5: no control character but HTAB. Bytes from 0x80 are `obs-text`, allowed.
 #[inline]
-pub(crate) fn is_field_value(bytes: &[u8]) -> bool {
-    let (words, tail) = bytes.as_chunks::<8>();
-    words.iter().all(|word| {
-        let word_bits = u64::from_le_bytes(*word);
-        let below_space = word_bits.wrapping_sub(LOW_BITS * 0x20) & !word_bits & HIGH_BITS;
-        let delete = zero_bytes(word_bits ^ (LOW_BITS * 0x7f));
-        // A mark may be a tab, or wrong because of a borrow: then look at each byte.
-        (below_space | delete) == 0 || word.iter().all(|byte| is_value_byte(*byte))
-    }) && tail.iter().all(|byte| is_value_byte(*byte))
+pub(crate) const fn is_field_value(bytes: &[u8]) -> bool {
+    find_control(bytes).is_none()
 }
 
 /// One byte of a field value.
@@ -99,6 +120,15 @@ pub(crate) fn trim_ows(mut bytes: &[u8]) -> &[u8] {
         bytes = rest;
     }
     bytes
+}
+
+/// How many bytes at the start may stand in a request target. Not only RFC 3986: browsers send `|`, `{`
+/// and `"` raw in a query. But never a space, a control character, a byte beyond ASCII, or the `#` of a
+/// fragment, which is not sent.
+#[inline]
+pub(crate) fn target_length(bytes: &[u8]) -> usize {
+    let is_end = |byte: &u8| !byte.is_ascii_graphic() || *byte == b'#';
+    bytes.iter().position(is_end).unwrap_or(bytes.len())
 }
 
 /// The members of a comma-separated list (RFC 9110 section 5.6.1), trimmed; empty ones included.

@@ -24,24 +24,19 @@ impl StartLine for RequestLine {
     const MALFORMED: Error = Error::BadRequestLine;
 
     fn parse(line: &[u8], offset: usize) -> Result<Self, Error> {
-        let method_end = line.iter().position(|byte| *byte == b' ').ok_or(Error::BadRequestLine)?;
-        let version_start =
-            line.iter().rposition(|byte| *byte == b' ').map_or(0, |space| space + 1);
-        let method = &line[..method_end];
-        if !scan::is_token(method) || version_start < method_end + 2 {
-            return Err(Error::BadRequestLine);
-        }
-        let minor = parse_version(&line[version_start..])?;
-        let (start, end) = (method_end + 1, version_start - 1);
-        let target = &line[start..end];
-        if target.is_empty() || target.contains(&b' ') {
-            return Err(Error::BadRequestLine);
-        }
-        // Not only RFC 3986: browsers send `|`, `{` and `"` raw in a query. But never a control
-        // character or a byte beyond ASCII, and a fragment is not sent in a request.
-        if !target.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#') {
-            return Err(Error::BadTarget);
-        }
+        let method_end = line.iter().position(|byte| !scan::is_token_byte(*byte));
+        let method_end = method_end.ok_or(Error::BadRequestLine)?;
+        let (method, after_method) = line.split_at(method_end);
+        let [b' ', after_space @ ..] = after_method else { return Err(Error::BadRequestLine) };
+        let (target, after_target) = after_space.split_at(scan::target_length(after_space));
+        let version = match after_target {
+            [b' ', version @ ..] if !target.is_empty() && !method.is_empty() => version,
+            [] | [b' ', ..] => return Err(Error::BadRequestLine),
+            _ => return Err(Error::BadTarget),
+        };
+        let minor = parse_version(version)?;
+        let start = method_end + 1;
+        let end = start + target.len();
         let mut request = Self {
             method: Span::new(offset, offset + method_end),
             target: Span::new(offset + start, offset + end),
@@ -120,10 +115,7 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
         }
         &rest[end + 1..]
     } else {
-        let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
-        if !value[..end].iter().all(|byte| is_reg_name_byte(*byte)) {
-            return false;
-        }
+        let end = value.iter().position(|byte| !is_reg_name_byte(*byte)).unwrap_or(value.len());
         &value[end..]
     };
     match port {
@@ -134,27 +126,39 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
 }
 
 /// RFC 3986 section 3.2.2: unreserved, sub-delims, and `%` of an encoding.
+#[inline]
 const fn is_reg_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'-' | b'.'
-                | b'_'
-                | b'~'
-                | b'!'
-                | b'$'
-                | b'&'
-                | b'\''
-                | b'('
-                | b')'
-                | b'*'
-                | b'+'
-                | b','
-                | b';'
-                | b'='
-                | b'%'
-        )
+    REG_NAME[byte as usize]
 }
+
+static REG_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric()
+            || matches!(
+                b,
+                b'-' | b'.'
+                    | b'_'
+                    | b'~'
+                    | b'!'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'*'
+                    | b'+'
+                    | b','
+                    | b';'
+                    | b'='
+                    | b'%'
+            );
+        byte += 1;
+    }
+    table
+};
 
 /// The minor version: 0, or 1 for everything later in the same major one, as RFC 9110 section 2.5
 /// wants it.

@@ -35,7 +35,7 @@ fn a_reason_that_would_split_the_message_is_left_out() {
 fn a_request_is_held_to_the_grammar_of_the_decoder() {
     let mut out = b"before".to_vec();
     for (method, target, host, expected) in [
-        ("GET", "/a b", "h", Error::BadRequestLine),
+        ("GET", "/a b", "h", Error::BadTarget),
         ("GET", "/\r\nX:y", "h", Error::BadTarget),
         ("G ET", "/", "h", Error::BadRequestLine),
         ("GET", "", "h", Error::BadRequestLine),
