@@ -1,0 +1,164 @@
+// Chromium's own WebSocket, and the page at /: node chromium.mjs 127.0.0.1:9001 /usr/bin/chromium
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+import { check, runChecks, same, within } from './checks.mjs';
+
+const [server, executablePath] = process.argv.slice(2);
+const profile = mkdtempSync(join(tmpdir(), 'throng-chromium-'));
+const browser = await chromium.launchPersistentContext(profile, {
+  executablePath,
+  headless: true,
+  args: [
+    '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+    '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    // Everything but the server under test stays unreachable.
+    '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
+  ],
+});
+const finish = async () => {
+  await browser.close();
+  rmSync(profile, { recursive: true, force: true });
+};
+
+/** A tab with the server's page; what the page complains of is kept in `complaints`. */
+async function openPage() {
+  const page = await browser.newPage();
+  page.complaints = [];
+  page.on('pageerror', (error) => page.complaints.push(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error') page.complaints.push(message.text());
+  });
+  await page.goto(`http://${server}/`);
+  return page;
+}
+
+async function join_(page, channel) {
+  await page.fill('#channel', channel);
+  await page.click('#join');
+  await page.waitForFunction(() => document.querySelector('#status').textContent.trim() === 'connected');
+}
+
+async function say(page, text) {
+  await page.fill('#message', text);
+  await page.click('#send');
+}
+
+const hears = (page, text) => page.waitForSelector(`#log li:has-text("${text}")`, { timeout: 10_000 });
+
+/** Runs a function with an open WebSocket to `path` inside the browser. */
+async function inBrowser(path, body, argument) {
+  const page = await browser.newPage();
+  try {
+    await page.goto(`http://${server}/livez`);
+    return await page.evaluate(
+      async ([url, source, argument]) => {
+        const socket = new WebSocket(url);
+        socket.binaryType = 'arraybuffer';
+        const arrived = [];
+        const waiting = [];
+        socket.onmessage = ({ data }) => (waiting.length > 0 ? waiting.shift()(data) : arrived.push(data));
+        const next = () =>
+          arrived.length > 0 ? Promise.resolve(arrived.shift()) : new Promise((resolve) => waiting.push(resolve));
+        const closed = new Promise((resolve) => {
+          socket.onclose = ({ code, reason, wasClean }) => resolve({ code, reason, wasClean });
+        });
+        await new Promise((resolve, reject) => {
+          socket.onopen = resolve;
+          socket.onerror = () => reject(new Error('the browser could not connect'));
+        });
+        const run = new Function(`return ${source}`)();
+        return await run({ socket, next, closed, argument });
+      },
+      [`ws://${server}${path}`, body.toString(), argument],
+    );
+  } finally {
+    await page.close();
+  }
+}
+
+check('text, binary, empty and 1 MiB messages come back', async () => {
+  const wrong = await inBrowser('/echo', async ({ socket, next }) => {
+    const bytes = (length) => Uint8Array.from({ length }, (_, index) => index * 7);
+    const payloads = ['Hello, 世界 🦀', '', bytes(0), bytes(256), bytes(65536), bytes(1 << 20), 'é'.repeat(1 << 19)];
+    for (const [index, payload] of payloads.entries()) {
+      socket.send(payload);
+      const answer = await next();
+      const fine =
+        typeof payload === 'string'
+          ? answer === payload
+          : answer.byteLength === payload.length && new Uint8Array(answer).every((byte, at) => byte === payload[at]);
+      if (!fine) return `payload ${index}`;
+    }
+    return null;
+  });
+  same(wrong, null, 'came back wrong');
+});
+
+check('10,000 pipelined messages come back in order', async () => {
+  const wrong = await inBrowser('/echo', async ({ socket, next }) => {
+    for (let number = 0; number < 10_000; number += 1) socket.send(String(number));
+    for (let number = 0; number < 10_000; number += 1) {
+      const answer = await next();
+      if (answer !== String(number)) return `expected ${number}, got ${answer}`;
+    }
+    return null;
+  });
+  same(wrong, null, 'order');
+});
+
+check('close codes, both ways', async () => {
+  for (const [code, reason] of [[1000, 'done'], [3000, ''], [4999, 'application é']]) {
+    const close = ({ socket, closed, argument: [code, reason] }) => {
+      socket.close(code, reason);
+      return closed;
+    };
+    const { code: answered, wasClean } = await inBrowser('/echo', close, [code, reason]);
+    same([answered, wasClean], [code, true], `close ${code}`);
+  }
+  const tooBig = await inBrowser('/echo', ({ socket, closed }) => {
+    socket.send(new Uint8Array((4 << 20) + 1));
+    return closed;
+  });
+  same(tooBig.code, 1009, 'over the message limit');
+});
+
+check('an unknown path is refused', async () => {
+  const refused = await inBrowser('/nowhere', () => 'open').catch((error) => error.message);
+  same(refused.includes('could not connect'), true, refused);
+});
+
+check('the page joins a channel, sends and shows', async () => {
+  const [ann, bob] = [await openPage(), await openPage()];
+  const channel = 'page-test';
+  await join_(ann, channel);
+  await join_(bob, channel);
+  await say(ann, 'hello from ann');
+  await hears(bob, 'hello from ann');
+  await say(bob, 'and <b>bob</b> & "quotes"');
+  await hears(ann, 'and <b>bob</b> &');
+  same(await ann.locator('#log b').count(), 0, 'what others write is text, not markup');
+  await ann.waitForFunction(() => Number(document.querySelector('#connections').textContent.replace(/\D/g, '')) >= 2);
+  await ann.waitForFunction(() => /\d/.test(document.querySelector('#messages-per-second').textContent));
+  same([...ann.complaints, ...bob.complaints], [], 'complaints of the page');
+  // A page that goes away is no longer counted.
+  await bob.close();
+  await ann.waitForFunction(() => Number(document.querySelector('#connections').textContent.replace(/\D/g, '')) <= 1);
+  await ann.close();
+});
+
+check('the page leaves one channel when it joins another', async () => {
+  const [ann, bob] = [await openPage(), await openPage()];
+  await join_(ann, 'first');
+  await join_(bob, 'second');
+  await join_(ann, 'second');
+  await say(ann, 'now here');
+  await hears(bob, 'now here');
+  await Promise.all([ann.close(), bob.close()]);
+});
+
+await within(240_000, runChecks(finish)).catch(async (error) => {
+  console.log(`FAILED chromium: ${error.message}`);
+  process.exit(1);
+});

@@ -1,0 +1,130 @@
+//! The command line of `cargo xtask`.
+
+use std::net::SocketAddr;
+
+use crate::layers::LAYERS;
+
+/// What `cargo xtask --help` prints.
+pub(crate) const HELP: &str = "\
+cargo xtask test [--only NAME,...] [--skip NAME,...] [--server HOST:PORT] [--list]
+
+Runs every layer of tests in order and ends with a table and `N passed, N failed`.
+  --only NAME,...     run these layers only; `client` stands for every `client-...`
+  --skip NAME,...     leave these out
+  --server HOST:PORT  test this running server instead of building and starting ours
+  --list              print the layers and stop
+A layer installs or builds what it needs, or says in one line what is missing. With CI=true in the
+environment a missing program is a failure.
+";
+
+/// What the user asked for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Help,
+    List,
+    Test(Selection),
+}
+
+/// Which layers to run, and against which server.
+#[derive(Debug, Default)]
+pub(crate) struct Selection {
+    only: Vec<String>,
+    skip: Vec<String>,
+    pub(crate) server: Option<SocketAddr>,
+}
+
+impl Selection {
+    /// Whether the layer of this name is to run.
+    pub(crate) fn includes(&self, layer: &str) -> bool {
+        let named = |list: &[String]| list.iter().any(|wanted| matches(wanted, layer));
+        (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
+    }
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, String> {
+    let mut arguments = arguments.peekable();
+    match arguments.next().as_deref() {
+        Some("test") => {}
+        Some("--help" | "-h" | "help") | None => return Ok(Action::Help),
+        Some(other) => return Err(format!("there is no task `{other}`; the task is `test`")),
+    }
+    let mut selection = Selection::default();
+    while let Some(argument) = arguments.next() {
+        let (flag, mut value) = match argument.split_once('=') {
+            Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
+            None => (argument, None),
+        };
+        let mut value_of = |what: &str| {
+            value
+                .take()
+                .or_else(|| arguments.next())
+                .ok_or_else(|| format!("{flag} needs {what}, as in {flag} {}", example(&flag)))
+        };
+        match flag.as_str() {
+            "--list" => return Ok(Action::List),
+            "--help" | "-h" => return Ok(Action::Help),
+            "--only" => selection.only.extend(layer_names(&value_of("layer names")?)?),
+            "--skip" => selection.skip.extend(layer_names(&value_of("layer names")?)?),
+            "--server" => {
+                let text = value_of("an address")?;
+                let address = text.parse().map_err(|_| {
+                    format!("--server wants an address such as 127.0.0.1:9001, not `{text}`")
+                })?;
+                selection.server = Some(address);
+            }
+            other => return Err(format!("there is no flag `{other}`")),
+        }
+    }
+    Ok(Action::Test(selection))
+}
+
+fn example(flag: &str) -> &'static str {
+    if flag == "--server" { "127.0.0.1:9001" } else { "autobahn-server,house" }
+}
+
+fn layer_names(list: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> =
+        list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    match names.iter().find(|name| !LAYERS.iter().any(|layer| matches(name, layer.name))) {
+        Some(unknown) => {
+            let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
+            Err(format!("there is no layer `{unknown}`; there are {}", all.join(", ")))
+        }
+        None => Ok(names),
+    }
+}
+
+/// `client` stands for `client-node` and its like, `cargo` only for itself.
+fn matches(wanted: &str, layer: &str) -> bool {
+    layer == wanted || layer.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(arguments: &[&str]) -> Result<Selection, String> {
+        match parse(arguments.iter().map(|argument| (*argument).to_owned()))? {
+            Action::Test(selection) => Ok(selection),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn a_prefix_stands_for_its_group() {
+        let chosen = selection(&["test", "--only", "client,house", "--skip=client-node"]).unwrap();
+        assert!(chosen.includes("client-python"));
+        assert!(chosen.includes("house"));
+        assert!(!chosen.includes("client-node"));
+        assert!(!chosen.includes("cargo"));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_by_name() {
+        assert!(selection(&["test", "--only", "autobann"]).unwrap_err().contains("`autobann`"));
+        assert!(selection(&["test", "--fast"]).unwrap_err().contains("`--fast`"));
+        assert!(selection(&["test", "--only"]).unwrap_err().contains("needs layer names"));
+        assert!(selection(&["test", "--server", "here"]).unwrap_err().contains("`here`"));
+    }
+}

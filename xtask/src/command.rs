@@ -1,0 +1,249 @@
+//! Running programs: every one has a deadline, and none outlives it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::site::Site;
+
+/// How often a running child is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What a finished program left.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    /// Its standard output.
+    pub(crate) stdout: String,
+}
+
+/// A cargo command in the repository's root, as a user would type it.
+pub(crate) fn cargo(site: &Site) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(&site.root);
+    clean_cargo_environment(&mut command);
+    command
+}
+
+/// Removes what `cargo run` set for this process, so that an inner cargo sees the user's
+/// environment. Otherwise build scripts that watch those variables run again, and `rustup run
+/// nightly` gets the outer toolchain.
+pub(crate) fn clean_cargo_environment(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let ours = text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_");
+        if ours
+            || matches!(
+                &*text,
+                "CARGO" | "RUSTUP_TOOLCHAIN" | "LD_LIBRARY_PATH" | "RUST_RECURSION_COUNT"
+            )
+        {
+            command.env_remove(&name);
+        }
+    }
+}
+
+/// Runs to the end and shows the output as it comes, keeping standard output too.
+///
+/// # Errors When the program cannot be started, or did not end within `limit` (it and its children
+/// are then killed).
+pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finished, String> {
+    run(command.stderr(Stdio::inherit()), limit, true)
+}
+
+/// Runs to the end without showing anything.
+///
+/// # Errors
+/// As [`run_shown`].
+pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Finished, String> {
+    run(command.stderr(Stdio::null()), limit, false)
+}
+
+/// Runs a step that must succeed, and shows its output only when it does not.
+///
+/// # Errors
+/// With the last lines that it printed.
+pub(crate) fn run_step(command: &mut Command, limit: Duration) -> Result<(), String> {
+    let name = display(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run `{name}`: {error}"))?;
+    let readers =
+        [read_in_background(child.stdout.take()), read_in_background(child.stderr.take())];
+    let status = wait(&mut child, limit).map_err(|error| format!("`{name}` {error}"))?;
+    let printed: String = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("`{name}` ended with {status}:\n{}", last_lines(&printed, 25)))
+}
+
+/// The program of this name on PATH.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
+}
+
+/// The last `count` lines of a text.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Waits, at most `limit`; then ends the child and all its descendants.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, String> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if Instant::now() >= deadline => {
+                end_tree(child);
+                return Err(format!(
+                    "did not end within {} seconds and was stopped",
+                    limit.as_secs()
+                ));
+            }
+            Ok(None) => thread::sleep(POLL),
+            Err(error) => return Err(format!("cannot be waited for: {error}")),
+        }
+    }
+}
+
+/// Kills a child and all its descendants: a test that hangs hangs inside a grandchild of cargo. A
+/// process group would do it too, but a child in its own group does not get the terminal's Ctrl-C.
+pub(crate) fn end_tree(child: &mut Child) {
+    let mut doomed = vec![child.id()];
+    let mut next = 0;
+    while let Some(&parent) = doomed.get(next) {
+        doomed.extend(children_of(parent));
+        next += 1;
+    }
+    let _ = child.kill();
+    for process in &doomed[1..] {
+        let _ = Command::new("kill")
+            .args(["-KILL", &process.to_string()])
+            .stderr(Stdio::null())
+            .status();
+    }
+    let _ = child.wait();
+}
+
+fn run(command: &mut Command, limit: Duration, show: bool) -> Result<Finished, String> {
+    let name = display(command);
+    if show {
+        println!("$ {name}");
+    }
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run `{name}`: {error}"))?;
+    let pipe = child.stdout.take();
+    let reader = thread::spawn(move || {
+        let mut kept = String::new();
+        let Some(pipe) = pipe else { return kept };
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if show {
+                print!("{text}");
+            }
+            kept.push_str(&text);
+            line.clear();
+        }
+        kept
+    });
+    let status = wait(&mut child, limit).map_err(|error| format!("`{name}` {error}"))?;
+    Ok(Finished { status, stdout: reader.join().unwrap_or_default() })
+}
+
+fn read_in_background(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn display(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    std::iter::once(program)
+        .chain(command.get_args())
+        .map(|part| part.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(target_os = "linux")]
+fn children_of(parent: u32) -> Vec<u32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn children_of(_parent: u32) -> Vec<u32> {
+    Vec::new()
+}
+
+#[cfg(unix)]
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(file: &Path) -> bool {
+    file.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hanging_grandchild_does_not_outlive_its_deadline() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 & wait"]).stdout(Stdio::null());
+        let mut child = shell.spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let grandchild = loop {
+            match children_of(child.id()).first() {
+                Some(&grandchild) => break grandchild,
+                None if Instant::now() < deadline => thread::yield_now(),
+                None => panic!("the shell started no child"),
+            }
+        };
+        assert!(wait(&mut child, Duration::from_millis(1)).is_err());
+        // It may stay a zombie until init reaps it; what counts is that it runs no more.
+        while Instant::now() < deadline {
+            let stat =
+                std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+            if stat.is_empty() || stat.contains(") Z ") {
+                return;
+            }
+            thread::yield_now();
+        }
+        panic!("the grandchild still runs");
+    }
+
+    #[test]
+    fn a_failing_step_shows_what_it_printed() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo because; exit 3"]);
+        let error = run_step(&mut shell, Duration::from_secs(10)).unwrap_err();
+        assert!(error.contains("because") && error.contains('3'), "{error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The layers of tests, in the order in which they run: cheap and telling ones first.
+
+mod autobahn;
+mod cargo_test;
+mod clients;
+mod deny;
+mod examples;
+mod fuzz;
+mod loom;
+
+use crate::house;
+use crate::site::Site;
+
+/// One layer of tests.
+pub(crate) struct Layer {
+    /// What `--only` and `--skip` call it.
+    pub(crate) name: &'static str,
+    /// What it proves, in one line.
+    pub(crate) about: &'static str,
+    /// Runs it.
+    pub(crate) run: fn(&Site) -> Result<Tally, Stop>,
+}
+
+/// How many tests of a layer passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+}
+
+/// Why a layer ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something is broken.
+    Failed(String),
+    /// A program is missing and could not be installed: one line that says which, and how to
+    /// install it. Skipped on a developer's machine, a failure on CI.
+    Missing(String),
+}
+
+impl From<String> for Stop {
+    fn from(problem: String) -> Self {
+        Stop::Failed(problem)
+    }
+}
+
+/// Every layer.
+pub(crate) const LAYERS: &[Layer] = &[
+    Layer {
+        name: "house",
+        about: "the documents name what exists; citations and paths are sound",
+        run: house::run,
+    },
+    Layer {
+        name: "cargo",
+        about: "cargo test --workspace: unit, property, simulation and doc tests",
+        run: cargo_test::run,
+    },
+    Layer { name: "loom", about: "every interleaving of the shard's mailbox", run: loom::run },
+    Layer { name: "fuzz", about: "a few seconds of each fuzz target", run: fuzz::run },
+    Layer {
+        name: "examples",
+        about: "each example builds, starts and answers",
+        run: examples::run,
+    },
+    Layer {
+        name: "autobahn-server",
+        about: "Autobahn's 301 cases against our server",
+        run: autobahn::run_server,
+    },
+    Layer {
+        name: "autobahn-client",
+        about: "Autobahn's 301 cases against our client",
+        run: autobahn::run_client,
+    },
+    Layer { name: "client-node", about: "Node's ws against our server", run: clients::run_node },
+    Layer {
+        name: "client-python",
+        about: "Python's websockets against our server",
+        run: clients::run_python,
+    },
+    Layer {
+        name: "client-tungstenite",
+        about: "tungstenite against our server",
+        run: clients::run_tungstenite,
+    },
+    Layer {
+        name: "client-chromium",
+        about: "Chromium: its WebSocket, and the page at /",
+        run: clients::run_chromium,
+    },
+    Layer { name: "deny", about: "cargo deny: licences, bans, sources", run: deny::run },
+];

@@ -1,0 +1,133 @@
+//! The testsuite itself: its interpreter, its packages, its specification files.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::command::{on_path, run_quietly, run_step};
+use crate::layers::Stop;
+use crate::provision::cached_folder;
+use crate::site::Site;
+
+/// The groups that must pass. 12 and 13 are permessage-deflate, which Throng does not offer yet.
+const CASES: [&str; 9] = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*"];
+
+/// An installed testsuite.
+pub(super) struct Suite {
+    python: PathBuf,
+    packages: PathBuf,
+    program: PathBuf,
+    reports: PathBuf,
+}
+
+impl Suite {
+    /// Installs the pinned packages into the cache, for CPython 2.7: Autobahn's testsuite never
+    /// left it.
+    pub(super) fn install(site: &Site) -> Result<Suite, Stop> {
+        let home = site.root.join("conformance/autobahn");
+        let python = python_2_7()?;
+        let requirements = home.join("requirements.txt");
+        let recipe = std::fs::read_to_string(&requirements)
+            .map_err(|error| format!("{}: {error}", requirements.display()))?;
+        let packages = cached_folder(site, "autobahn", &recipe, |folder| {
+            println!("installing Autobahn's testsuite (once)");
+            // An interpreter without pip brings one along.
+            let pip = |arguments: &[&str]| {
+                let mut command = Command::new(&python);
+                command.args(["-m"]).args(arguments).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+                command
+            };
+            let mut install =
+                pip(&["pip", "install", "--quiet", "--no-compile", "--no-deps", "--target"]);
+            install.arg(folder).arg("--requirement").arg(&requirements);
+            let limit = Duration::from_secs(600);
+            run_step(&mut pip(&["pip", "--version"]), limit)
+                .or_else(|_| run_step(&mut pip(&["ensurepip", "--user"]), limit))
+                .and_then(|()| run_step(&mut install, limit))
+                .map_err(|why| {
+                    Stop::Missing(format!("pip could not install Autobahn's testsuite: {why}"))
+                })
+        })?;
+        let reports = site.target.join("autobahn");
+        Ok(Suite { python, packages, program: home.join("wstest.py"), reports })
+    }
+
+    /// An empty folder for the reports of this role.
+    pub(super) fn reports(&self, role: &str) -> Result<PathBuf, Stop> {
+        let folder = self.reports.join(role);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// `wstest` in this mode with this specification.
+    pub(super) fn command(
+        &self,
+        mode: &str,
+        reports: &Path,
+        spec: &Value,
+    ) -> Result<Command, Stop> {
+        let file = reports.join("spec.json");
+        std::fs::write(&file, spec.to_string())
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut command = Command::new(&self.python);
+        command.arg(&self.program).arg(&self.packages).arg(mode).arg(&file).current_dir(reports);
+        // A second copy of some package in the user's own folder must not win.
+        command.env("PYTHONNOUSERSITE", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+        Ok(command)
+    }
+
+    /// The fuzzing client connects to a server's `/echo`.
+    pub(super) fn spec_for_server(&self, reports: &Path, server: SocketAddr) -> Value {
+        let url = format!("ws://{server}/echo");
+        let mut spec = common(reports);
+        spec["servers"] = json!([{"agent": "throng", "url": url, "options": {"version": 18}}]);
+        spec
+    }
+
+    /// The fuzzing server listens for our client.
+    pub(super) fn spec_for_client(&self, reports: &Path, listen: SocketAddr) -> Value {
+        let mut spec = common(reports);
+        spec["url"] = json!(format!("ws://{listen}"));
+        spec["options"] = json!({"failByDrop": false});
+        spec
+    }
+}
+
+fn common(reports: &Path) -> Value {
+    json!({"outdir": reports, "cases": CASES, "exclude-cases": [], "exclude-agent-cases": {}})
+}
+
+/// A loopback address that nobody uses at this moment. The fuzzing server wants its port in the
+/// specification.
+pub(super) fn free_address() -> Result<SocketAddr, String> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| format!("no free loopback port: {error}"))
+}
+
+fn python_2_7() -> Result<PathBuf, Stop> {
+    let pyenv = std::env::var_os("PYENV_ROOT")
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".pyenv")))
+        .and_then(|root| std::fs::read_dir(root.join("versions")).ok());
+    let installed =
+        pyenv.into_iter().flatten().flatten().map(|version| version.path().join("bin/python2.7"));
+    // A shim of pyenv is on PATH and fails when no 2.7 is selected, so each candidate has to prove
+    // itself.
+    on_path("python2.7").into_iter().chain(installed).find(|python| runs(python)).ok_or_else(|| {
+        Stop::Missing(
+            "Autobahn's testsuite needs CPython 2.7: `pyenv install 2.7.18`, or python2.7 on PATH"
+                .into(),
+        )
+    })
+}
+
+fn runs(python: &Path) -> bool {
+    run_quietly(Command::new(python).args(["-c", "import zlib, ssl"]), Duration::from_secs(20))
+        .is_ok_and(|finished| finished.status.success())
+}

@@ -1,0 +1,84 @@
+//! Reads Autobahn's report, and accepts nothing but a strict pass.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::layers::{Stop, Tally};
+
+/// Cases in the groups 1-7, 9 and 10. A report with fewer is not a pass of fewer.
+const EXPECTED: usize = 301;
+
+/// Cases that look at what a peer does where the specification leaves it free; Autobahn never calls
+/// them OK.
+const INFORMATIONAL: [&str; 3] = ["7.1.6", "7.13.1", "7.13.2"];
+
+/// Judges `index.json` in this folder of reports.
+pub(super) fn judge(reports: &Path) -> Result<Tally, Stop> {
+    let file = reports.join("index.json");
+    let problem = |why: String| Stop::Failed(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(&file).map_err(|error| problem(error.to_string()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| problem(error.to_string()))?;
+    let agents = report.as_object().ok_or_else(|| problem("is not an object".into()))?;
+    let [cases] = agents.values().filter_map(Value::as_object).collect::<Vec<_>>()[..] else {
+        return Err(problem(format!("names {} agents, not one", agents.len())));
+    };
+    let bad = bad_cases(cases);
+    for case in &bad {
+        println!("FAILED {case}");
+    }
+    if !bad.is_empty() {
+        println!("each case is told in {}", reports.join("index.html").display());
+    }
+    println!("permessage-deflate (groups 12 and 13): UNIMPLEMENTED, not run");
+    let missing = EXPECTED.saturating_sub(cases.len());
+    if missing > 0 {
+        println!("FAILED {missing} cases that the report does not have");
+    }
+    Ok(Tally { passed: cases.len() - bad.len(), failed: bad.len() + missing })
+}
+
+/// The cases that did not pass strictly, in the order of their numbers.
+fn bad_cases(cases: &Map<String, Value>) -> Vec<String> {
+    let number =
+        |id: &str| id.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>();
+    let mut ids: Vec<_> = cases.keys().collect();
+    ids.sort_by_key(|id| number(id));
+    ids.into_iter()
+        .filter_map(|id| {
+            let said = |what: &str| cases[id][what].as_str().unwrap_or("nothing");
+            let (behavior, close) = (said("behavior"), said("behaviorClose"));
+            let good = |word: &str| {
+                word == "OK" || (word == "INFORMATIONAL" && INFORMATIONAL.contains(&id.as_str()))
+            };
+            (!good(behavior) || !good(close)).then(|| format!("{id}: {behavior}, closing {close}"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_strict_pass_is_a_pass() {
+        let report = json!({
+            "1.1.1": {"behavior": "OK", "behaviorClose": "OK"},
+            "6.4.1": {"behavior": "NON-STRICT", "behaviorClose": "OK"},
+            "10.1.1": {"behavior": "OK", "behaviorClose": "WRONG CODE"},
+            "7.1.6": {"behavior": "INFORMATIONAL", "behaviorClose": "INFORMATIONAL"},
+            "2.1": {"behavior": "INFORMATIONAL", "behaviorClose": "OK"},
+            "2.2": {"behaviorClose": "OK"},
+        });
+        assert_eq!(
+            bad_cases(report.as_object().unwrap()),
+            [
+                "2.1: INFORMATIONAL, closing OK",
+                "2.2: nothing, closing OK",
+                "6.4.1: NON-STRICT, closing OK",
+                "10.1.1: OK, closing WRONG CODE",
+            ]
+        );
+    }
+}

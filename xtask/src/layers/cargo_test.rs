@@ -1,0 +1,60 @@
+//! `cargo test --workspace`, and the counting of what libtest printed.
+
+use std::time::Duration;
+
+use super::{Stop, Tally};
+use crate::command::{Finished, cargo, run_shown};
+use crate::site::Site;
+
+/// From a clean checkout on two slow cores, compiling included.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// Unit, integration and doc tests of every crate.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    let mut test = cargo(site);
+    // One failing crate does not hide what the others say.
+    test.args(["test", "--workspace", "--no-fail-fast"]);
+    tally(run_shown(&mut test, LIMIT)?)
+}
+
+/// What a run of `cargo test` passed and failed. A run that failed without a failed test did not
+/// compile, or died.
+pub(super) fn tally(finished: Finished) -> Result<Tally, Stop> {
+    let tally = count(&finished.stdout);
+    match (finished.status.success(), tally.failed) {
+        (false, 0) => Err(Stop::Failed(format!("cargo test ended with {}", finished.status))),
+        _ => Ok(tally),
+    }
+}
+
+/// Adds up the lines `test result: ok. 3 passed; 0 failed; ...`.
+fn count(output: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in output.lines().filter(|line| line.starts_with("test result:")) {
+        let mut words = line.split_whitespace();
+        let mut before = "";
+        for word in words.by_ref() {
+            let number = before.parse::<usize>();
+            match (word.trim_end_matches(';'), number) {
+                ("passed", Ok(number)) => tally.passed += number,
+                ("failed", Ok(number)) => tally.failed += number,
+                _ => {}
+            }
+            before = word;
+        }
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_lines_of_libtest_are_added_up() {
+        let output = "running 2 tests\ntest a ... ok\n\
+            test result: ok. 2 passed; 0 failed; 0 ignored; finished in 0.00s\n\
+            test result: FAILED. 5 passed; 1 failed; 0 ignored; finished in 0.00s\n";
+        assert_eq!(count(output), Tally { passed: 7, failed: 1 });
+    }
+}

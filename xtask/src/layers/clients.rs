@@ -1,0 +1,92 @@
+//! Clients of other projects, each checking our server with its own library.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Stop, Tally};
+use crate::command::{cargo, last_lines, run_shown, run_step};
+use crate::provision::{node_package, program, python_environment};
+use crate::server::Server;
+use crate::site::Site;
+
+/// Each single check has a shorter limit of its own.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Node's `ws`.
+pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
+    let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
+    let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
+    let mut client = Command::new(node);
+    client.arg(package.join("ws.mjs"));
+    check_server(site, client, &[])
+}
+
+/// Python's `websockets`.
+pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
+    let home = site.root.join("conformance/clients/python");
+    let python = python_environment(site, "python", &home.join("requirements.txt"))?;
+    let mut client = Command::new(python);
+    client.arg(home.join("check.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+    check_server(site, client, &[])
+}
+
+/// `tungstenite`, in a crate outside the workspace.
+pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
+    let manifest = site.root.join("conformance/clients/tungstenite/Cargo.toml");
+    let target = site.target.join("tungstenite");
+    println!("building the client");
+    let mut build = cargo(site);
+    build
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(manifest)
+        .env("CARGO_TARGET_DIR", &target);
+    run_step(&mut build, Duration::from_secs(600))?;
+    check_server(site, Command::new(target.join("debug/tungstenite-check")), &[])
+}
+
+/// Chromium, driven by playwright-core: its WebSocket and the server's page.
+pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
+    let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
+    let chromium = program(&["chromium", "chromium-browser", "google-chrome"], &["chromium"])?;
+    let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
+    let mut client = Command::new(node);
+    client.arg(package.join("chromium.mjs"));
+    check_server(site, client, &[&chromium.to_string_lossy()])
+}
+
+/// Starts the server, runs the client with its address, counts what the client prints, and ends the
+/// server in an orderly way: it must have survived the client and must exit with 0.
+fn check_server(site: &Site, mut client: Command, further: &[&str]) -> Result<Tally, Stop> {
+    let server = Server::start(site, &[])?;
+    client.arg(server.address.to_string()).args(further).current_dir(&site.root);
+    let finished = run_shown(&mut client, LIMIT)?;
+    let tally = count(&finished.stdout);
+    server.stop()?;
+    if !finished.status.success() && tally.failed == 0 {
+        let last = last_lines(&finished.stdout, 5);
+        return Err(Stop::Failed(format!("the client ended with {}: {last}", finished.status)));
+    }
+    if tally.passed + tally.failed == 0 {
+        return Err(Stop::Failed("the client checked nothing".into()));
+    }
+    Ok(tally)
+}
+
+/// Counts the lines `ok NAME` and `FAILED NAME: why`.
+fn count(output: &str) -> Tally {
+    Tally {
+        passed: output.lines().filter(|line| line.starts_with("ok ")).count(),
+        failed: output.lines().filter(|line| line.starts_with("FAILED ")).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_lines_are_counted() {
+        let output = "ok a\nnoise\nFAILED b: not ok\nok c\n";
+        assert_eq!(count(output), Tally { passed: 2, failed: 1 });
+    }
+}

@@ -1,0 +1,86 @@
+//! Every example of the library does what its first lines say: it serves the URL named there, and
+//! answers a greeting.
+
+mod greeting;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Stop, Tally};
+use crate::command::{cargo, end_tree, run_step};
+use crate::site::Site;
+use greeting::Url;
+
+const BUILD: Duration = Duration::from_secs(600);
+/// From starting the program to its answer.
+const LIMIT: Duration = Duration::from_secs(20);
+const PACKAGE: &str = "throng";
+
+/// Builds the examples of the library, then starts and greets one after the other.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    let examples = Site::targets(package, "example");
+    if examples.is_empty() {
+        return Err(Stop::Failed(format!("{PACKAGE} has no example")));
+    }
+    run_step(cargo(site).args(["build", "--quiet", "--package", PACKAGE, "--examples"]), BUILD)?;
+    let mut tally = Tally::default();
+    for example in examples {
+        match try_example(site, package, example) {
+            Ok(answer) => {
+                println!("ok {example} answered `{answer}`");
+                tally.passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED {example}: {why}");
+                tally.failed += 1;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+fn try_example(site: &Site, package: &serde_json::Value, example: &str) -> Result<String, String> {
+    let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let source = targets
+        .iter()
+        .find(|target| target["name"] == example)
+        .and_then(|target| target["src_path"].as_str())
+        .ok_or("cargo does not name its source")?;
+    let source = std::fs::read_to_string(Path::new(source)).map_err(|error| error.to_string())?;
+    let url = Url::in_first_lines(&source)?;
+    // Another server there would answer in its place.
+    if greeting::connect(&url).is_ok() {
+        return Err(format!("another program already listens on {}", url.address));
+    }
+    let mut child = Command::new(site.target.join("debug/examples").join(example))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot start it: {error}"))?;
+    let answer = greet(&mut child, &url);
+    end_tree(&mut child);
+    answer
+}
+
+/// Connects as soon as it listens, and expects an answer that has the greeting in it.
+fn greet(child: &mut Child, url: &Url) -> Result<String, String> {
+    let deadline = Instant::now() + LIMIT;
+    let stream = loop {
+        match greeting::connect(url) {
+            Ok(stream) => break stream,
+            Err(error) if Instant::now() >= deadline => {
+                return Err(format!("it does not listen on {}: {error}", url.address));
+            }
+            Err(_) => {
+                if let Ok(Some(status)) = child.try_wait() {
+                    return Err(format!("it ended with {status}"));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    };
+    let answer = greeting::exchange(stream, url, "hello").map_err(|error| error.to_string())?;
+    if answer.contains("hello") { Ok(answer) } else { Err(format!("it answered `{answer}`")) }
+}

@@ -1,0 +1,95 @@
+//! The smallest WebSocket client that can say hello. Written apart from Throng's own, so that one
+//! misunderstanding cannot be on both sides.
+
+use std::io::{Error, Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A `ws://` URL with a numeric address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) address: SocketAddr,
+    path: String,
+}
+
+impl Url {
+    /// The URL in the documentation at the top of an example.
+    pub(super) fn in_first_lines(source: &str) -> std::result::Result<Url, String> {
+        let lines = source.lines().take_while(|line| line.starts_with("//!"));
+        let rest = lines.filter_map(|line| line.split_once("ws://")).map(|(_, rest)| rest).next();
+        let rest = rest.ok_or("its first lines name no ws:// URL to try")?;
+        let end = rest.find(|c: char| c.is_whitespace() || "`>)".contains(c));
+        let url = &rest[..end.unwrap_or(rest.len())];
+        let (address, path) = url.split_once('/').unwrap_or((url, ""));
+        let address = address.parse().map_err(|_| format!("`{address}` is no numeric address"))?;
+        Ok(Url { address, path: format!("/{path}") })
+    }
+}
+
+/// A connection to the URL's address, nothing sent yet.
+pub(super) fn connect(url: &Url) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&url.address, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    Ok(stream)
+}
+
+/// Upgrades, sends a short text and returns the first text that comes.
+pub(super) fn exchange(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
+    write!(
+        stream,
+        "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        url.path, url.address
+    )?;
+    let head = read_head(&mut stream)?;
+    if !head.starts_with("HTTP/1.1 101 ") {
+        return Err(Error::other(format!(
+            "no upgrade: {}",
+            head.lines().next().unwrap_or_default()
+        )));
+    }
+    // RFC 6455 section 5.2, with a mask of zeros: the payload stays as it is.
+    let mut frame = vec![0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];
+    frame.extend_from_slice(text.as_bytes());
+    stream.write_all(&frame)?;
+    let mut header = [0; 2];
+    stream.read_exact(&mut header)?;
+    if header[0] != 0x81 || header[1] > 125 {
+        return Err(Error::other(format!(
+            "a frame that begins with {header:02x?}, not a short text"
+        )));
+    }
+    let mut payload = vec![0; usize::from(header[1])];
+    stream.read_exact(&mut payload)?;
+    String::from_utf8(payload).map_err(Error::other)
+}
+
+/// Byte by byte: what follows the head is a frame and stays in the socket.
+fn read_head(stream: &mut TcpStream) -> Result<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_found_in_the_first_lines_only() {
+        let url =
+            Url::in_first_lines("//! Chat: `ws://127.0.0.1:9001/chat/lobby?name=ada`.\n").unwrap();
+        let address = "127.0.0.1:9001".parse().unwrap();
+        assert_eq!(url, Url { address, path: "/chat/lobby?name=ada".into() });
+        let url =
+            Url::in_first_lines("//! Echo.\n//! Try `websocat ws://127.0.0.1:9001`.\n").unwrap();
+        assert_eq!(url, Url { address, path: "/".into() });
+        assert!(Url::in_first_lines("//! Echo.\n\n// ws://127.0.0.1:9001/\n").is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! A few seconds of each fuzz target: that it builds, runs, and finds nothing at once.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Stop, Tally};
+use crate::command::{clean_cargo_environment, run_quietly, run_step};
+use crate::provision;
+use crate::site::Site;
+
+/// The version that is built when none is installed.
+const CARGO_FUZZ: &str = "0.13.2";
+/// How long each target runs. A long run is `cargo +nightly fuzz run TARGET`.
+const SECONDS: u32 = 5;
+const BUILD: Duration = Duration::from_secs(900);
+
+/// Builds all targets, then runs each.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    if !site.root.join("fuzz/Cargo.toml").exists() {
+        return Err(Stop::Failed("there is no fuzz/Cargo.toml".into()));
+    }
+    provision::nightly()?;
+    let tool = provision::cargo_tool(site, "cargo-fuzz", CARGO_FUZZ)?;
+    let fuzz = |arguments: &[&str]| {
+        let mut command = Command::new("rustup");
+        command
+            .args(["run", "nightly"])
+            .arg(&tool)
+            .arg("fuzz")
+            .args(arguments)
+            .current_dir(&site.root);
+        clean_cargo_environment(&mut command);
+        command.env("CARGO_TARGET_DIR", site.target.join("fuzz"));
+        command
+    };
+    let list = run_quietly(&mut fuzz(&["list"]), Duration::from_secs(60))?;
+    let targets: Vec<&str> =
+        list.stdout.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if targets.is_empty() {
+        return Err(Stop::Failed("cargo fuzz lists no target".into()));
+    }
+    println!("building {} targets", targets.len());
+    run_step(&mut fuzz(&["build"]), BUILD)?;
+    let mut tally = Tally::default();
+    for target in targets {
+        let time = format!("-max_total_time={SECONDS}");
+        // A new folder for findings per run would hide an old one; the default one is ignored by
+        // git.
+        let run = fuzz(&[
+            "run",
+            target,
+            "--",
+            &time,
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            "-verbosity=0",
+        ]);
+        match run_step(&mut { run }, BUILD) {
+            Ok(()) => {
+                println!("ok {target}");
+                tally.passed += 1;
+            }
+            Err(why) => {
+                println!("FAILED {target}: {why}");
+                tally.failed += 1;
+            }
+        }
+    }
+    Ok(tally)
+}

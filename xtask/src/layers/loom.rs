@@ -1,0 +1,28 @@
+//! The loom models of the engine's mailbox: every interleaving, not the few that a machine happens
+//! to take.
+
+use std::time::Duration;
+
+use super::{Stop, Tally, cargo_test};
+use crate::command::{cargo, run_shown};
+use crate::site::Site;
+
+const LIMIT: Duration = Duration::from_secs(600);
+const PACKAGE: &str = "throng-engine";
+const TEST: &str = "loom_mailbox";
+
+/// Runs the models in a target folder of their own: `--cfg loom` rebuilds every dependency.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    if !Site::targets(package, "test").contains(&TEST) {
+        return Err(Stop::Failed(format!("{PACKAGE} has no test {TEST}")));
+    }
+    let mut test = cargo(site);
+    test.args(["test", "--package", PACKAGE, "--release", "--test", TEST]);
+    test.env("RUSTFLAGS", "--cfg loom");
+    test.env("CARGO_TARGET_DIR", site.target.join("loom"));
+    // The models need optimised code, not the minutes of link-time optimisation that a release
+    // gets.
+    test.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    cargo_test::tally(run_shown(&mut test, LIMIT)?)
+}

@@ -1,0 +1,49 @@
+//! `cargo xtask test`: everything that says whether Throng works, in one command.
+//!
+//! Duty: run every layer of tests in order, fetch the programs they need, and say at the end what
+//! passed.
+//! Not its duty: the tests themselves (they live beside the code, in `conformance/` and in
+//! `fuzz/`).
+//! Depends on: cargo, and per layer on the programs that the layer names.
+//! Start reading at: `layers::LAYERS`, then `report::run_layers`.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod command;
+mod house;
+mod layers;
+mod provision;
+mod report;
+mod server;
+mod site;
+
+use std::process::ExitCode;
+
+use arguments::{Action, parse};
+
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)) {
+        Ok(Action::Help) => {
+            print!("{}", arguments::HELP);
+            ExitCode::SUCCESS
+        }
+        Ok(Action::List) => {
+            for layer in layers::LAYERS {
+                println!("{:<20} {}", layer.name, layer.about);
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Action::Test(selection)) => match site::Site::find(selection.server) {
+            Ok(site) => report::run_layers(&site, &selection),
+            Err(problem) => {
+                eprintln!("xtask: {problem}");
+                ExitCode::from(1)
+            }
+        },
+        Err(problem) => {
+            eprintln!("xtask: {problem}\n\n{}", arguments::HELP);
+            ExitCode::from(2)
+        }
+    }
+}

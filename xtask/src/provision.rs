@@ -1,0 +1,213 @@
+//! The programs that layers need from outside: found, or installed by package name through the
+//! ordinary client.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::{cargo, on_path, run_quietly, run_step};
+use crate::layers::Stop;
+use crate::site::Site;
+
+/// Downloads are allowed this long.
+const DOWNLOAD: Duration = Duration::from_secs(600);
+
+/// Finds one of `programs` on PATH, or installs Debian's `packages` when this process may.
+///
+/// # Errors
+/// [`Stop::Missing`] with the command that would install it.
+pub(crate) fn program(programs: &[&str], packages: &[&str]) -> Result<PathBuf, Stop> {
+    let found = || programs.iter().find_map(|program| on_path(program));
+    if let Some(path) = found() {
+        return Ok(path);
+    }
+    debian(packages).map_err(|why| {
+        Stop::Missing(format!("{} is not installed: {why}", programs.join(" or ")))
+    })?;
+    found().ok_or_else(|| {
+        Stop::Failed(format!(
+            "apt-get installed {}, but there is no {}",
+            packages.join(" "),
+            programs[0]
+        ))
+    })
+}
+
+/// Installs Debian packages when this process may, and otherwise says the command.
+pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
+    let command = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    if on_path("apt-get").is_none() {
+        return Err(format!("install what Debian calls {}", packages.join(" ")));
+    }
+    if !is_root() {
+        return Err(format!("run `sudo {command}`"));
+    }
+    println!("installing {}", packages.join(" "));
+    let install = || {
+        let mut apt = Command::new("apt-get");
+        apt.args(["install", "-y", "--no-install-recommends"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        run_step(&mut apt, DOWNLOAD)
+    };
+    // The lists of a fresh machine are empty or old; refreshing them first costs seconds on every
+    // other machine.
+    install()
+        .or_else(|_| {
+            run_step(Command::new("apt-get").arg("update"), DOWNLOAD).and_then(|()| install())
+        })
+        .map_err(|why| format!("`{command}` failed: {why}"))
+}
+
+/// A folder of the cache that `fill` has filled from exactly this `recipe` (say, a requirements
+/// file): reused while the recipe is the same, made anew when it changes or when the last attempt
+/// did not end.
+pub(crate) fn cached_folder(
+    site: &Site,
+    name: &str,
+    recipe: &str,
+    fill: impl FnOnce(&Path) -> Result<(), Stop>,
+) -> Result<PathBuf, Stop> {
+    let folder = site.cache.join(name);
+    let stamp = folder.join(".filled-from");
+    if std::fs::read_to_string(&stamp).is_ok_and(|filled_from| filled_from == recipe) {
+        return Ok(folder);
+    }
+    let problem = |error: std::io::Error| Stop::Failed(format!("{}: {error}", folder.display()));
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(problem)?;
+    }
+    std::fs::create_dir_all(&folder).map_err(problem)?;
+    fill(&folder)?;
+    std::fs::write(&stamp, recipe).map_err(problem)?;
+    Ok(folder)
+}
+
+/// A cargo subcommand: the installed one, or one of this version built into the cache.
+///
+/// # Errors
+/// [`Stop::Missing`] when the registry cannot be reached.
+pub(crate) fn cargo_tool(site: &Site, name: &str, version: &str) -> Result<PathBuf, Stop> {
+    if let Some(path) = on_path(name) {
+        return Ok(path);
+    }
+    let root = cached_folder(site, name, version, |root| {
+        println!("building {name} {version} (once)");
+        let mut install = cargo(site);
+        // Unoptimised: 45 seconds instead of two minutes for cargo-deny, and it runs for one
+        // second.
+        install
+            .args([
+                "install",
+                "--quiet",
+                "--locked",
+                "--debug",
+                "--version",
+                version,
+                name,
+                "--root",
+            ])
+            .arg(root);
+        // Its objects would otherwise stay in the target folder of the project.
+        install.env("CARGO_TARGET_DIR", root.join("build"));
+        run_step(&mut install, DOWNLOAD).map_err(|why| {
+            Stop::Missing(format!("no {name}: `cargo install {name} --locked` failed: {why}"))
+        })?;
+        let _ = std::fs::remove_dir_all(root.join("build"));
+        Ok(())
+    })?;
+    Ok(root.join("bin").join(name))
+}
+
+/// The folder of a Python virtual environment with these requirements, and its interpreter.
+pub(crate) fn python_environment(
+    site: &Site,
+    name: &str,
+    requirements: &Path,
+) -> Result<PathBuf, Stop> {
+    let recipe = read(requirements)?;
+    let folder = cached_folder(site, name, &recipe, |folder| {
+        let python = program(&["python3"], &["python3", "python3-venv"])?;
+        let make = |python: &Path| {
+            run_step(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder), DOWNLOAD)
+        };
+        // Debian keeps venv in a package of its own, and that package serves only Debian's
+        // interpreter.
+        make(&python)
+            .or_else(|_| {
+                debian(&["python3-venv"]).and_then(|()| make(Path::new("/usr/bin/python3")))
+            })
+            .map_err(|why| Stop::Missing(format!("no Python virtual environment: {why}")))?;
+        let mut pip = Command::new(folder.join("bin/python"));
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+        ])
+        .arg(requirements);
+        run_step(&mut pip, DOWNLOAD)
+            .map_err(|why| Stop::Missing(format!("pip could not install: {why}")))
+    })?;
+    Ok(folder.join("bin/python"))
+}
+
+/// A copy of a Node package in the cache, with its dependencies installed exactly as its lock file
+/// says.
+pub(crate) fn node_package(site: &Site, name: &str, package: &Path) -> Result<PathBuf, Stop> {
+    let recipe = read(&package.join("package.json"))? + &read(&package.join("package-lock.json"))?;
+    let folder = cached_folder(site, name, &recipe, |folder| {
+        let npm = program(&["npm"], &["nodejs", "npm"])?;
+        for file in ["package.json", "package-lock.json"] {
+            std::fs::copy(package.join(file), folder.join(file))
+                .map_err(|error| Stop::Failed(format!("{file}: {error}")))?;
+        }
+        let mut install = Command::new(npm);
+        install.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder);
+        run_step(&mut install, DOWNLOAD)
+            .map_err(|why| Stop::Missing(format!("npm could not install: {why}")))
+    })?;
+    // The programs are copied on every run: they change more often than what they need, and Node
+    // looks for packages beside the program.
+    for entry in std::fs::read_dir(package)
+        .map_err(|error| format!("{}: {error}", package.display()))?
+        .flatten()
+    {
+        if entry.path().extension().is_some_and(|extension| extension == "mjs") {
+            std::fs::copy(entry.path(), folder.join(entry.file_name()))
+                .map_err(|error| format!("{}: {error}", entry.path().display()))?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Whether rustup has a nightly toolchain, installing one if it can.
+pub(crate) fn nightly() -> Result<(), Stop> {
+    let missing = |why: String| Stop::Missing(format!("no nightly Rust for cargo-fuzz: {why}"));
+    let Some(rustup) = on_path("rustup") else {
+        return Err(missing("install rustup, then `rustup toolchain install nightly`".into()));
+    };
+    let works = || {
+        run_quietly(Command::new(&rustup).args(["run", "nightly", "rustc", "--version"]), DOWNLOAD)
+            .is_ok_and(|finished| finished.status.success())
+    };
+    if works() {
+        return Ok(());
+    }
+    println!("installing the nightly toolchain");
+    let mut install = Command::new(&rustup);
+    install.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+    run_step(&mut install, DOWNLOAD).map_err(missing)
+}
+
+fn read(file: &Path) -> Result<String, Stop> {
+    std::fs::read_to_string(file)
+        .map_err(|error| Stop::Failed(format!("{}: {error}", file.display())))
+}
+
+fn is_root() -> bool {
+    run_quietly(Command::new("id").arg("-u"), Duration::from_secs(10))
+        .is_ok_and(|finished| finished.stdout.trim() == "0")
+}

@@ -1,0 +1,75 @@
+//! Where the work happens: the repository's folders, and whether this is CI.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::clean_cargo_environment;
+
+/// The folders that layers read and write.
+pub(crate) struct Site {
+    /// The root of the repository.
+    pub(crate) root: PathBuf,
+    /// Cargo's target folder, `CARGO_TARGET_DIR` respected.
+    pub(crate) target: PathBuf,
+    /// Programs and packages that layers fetched. Ignored by git; safe to delete.
+    pub(crate) cache: PathBuf,
+    /// What `cargo metadata` says of the workspace's own packages.
+    pub(crate) packages: Vec<Value>,
+    /// A server that somebody else started, instead of ours.
+    pub(crate) server: Option<SocketAddr>,
+    /// On CI nothing may be skipped.
+    pub(crate) ci: bool,
+}
+
+impl Site {
+    /// Asks cargo where everything is.
+    pub(crate) fn find(server: Option<SocketAddr>) -> Result<Site, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or("xtask does not lie inside the repository")?
+            .to_owned();
+        let mut cargo = Command::new("cargo");
+        cargo.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(&root);
+        clean_cargo_environment(&mut cargo);
+        let output = cargo.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+        if !output.status.success() {
+            return Err(format!(
+                "cargo metadata failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        let metadata: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
+        let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
+        let ci =
+            std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+        Ok(Site {
+            cache: root.join(".cache"),
+            target: PathBuf::from(target),
+            packages: metadata["packages"].as_array().cloned().unwrap_or_default(),
+            root,
+            server,
+            ci,
+        })
+    }
+
+    /// The workspace's package of this name.
+    pub(crate) fn package(&self, name: &str) -> Option<&Value> {
+        self.packages.iter().find(|package| package["name"] == name)
+    }
+
+    /// Names of a package's targets of one kind (`bin`, `example`, `test`).
+    pub(crate) fn targets<'a>(package: &'a Value, kind: &str) -> Vec<&'a str> {
+        let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
+        targets
+            .iter()
+            .filter(|target| {
+                target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind))
+            })
+            .filter_map(|target| target["name"].as_str())
+            .collect()
+    }
+}
