@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 
 use super::poller::Poller;
-use super::{MOST_CONNECTIONS, MOST_LISTENERS, Step};
+use super::turn::Step;
+use super::{MOST_CONNECTIONS, MOST_LISTENERS};
 use crate::{ConnId, Options};
 
 /// Accepts until there is nobody left or the turn's budget is spent; stops, and says so once, when descriptors or

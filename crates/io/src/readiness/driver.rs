@@ -1,0 +1,162 @@
+//! The contract's calls.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ReadinessDriver;
+use super::poller::Poller;
+use super::sending::{Sending, transmit};
+use super::table::{Entry, NONE, flag};
+use super::turn::Step;
+use crate::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+
+/// A deadline nearer than this is worth a second look at the clock, since the turn took time as well.
+const NEAR: u64 = 100_000_000;
+
+impl<P: Poller> Driver for ReadinessDriver<P> {
+    type Socket = P::Socket;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The clock is read once, after the wait; and before it only if the deadline is near, so after a turn longer
+    /// than 0.1 s a far deadline may come late by the length of that turn.
+    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.lent = 0;
+        if !P::LEVEL && self.rest.bits != 0 {
+            // No edge would tell of it again.
+            let id = self.rest.id;
+            if let Some(entry) = self.table.entry(id) {
+                entry.flags |= flag::CAN_READ | flag::CAN_WRITE | flag::TROUBLE;
+            }
+            self.enlist(id);
+        }
+        let busy = !self.local.is_empty()
+            || self.listeners.has_news()
+            || !P::LEVEL && (!self.list.is_empty() || self.listeners.are_ready());
+        let timeout = match deadline {
+            _ if busy => Some(Duration::ZERO),
+            None => None,
+            Some(deadline) if deadline.0.saturating_sub(self.now.0) < NEAR => {
+                Some(if deadline > self.now { deadline.since(P::clock()) } else { Duration::ZERO })
+            }
+            Some(deadline) => Some(deadline.since(self.now)),
+        };
+        let timeout = match timeout {
+            Some(Duration::ZERO) => timeout,
+            _ if self.wakeup.may_sleep() => timeout,
+            _ => Some(Duration::ZERO),
+        };
+        let waited = self.poller.wait(timeout);
+        self.wakeup.awake();
+        self.now = P::clock();
+        self.events = waited?;
+        (self.taken, self.rest.bits) = (0, 0);
+        self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);
+        if !P::LEVEL {
+            self.note_edges();
+        }
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event<'_, P::Socket>> {
+        self.lent = 0;
+        Some(match self.step()? {
+            Step::Received(id, n) => {
+                self.lent = n;
+                Event::Received(id, &mut self.buffer[..n])
+            }
+            Step::Sent(id, batch) => Event::Sent(id, batch),
+            Step::Closed(id, why) => Event::Closed(id, why),
+            Step::Finished(id) => Event::Finished(id),
+            Step::Connected(id) => Event::Connected(id),
+            Step::Incoming(socket, peer) => Event::Incoming(socket, peer),
+            Step::AcceptStopped(kind) => Event::AcceptStopped(kind),
+        })
+    }
+
+    fn adopt(&mut self, socket: P::Socket) -> io::Result<ConnId> {
+        self.enter(socket, if P::LEVEL { flag::ARMED_READ } else { 0 })
+    }
+
+    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+        self.table.next_id()?;
+        let socket = P::dialled(crate::dial::dial(peer, local, &self.options)?);
+        let armed = if P::LEVEL { flag::ARMED_READ | flag::ARMED_WRITE } else { 0 };
+        self.enter(socket, flag::CONNECTING | armed)
+    }
+
+    fn send(&mut self, conn: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        let lent = std::mem::take(&mut self.lent);
+        let Some(entry) = self.table.entry(conn) else { return SendOutcome::Done(batch) };
+        debug_assert!(entry.outgoing == NONE, "one send at a time (C3)");
+        if entry.flags & flag::CONNECTING != 0 {
+            return self.keep(conn, batch, lent);
+        }
+        let Some(socket) = &entry.socket else { return SendOutcome::Done(batch) };
+        match transmit::<P>(socket, &mut batch, &self.buffer[..lent]) {
+            Sending::All => SendOutcome::Done(batch),
+            Sending::Part => self.keep(conn, batch, lent),
+            Sending::Broken => {
+                self.end(conn, Closed::Reset);
+                SendOutcome::Done(batch)
+            }
+        }
+    }
+
+    fn unsent(&self, conn: ConnId) -> usize {
+        match self.table.peek(conn) {
+            Some(entry) if entry.outgoing != NONE => self.outgoing.unsent(entry.outgoing),
+            _ => 0,
+        }
+    }
+
+    /// No system call: interest is dropped only if input comes while paused.
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(entry) = self.table.entry(conn) {
+            entry.flags |= flag::PAUSED;
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        let Some(entry) = self.table.entry(conn) else { return };
+        entry.flags &= !flag::PAUSED;
+        if P::LEVEL {
+            self.sync(conn);
+        } else if entry.flags & flag::CAN_READ != 0 {
+            self.enlist(conn);
+        }
+    }
+
+    fn finish(&mut self, conn: ConnId) {
+        if let Some(Entry { socket: Some(socket), .. }) = self.table.entry(conn) {
+            P::finish(socket);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.end(conn, Closed::Local);
+    }
+
+    fn abort(&mut self, conn: ConnId) {
+        if let Some(Entry { socket: Some(socket), .. }) = self.table.entry(conn) {
+            P::reset_on_drop(socket);
+        }
+        self.end(conn, Closed::Local);
+    }
+
+    fn resume_accept(&mut self) {
+        self.listeners.resume(&self.poller);
+    }
+
+    fn stop_listening(&mut self) {
+        self.listeners.clear(&self.poller);
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::clone(&self.wakeup) as Waker
+    }
+}

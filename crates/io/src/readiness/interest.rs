@@ -1,0 +1,60 @@
+//! What we want to hear of: told to a level-triggered poll, remembered for an edge-triggered one.
+
+use super::ReadinessDriver;
+use super::poller::{Interest, Poller};
+use super::table::{NONE, flag};
+use crate::{Closed, ConnId};
+
+impl<P: Poller> ReadinessDriver<P> {
+    /// Tells the kernel what we want to hear of, if that has changed.
+    pub(super) fn sync(&mut self, id: ConnId) {
+        if !P::LEVEL {
+            return;
+        }
+        let Some(entry) = self.table.entry(id) else { return };
+        let armed = entry.flags & (flag::ARMED_READ | flag::ARMED_WRITE | flag::MUTED);
+        let mut wanted = 0;
+        if entry.flags & flag::NOT_READING == 0 {
+            wanted |= flag::ARMED_READ;
+        } else {
+            wanted |= entry.flags & flag::MUTED;
+        }
+        if entry.outgoing != NONE || entry.flags & flag::CONNECTING != 0 {
+            wanted |= flag::ARMED_WRITE;
+        }
+        if wanted != armed {
+            entry.flags = entry.flags & !armed | wanted;
+            self.modify(id);
+        }
+    }
+
+    #[cold]
+    pub(super) fn modify(&mut self, id: ConnId) {
+        let Some(entry) = self.table.entry(id) else { return };
+        let interest = interest(entry.flags);
+        if let Some(socket) = &entry.socket
+            && self.poller.modify(socket, id.to_bits(), interest).is_err()
+        {
+            // Without reports it would hang for ever.
+            self.end(id, Closed::Reset);
+        }
+    }
+
+    /// Puts a connection in the list of those that may have something to do. Edge-triggered only.
+    pub(super) fn enlist(&mut self, id: ConnId) {
+        if let Some(entry) = self.table.entry(id)
+            && entry.flags & flag::QUEUED == 0
+        {
+            entry.flags |= flag::QUEUED;
+            self.list.push_back(id);
+        }
+    }
+}
+
+pub(super) fn interest(flags: u16) -> Interest {
+    Interest {
+        read: flags & flag::ARMED_READ != 0,
+        write: flags & flag::ARMED_WRITE != 0,
+        muted: flags & flag::MUTED != 0,
+    }
+}

@@ -1,0 +1,91 @@
+//! Output: what leaves at once, and what waits for room.
+
+use std::io::{self, ErrorKind, IoSlice};
+
+use super::ReadinessDriver;
+use super::poller::Poller;
+use super::table::{NONE, flag};
+use super::turn::Step;
+use crate::{Batch, Closed, ConnId, SendOutcome};
+
+/// Pieces of one gathered send.
+const GATHERED: usize = 64;
+
+/// What a send came to.
+pub(super) enum Sending {
+    All,
+    Part,
+    Broken,
+}
+
+impl<P: Poller> ReadinessDriver<P> {
+    #[cold]
+    pub(super) fn continue_sending(&mut self, id: ConnId) -> Option<Step<P::Socket>> {
+        let entry = self.table.entry(id)?;
+        let batch = self.outgoing.batch(entry.outgoing);
+        match transmit::<P>(entry.socket.as_ref()?, batch, &[]) {
+            Sending::All => {
+                // Write interest stays for now: after a full socket the engine mostly has more to send.
+                let index = std::mem::replace(&mut entry.outgoing, NONE);
+                Some(Step::Sent(id, self.outgoing.remove(index)))
+            }
+            Sending::Part => {
+                entry.flags &= !flag::CAN_WRITE;
+                None
+            }
+            Sending::Broken => {
+                self.end(id, Closed::Reset);
+                None
+            }
+        }
+    }
+
+    /// Keeps what has not left until there is room.
+    #[cold]
+    pub(super) fn keep(&mut self, id: ConnId, mut batch: Box<Batch>, lent: usize) -> SendOutcome {
+        batch.own(&self.buffer[..lent]);
+        let Some(entry) = self.table.entry(id) else { return SendOutcome::Done(batch) };
+        entry.flags &= !flag::CAN_WRITE;
+        entry.outgoing = self.outgoing.insert(batch);
+        self.sync(id);
+        SendOutcome::Pending
+    }
+}
+
+/// Sends until the kernel takes no more. In line, for the sake of the ordinary case: one piece that leaves whole.
+#[inline(always)]
+pub(super) fn transmit<P: Poller>(socket: &P::Socket, batch: &mut Batch, lent: &[u8]) -> Sending {
+    loop {
+        let (offered, sent) = match batch.single(lent) {
+            Some(bytes) => (bytes.len(), P::send(socket, bytes)),
+            None => transmit_gathered::<P>(socket, batch, lent),
+        };
+        match sent {
+            Ok(n) => {
+                batch.advance(n);
+                if batch.is_empty() {
+                    return Sending::All;
+                }
+                // Less than offered: the socket is full. An edge comes only after `WouldBlock`, though.
+                if P::LEVEL && n < offered {
+                    return Sending::Part;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Sending::Part,
+            Err(_) => return Sending::Broken,
+        }
+    }
+}
+
+#[inline(never)]
+fn transmit_gathered<P: Poller>(
+    socket: &P::Socket,
+    batch: &Batch,
+    lent: &[u8],
+) -> (usize, io::Result<usize>) {
+    let mut slices = [IoSlice::new(&[]); GATHERED];
+    let filled = batch.gather(lent, &mut slices);
+    let slices = &slices[..filled];
+    (slices.iter().map(|slice| slice.len()).sum(), P::send_gathered(socket, slices))
+}

@@ -1,0 +1,236 @@
+//! A turn: from what the poll reported to events, one at a time.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
+use super::table::{NONE, flag};
+use super::{MOST_CONNECTIONS, ReadinessDriver};
+use crate::{Batch, Closed, ConnId};
+
+/// Receives for one readable event. More than one only if the buffer was filled to its end.
+const READS_PER_EVENT: u8 = 4;
+
+/// What is to be done for a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Rest {
+    pub(super) id: ConnId,
+    pub(super) bits: u8,
+    /// Receives that are left.
+    pub(super) reads: u8,
+}
+
+/// An event that we cause ourselves.
+pub(super) enum Local {
+    Sent(ConnId, Box<Batch>),
+    Closed(ConnId, Closed),
+}
+
+/// An [`Event`] that does not borrow.
+pub(super) enum Step<S> {
+    Incoming(S, SocketAddr),
+    AcceptStopped(ErrorKind),
+    Connected(ConnId),
+    Received(ConnId, usize),
+    Finished(ConnId),
+    Sent(ConnId, Box<Batch>),
+    Closed(ConnId, Closed),
+}
+
+impl<P: Poller> ReadinessDriver<P> {
+    /// The next thing to tell. Bytes lie in `buffer`.
+    pub(super) fn step(&mut self) -> Option<Step<P::Socket>> {
+        loop {
+            if let Some(local) = self.local.pop_front() {
+                return Some(match local {
+                    Local::Sent(id, batch) => Step::Sent(id, batch),
+                    Local::Closed(id, why) => {
+                        self.table.release(id);
+                        Step::Closed(id, why)
+                    }
+                });
+            }
+            if self.listeners.are_ready()
+                && let Some(step) = self.listeners.next(&self.poller, &self.options)
+            {
+                return Some(step);
+            }
+            let rest = self.next_ready()?;
+            if let Some(step) = self.serve(rest) {
+                return Some(step);
+            }
+        }
+    }
+
+    /// The next connection that has something to do.
+    #[inline]
+    pub(super) fn next_ready(&mut self) -> Option<Rest> {
+        if self.rest.bits != 0 {
+            let rest = self.rest;
+            self.rest.bits = 0;
+            return Some(rest);
+        }
+        if P::LEVEL {
+            while self.taken < self.events {
+                let Ready { token, bits } = self.poller.ready(self.taken);
+                self.taken += 1;
+                let id = ConnId::from_bits(token);
+                if id.slot() < MOST_CONNECTIONS {
+                    return Some(Rest { id, bits, reads: READS_PER_EVENT });
+                }
+                self.listeners.on_ready(id);
+                if self.listeners.are_ready() {
+                    // Without bits it does nothing, and the listeners' turn comes.
+                    return Some(Rest { id, bits: 0, reads: 0 });
+                }
+            }
+            return None;
+        }
+        while self.quota > 0 {
+            self.quota -= 1;
+            let id = self.list.pop_front()?;
+            let Some(entry) = self.table.entry(id) else { continue };
+            let mut bits = 0;
+            for (flag, bit) in
+                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::TROUBLE, ERROR)]
+            {
+                bits |= if entry.flags & flag != 0 { bit } else { 0 };
+            }
+            entry.flags &= !(flag::QUEUED | flag::TROUBLE);
+            return Some(Rest { id, bits, reads: 1 });
+        }
+        None
+    }
+
+    /// Does one thing for a connection. What else there is to do goes to `self.rest`.
+    #[inline]
+    pub(super) fn serve(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
+        // Closed in this very turn, perhaps: the event is of the past.
+        let entry = self.table.entry(rest.id)?;
+        if rest.bits == READ && entry.flags & flag::NOT_READING == 0 {
+            return self.receive(rest.id, rest.reads);
+        }
+        self.serve_rarely(rest)
+    }
+
+    pub(super) fn serve_rarely(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
+        let Rest { id, bits, reads } = rest;
+        let entry = self.table.entry(id)?;
+        if entry.flags & flag::CONNECTING != 0 {
+            return self.serve_connecting(rest);
+        }
+        if bits & (WRITE | ERROR) != 0 && entry.outgoing != NONE {
+            self.rest = Rest { bits: bits & !WRITE & !ERROR, ..rest };
+            if bits & ERROR != 0 {
+                self.rest.bits |= READ;
+            }
+            return self.continue_sending(id);
+        }
+        if bits & (READ | ERROR | HANG_UP) != 0 {
+            if entry.flags & flag::NOT_READING == 0 {
+                return self.receive(id, reads);
+            }
+            self.serve_deaf(rest);
+        } else if bits & WRITE != 0 {
+            // Room for output, and nothing to send.
+            self.sync(id);
+        }
+        None
+    }
+
+    #[inline(always)]
+    pub(super) fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
+        let entry = self.table.entry(id)?;
+        let socket = entry.socket.as_ref()?;
+        loop {
+            match P::recv(socket, &mut self.buffer) {
+                Ok(0) => {
+                    // Interest is dropped only if the kernel reports again: mostly the engine closes at once.
+                    entry.flags |= flag::FINISHED;
+                    return Some(Step::Finished(id));
+                }
+                Ok(n) => {
+                    if !P::LEVEL {
+                        self.enlist(id);
+                    } else if n == self.buffer.len() && reads > 1 {
+                        self.rest = Rest { id, bits: READ, reads: reads - 1 };
+                    }
+                    return Some(Step::Received(id, n));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    entry.flags &= !flag::CAN_READ;
+                    return None;
+                }
+                Err(_) => {
+                    self.end(id, Closed::Reset);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// An event of a connection that does not read: paused, or the peer's stream has ended.
+    #[cold]
+    pub(super) fn serve_deaf(&mut self, Rest { id, bits, .. }: Rest) {
+        let Some(entry) = self.table.entry(id) else { return };
+        let Some(socket) = &entry.socket else { return };
+        if bits & ERROR != 0 && P::take_error(socket) {
+            self.end(id, Closed::Reset);
+            return;
+        }
+        if P::LEVEL && bits & (ERROR | HANG_UP) != 0 {
+            // Cannot be masked and lasts: hear only of changes from now on. The switch itself is reported once more.
+            if entry.flags & flag::MUTED == 0 {
+                entry.flags |= flag::MUTED;
+                entry.flags &= !flag::ARMED_READ;
+                self.modify(id);
+            }
+            return;
+        }
+        self.sync(id);
+    }
+
+    #[cold]
+    pub(super) fn serve_connecting(
+        &mut self,
+        Rest { id, bits, .. }: Rest,
+    ) -> Option<Step<P::Socket>> {
+        let entry = self.table.entry(id)?;
+        match P::connected(entry.socket.as_ref()?, bits) {
+            None => None,
+            Some(true) => {
+                entry.flags &= !flag::CONNECTING;
+                // Sent before it was connected: on with it.
+                self.rest = Rest { id, bits: bits & (READ | WRITE), reads: READS_PER_EVENT };
+                self.sync(id);
+                Some(Step::Connected(id))
+            }
+            Some(false) => {
+                self.end(id, Closed::Refused);
+                None
+            }
+        }
+    }
+
+    /// Notes the edges that a wait reported.
+    pub(super) fn note_edges(&mut self) {
+        for index in 0..self.events {
+            let Ready { token, bits } = self.poller.ready(index);
+            let id = ConnId::from_bits(token);
+            if id.slot() >= MOST_CONNECTIONS {
+                self.listeners.on_ready(id);
+                continue;
+            }
+            let Some(entry) = self.table.entry(id) else { continue };
+            for (flag, bit) in
+                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::TROUBLE, ERROR | HANG_UP)]
+            {
+                entry.flags |= if bits & bit != 0 { flag } else { 0 };
+            }
+            self.enlist(id);
+        }
+        self.events = 0;
+        self.quota = self.list.len();
+    }
+}
