@@ -27,9 +27,7 @@ async fn main() {
     }
 }
 
-async fn answer(
-    mut request: Request<Incoming>,
-) -> Result<Response<Empty<Bytes>>, WebSocketError> {
+async fn answer(mut request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, WebSocketError> {
     let (response, socket) = upgrade(&mut request)?;
     tokio::spawn(async move {
         let _ = tokio::task::unconstrained(echo(socket)).await;
