@@ -1,0 +1,419 @@
+//! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
+
+mod dial;
+mod payload;
+mod shared;
+mod worker;
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use throng_engine::{Answer, Close, Core, Cx, Message, Refusal, Sent, Service};
+use throng_io::{ConnId, Instant};
+use throng_proto::http1::{Request, Response};
+use throng_proto::ws::handshake::{Key, check_response, encode_request};
+
+use self::dial::Dialler;
+pub(crate) use self::payload::Payload;
+pub(crate) use self::shared::{Lane, Shared, Timeline};
+pub(crate) use self::worker::{Start, Worker, clock};
+use crate::clock::Clock;
+use crate::report::Errors;
+use crate::{Error, Record};
+
+/// What a mode does with its connections. Indices count this thread's connections from 0.
+pub(crate) trait Work {
+    /// What it measured on one thread.
+    type Outcome: Send;
+
+    /// The request target of a connection.
+    fn resource(&self, index: usize) -> &str;
+
+    /// A connection is open.
+    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, now: Instant) {
+        let _ = (crew, cx, index, now);
+    }
+
+    /// A message came; `now` is the time of the read that brought it.
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        cx: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    );
+
+    /// An open connection has ended.
+    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
+        crew.note_lost(index, close);
+    }
+
+    /// A connection could not be made. By default that ends the run.
+    fn on_failed(&mut self, crew: &mut Crew, index: usize, error: Error) {
+        let _ = index;
+        crew.shared.fail(error);
+    }
+
+    /// The run proper begins: [`Timeline::start`] has come.
+    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, timeline: Timeline) {
+        let _ = (crew, core, timeline);
+    }
+
+    /// When [`Work::on_deadline`] is wanted, after the start.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The time asked for has come.
+    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+        let _ = (crew, core, now);
+    }
+
+    /// The run is over: the last counts, and the result.
+    fn finish(&mut self, crew: &mut Crew, now: Instant) -> Self::Outcome;
+}
+
+/// What every mode measures on one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    pub(crate) errors: Errors,
+    /// From the connect call to the TCP connection.
+    pub(crate) tcp: Record,
+    /// From there to the accepted upgrade.
+    pub(crate) upgrade: Record,
+}
+
+impl Setup {
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.errors.merge(other.errors);
+        self.tcp.merge(&other.tcp);
+        self.upgrade.merge(&other.upgrade);
+    }
+}
+
+/// Where one connection is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Out,
+    Connecting,
+    Upgrading,
+    Open,
+}
+
+/// One connection.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    id: ConnId,
+    step: Step,
+    dialled: Instant,
+    connected: Instant,
+    opened: Instant,
+    /// Number of the dial, which the upgrade's key is made from.
+    nonce: u64,
+}
+
+/// When the steps of a connection were taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) dialled: Instant,
+    pub(crate) connected: Instant,
+    pub(crate) opened: Instant,
+}
+
+/// One thread's connections and what they share.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) clock: Clock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) thread: usize,
+    pub(crate) errors: Errors,
+    tcp: Record,
+    upgrade: Record,
+    peer: SocketAddr,
+    host: String,
+    members: Vec<Member>,
+    dialler: Dialler,
+    wanted: usize,
+    seed: u64,
+    nonce: u64,
+    /// When to look for connections that have failed silently.
+    look_at: Instant,
+    read_serial: u64,
+    read_at: Instant,
+}
+
+/// How often connections under way are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+impl Crew {
+    /// The connection's name; sends to one that has gone say so.
+    #[inline]
+    pub(crate) fn id(&self, index: usize) -> ConnId {
+        self.members[index].id
+    }
+
+    /// Connections of this thread, open or not.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn is_open(&self, index: usize) -> bool {
+        self.members[index].step == Step::Open
+    }
+
+    pub(crate) fn times(&self, index: usize) -> Times {
+        let Member { dialled, connected, opened, .. } = self.members[index];
+        Times { dialled, connected, opened }
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self) -> &Lane {
+        self.shared.lane(self.thread)
+    }
+
+    /// Dials this connection again.
+    pub(crate) fn redial(&mut self, index: usize) {
+        self.dialler.again(index);
+    }
+
+    /// Counts what became of a send.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, sent: Sent) {
+        match sent {
+            Sent::Written | Sent::Queued => {}
+            Sent::Dropped => {
+                self.errors.sends_refused += 1;
+                self.errors.note(|| {
+                    "the server does not read: the backlog of a connection is full".to_owned()
+                });
+            }
+            // Its end is counted where it is reported.
+            Sent::Closed => {}
+        }
+    }
+
+    #[cold]
+    pub(crate) fn note_wrong(&mut self, what: impl FnOnce() -> String) {
+        self.errors.wrong_answers += 1;
+        self.errors.note(what);
+    }
+
+    #[cold]
+    fn note_lost(&mut self, index: usize, close: Close<'_>) {
+        if self.shared.is_finishing() {
+            return;
+        }
+        let reason = describe_close(index, close);
+        if self.shared.timeline().is_none() {
+            let ready = self.shared.sum(|lane| &lane.ready) as usize;
+            self.shared.fail(Error::Lost { ready, wanted: self.wanted, reason });
+            return;
+        }
+        self.errors.connections_lost += 1;
+        self.errors.note(|| reason);
+    }
+
+    /// The time of the read at hand: one look at the clock, however many messages it brought. The shard's count of
+    /// bytes tells one read from the next.
+    #[inline]
+    fn read_time(&mut self, core: &Core) -> Instant {
+        let serial = core.stats().bytes_in;
+        if serial != self.read_serial {
+            self.read_serial = serial;
+            self.read_at = self.clock.now();
+        }
+        self.read_at
+    }
+
+    fn key(&self, nonce: u64) -> Key {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.seed.to_ne_bytes());
+        bytes[8..].copy_from_slice(&nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes());
+        Key::new(bytes)
+    }
+
+    fn set_ready(&self, change: i64) {
+        self.lane().ready.fetch_add(change as u64, Ordering::Relaxed);
+    }
+
+    /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason.
+    #[cold]
+    fn explain_refusal(&self) -> Error {
+        let ready = self.shared.sum(|lane| &lane.ready) as usize;
+        let reason = match TcpStream::connect_timeout(&self.peer, Duration::from_secs(2)) {
+            Err(reason) => reason,
+            Ok(_) => std::io::ErrorKind::ConnectionReset.into(),
+        };
+        Error::Connect { peer: self.peer, reason, ready }
+    }
+}
+
+fn describe_close(index: usize, close: Close<'_>) -> String {
+    match (close.code, close.reason) {
+        (1006, "") => format!("connection {index} was cut off by the server"),
+        (1005, _) => format!("connection {index} was closed by the server without a code"),
+        (code, "") => format!("connection {index} was closed with {code}"),
+        (code, reason) => format!("connection {index} was closed with {code} ({reason})"),
+    }
+}
+
+/// The engine's view of a crew at its work.
+pub(crate) struct Client<W> {
+    pub(crate) crew: Crew,
+    pub(crate) work: W,
+    started: bool,
+}
+
+impl<W: Work> Client<W> {
+    fn index(&self, cx: &Cx<'_>) -> usize {
+        cx.data() as usize
+    }
+
+    /// The engine tells when a connect fails; a connection that ends *during* the upgrade (end of stream, or the
+    /// deadline of the handshake) shows by its id naming nobody any more.
+    fn find_failed(&mut self, core: &Core, now: Instant) {
+        self.crew.look_at = now.after(LOOK_EVERY);
+        for index in 0..self.crew.members.len() {
+            let Member { id, step, .. } = self.crew.members[index];
+            if step == Step::Upgrading && core.data(id).is_none() {
+                let error = self.no_answer(index);
+                self.failed(index, error);
+            }
+        }
+    }
+
+    fn no_answer(&self, index: usize) -> Error {
+        let resource = self.work.resource(index).to_owned();
+        let reason =
+            "it ended the connection, or was silent, instead of answering the upgrade request";
+        Error::Upgrade { resource, reason: reason.to_owned() }
+    }
+
+    fn failed(&mut self, index: usize, error: Error) {
+        self.crew.members[index].step = Step::Out;
+        self.crew.dialler.settle();
+        if !self.crew.shared.is_finishing() {
+            self.work.on_failed(&mut self.crew, index, error);
+        }
+    }
+}
+
+impl<W: Work> Service for Client<W> {
+    /// No listener, no requests.
+    fn on_request(&mut self, _: &mut Cx<'_>, _: &Request<'_>) -> Answer {
+        Answer::Done { keep_alive: false }
+    }
+
+    fn on_bad_request(&mut self, _: &mut Cx<'_>, _: u16, _: &str) {}
+
+    fn on_refused(&mut self, _: &mut Cx<'_>, _: Refusal) {}
+
+    fn on_connected(&mut self, cx: &mut Cx<'_>) {
+        let index = self.index(cx);
+        let now = self.crew.clock.now();
+        let member = &mut self.crew.members[index];
+        member.step = Step::Upgrading;
+        member.connected = now;
+        let nonce = member.nonce;
+        let key = self.crew.key(nonce);
+        let (host, resource) = (&self.crew.host, self.work.resource(index));
+        let mut written = Ok(());
+        cx.write(|out| written = encode_request(host, resource, &key, &[], &[], out));
+        if let Err(unsendable) = written {
+            self.crew
+                .shared
+                .fail(Error::Usage(format!("cannot ask for {resource:?}: {unsendable}")));
+        }
+    }
+
+    fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
+        let index = self.index(cx);
+        let key = self.crew.key(self.crew.members[index].nonce);
+        match check_response(response.status(), response, &key, &[]) {
+            Ok(_) => Answer::Upgraded,
+            Err(bad) => {
+                let mut reason = bad.to_string();
+                if response.status() == 404 {
+                    reason.push_str(
+                        "; is the path right? `throng serve` echoes at /echo and has channels at \
+                                     /ws/{channel}",
+                    );
+                }
+                let resource = self.work.resource(index).to_owned();
+                self.failed(index, Error::Upgrade { resource, reason });
+                Answer::Done { keep_alive: false }
+            }
+        }
+    }
+
+    fn on_failed(&mut self, cx: &mut Cx<'_>) {
+        let index = self.index(cx);
+        let error = match self.crew.members[index].step {
+            Step::Connecting => self.crew.explain_refusal(),
+            Step::Upgrading => self.no_answer(index),
+            // Its failure has been told already.
+            Step::Out | Step::Open => return,
+        };
+        self.failed(index, error);
+    }
+
+    fn on_open(&mut self, cx: &mut Cx<'_>) {
+        let index = self.index(cx);
+        let now = self.crew.clock.now();
+        let member = &mut self.crew.members[index];
+        member.step = Step::Open;
+        member.opened = now;
+        let (tcp, upgrade) = (member.connected.since(member.dialled), now.since(member.connected));
+        self.crew.tcp.add(tcp.as_nanos() as u64);
+        self.crew.upgrade.add(upgrade.as_nanos() as u64);
+        self.crew.dialler.settle();
+        self.crew.set_ready(1);
+        self.work.on_open(&mut self.crew, cx, index, now);
+    }
+
+    #[inline]
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        let now = self.crew.read_time(cx.core_ref());
+        let index = self.index(cx);
+        self.work.on_message(&mut self.crew, cx, index, message, now);
+    }
+
+    fn on_drain(&mut self, _: &mut Cx<'_>) {}
+
+    fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        let index = self.index(cx);
+        self.crew.members[index].step = Step::Out;
+        self.crew.set_ready(-1);
+        self.work.on_close(&mut self.crew, index, close);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let work = match self.crew.shared.timeline() {
+            Some(timeline) if !self.started => Some(timeline.start),
+            Some(_) => self.work.next_deadline(),
+            None => None,
+        };
+        let look = self.crew.dialler.is_under_way().then_some(self.crew.look_at);
+        [work, self.crew.dialler.next_at(), look].into_iter().flatten().min()
+    }
+
+    fn on_deadline(&mut self, core: &mut Core, now: Instant) {
+        // The work's times are compared with a fresh clock, which must not be behind the one that woke us.
+        let now = now.max(self.crew.clock.now());
+        if self.crew.look_at <= now && self.crew.dialler.is_under_way() {
+            self.find_failed(core, now);
+        }
+        let Some(&timeline) = self.crew.shared.timeline() else { return };
+        if !self.started && timeline.start <= now {
+            self.started = true;
+            self.work.on_start(&mut self.crew, core, timeline);
+        }
+        if self.started && self.work.next_deadline().is_some_and(|at| at <= now) {
+            self.work.on_deadline(&mut self.crew, core, now);
+        }
+    }
+}

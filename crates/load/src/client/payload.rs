@@ -1,0 +1,157 @@
+//! Messages that can be told apart when they come back.
+
+use throng_engine::Message;
+
+/// Bytes of a message that name its connection and its number.
+const STAMP: usize = 8;
+
+/// One message body, stamped anew for each send.
+///
+/// The first eight bytes depend on the connection and the message's number, so an answer to another message, to
+/// another connection's, or out of order is noticed; length, kind and last bytes are checked as well. Comparing
+/// every byte would make the generator the limit, and masking errors show in any byte.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Text(String),
+    Binary(Vec<u8>),
+}
+
+impl Payload {
+    pub(crate) fn new(size: usize, text: bool) -> Self {
+        // Letters in no short period, so that a shifted answer differs.
+        let mut letters = 0x2545_f491_4f6c_dd1d_u64;
+        let bytes = (0..size).map(|_| {
+            letters ^= letters << 13;
+            letters ^= letters >> 7;
+            letters ^= letters << 17;
+            b'a' + (letters >> 40) as u8 % 26
+        });
+        let body = match text {
+            true => Body::Text(bytes.map(char::from).collect()),
+            false => Body::Binary(bytes.collect()),
+        };
+        Self { body }
+    }
+
+    /// The message number `k` of connection `index`.
+    #[inline]
+    pub(crate) fn message(&mut self, index: usize, k: u64) -> Message<'_> {
+        let stamp = stamp(index, k);
+        match &mut self.body {
+            Body::Text(text) => {
+                let n = text.len().min(STAMP);
+                // All letters, so never an error; and in place, because the lengths are the same.
+                text.replace_range(..n, str::from_utf8(&stamp[..n]).unwrap_or_default());
+                Message::Text(text)
+            }
+            Body::Binary(bytes) => {
+                let n = bytes.len().min(STAMP);
+                bytes[..n].copy_from_slice(&stamp[..n]);
+                Message::Binary(bytes)
+            }
+        }
+    }
+
+    /// Whether `answer` is message number `k` of connection `index`.
+    #[inline]
+    pub(crate) fn is_answer(&self, answer: Message<'_>, index: usize, k: u64) -> bool {
+        let (expected, same_kind) = match &self.body {
+            Body::Text(text) => (text.as_bytes(), matches!(answer, Message::Text(_))),
+            Body::Binary(bytes) => (&bytes[..], matches!(answer, Message::Binary(_))),
+        };
+        let answer = answer.as_bytes();
+        let n = expected.len().min(STAMP);
+        same_kind
+            && answer.len() == expected.len()
+            && answer[..n] == stamp(index, k)[..n]
+            && answer[n.max(answer.len().saturating_sub(STAMP))..]
+                == expected[n.max(expected.len().saturating_sub(STAMP))..]
+    }
+
+    /// What is wrong with an answer, in words.
+    #[cold]
+    pub(crate) fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
+        let (size, text) = match &self.body {
+            Body::Text(text) => (text.len(), true),
+            Body::Binary(bytes) => (bytes.len(), false),
+        };
+        let kind = |text| if text { "text" } else { "binary" };
+        let (len, answer_text) = (answer.as_bytes().len(), matches!(answer, Message::Text(_)));
+        if len != size || answer_text != text {
+            return format!(
+                "a {} message of {len} bytes answered a {} one of {size} (message {k} of connection {index})",
+                kind(answer_text),
+                kind(text)
+            );
+        }
+        format!(
+            "the answer to message {k} of connection {index} has other content: lost, repeated or out of order"
+        )
+    }
+}
+
+/// Eight letters that depend on both numbers.
+#[inline]
+fn stamp(index: usize, k: u64) -> [u8; STAMP] {
+    let mixed = (k as u32).wrapping_mul(0x9e37_79b1)
+        ^ (index as u32).wrapping_mul(0x85eb_ca6b).rotate_left(16);
+    // Each of the eight nibbles into a byte of its own, as one of the letters a to p.
+    let mut x = u64::from(mixed);
+    x = (x | x << 16) & 0x0000_ffff_0000_ffff;
+    x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+    x = (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    (x + 0x6161_6161_6161_6161).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(message: Message<'_>) -> Vec<u8> {
+        message.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn an_echo_is_accepted_at_every_size_and_kind() {
+        for size in [0, 1, 7, 8, 9, 15, 16, 17, 100, 70_000] {
+            for text in [false, true] {
+                let mut payload = Payload::new(size, text);
+                for (index, k) in [(0, 0), (1, 0), (9_999, 123_456_789)] {
+                    let sent = copy(payload.message(index, k));
+                    assert_eq!(sent.len(), size);
+                    let answer = match text {
+                        true => Message::Text(str::from_utf8(&sent).unwrap()),
+                        false => Message::Binary(&sent),
+                    };
+                    assert!(payload.is_answer(answer, index, k), "{size} {text}");
+                    let other = match text {
+                        true => Message::Binary(&sent),
+                        false => Message::Text(str::from_utf8(&sent).unwrap()),
+                    };
+                    assert!(!payload.is_answer(other, index, k), "the other kind");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_other_message_is_refused() {
+        let mut payload = Payload::new(100, false);
+        let sent = copy(payload.message(3, 7));
+        let refused = |bytes: &[u8], index, k| !payload.is_answer(Message::Binary(bytes), index, k);
+        assert!(refused(&sent, 3, 8) && refused(&sent, 3, 6) && refused(&sent, 4, 7));
+        assert!(refused(&sent[..99], 3, 7) && refused(&[&sent[..], &[0]].concat(), 3, 7));
+        for at in [0, 5, 99, 93] {
+            let mut wrong = sent.clone();
+            wrong[at] ^= 1;
+            assert!(refused(&wrong, 3, 7), "byte {at}");
+        }
+        assert!(payload.describe(Message::Binary(&sent[..99]), 3, 7).contains("99 bytes"));
+        assert!(payload.describe(Message::Binary(&sent), 3, 8).contains("out of order"));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the threads of a run tell each other.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use throng_io::{Instant, Waker};
+
+use crate::Error;
+
+/// When things happen; set once, when all connections are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeline {
+    /// The first message leaves.
+    pub(crate) start: Instant,
+    /// What happens from here on counts.
+    pub(crate) from: Instant,
+    /// And until here.
+    pub(crate) to: Instant,
+}
+
+impl Timeline {
+    #[inline]
+    pub(crate) fn counts(&self, at: Instant) -> bool {
+        self.from <= at && at < self.to
+    }
+}
+
+/// One run's common state.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    lanes: Vec<Lane>,
+    timeline: OnceLock<Timeline>,
+    finish: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+/// One thread's figures, on cache lines of its own: it writes them at every message, others rarely read them.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Lane {
+    /// Connections open now.
+    pub(crate) ready: AtomicU64,
+    /// Messages sent.
+    pub(crate) sent: AtomicU64,
+    /// Answers, connections or deliveries completed.
+    pub(crate) done: AtomicU64,
+    waker: OnceLock<Waker>,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("ready", &self.ready).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// Lets others wake this thread.
+    pub(crate) fn open(&self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            lanes: (0..threads).map(|_| Lane::default()).collect(),
+            timeline: OnceLock::new(),
+            finish: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn lane(&self, thread: usize) -> &Lane {
+        &self.lanes[thread]
+    }
+
+    /// One figure of all threads together.
+    pub(crate) fn sum(&self, figure: impl Fn(&Lane) -> &AtomicU64) -> u64 {
+        self.lanes.iter().map(|lane| figure(lane).load(Ordering::Relaxed)).sum()
+    }
+
+    #[inline]
+    pub(crate) fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.get()
+    }
+
+    /// Begins the run proper.
+    pub(crate) fn begin(&self, timeline: Timeline) {
+        let _ = self.timeline.set(timeline);
+        self.wake_all();
+    }
+
+    /// Ends every thread.
+    pub(crate) fn finish(&self) {
+        self.finish.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    #[inline]
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.finish.load(Ordering::Acquire)
+    }
+
+    /// Ends the run because of `error`; the first one counts.
+    pub(crate) fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.finish();
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.lanes.iter().for_each(Lane::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counted_time_is_half_open() {
+        let timeline = Timeline { start: Instant(5), from: Instant(10), to: Instant(20) };
+        assert_eq!(
+            [9, 10, 19, 20].map(|ns| timeline.counts(Instant(ns))),
+            [false, true, true, false]
+        );
+    }
+
+    #[test]
+    fn the_first_failure_counts_and_ends_the_run() {
+        let shared = Shared::new(2);
+        assert!(!shared.is_finishing());
+        shared.fail(Error::Interrupted);
+        shared.fail(Error::Usage("later".to_owned()));
+        assert!(shared.is_finishing());
+        assert!(matches!(shared.take_failure(), Some(Error::Interrupted)));
+    }
+
+    #[test]
+    fn figures_add_up_over_threads() {
+        let shared = Shared::new(3);
+        for thread in 0..3 {
+            shared.lane(thread).sent.store(10 + thread as u64, Ordering::Relaxed);
+        }
+        assert_eq!(shared.sum(|lane| &lane.sent), 33);
+    }
+}

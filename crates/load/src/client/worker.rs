@@ -1,0 +1,215 @@
+//! One thread of the generator: a shard of client connections and its loop.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_engine::{Limits, Shard, build};
+use throng_io::{ConnId, Driver, Instant, Options};
+
+use super::dial::Dialler;
+use super::{Client, Crew, Member, Setup, Shared, Step, Work};
+use crate::clock::Clock;
+use crate::report::Errors;
+use crate::{Error, Record, Sources};
+
+#[cfg(target_os = "linux")]
+type Sockets = throng_io::Epoll;
+#[cfg(not(target_os = "linux"))]
+type Sockets = throng_io::Portable;
+
+/// What a thread needs to begin.
+pub(crate) struct Start {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Clock,
+    /// Number of this thread.
+    pub(crate) thread: usize,
+    pub(crate) peer: SocketAddr,
+    /// Value of the `Host` header.
+    pub(crate) host: String,
+    /// Connections of this thread.
+    pub(crate) connections: usize,
+    /// Connections of all threads.
+    pub(crate) wanted: usize,
+    /// Number of this thread's first connection among all: its source address depends on it.
+    pub(crate) first: usize,
+    pub(crate) sources: Sources,
+    /// Connections under way at a time, on this thread.
+    pub(crate) window: usize,
+    pub(crate) ramp: Duration,
+    pub(crate) setup_timeout: Duration,
+    /// Largest answer.
+    pub(crate) size: usize,
+    /// Bytes that may be queued for one connection.
+    pub(crate) backlog: usize,
+    /// Wake exactly at deadlines, not up to 50 us later.
+    pub(crate) exact: bool,
+}
+
+/// A clock on the scale of this process's drivers.
+///
+/// # Errors
+/// No descriptor for the poll.
+pub(crate) fn clock() -> Result<Clock, Error> {
+    Sockets::new(Options { receive_buffer: 1, max_connections: 1, ..Options::default() })
+        .and_then(|mut driver| Clock::of(&mut driver))
+        .map_err(|error| Error::io("start the event loop", error))
+}
+
+/// A thread's shard and where its connections come from.
+pub(crate) struct Worker<W: Work> {
+    shard: Shard<Sockets, Client<W>>,
+    shared: Arc<Shared>,
+    peer: SocketAddr,
+    sources: Sources,
+    first: usize,
+}
+
+impl<W: Work> Worker<W> {
+    /// Prepares a thread's event loop; must be called on that thread.
+    ///
+    /// # Errors
+    /// No descriptor or memory for the poll.
+    pub(crate) fn new(start: Start, work: W) -> Result<Self, Error> {
+        let cannot = |error| Error::io("start the event loop", error);
+        if start.exact {
+            wake_exactly();
+        }
+        let options = Options {
+            // A large answer in few reads; only the pages that are used cost memory.
+            receive_buffer: (2 * start.size).clamp(256 << 10, 4 << 20),
+            // Short turns: what is due in an open loop is sent at the end of one.
+            max_events: if start.exact { 32 } else { 256 },
+            max_connections: start.connections + 16,
+            ..Options::default()
+        };
+        let driver = Sockets::new(options).map_err(cannot)?;
+        start.shared.lane(start.thread).open(driver.waker());
+        let mut client = Some(Client {
+            crew: Crew {
+                clock: start.clock,
+                shared: Arc::clone(&start.shared),
+                thread: start.thread,
+                errors: Errors::default(),
+                tcp: Record::new(),
+                upgrade: Record::new(),
+                peer: start.peer,
+                host: start.host.clone(),
+                members: vec![OUT; start.connections],
+                dialler: Dialler::new(
+                    start.connections,
+                    start.window,
+                    start.ramp,
+                    start.clock.now(),
+                ),
+                wanted: start.wanted,
+                seed: RandomState::new().hash_one(start.thread),
+                nonce: 0,
+                look_at: start.clock.now(),
+                read_serial: u64::MAX,
+                read_at: Instant(0),
+            },
+            work,
+            started: false,
+        });
+        let built = build(vec![driver], &limits(&start), start.connections, None, |_, _, _| {
+            client.take().expect("one driver makes one shard")
+        });
+        let mut shards = built.map_err(|error| cannot(io::Error::other(error)))?.shards;
+        let shard = shards.pop().expect("one driver makes one shard");
+        let Start { shared, peer, sources, first, .. } = start;
+        Ok(Self { shard, shared, peer, sources, first })
+    }
+
+    /// Runs until the run is finished, resets every connection that is left, and gives the results.
+    ///
+    /// # Errors
+    /// A connection could not even be begun, or the poll failed.
+    pub(crate) fn run(mut self) -> Result<(Setup, W::Outcome), Error> {
+        while !self.shared.is_finishing() {
+            self.dial()?;
+            self.turn()?;
+        }
+        Ok(self.end())
+    }
+
+    /// One turn of the shard.
+    fn turn(&mut self) -> Result<(), Error> {
+        self.shard.turn().map(drop).map_err(|error| Error::io("wait for events", error))
+    }
+
+    /// Begins every connection that is due.
+    fn dial(&mut self) -> Result<(), Error> {
+        loop {
+            let crew = &mut self.shard.service().crew;
+            let now = crew.clock.now();
+            let Some(index) = crew.dialler.next(now) else { return Ok(()) };
+            crew.nonce += 1;
+            let nonce = crew.nonce;
+            let local = self.sources.local(self.first + index);
+            let id = self.shard.connect(self.peer, local, index as u32).map_err(|reason| {
+                let ready = self.shared.sum(|lane| &lane.ready) as usize;
+                Error::Connect { peer: self.peer, reason, ready }
+            })?;
+            let member = Member {
+                id,
+                step: Step::Connecting,
+                dialled: now,
+                connected: now,
+                opened: now,
+                nonce,
+            };
+            self.shard.service().crew.members[index] = member;
+        }
+    }
+
+    /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
+    fn end(mut self) -> (Setup, W::Outcome) {
+        let (Client { crew, work, .. }, core) = self.shard.service_and_core();
+        let outcome = work.finish(crew, crew.clock.now());
+        for member in crew.members.iter().filter(|member| member.step != Step::Out) {
+            core.abort(member.id);
+        }
+        let setup = Setup {
+            errors: mem::take(&mut crew.errors),
+            tcp: mem::take(&mut crew.tcp),
+            upgrade: mem::take(&mut crew.upgrade),
+        };
+        self.shard.flush_all();
+        (setup, outcome)
+    }
+}
+
+const OUT: Member = Member {
+    id: ConnId::new(0, 0, 0),
+    step: Step::Out,
+    dialled: Instant(0),
+    connected: Instant(0),
+    opened: Instant(0),
+    nonce: 0,
+};
+
+fn limits(start: &Start) -> Limits {
+    let mut limits = Limits::default();
+    limits.ws.max_frame_size = limits.ws.max_frame_size.max(start.size + 1024);
+    limits.ws.max_message_size = limits.ws.max_message_size.max(start.size + 1024);
+    limits.max_backlog = start.backlog;
+    limits.handshake_timeout = start.setup_timeout;
+    limits.write_timeout = Duration::from_secs(60);
+    // A ping of ours would be work for the server that nobody asked for, and traffic in the idle mode.
+    limits.heartbeat_interval = Duration::ZERO;
+    limits
+}
+
+/// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.
+#[cfg(target_os = "linux")]
+fn wake_exactly() {
+    // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says so.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wake_exactly() {}

@@ -1,0 +1,38 @@
+//! The driver's time, read afresh at any moment.
+//!
+//! A shard reads the clock once a turn, which is right for a server. A latency needs the time of the very read that
+//! brought the answer: in a turn of a thousand events the last is handled milliseconds after the first.
+
+use std::time::Duration;
+
+use throng_io::{Driver, Instant};
+
+/// Tells the time on the scale of the drivers of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    base: std::time::Instant,
+    at: Instant,
+}
+
+impl Clock {
+    /// A clock that agrees with `driver` to well below a microsecond.
+    ///
+    /// # Errors
+    /// The driver's wait failed.
+    pub(crate) fn of(driver: &mut impl Driver) -> std::io::Result<Self> {
+        // A wait that does not sleep: it makes the driver read the time, just before we do.
+        driver.wait(Some(Instant(0)))?;
+        Ok(Self { base: std::time::Instant::now(), at: driver.now() })
+    }
+
+    /// Now.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        self.at.after(self.base.elapsed())
+    }
+
+    /// How long until `then`; zero if it has passed.
+    pub(crate) fn until(&self, then: Instant) -> Duration {
+        then.since(self.now())
+    }
+}

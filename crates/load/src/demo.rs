@@ -1,0 +1,166 @@
+//! A crowd of clients that talk, for a demonstration: no measurement, no end of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::client::{Shared, Start, Timeline, Worker, clock};
+use crate::record::Summary;
+use crate::work::{Talk, TalkTally};
+use crate::{Error, Sources, Target, descriptors, sources};
+
+/// Longest wait for the closing handshakes when the crowd leaves.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// Who talks where, and how often.
+#[derive(Clone, Debug)]
+pub struct CrowdPlan {
+    /// The server; the URL's path is not used.
+    pub target: Target,
+    /// Clients. Default 1,000.
+    pub clients: usize,
+    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. Default: 50 rooms.
+    pub channels: Vec<String>,
+    /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second and, 20 in a room,
+    /// hear 9,500.
+    pub rate_per_s: f64,
+}
+
+impl CrowdPlan {
+    /// A plan with all defaults.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        let channels = (1..=50).map(|room| format!("room-{room}")).collect();
+        Self { target, clients: 1000, channels, rate_per_s: 0.5 }
+    }
+}
+
+/// What a crowd is doing.
+#[derive(Clone, Debug, Default)]
+pub struct CrowdStats {
+    /// Connections open now.
+    pub connections: u64,
+    /// Messages said since the start.
+    pub messages_out: u64,
+    /// Messages heard since the start.
+    pub messages_in: u64,
+    /// From the planned time of a message to each hearer, since the last snapshot; `None` if nothing was heard.
+    pub latency: Option<Summary>,
+    /// Connections that could not be made, or ended though nobody left.
+    pub failures: u64,
+    /// The first of them, in words.
+    pub first_error: Option<String>,
+}
+
+/// A crowd at work on a thread of its own. Dropping it ends the connections with a reset; [`ClientsHandle::stop`]
+/// says goodbye.
+#[derive(Debug)]
+pub struct ClientsHandle {
+    shared: Arc<Shared>,
+    tally: Arc<TalkTally>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Starts a crowd; its connections come about while it talks.
+///
+/// # Errors
+/// A plan without clients or channels, an unknown host, a descriptor limit that is too low, or no thread to be had.
+/// A server that is not there shows in [`CrowdStats::failures`].
+pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
+    if plan.clients == 0 || plan.channels.is_empty() || !(1e-6..=1e6).contains(&plan.rate_per_s) {
+        return Err(Error::Usage("a crowd needs a client, a channel and a rate".to_owned()));
+    }
+    let peer = plan.target.resolve()?;
+    let sources = Sources::plan(peer, plan.clients, sources::ephemeral_ports(), None)?;
+    descriptors::make_room(plan.clients)?;
+    let shared = Arc::new(Shared::new(1));
+    let tally = Arc::new(TalkTally::default());
+    let clock = clock()?;
+    let now = clock.now();
+    let never = now.after(Duration::from_secs(100 * 365 * 24 * 3600));
+    shared.begin(Timeline { start: now, from: now, to: never });
+    let start = Start {
+        shared: Arc::clone(&shared),
+        clock,
+        thread: 0,
+        peer,
+        host: plan.target.host_header(),
+        connections: plan.clients,
+        wanted: plan.clients,
+        first: 0,
+        sources,
+        window: 100,
+        ramp: Duration::ZERO,
+        setup_timeout: Duration::from_secs(10),
+        size: 4096,
+        backlog: 1 << 20,
+        exact: false,
+    };
+    let resources = plan.channels.iter().map(|channel| format!("/ws/{channel}")).collect();
+    let talk = Talk::new(resources, plan.rate_per_s, Arc::clone(&tally));
+    let thread = std::thread::Builder::new()
+        .name("throng-crowd".to_owned())
+        .spawn({
+            let (shared, tally) = (Arc::clone(&shared), Arc::clone(&tally));
+            move || {
+                let ran = Worker::new(start, talk).and_then(Worker::run);
+                if let Some(error) = ran.err().or_else(|| shared.take_failure()) {
+                    tally.failed.fetch_add(1, Ordering::Relaxed);
+                    let mut first =
+                        tally.first_error.lock().unwrap_or_else(PoisonError::into_inner);
+                    first.get_or_insert_with(|| error.to_string());
+                }
+            }
+        })
+        .map_err(|error| Error::io("start a thread", error))?;
+    Ok(ClientsHandle { shared, tally, thread: Some(thread) })
+}
+
+impl ClientsHandle {
+    /// What the crowd is doing now; latencies since the last call.
+    #[must_use]
+    pub fn snapshot(&self) -> CrowdStats {
+        let tally = &self.tally;
+        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        let latency =
+            std::mem::take(&mut *tally.latency.lock().unwrap_or_else(PoisonError::into_inner));
+        let first_error = tally.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        CrowdStats {
+            connections: self.shared.sum(|lane| &lane.ready),
+            messages_out: read(&tally.said),
+            messages_in: read(&tally.heard),
+            latency: latency.summary(),
+            failures: read(&tally.lost) + read(&tally.failed),
+            first_error,
+        }
+    }
+
+    /// Closes every connection with a closing handshake, waits for them up to three seconds, and gives the last
+    /// figures.
+    #[must_use]
+    pub fn stop(mut self) -> CrowdStats {
+        self.tally.leave.store(true, Ordering::Release);
+        self.shared.wake_all();
+        let deadline = std::time::Instant::now() + GOODBYE;
+        while self.shared.sum(|lane| &lane.ready) > 0 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.end();
+        self.snapshot()
+    }
+
+    fn end(&mut self) {
+        self.shared.finish();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ClientsHandle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,37 @@
+//! Honest load for WebSocket servers.
+//!
+//! * Duty: drive any WebSocket server by a plan, verify every answer, and report rates, latency and what the
+//!   server paid, with a verdict on who was the limit.
+//! * Not its duty: the command line (the CLI mounts it), plots, the server.
+//! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
+//! * Start reading at: [`plan`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
+#![forbid(unsafe_code)]
+
+mod client;
+mod clock;
+pub mod demo;
+pub mod descriptors;
+pub mod error;
+pub mod plan;
+pub mod progress;
+pub mod record;
+pub mod report;
+mod run;
+pub mod sampler;
+pub mod schedule;
+pub mod sources;
+pub mod target;
+pub mod units;
+pub mod verdict;
+mod work;
+
+pub use error::Error;
+pub use plan::{Mode, Pace, Plan};
+pub use progress::{Progress, Stage};
+pub use record::{Record, Summary};
+pub use report::Report;
+pub use run::run;
+pub use schedule::Schedule;
+pub use sources::Sources;
+pub use target::Target;
+pub use verdict::{Facts, Limit, Verdict};

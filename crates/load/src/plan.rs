@@ -1,0 +1,286 @@
+//! What to run. A [`Plan`] is what was asked for; [`Plan::check`] refuses what makes no sense, before any socket.
+
+use std::time::Duration;
+
+use crate::{Error, Target};
+
+/// A whole run: where, how many, what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server.
+    pub target: Target,
+    /// What is measured.
+    pub mode: Mode,
+    /// Connections held, or, with [`Mode::Connect`], being made at a time. With [`Mode::Broadcast`] the
+    /// subscribers; the publisher is one more. Default 100.
+    pub connections: usize,
+    /// Payload bytes of each message. Default 100.
+    pub size: usize,
+    /// Send text messages instead of binary ones. Default false.
+    pub text: bool,
+    /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
+    pub threads: usize,
+    /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
+    pub sources: Option<usize>,
+    /// Connections being made at a time while all are set up: a server's accept queue is finite. Default 100.
+    pub window: usize,
+    /// Time over which connections are set up, evenly; zero for as fast as `window` allows, the default.
+    pub ramp: Duration,
+    /// Longest time without any progress while connections are set up. Default 10 s.
+    pub setup_timeout: Duration,
+    /// Processes whose CPU and memory are the server's; empty means whoever listens on the port, if it is on this
+    /// machine.
+    pub server_pids: Vec<u32>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// Each message comes back; how many a second, how soon.
+    Echo {
+        /// Closed or open loop.
+        pace: Pace,
+        /// Time measured. Default 10 s.
+        duration: Duration,
+        /// Time run before, not counted. Default 1 s.
+        warmup: Duration,
+    },
+    /// Connections that do nothing; what they cost the server.
+    Idle {
+        /// Time held. Default 5 s.
+        hold: Duration,
+    },
+    /// Connect, upgrade, one echo, reset; how many a second, how soon.
+    Connect {
+        /// Time measured. Default 10 s.
+        duration: Duration,
+        /// Time run before, not counted. Default 1 s.
+        warmup: Duration,
+    },
+    /// One publishes, all others receive; time until the last has it.
+    Broadcast {
+        /// Publishes measured, one after the other. Default 10.
+        publishes: usize,
+        /// Longest wait for one publish to reach everybody. Default 30 s.
+        timeout: Duration,
+    },
+}
+
+/// When the next message leaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Closed loop: so many messages are under way per connection, and each answer triggers the next message.
+    Closed {
+        /// Messages under way per connection. Default 1.
+        pipeline: usize,
+    },
+    /// Open loop: a fixed rate, whether or not answers come; latency counts from the planned time.
+    Open {
+        /// Messages a second per connection.
+        rate_per_s: f64,
+    },
+}
+
+/// Most messages under way per connection.
+pub const MAX_PIPELINE: usize = 65_536;
+/// Largest message: 1 GiB.
+pub const MAX_SIZE: usize = 1 << 30;
+/// Most threads.
+pub const MAX_THREADS: usize = 64;
+
+impl Mode {
+    /// The mode's name in reports and on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Echo { .. } => "echo",
+            Self::Idle { .. } => "idle",
+            Self::Connect { .. } => "connect",
+            Self::Broadcast { .. } => "broadcast",
+        }
+    }
+
+    /// Where our own server does what the mode needs, for a URL that stops at the port.
+    #[must_use]
+    pub fn default_resource(&self) -> &'static str {
+        match self {
+            Self::Broadcast { .. } => "/ws/bench",
+            _ => "/echo",
+        }
+    }
+}
+
+impl Plan {
+    /// A plan with all defaults.
+    #[must_use]
+    pub fn new(target: Target, mode: Mode) -> Self {
+        Self {
+            target,
+            mode,
+            connections: 100,
+            size: 100,
+            text: false,
+            threads: 1,
+            sources: None,
+            window: 100,
+            ramp: Duration::ZERO,
+            setup_timeout: Duration::from_secs(10),
+            server_pids: Vec::new(),
+        }
+    }
+
+    /// Sockets that the plan keeps open at a time.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        match self.mode {
+            Mode::Broadcast { .. } => self.connections + 1,
+            _ => self.connections,
+        }
+    }
+
+    /// The request target all connections ask for.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.target.resource(self.mode.default_resource())
+    }
+
+    /// Connections of thread `thread`: as even as possible, the first threads take the rest.
+    #[must_use]
+    pub fn share(&self, thread: usize) -> usize {
+        self.connections / self.threads + usize::from(thread < self.connections % self.threads)
+    }
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the flag and the bound.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
+        let too_long = Duration::from_secs(7 * 24 * 3600);
+        if self.connections == 0 {
+            return refuse("--connections must be at least 1".to_owned());
+        }
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            return refuse(format!("--threads must be between 1 and {MAX_THREADS}"));
+        }
+        if self.threads > self.connections {
+            return refuse(format!(
+                "--threads {} needs at least as many connections, not {}",
+                self.threads, self.connections
+            ));
+        }
+        if self.size > MAX_SIZE {
+            return refuse("--size must be at most 1GiB".to_owned());
+        }
+        if self.window == 0 {
+            return refuse("--window must be at least 1".to_owned());
+        }
+        if self.setup_timeout.is_zero() {
+            return refuse("--setup-timeout must be longer than 0s".to_owned());
+        }
+        match self.mode {
+            Mode::Echo { duration, .. } | Mode::Connect { duration, .. }
+                if duration < Duration::from_millis(10) =>
+            {
+                return refuse(
+                    "--duration must be at least 10ms: less measures nothing".to_owned(),
+                );
+            }
+            Mode::Echo { duration, warmup, .. } | Mode::Connect { duration, warmup }
+                if duration > too_long || warmup > too_long =>
+            {
+                return refuse("--duration and --warmup must be at most a week (168h)".to_owned());
+            }
+            Mode::Idle { hold } if hold < Duration::from_millis(10) || hold > too_long => {
+                return refuse("--hold must be between 10ms and a week (168h)".to_owned());
+            }
+            Mode::Broadcast { publishes: 0, .. } => {
+                return refuse("--publishes must be at least 1".to_owned());
+            }
+            _ => {}
+        }
+        match self.mode {
+            Mode::Echo { pace: Pace::Closed { pipeline }, .. }
+                if pipeline == 0 || pipeline > MAX_PIPELINE =>
+            {
+                refuse(format!("--pipeline must be between 1 and {MAX_PIPELINE}"))
+            }
+            Mode::Echo { pace: Pace::Open { rate_per_s }, .. }
+                if !(0.001..=1e6).contains(&rate_per_s) =>
+            {
+                refuse(format!(
+                    "--rate is messages a second per connection, between 0.001 and 1000000, not {rate_per_s}"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn plan(pace: Pace) -> Plan {
+        let target = Target::parse("ws://127.0.0.1:9001").unwrap();
+        Plan::new(target, Mode::Echo { pace, duration: SECOND, warmup: SECOND })
+    }
+
+    #[test]
+    fn defaults_pass() {
+        assert!(plan(Pace::Closed { pipeline: 1 }).check().is_ok());
+    }
+
+    #[test]
+    fn shares_add_up_and_differ_by_at_most_one() {
+        let mut plan = plan(Pace::Closed { pipeline: 1 });
+        for (connections, threads) in [(1, 1), (10, 3), (11, 4), (100, 7)] {
+            (plan.connections, plan.threads) = (connections, threads);
+            let shares: Vec<_> = (0..threads).map(|thread| plan.share(thread)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), connections);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let fine = || plan(Pace::Closed { pipeline: 1 });
+        let bad = [
+            (Plan { connections: 0, ..fine() }, "--connections"),
+            (Plan { threads: 0, ..fine() }, "--threads"),
+            (Plan { threads: 65, ..fine() }, "--threads"),
+            (Plan { threads: 2, connections: 1, ..fine() }, "--threads 2"),
+            (Plan { size: MAX_SIZE + 1, ..fine() }, "--size"),
+            (Plan { window: 0, ..fine() }, "--window"),
+            (Plan { setup_timeout: Duration::ZERO, ..fine() }, "--setup-timeout"),
+            (plan(Pace::Closed { pipeline: 0 }), "--pipeline"),
+            (plan(Pace::Open { rate_per_s: 0.0 }), "--rate"),
+            (plan(Pace::Open { rate_per_s: f64::NAN }), "--rate"),
+            (Plan { mode: Mode::Idle { hold: Duration::ZERO }, ..fine() }, "--hold"),
+            (
+                Plan { mode: Mode::Connect { duration: Duration::ZERO, warmup: SECOND }, ..fine() },
+                "--duration",
+            ),
+            (
+                Plan { mode: Mode::Broadcast { publishes: 0, timeout: SECOND }, ..fine() },
+                "--publishes",
+            ),
+        ];
+        for (plan, flag) in bad {
+            let error = plan.check().unwrap_err();
+            assert!(error.to_string().contains(flag) && error.exit_code() == 2, "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_mode_knows_where_our_server_does_it() {
+        let mut plan = plan(Pace::Closed { pipeline: 1 });
+        assert_eq!(plan.resource(), "/echo");
+        plan.mode = Mode::Broadcast { publishes: 1, timeout: SECOND };
+        assert_eq!((plan.resource(), plan.sockets()), ("/ws/bench", 101));
+        plan.target = Target::parse("ws://127.0.0.1:9001/").unwrap();
+        assert_eq!(plan.resource(), "/");
+    }
+}

@@ -1,0 +1,85 @@
+//! How far a run is, for a line on the screen.
+
+use std::time::Duration;
+
+/// Told some ten times a second while a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// What is being done.
+    pub stage: Stage,
+    /// Connections open now.
+    pub connections: u64,
+    /// Answers, connections or deliveries so far, warm-up included.
+    pub done: u64,
+    /// The same by the second, over the last moment.
+    pub per_s: f64,
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stage {
+    /// Connections are being made.
+    Connecting {
+        /// Ready.
+        ready: u64,
+        /// Asked for.
+        wanted: u64,
+    },
+    /// Not counted yet.
+    WarmingUp {
+        /// Time so far.
+        elapsed: Duration,
+        /// Time in all.
+        total: Duration,
+    },
+    /// What happens now counts.
+    Measuring {
+        /// Time so far.
+        elapsed: Duration,
+        /// Time in all.
+        total: Duration,
+    },
+    /// Publishes follow one another.
+    Publishing {
+        /// Made.
+        done: u64,
+        /// Asked for.
+        total: u64,
+    },
+    /// All messages have left; the last answers are awaited.
+    Draining {
+        /// Answers awaited.
+        waiting: u64,
+    },
+}
+
+impl Stage {
+    /// Share (0 to 1) of this stage that is over.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        let share = match *self {
+            Self::Connecting { ready: done, wanted: total } | Self::Publishing { done, total } => {
+                done as f64 / total.max(1) as f64
+            }
+            Self::WarmingUp { elapsed, total } | Self::Measuring { elapsed, total } => {
+                elapsed.as_secs_f64() / total.as_secs_f64().max(1e-9)
+            }
+            Self::Draining { .. } => 1.0,
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares() {
+        assert_eq!(Stage::Connecting { ready: 5, wanted: 10 }.share(), 0.5);
+        assert_eq!(Stage::Publishing { done: 0, total: 0 }.share(), 0.0);
+        let (elapsed, total) = (Duration::from_secs(3), Duration::from_secs(2));
+        assert_eq!(Stage::Measuring { elapsed, total }.share(), 1.0);
+        assert_eq!(Stage::Draining { waiting: 7 }.share(), 1.0);
+    }
+}

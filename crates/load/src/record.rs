@@ -1,0 +1,145 @@
+//! Latency, recorded so that no percentile is lost: HDR histograms in nanoseconds.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Largest time told apart: one hour. Longer ones count as one hour.
+const CEILING_NS: u64 = 3_600_000_000_000;
+
+/// Times in nanoseconds, three significant digits, in bounded memory (about 280 KB) however many are recorded.
+#[derive(Clone, Debug)]
+pub struct Record {
+    histogram: Histogram<u64>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Record {
+    /// An empty record.
+    #[must_use]
+    pub fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, CEILING_NS, 3);
+        Self { histogram: histogram.expect("the bounds are constants that the crate accepts") }
+    }
+
+    /// Adds one time. Never fails: what is longer than an hour counts as one.
+    pub fn add(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns.clamp(1, CEILING_NS));
+    }
+
+    /// Adds everything that another record holds, for instance another thread's.
+    pub fn merge(&mut self, other: &Self) {
+        // Both have the same fixed bounds, the only thing that adding can fail on.
+        let _ = self.histogram.add(&other.histogram);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+    }
+
+    /// How many times are recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The time that `share` (0 to 1) of all times do not exceed, in nanoseconds; 0 when empty.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        self.histogram.value_at_quantile(share).min(self.histogram.max())
+    }
+
+    /// The figures worth printing; `None` when nothing was recorded.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let us = |ns: u64| ns as f64 / 1e3;
+        (self.count() > 0).then(|| Summary {
+            count: self.count(),
+            min_us: us(self.histogram.min()),
+            mean_us: self.histogram.mean() / 1e3,
+            p50_us: us(self.quantile_ns(0.5)),
+            p90_us: us(self.quantile_ns(0.9)),
+            p99_us: us(self.quantile_ns(0.99)),
+            p999_us: us(self.quantile_ns(0.999)),
+            max_us: us(self.histogram.max()),
+        })
+    }
+}
+
+/// What a [`Record`] says, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Times recorded.
+    pub count: u64,
+    /// Shortest.
+    pub min_us: f64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Half were at most this.
+    pub p50_us: f64,
+    /// 90 % were at most this.
+    pub p90_us: f64,
+    /// 99 % were at most this.
+    pub p99_us: f64,
+    /// 99.9 % were at most this.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_a_known_spread() {
+        let mut record = Record::new();
+        for us in 1..=10_000 {
+            record.add(us * 1000);
+        }
+        let summary = record.summary().unwrap();
+        assert_eq!(summary.count, 10_000);
+        for (got, want) in [
+            (summary.p50_us, 5_000.0),
+            (summary.p90_us, 9_000.0),
+            (summary.p99_us, 9_900.0),
+            (summary.p999_us, 9_990.0),
+            (summary.max_us, 10_000.0),
+            (summary.mean_us, 5_000.5),
+        ] {
+            assert!((got / want - 1.0).abs() < 0.002, "{got} for {want}");
+        }
+    }
+
+    #[test]
+    fn merging_equals_recording_in_one() {
+        let (mut whole, mut odd, mut even) = (Record::new(), Record::new(), Record::new());
+        for i in 0..1000_u64 {
+            let ns = i * i * 997;
+            whole.add(ns);
+            if i % 2 == 0 { even.add(ns) } else { odd.add(ns) }
+        }
+        odd.merge(&even);
+        assert_eq!(odd.summary(), whole.summary());
+    }
+
+    #[test]
+    fn extremes_are_kept_not_lost() {
+        let mut record = Record::new();
+        record.add(0);
+        record.add(u64::MAX);
+        assert_eq!(record.count(), 2);
+        assert!(record.summary().unwrap().max_us >= 3.59e9);
+    }
+
+    #[test]
+    fn an_empty_record_has_no_figures() {
+        assert_eq!(Record::new().summary(), None);
+        assert_eq!(Record::new().quantile_ns(0.99), 0);
+    }
+}

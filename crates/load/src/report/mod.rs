@@ -1,0 +1,314 @@
+//! The result of a run: the same figures as JSON for programs and as a table for people.
+//!
+//! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
+
+mod table;
+
+use serde::Serialize;
+
+use crate::plan::{Mode, Pace, Plan};
+use crate::record::Summary;
+use crate::sampler::{CpuUsage, Memory};
+use crate::verdict::{Limit, Verdict};
+
+/// Version of the JSON's shape. Fields may be added within one version, not renamed or removed.
+pub const SCHEMA: &str = "throng-bench/1";
+
+/// Everything about one run. `Display` prints the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What was asked for.
+    pub plan: PlanReport,
+    /// How the connections came about.
+    pub setup: SetupReport,
+    /// What was measured; the shape depends on `plan.mode`.
+    pub result: Measured,
+    /// The server, if its processes could be watched.
+    pub server: Option<ServerReport>,
+    /// This generator.
+    pub generator: GeneratorReport,
+    /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
+    pub machine_busy_share: Option<f64>,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Who was the limit.
+    pub verdict: Verdict,
+}
+
+impl Report {
+    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
+    }
+
+    /// The JSON document, indented, with a final line break.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Plain structs with string keys: serialising cannot fail.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+}
+
+/// The plan, as far as it matters for repeating a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanReport {
+    /// `echo`, `idle`, `connect` or `broadcast`.
+    pub mode: &'static str,
+    /// The server and the request target.
+    pub url: String,
+    /// Connections held, being made at a time, or subscribers.
+    pub connections: usize,
+    /// Payload bytes of a message.
+    pub size_bytes: usize,
+    /// Text messages instead of binary ones.
+    pub text: bool,
+    /// Messages under way per connection, in a closed loop.
+    pub pipeline: Option<usize>,
+    /// Messages a second per connection, in an open loop.
+    pub rate_per_s: Option<f64>,
+    /// Time measured (echo, connect) or held (idle).
+    pub duration_s: Option<f64>,
+    /// Time run before and not counted.
+    pub warmup_s: Option<f64>,
+    /// Publishes measured.
+    pub publishes: Option<usize>,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Source addresses.
+    pub source_addresses: usize,
+}
+
+impl PlanReport {
+    pub(crate) fn of(plan: &Plan, source_addresses: usize) -> Self {
+        let mut report = Self {
+            mode: plan.mode.name(),
+            url: format!("ws://{}{}", plan.target.host_header(), plan.resource()),
+            connections: plan.connections,
+            size_bytes: plan.size,
+            text: plan.text,
+            pipeline: None,
+            rate_per_s: None,
+            duration_s: None,
+            warmup_s: None,
+            publishes: None,
+            threads: plan.threads,
+            source_addresses,
+        };
+        match plan.mode {
+            Mode::Echo { pace, duration, warmup } => {
+                match pace {
+                    Pace::Closed { pipeline } => report.pipeline = Some(pipeline),
+                    Pace::Open { rate_per_s } => report.rate_per_s = Some(rate_per_s),
+                }
+                report.duration_s = Some(duration.as_secs_f64());
+                report.warmup_s = Some(warmup.as_secs_f64());
+            }
+            Mode::Idle { hold } => report.duration_s = Some(hold.as_secs_f64()),
+            Mode::Connect { duration, warmup } => {
+                report.duration_s = Some(duration.as_secs_f64());
+                report.warmup_s = Some(warmup.as_secs_f64());
+            }
+            Mode::Broadcast { publishes, .. } => report.publishes = Some(publishes),
+        }
+        report
+    }
+}
+
+/// How the connections of the plan came about (all zero in connect mode, which measures just that).
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct SetupReport {
+    /// Connections opened and upgraded.
+    pub connections: u64,
+    /// Time until the last was ready.
+    pub took_s: f64,
+    /// From the connect call to the established TCP connection.
+    pub tcp: Option<Summary>,
+    /// From there to the accepted upgrade.
+    pub upgrade: Option<Summary>,
+}
+
+/// What a mode measured.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Measured {
+    /// See [`EchoReport`].
+    Echo(EchoReport),
+    /// See [`IdleReport`].
+    Idle(IdleReport),
+    /// See [`ConnectReport`].
+    Connect(ConnectReport),
+    /// See [`BroadcastReport`].
+    Broadcast(BroadcastReport),
+}
+
+/// Messages that came back.
+#[derive(Clone, Debug, Serialize)]
+pub struct EchoReport {
+    /// Time measured.
+    pub measured_s: f64,
+    /// Answers within it.
+    pub messages: u64,
+    /// The same, by the second.
+    pub messages_per_s: f64,
+    /// Payload received, by the second.
+    pub payload_bytes_per_s: f64,
+    /// Answers by the second of server CPU time (all threads): the figure that the machine's mood disturbs least.
+    pub messages_per_server_cpu_s: Option<f64>,
+    /// From sending to the answer; in an open loop, from the planned time.
+    pub latency: Option<Summary>,
+    /// The open loop's own figures.
+    pub open_loop: Option<OpenLoopReport>,
+}
+
+/// How an open loop kept to its schedule.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpenLoopReport {
+    /// Messages planned within the measured time. None was skipped.
+    pub planned: u64,
+    /// Those without an answer in the end. Their age counts as their latency, a lower bound.
+    pub unanswered: u64,
+    /// How late messages left, whatever the reason.
+    pub lateness: Option<Summary>,
+}
+
+/// Connections that do nothing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct IdleReport {
+    /// Connections held.
+    pub connections: u64,
+    /// Time held.
+    pub held_s: f64,
+    /// The server's memory before the first connection.
+    pub memory_before: Option<Memory>,
+    /// The server's memory with all of them.
+    pub memory_after: Option<Memory>,
+    /// Growth of the resident set by connection.
+    pub rss_bytes_per_connection: Option<f64>,
+    /// Growth of private memory by connection.
+    pub private_bytes_per_connection: Option<f64>,
+    /// Growth of anonymous memory (heap and stacks) by connection.
+    pub anonymous_bytes_per_connection: Option<f64>,
+    /// Server CPU while nothing happened; 1 is one core kept busy.
+    pub server_cores_while_idle: Option<f64>,
+}
+
+/// Connections made one after the other.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ConnectReport {
+    /// Time measured.
+    pub measured_s: f64,
+    /// Connect, upgrade, one echo, reset: completed within it.
+    pub connections: u64,
+    /// The same, by the second.
+    pub connections_per_s: f64,
+    /// The same, by the second of server CPU time.
+    pub connections_per_server_cpu_s: Option<f64>,
+    /// From the connect call to the established TCP connection.
+    pub tcp: Option<Summary>,
+    /// From there to the accepted upgrade.
+    pub upgrade: Option<Summary>,
+    /// From there to the answer to one message.
+    pub echo: Option<Summary>,
+    /// All three together.
+    pub total: Option<Summary>,
+}
+
+/// One publishes, all others receive.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BroadcastReport {
+    /// Publishes that reached every subscriber.
+    pub publishes: u64,
+    /// Subscribers.
+    pub subscribers: u64,
+    /// From the publish to the first subscriber, one time per publish.
+    pub first: Option<Summary>,
+    /// From the publish to the last subscriber, one time per publish.
+    pub last: Option<Summary>,
+    /// From the publish to each subscriber.
+    pub delivery: Option<Summary>,
+    /// Server CPU time (all threads) by publish.
+    pub server_cpu_us_per_publish: Option<f64>,
+    /// Server CPU time by message delivered.
+    pub server_cpu_us_per_delivery: Option<f64>,
+}
+
+/// The watched server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerReport {
+    /// Its processes.
+    pub pids: Vec<u32>,
+    /// Command name of the first.
+    pub name: Option<String>,
+    /// CPUs that it may use.
+    pub cpus_allowed: Option<usize>,
+    /// CPU during the measurement.
+    pub cpu: Option<CpuUsage>,
+    /// Memory at its end, with all connections still open.
+    pub memory: Option<Memory>,
+    /// Descriptors at its end.
+    pub descriptors: Option<usize>,
+    /// True if the server runs inside this very process.
+    pub same_process: bool,
+}
+
+/// Ourselves.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct GeneratorReport {
+    /// CPU during the measurement.
+    pub cpu: CpuUsage,
+    /// Memory at its end.
+    pub memory: Option<Memory>,
+}
+
+/// What went wrong, by kind. Any of it makes the verdict "not valid".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// Answers of the wrong length, kind or content, or out of order.
+    pub wrong_answers: u64,
+    /// Connections that ended while they were needed.
+    pub connections_lost: u64,
+    /// Connections that failed before they were open (connect mode; elsewhere that ends the run).
+    pub connects_failed: u64,
+    /// Messages that could not be queued because the backlog was full.
+    pub sends_refused: u64,
+    /// Publishes that did not reach everybody in time.
+    pub publishes_incomplete: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+impl Errors {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.wrong_answers
+            + self.connections_lost
+            + self.connects_failed
+            + self.sends_refused
+            + self.publishes_incomplete
+    }
+
+    /// Keeps the first description.
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.first.is_none() {
+            self.first = Some(what());
+        }
+    }
+
+    /// Adds another thread's.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.wrong_answers += other.wrong_answers;
+        self.connections_lost += other.connections_lost;
+        self.connects_failed += other.connects_failed;
+        self.sends_refused += other.sends_refused;
+        self.publishes_incomplete += other.publishes_incomplete;
+        if self.first.is_none() {
+            self.first = other.first;
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
+
+mod modes;
+mod steer;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use self::steer::Steering;
+use crate::client::{Setup, Shared, Start, Work, Worker, clock};
+use crate::clock::Clock;
+use crate::plan::{Mode, Pace};
+use crate::sampler::{Processes, listening_pids};
+use crate::{Error, Plan, Progress, Report, Sources, descriptors, sources};
+
+/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
+///
+/// When `stop` becomes true the run ends early: with a report on what was measured until then, or with
+/// [`Error::Interrupted`] if that was nothing.
+///
+/// # Errors
+/// Whatever leaves nothing to report, each with its remedy; see [`Error`].
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Report, Error> {
+    plan.check()?;
+    let peer = plan.target.resolve()?;
+    let ground = Ground {
+        plan,
+        peer,
+        sources: Sources::plan(peer, plan.sockets(), sources::ephemeral_ports(), plan.sources)?,
+        clock: clock()?,
+        shared: Arc::new(Shared::new(plan.threads)),
+        server: watched(plan, peer)?,
+    };
+    descriptors::make_room(plan.sockets())?;
+    let steering = Steering::new(&ground, stop, watch);
+    match plan.mode {
+        Mode::Echo { pace: Pace::Closed { pipeline }, duration, warmup } => {
+            modes::closed_echo(&ground, steering, pipeline, duration, warmup)
+        }
+        Mode::Echo { pace: Pace::Open { rate_per_s }, duration, warmup } => {
+            modes::open_echo(&ground, steering, rate_per_s, duration, warmup)
+        }
+        Mode::Idle { hold } => modes::idle(&ground, steering, hold),
+        Mode::Connect { duration, warmup } => modes::connect(&ground, steering, duration, warmup),
+        Mode::Broadcast { publishes, timeout } => {
+            modes::broadcast(&ground, steering, publishes, timeout)
+        }
+    }
+}
+
+/// What all parts of a run stand on.
+struct Ground<'a> {
+    plan: &'a Plan,
+    peer: SocketAddr,
+    sources: Sources,
+    clock: Clock,
+    shared: Arc<Shared>,
+    /// The server's processes, if they are known.
+    server: Option<Processes>,
+}
+
+/// Finds the server's processes.
+fn watched(plan: &Plan, peer: SocketAddr) -> Result<Option<Processes>, Error> {
+    if plan.server_pids.is_empty() {
+        // A port of another machine says nothing about who listens on the same port of this one.
+        let local = UdpSocket::bind((peer.ip(), 0)).is_ok();
+        let pids = if local { listening_pids(peer) } else { Vec::new() };
+        return Ok((!pids.is_empty()).then(|| Processes::new(pids)));
+    }
+    for &pid in &plan.server_pids {
+        if Processes::new(vec![pid]).cpu(0).is_none() {
+            return Err(Error::Usage(format!(
+                "--server-pid {pid}: there is no such process on this machine"
+            )));
+        }
+    }
+    Ok(Some(Processes::new(plan.server_pids.clone())))
+}
+
+impl Ground<'_> {
+    /// Starts a thread for each share of the connections, steers them, and collects their results.
+    fn with_threads<W: Work + Send, R>(
+        &self,
+        extra_on_first: usize,
+        backlog: usize,
+        make: impl Fn(usize, usize) -> W + Sync,
+        steer: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<(R, Setup, Vec<W::Outcome>), Error> {
+        let exact = matches!(self.plan.mode, Mode::Echo { pace: Pace::Open { .. }, .. });
+        thread::scope(|scope| {
+            let mut first = 0;
+            let mut threads = Vec::new();
+            for thread in 0..self.plan.threads {
+                let share = self.plan.share(thread);
+                let connections = share + if thread == 0 { extra_on_first } else { 0 };
+                let start = Start {
+                    shared: Arc::clone(&self.shared),
+                    clock: self.clock,
+                    thread,
+                    peer: self.peer,
+                    host: self.plan.target.host_header(),
+                    connections,
+                    wanted: self.plan.sockets(),
+                    first,
+                    sources: self.sources,
+                    window: self.plan.window.div_ceil(self.plan.threads),
+                    ramp: self.plan.ramp,
+                    setup_timeout: self.plan.setup_timeout,
+                    size: self.plan.size,
+                    backlog,
+                    exact,
+                };
+                first += connections;
+                let (make, shared) = (&make, Arc::clone(&self.shared));
+                let spawned = thread::Builder::new()
+                    .name(format!("throng-load-{thread}"))
+                    .spawn_scoped(scope, move || {
+                        let _finish = FinishOnPanic(Arc::clone(&shared));
+                        let worker = Worker::new(start, make(thread, share));
+                        worker.and_then(Worker::run).map_err(|error| shared.fail(error)).ok()
+                    });
+                match spawned {
+                    Ok(handle) => threads.push(handle),
+                    Err(error) => {
+                        self.shared.fail(Error::io("start a thread", error));
+                        break;
+                    }
+                }
+            }
+            let steered = steer();
+            self.shared.finish();
+            let (mut setup, mut outcomes) = (Setup::default(), Vec::new());
+            for thread in threads {
+                // A panic of ours: it has been printed; pass it on.
+                let finished =
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                if let Some((thread_setup, outcome)) = finished {
+                    setup.merge(thread_setup);
+                    outcomes.push(outcome);
+                }
+            }
+            // A thread's failure explains why the steering ended, if both did.
+            match self.shared.take_failure() {
+                Some(error) => Err(error),
+                None => Ok((steered?, setup, outcomes)),
+            }
+        })
+    }
+}
+
+/// Ends the run when a thread of it panics: the others would wait for it for ever.
+struct FinishOnPanic(Arc<Shared>);
+
+impl Drop for FinishOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.finish();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The phases of each mode, and its report.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::Ground;
+use super::steer::{Measured, Moment, Steering};
+use crate::client::{Setup, Timeline};
+use crate::report::{
+    BroadcastReport, ConnectReport, EchoReport, GeneratorReport, IdleReport, Measured as Results,
+    OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
+};
+use crate::sampler::{CpuUsage, Memory, Processes};
+use crate::verdict::{Facts, Pacing, Verdict};
+use crate::work::{
+    Broadcast, BroadcastOutcome, ClosedEcho, Connect, ConnectOutcome, Idle, OpenEcho, OpenOutcome,
+    Publication,
+};
+use crate::{Error, Record, Stage};
+
+/// Between all being ready and the first message: the threads have to hear of it.
+const LEAD: Duration = Duration::from_millis(5);
+/// Between the last connection and the idle time that counts.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Longest wait for the answers that are still out when an open loop has ended.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Bytes queued for one connection of an open loop before the server counts as stuck.
+const OPEN_BACKLOG: usize = 256 << 20;
+
+/// Messages back and forth, each answer triggering the next.
+pub(super) fn closed_echo(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    pipeline: usize,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    // Room for all that is under way, twice, so that reading is never paused because of it.
+    let backlog = (1 << 20) + (ground.plan.size + 14).saturating_mul(2 * pipeline);
+    let ((took, measured), setup, outcomes) = ground.with_threads(
+        0,
+        backlog,
+        |_, connections| ClosedEcho::new(ground.plan, connections, pipeline),
+        || {
+            let took = steering.ready(ground.plan.connections)?;
+            let timeline = ground.begin(warmup, duration);
+            Ok((took, measure(&mut steering, timeline, warmup, duration)?))
+        },
+    )?;
+    let mut latency = Record::new();
+    outcomes.iter().for_each(|outcome| latency.merge(outcome));
+    let (messages, measured_s) = (latency.count(), measured.seconds(duration));
+    let echo = EchoReport {
+        measured_s,
+        messages,
+        messages_per_s: messages as f64 / measured_s,
+        payload_bytes_per_s: messages as f64 * ground.plan.size as f64 / measured_s,
+        messages_per_server_cpu_s: measured.per_server_cpu_s(),
+        latency: latency.summary(),
+        open_loop: None,
+    };
+    let facts = Facts { completed: messages, ..Facts::default() };
+    Ok(ground.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+}
+
+/// Messages by the schedule.
+pub(super) fn open_echo(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    rate_per_s: f64,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    let ((took, measured), setup, outcomes) = ground.with_threads(
+        0,
+        OPEN_BACKLOG.max(ground.plan.size.saturating_mul(4)),
+        |thread, connections| OpenEcho::new(ground.plan, connections, rate_per_s, thread),
+        || {
+            let took = steering.ready(ground.plan.connections)?;
+            let timeline = ground.begin(warmup, duration);
+            let measured = measure(&mut steering, timeline, warmup, duration)?;
+            let shared = &ground.shared;
+            let waiting =
+                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
+            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            Ok((took, measured))
+        },
+    )?;
+    let mut sum = OpenOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let measured_s = measured.seconds(duration);
+    let echo = EchoReport {
+        measured_s,
+        messages: sum.answered,
+        messages_per_s: sum.answered as f64 / measured_s,
+        payload_bytes_per_s: sum.answered as f64 * ground.plan.size as f64 / measured_s,
+        messages_per_server_cpu_s: measured.per_server_cpu_s(),
+        latency: sum.latency.summary(),
+        open_loop: Some(OpenLoopReport {
+            planned: sum.planned,
+            unanswered: sum.unanswered,
+            lateness: sum.lateness.summary(),
+        }),
+    };
+    let pacing = Pacing {
+        lateness_p99_ns: sum.lateness.quantile_ns(0.99),
+        planned: sum.planned,
+        unanswered: sum.unanswered,
+    };
+    let facts = Facts { completed: sum.answered, pacing: Some(pacing), ..Facts::default() };
+    Ok(ground.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+}
+
+/// Connections that do nothing.
+pub(super) fn idle(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    hold: Duration,
+) -> Result<Report, Error> {
+    let before = ground.server.as_ref().and_then(Processes::memory);
+    let ((took, measured), setup, _) = ground.with_threads(
+        0,
+        1 << 20,
+        |_, _| Idle::new(ground.plan),
+        || {
+            let took = steering.ready(ground.plan.connections)?;
+            let timeline = ground.begin(SETTLE, hold);
+            Ok((took, measure(&mut steering, timeline, SETTLE, hold)?))
+        },
+    )?;
+    let connections = ground.plan.connections as u64;
+    let each = |figure: fn(Memory) -> u64| {
+        let (before, after) = (figure(before?), figure(measured.server_memory?));
+        Some((after as f64 - before as f64) / connections as f64)
+    };
+    let idle = IdleReport {
+        connections,
+        held_s: measured.seconds(hold),
+        memory_before: before,
+        memory_after: measured.server_memory,
+        rss_bytes_per_connection: each(|memory| memory.rss_bytes),
+        private_bytes_per_connection: each(|memory| memory.private_bytes),
+        anonymous_bytes_per_connection: each(|memory| memory.anonymous_bytes),
+        server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
+    };
+    let facts = Facts { completed: connections, idle: true, ..Facts::default() };
+    Ok(ground.report(Some(took), setup, &measured, Results::Idle(idle), facts))
+}
+
+/// Connect, upgrade, one echo, reset, and again.
+pub(super) fn connect(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    let (measured, setup, outcomes) = ground.with_threads(
+        0,
+        (1 << 20) + 2 * ground.plan.size,
+        |_, connections| Connect::new(ground.plan, connections),
+        || {
+            let timeline = ground.begin(warmup, duration);
+            measure(&mut steering, timeline, warmup, duration)
+        },
+    )?;
+    let mut sum = ConnectOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let (connections, measured_s) = (sum.together.count(), measured.seconds(duration));
+    let connect = ConnectReport {
+        measured_s,
+        connections,
+        connections_per_s: connections as f64 / measured_s,
+        connections_per_server_cpu_s: measured.per_server_cpu_s(),
+        tcp: sum.tcp.summary(),
+        upgrade: sum.upgrade.summary(),
+        echo: sum.echo.summary(),
+        total: sum.together.summary(),
+    };
+    let facts = Facts { completed: connections, ..Facts::default() };
+    Ok(ground.report(None, setup, &measured, Results::Connect(connect), facts))
+}
+
+/// One publishes, all others receive.
+pub(super) fn broadcast(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    publishes: usize,
+    timeout: Duration,
+) -> Result<Report, Error> {
+    let subscribers = ground.plan.connections;
+    let publication = Arc::new(Publication::new(subscribers));
+    let ((took, measured), setup, outcomes) = ground.with_threads(
+        1,
+        (1 << 20) + 2 * ground.plan.size,
+        |thread, share| {
+            let publisher = (thread == 0).then_some(share);
+            let connections = share + usize::from(thread == 0);
+            let publication = Arc::clone(&publication);
+            Broadcast::new(ground.plan, connections, publishes, timeout, publisher, publication)
+        },
+        || {
+            let took = steering.ready(subscribers + 1)?;
+            ground.begin(Duration::ZERO, Duration::ZERO);
+            let stage = || Stage::Publishing {
+                done: publication.complete.load(Ordering::Relaxed),
+                total: publishes as u64,
+            };
+            // The publisher has its own patience; ours only has to be longer.
+            if !steering.wait_for(FOREVER, || publication.is_warm(), stage) {
+                return Err(Error::Interrupted);
+            }
+            let begin = steering.moment();
+            publication.go();
+            ground.shared.lane(0).wake();
+            steering.wait_for(FOREVER, || publication.is_done(), stage);
+            Ok((took, steering.measured(begin)))
+        },
+    )?;
+    let mut sum = BroadcastOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let complete = sum.last.count();
+    let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
+    let per = |n: u64| server_cpu_us.filter(|_| n > 0).map(|us| us / n as f64);
+    let broadcast = BroadcastReport {
+        publishes: complete,
+        subscribers: subscribers as u64,
+        first: sum.first.summary(),
+        last: sum.last.summary(),
+        delivery: sum.delivery.summary(),
+        server_cpu_us_per_publish: per(complete),
+        server_cpu_us_per_delivery: per(sum.delivery.count()),
+    };
+    let facts = Facts { completed: complete, ..Facts::default() };
+    Ok(ground.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts))
+}
+
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Waits through warm-up and measurement, sampling at both edges.
+fn measure(
+    steering: &mut Steering<'_>,
+    timeline: Timeline,
+    warmup: Duration,
+    duration: Duration,
+) -> Result<Measured, Error> {
+    let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
+    if !steering.until(timeline.from, timeline.start, warming) {
+        return Err(Error::Interrupted);
+    }
+    let begin = steering.moment();
+    // Whether it was cut short shows in the time of the end.
+    steering
+        .until(timeline.to, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
+    Ok(steering.measured(begin))
+}
+
+impl Measured {
+    /// The server's CPU use.
+    fn server(&self) -> Option<CpuUsage> {
+        Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
+    }
+
+    /// What was completed between the samples, by the server's CPU second.
+    fn per_server_cpu_s(&self) -> Option<f64> {
+        let done = self.end.done.saturating_sub(self.begin.done);
+        self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
+    }
+
+    /// The measured time in seconds: what was planned, or less if the run was cut short.
+    fn seconds(&self, planned: Duration) -> f64 {
+        self.end.at.since(self.begin.at).min(planned).as_secs_f64().max(1e-9)
+    }
+
+    fn generator(&self) -> CpuUsage {
+        let Moment { own: Some(begin), .. } = &self.begin else { return CpuUsage::default() };
+        self.end.own.as_ref().map(|end| end.since(begin)).unwrap_or_default()
+    }
+
+    fn machine_busy(&self) -> Option<f64> {
+        Some(self.end.machine?.busy_since(&self.begin.machine?))
+    }
+}
+
+impl Ground<'_> {
+    /// Sets the timeline; the threads begin.
+    fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
+        let start: Instant = self.clock.now().after(LEAD);
+        let from = start.after(warmup);
+        let timeline = Timeline { start, from, to: from.after(duration) };
+        self.shared.begin(timeline);
+        timeline
+    }
+
+    fn report(
+        &self,
+        took: Option<Duration>,
+        setup: Setup,
+        measured: &Measured,
+        result: Results,
+        facts: Facts,
+    ) -> Report {
+        let cpus_allowed = self.server.as_ref().and_then(Processes::cpus_allowed);
+        let own = std::process::id();
+        let server = self.server.as_ref().map(|processes| ServerReport {
+            pids: processes.pids().to_vec(),
+            name: processes.name(),
+            cpus_allowed,
+            cpu: measured.server(),
+            memory: measured.server_memory,
+            descriptors: measured.server_descriptors,
+            same_process: processes.pids().contains(&own),
+        });
+        let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
+        let facts = Facts {
+            failures: setup.errors.total(),
+            generator: generator.cpu,
+            server: measured.server(),
+            server_cpus: cpus_allowed,
+            same_process: server.as_ref().is_some_and(|server| server.same_process),
+            ..facts
+        };
+        let setup_report = took.map_or_else(SetupReport::default, |took| SetupReport {
+            connections: self.plan.sockets() as u64,
+            took_s: took.as_secs_f64(),
+            tcp: setup.tcp.summary(),
+            upgrade: setup.upgrade.summary(),
+        });
+        Report {
+            schema: SCHEMA,
+            plan: PlanReport::of(self.plan, self.sources.count()),
+            setup: setup_report,
+            result,
+            server,
+            generator,
+            machine_busy_share: measured.machine_busy(),
+            errors: setup.errors,
+            verdict: Verdict::of(&facts),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The steering thread: waits for the phases of a run and samples the processes at their edges.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::Ground;
+use crate::client::Shared;
+use crate::clock::Clock;
+use crate::sampler::{CpuSample, MachineSample, Memory, Processes};
+use crate::{Error, Progress, Stage};
+
+/// How often progress is told, and `stop` looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// CPU times and counts at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Moment {
+    pub(super) at: Instant,
+    /// Answers so far.
+    pub(super) done: u64,
+    pub(super) server: Option<CpuSample>,
+    pub(super) own: Option<CpuSample>,
+    pub(super) machine: Option<MachineSample>,
+}
+
+/// What is known of the processes when a run has been measured, with all connections still open.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) begin: Moment,
+    pub(super) end: Moment,
+    pub(super) server_memory: Option<Memory>,
+    pub(super) server_descriptors: Option<usize>,
+    pub(super) own_memory: Option<Memory>,
+}
+
+/// See the module's documentation.
+pub(super) struct Steering<'a> {
+    pub(super) clock: Clock,
+    shared: &'a Shared,
+    server: Option<&'a Processes>,
+    setup_timeout: Duration,
+    stop: &'a AtomicBool,
+    watch: &'a mut dyn FnMut(&Progress),
+    last: (Instant, u64),
+}
+
+impl<'a> Steering<'a> {
+    pub(super) fn new(
+        ground: &'a Ground<'_>,
+        stop: &'a AtomicBool,
+        watch: &'a mut dyn FnMut(&Progress),
+    ) -> Self {
+        Self {
+            clock: ground.clock,
+            shared: &ground.shared,
+            server: ground.server.as_ref(),
+            setup_timeout: ground.plan.setup_timeout,
+            stop,
+            watch,
+            last: (ground.clock.now(), 0),
+        }
+    }
+
+    /// True once the run is to end early.
+    pub(super) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
+    }
+
+    /// Waits until `wanted` connections are open; returns how long that took.
+    pub(super) fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
+        let start = self.clock.now();
+        let (mut best, mut since) = (0, start);
+        loop {
+            let ready = self.shared.sum(|lane| &lane.ready);
+            let now = self.clock.now();
+            if ready >= wanted as u64 {
+                return Ok(now.since(start));
+            }
+            if ready > best {
+                (best, since) = (ready, now);
+            }
+            if self.is_over() {
+                return Err(Error::Interrupted);
+            }
+            // A second more than the engine gives a handshake, whose own message is better.
+            if now.since(since) > self.setup_timeout + Duration::from_secs(1) {
+                let after = self.setup_timeout;
+                return Err(Error::SetupTimeout { ready: ready as usize, wanted, after });
+            }
+            self.tell(Stage::Connecting { ready, wanted: wanted as u64 });
+            // Short at first: a small crowd is ready in a millisecond.
+            thread::sleep(now.since(start).clamp(Duration::from_micros(200), TICK / 5));
+        }
+    }
+
+    /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end before.
+    pub(super) fn until(
+        &mut self,
+        then: Instant,
+        from: Instant,
+        stage: impl Fn(Duration) -> Stage,
+    ) -> bool {
+        loop {
+            let left = self.clock.until(then);
+            if left.is_zero() {
+                return true;
+            }
+            if self.is_over() {
+                return false;
+            }
+            self.tell(stage(self.clock.now().since(from)));
+            thread::sleep(left.min(TICK));
+        }
+    }
+
+    /// Waits for a condition that the threads bring about; false if the run is to end before, or `patience` is.
+    pub(super) fn wait_for(
+        &mut self,
+        patience: Duration,
+        condition: impl Fn() -> bool,
+        stage: impl Fn() -> Stage,
+    ) -> bool {
+        let start = self.clock.now();
+        while !condition() {
+            if self.is_over() || self.clock.now().since(start) > patience {
+                return false;
+            }
+            self.tell(stage());
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// CPU times and counts now.
+    pub(super) fn moment(&self) -> Moment {
+        // The server's CPU time and the count side by side: their ratio is the figure that matters.
+        let server = self.server.and_then(|server| server.cpu(self.clock.now().0));
+        let (done, at) = (self.shared.sum(|lane| &lane.done), self.clock.now());
+        let own = Processes::own().cpu(at.0);
+        Moment { at, done, server, own, machine: MachineSample::now() }
+    }
+
+    /// The end of a measurement that began at `begin`.
+    pub(super) fn measured(&self, begin: Moment) -> Measured {
+        let end = self.moment();
+        Measured {
+            begin,
+            end,
+            server_memory: self.server.and_then(Processes::memory),
+            server_descriptors: self.server.and_then(Processes::descriptors),
+            own_memory: Processes::own().memory(),
+        }
+    }
+
+    fn tell(&mut self, stage: Stage) {
+        let (now, done) = (self.clock.now(), self.shared.sum(|lane| &lane.done));
+        let elapsed = now.since(self.last.0);
+        if elapsed < TICK {
+            return;
+        }
+        let per_s = done.saturating_sub(self.last.1) as f64 / elapsed.as_secs_f64();
+        self.last = (now, done);
+        let connections = self.shared.sum(|lane| &lane.ready);
+        (self.watch)(&Progress { stage, connections, done, per_s });
+    }
+}

@@ -1,0 +1,285 @@
+//! What a process costs: CPU time, memory, threads and descriptors, read from /proc.
+//!
+//! Reading is all it does: the watched process is not touched, needs no support for it, and may be anybody's
+//! server. On systems without /proc every sample is `None`, and the report says that it does not know.
+
+mod find;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use find::listening_pids;
+
+/// One or more processes that are watched as one: a server may be several processes behind one port.
+#[derive(Clone, Debug)]
+pub struct Processes {
+    pids: Vec<u32>,
+}
+
+/// CPU time at one moment, thread by thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuSample {
+    /// When, in the caller's nanoseconds.
+    pub at_ns: u64,
+    /// By thread id.
+    threads: BTreeMap<u32, ThreadTime>,
+}
+
+/// A thread's time since its birth, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ThreadTime {
+    /// On a CPU.
+    cpu: u64,
+    /// Runnable, and waiting for one.
+    waiting: u64,
+}
+
+/// CPU time used between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CpuUsage {
+    /// Wall time between the samples, in seconds.
+    pub wall_s: f64,
+    /// CPU time of all threads, in seconds.
+    pub cpu_s: f64,
+    /// CPU time of all threads by wall time: 1 is one core kept busy.
+    pub cores: f64,
+    /// The same for the busiest thread.
+    pub busiest_thread_cores: f64,
+    /// Share of the wall time that the busiest thread was ready to run and got no CPU, because something else ran
+    /// there. 0 where the kernel does not say.
+    pub busiest_thread_waiting: f64,
+    /// Threads at the end.
+    pub threads: usize,
+}
+
+/// Memory at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Resident set, in bytes: everything mapped and present.
+    pub rss_bytes: u64,
+    /// Resident and shared with nobody, in bytes.
+    pub private_bytes: u64,
+    /// Resident and backed by no file (heap and stacks), in bytes.
+    pub anonymous_bytes: u64,
+}
+
+impl Processes {
+    /// Watches these processes.
+    #[must_use]
+    pub fn new(pids: Vec<u32>) -> Self {
+        Self { pids }
+    }
+
+    /// Watches this process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self::new(vec![std::process::id()])
+    }
+
+    /// The process ids.
+    #[must_use]
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
+    /// Name of the first process's command, as the kernel keeps it (15 characters).
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        let stat = fs::read_to_string(self.dir(*self.pids.first()?).join("stat")).ok()?;
+        parse::stat_name(&stat).map(str::to_owned)
+    }
+
+    /// CPU time of every thread; `None` if no process can be read.
+    #[must_use]
+    pub fn cpu(&self, at_ns: u64) -> Option<CpuSample> {
+        let mut threads = BTreeMap::new();
+        for &pid in &self.pids {
+            for (tid, dir) in numbered(&self.dir(pid).join("task")) {
+                if let Some(time) = thread_time(&dir) {
+                    threads.insert(tid, time);
+                }
+            }
+        }
+        (!threads.is_empty()).then_some(CpuSample { at_ns, threads })
+    }
+
+    /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the page tables: a
+    /// few milliseconds for a large process, so not for the middle of a measurement.
+    #[must_use]
+    pub fn memory(&self) -> Option<Memory> {
+        let mut sum = Memory::default();
+        for &pid in &self.pids {
+            let rollup = fs::read_to_string(self.dir(pid).join("smaps_rollup")).ok()?;
+            let field = |name| parse::kib_field(&rollup, name);
+            sum.rss_bytes += field("Rss")?;
+            sum.private_bytes += field("Private_Clean")? + field("Private_Dirty")?;
+            sum.anonymous_bytes += field("Anonymous")?;
+        }
+        (!self.pids.is_empty()).then_some(sum)
+    }
+
+    /// Open descriptors of all processes; `None` if one cannot be read.
+    #[must_use]
+    pub fn descriptors(&self) -> Option<usize> {
+        self.pids.iter().map(|&pid| descriptors(&self.dir(pid).join("fd"))).sum()
+    }
+
+    /// The number of CPUs that the processes may run on, all together.
+    #[must_use]
+    pub fn cpus_allowed(&self) -> Option<usize> {
+        let allowed = |&pid: &u32| {
+            parse::cpus_allowed(&fs::read_to_string(self.dir(pid).join("status")).ok()?)
+        };
+        // Several pinned processes are assumed to be pinned apart, which is why one runs several.
+        let sum = self.pids.iter().map(allowed).sum::<Option<usize>>()?;
+        let machine = std::thread::available_parallelism().map_or(sum, usize::from);
+        (sum > 0).then_some(if self.pids.len() > 1 { sum.min(machine) } else { sum })
+    }
+
+    fn dir(&self, pid: u32) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}"))
+    }
+}
+
+impl CpuSample {
+    /// What was used since an `earlier` sample. A thread that ended in between is not counted.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> CpuUsage {
+        let wall_ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
+        let used = |(tid, now): (&u32, &ThreadTime)| {
+            let before = earlier.threads.get(tid).copied().unwrap_or_default();
+            let waiting = now.waiting.saturating_sub(before.waiting);
+            (now.cpu.saturating_sub(before.cpu), waiting)
+        };
+        let total: u64 = self.threads.iter().map(|thread| used(thread).0).sum();
+        let (busiest, waiting) = self.threads.iter().map(used).max().unwrap_or((0, 0));
+        CpuUsage {
+            wall_s: wall_ns / 1e9,
+            cpu_s: total as f64 / 1e9,
+            cores: total as f64 / wall_ns,
+            busiest_thread_cores: busiest as f64 / wall_ns,
+            busiest_thread_waiting: waiting as f64 / wall_ns,
+            threads: self.threads.len(),
+        }
+    }
+}
+
+/// Busy and total CPU time of the whole machine at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineSample {
+    busy_ticks: u64,
+    total_ticks: u64,
+}
+
+impl MachineSample {
+    /// Reads /proc/stat; `None` where there is none.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let (busy_ticks, total_ticks) = parse::machine_ticks(&stat)?;
+        Some(Self { busy_ticks, total_ticks })
+    }
+
+    /// Share (0 to 1) of all CPUs' time that was busy since `earlier`, whoever used it.
+    #[must_use]
+    pub fn busy_since(&self, earlier: &Self) -> f64 {
+        let total = self.total_ticks.saturating_sub(earlier.total_ticks).max(1) as f64;
+        (self.busy_ticks.saturating_sub(earlier.busy_ticks) as f64 / total).min(1.0)
+    }
+}
+
+/// Time of a thread: in nanoseconds where the scheduler keeps statistics, else in ticks of 10 ms.
+fn thread_time(dir: &Path) -> Option<ThreadTime> {
+    let exact = fs::read_to_string(dir.join("schedstat")).ok();
+    if let Some((cpu, waiting)) = exact.as_deref().and_then(parse::schedstat_ns)
+        && cpu > 0
+    {
+        return Some(ThreadTime { cpu, waiting });
+    }
+    let stat = fs::read_to_string(dir.join("stat")).ok()?;
+    let cpu = parse::stat_cpu_ticks(&stat)? * (1_000_000_000 / ticks_per_second());
+    Some(ThreadTime { cpu, waiting: 0 })
+}
+
+#[cfg(unix)]
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second().max(1)
+}
+
+#[cfg(not(unix))]
+fn ticks_per_second() -> u64 {
+    100
+}
+
+fn descriptors(dir: &Path) -> Option<usize> {
+    // Since Linux 6.2 the directory's size is their number; before, it is 0 and they have to be listed.
+    match fs::metadata(dir).ok()?.len() {
+        0 => Some(fs::read_dir(dir).ok()?.count()),
+        n => Some(n as usize),
+    }
+}
+
+/// Subdirectories whose name is a number.
+fn numbered(dir: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
+    fs::read_dir(dir).into_iter().flatten().filter_map(|entry| {
+        let entry = entry.ok()?;
+        Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_ns: u64, threads: &[(u32, u64, u64)]) -> CpuSample {
+        let threads = threads.iter().map(|&(tid, cpu, waiting)| (tid, ThreadTime { cpu, waiting }));
+        CpuSample { at_ns, threads: threads.collect() }
+    }
+
+    #[test]
+    fn usage_is_the_difference_thread_by_thread() {
+        let before = sample(1_000_000_000, &[(1, 500, 0), (2, 1_000_000_000, 100)]);
+        // Thread 1 ended, thread 3 is new.
+        let after = sample(3_000_000_000, &[(2, 2_500_000_000, 200_000_100), (3, 400_000_000, 0)]);
+        let usage = after.since(&before);
+        assert_eq!(
+            (usage.wall_s, usage.cpu_s, usage.cores, usage.busiest_thread_cores, usage.threads),
+            (2.0, 1.9, 0.95, 0.75, 2)
+        );
+        assert_eq!(usage.busiest_thread_waiting, 0.1);
+    }
+
+    #[test]
+    fn the_machines_share() {
+        let before = MachineSample { busy_ticks: 100, total_ticks: 1000 };
+        let after = MachineSample { busy_ticks: 250, total_ticks: 1200 };
+        assert_eq!(after.busy_since(&before), 0.75);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn we_can_watch_ourselves() {
+        let own = Processes::own();
+        let before = own.cpu(0).unwrap();
+        let memory = own.memory().unwrap();
+        assert!(memory.rss_bytes >= memory.anonymous_bytes && memory.anonymous_bytes > 0);
+        assert!(own.descriptors().unwrap() >= 3);
+        assert!(own.cpus_allowed().unwrap() >= 1);
+        assert!(own.name().is_some());
+        let work: u64 = std::hint::black_box((0..2_000_000_u64).fold(0, |a, b| a ^ (b * b)));
+        assert!(work > 0);
+        let usage = own.cpu(1_000_000_000).unwrap().since(&before);
+        assert!(usage.cpu_s > 0.0 && usage.threads >= 1, "{usage:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_unknown() {
+        let nobody = Processes::new(vec![u32::MAX]);
+        assert_eq!((nobody.cpu(0), nobody.memory(), nobody.descriptors()), (None, None, None));
+        assert_eq!(Processes::new(Vec::new()).memory(), None);
+    }
+}

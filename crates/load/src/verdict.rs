@@ -1,0 +1,341 @@
+//! Who was the limit: the line that keeps anybody from publishing the generator's ceiling as the server's.
+
+use serde::Serialize;
+
+use crate::sampler::CpuUsage;
+use crate::units;
+
+/// Share of a core from which a thread counts as having reached its limit. A busy loop that the kernel interrupts
+/// now and then reads about 0.98.
+const BUSY: f64 = 0.92;
+/// Share of the time waiting for a CPU from which the machine counts as crowded.
+const CROWDED: f64 = 0.05;
+/// Lateness of the 99th percentile of planned sends up to which a schedule counts as kept.
+const KEPT_NS: u64 = 5_000_000;
+
+/// Who was the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The figures do not count: answers were wrong, or connections were lost, or nothing was measured.
+    Invalid,
+    /// This generator: the server can do more.
+    Generator,
+    /// The server: the figures are its own.
+    Server,
+    /// Both used all of their CPU.
+    Both,
+    /// Neither got the CPU it wanted: something else runs on this machine.
+    Machine,
+    /// Neither was at its limit.
+    Neither,
+    /// The server's CPU is not known, and the generator was not the limit.
+    Unknown,
+}
+
+/// What is known after a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// Messages, connections or publishes that completed.
+    pub completed: u64,
+    /// Wrong answers, lost connections and the like.
+    pub failures: u64,
+    /// Ours.
+    pub generator: CpuUsage,
+    /// The server's, if it could be watched.
+    pub server: Option<CpuUsage>,
+    /// CPUs that the server may use, if known.
+    pub server_cpus: Option<usize>,
+    /// The server runs in this very process, so that the two cannot be told apart.
+    pub same_process: bool,
+    /// Set for an open loop.
+    pub pacing: Option<Pacing>,
+    /// Nothing was meant to happen: the idle mode, where nobody has a limit to reach.
+    pub idle: bool,
+}
+
+/// How an open loop went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pacing {
+    /// 99th percentile of how late messages left, in nanoseconds.
+    pub lateness_p99_ns: u64,
+    /// Messages planned.
+    pub planned: u64,
+    /// Messages without an answer at the end.
+    pub unanswered: u64,
+}
+
+/// The last line of every report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// For programs.
+    pub limit: Limit,
+    /// For people: one line, with the figures it rests on and what to do.
+    pub line: String,
+}
+
+impl Verdict {
+    /// Judges a run. A pure function.
+    #[must_use]
+    pub fn of(facts: &Facts) -> Self {
+        let (limit, line) = judge(facts);
+        Self { limit, line }
+    }
+}
+
+fn judge(facts: &Facts) -> (Limit, String) {
+    if facts.failures > 0 {
+        let failures = units::grouped(facts.failures);
+        return (
+            Limit::Invalid,
+            format!("not valid: {failures} failures (see errors); do not publish these figures"),
+        );
+    }
+    if facts.completed == 0 {
+        return (Limit::Invalid, "not valid: nothing was measured".to_owned());
+    }
+    let generator = percent(facts.generator.busiest_thread_cores);
+    let client_busy = facts.generator.busiest_thread_cores >= BUSY;
+    let Some(server) = facts.server.filter(|_| !facts.same_process) else {
+        return without_server(facts, client_busy, &generator);
+    };
+    let used = server_share(&server, facts.server_cpus);
+    if facts.idle {
+        return (
+            Limit::Neither,
+            format!(
+                "nothing to limit: the server used {} of a core while idle",
+                percent(server.cores)
+            ),
+        );
+    }
+    let server_busy = is_busy(&server, facts.server_cpus);
+    match (client_busy, server_busy) {
+        (true, true) => (
+            Limit::Both,
+            format!(
+                "both at their limit: the server used {used}, this generator {generator} of its core; \
+                 --threads 2 would tell which is slower"
+            ),
+        ),
+        (true, false) => (
+            Limit::Generator,
+            format!(
+                "client-limited: this generator used {generator} of its core, the server only {used}; the \
+                 server can do more (add --threads)"
+            ),
+        ),
+        (false, true) => (
+            Limit::Server,
+            format!(
+                "server-limited: the server used {used}, this generator {generator} of its core"
+            ),
+        ),
+        (false, false) => neither(facts, &server, &used, &generator),
+    }
+}
+
+fn without_server(facts: &Facts, client_busy: bool, generator: &str) -> (Limit, String) {
+    if client_busy && !facts.idle {
+        return (
+            Limit::Generator,
+            format!("client-limited: this generator used {generator} of its core (add --threads)"),
+        );
+    }
+    let why = if facts.same_process {
+        "server and generator share this process"
+    } else {
+        "the server's CPU is not known (is it on this machine? give --server-pid)"
+    };
+    (
+        Limit::Unknown,
+        format!("not client-limited: this generator used {generator} of its core; {why}"),
+    )
+}
+
+fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Limit, String) {
+    for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
+        let wanted = usage.busiest_thread_cores + usage.busiest_thread_waiting;
+        if wanted >= BUSY && usage.busiest_thread_waiting >= CROWDED {
+            return (
+                Limit::Machine,
+                format!(
+                    "machine-limited: {who} waited {} of the time for a CPU that something else used; repeat \
+                     on a quiet machine, or pin both with taskset",
+                    percent(usage.busiest_thread_waiting)
+                ),
+            );
+        }
+    }
+    let Some(pacing) = facts.pacing else {
+        return (
+            Limit::Neither,
+            format!(
+                "neither was the limit: the server used {used}, this generator {generator} of its core; they \
+                 waited for each other (more --connections or --pipeline find the limit)"
+            ),
+        );
+    };
+    let late = units::show_ns(pacing.lateness_p99_ns);
+    if pacing.unanswered * 100 > pacing.planned {
+        return (
+            Limit::Server,
+            format!(
+                "server-limited: {} of {} messages had no answer at the end, though the server used {used}; \
+                 it waits for something other than CPU",
+                units::grouped(pacing.unanswered),
+                units::grouped(pacing.planned)
+            ),
+        );
+    }
+    if pacing.lateness_p99_ns > KEPT_NS {
+        return (
+            Limit::Machine,
+            format!(
+                "machine-limited: 1 % of the messages left {late} or more late, though this generator used \
+                 only {generator} of its core; the machine paused it"
+            ),
+        );
+    }
+    (
+        Limit::Neither,
+        format!(
+            "neither was the limit: the schedule was kept (99 % of sends at most {late} late), the server \
+             used {used}, this generator {generator} of its core"
+        ),
+    )
+}
+
+fn is_busy(server: &CpuUsage, cpus: Option<usize>) -> bool {
+    // A runtime that moves its work between threads is busy when all its CPUs are, though no single thread is.
+    server.busiest_thread_cores >= BUSY || cpus.is_some_and(|n| server.cores >= BUSY * n as f64)
+}
+
+fn server_share(server: &CpuUsage, cpus: Option<usize>) -> String {
+    if server.threads <= 1 || server.cores - server.busiest_thread_cores < 0.01 {
+        return format!("{} of a core", percent(server.cores));
+    }
+    let of = match cpus {
+        Some(n) => format!(
+            "{} of {n} core{}",
+            percent(server.cores / n as f64),
+            if n == 1 { "" } else { "s" }
+        ),
+        None => format!("{:.2} cores", server.cores),
+    };
+    format!("{of} (its busiest thread {})", percent(server.busiest_thread_cores))
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 10.0 || percent == 0.0 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(busiest: f64) -> CpuUsage {
+        CpuUsage {
+            wall_s: 10.0,
+            cpu_s: busiest * 10.0,
+            cores: busiest,
+            busiest_thread_cores: busiest,
+            busiest_thread_waiting: 0.0,
+            threads: 1,
+        }
+    }
+
+    fn facts(generator: f64, server: f64) -> Facts {
+        Facts {
+            completed: 1_000_000,
+            generator: usage(generator),
+            server: Some(usage(server)),
+            server_cpus: Some(1),
+            ..Facts::default()
+        }
+    }
+
+    fn check(facts: &Facts, limit: Limit, words: &[&str]) {
+        let verdict = Verdict::of(facts);
+        assert_eq!(verdict.limit, limit, "{}", verdict.line);
+        assert!(!verdict.line.contains('\n'));
+        for word in words {
+            assert!(verdict.line.contains(word), "{word:?} in {:?}", verdict.line);
+        }
+    }
+
+    #[test]
+    fn whoever_used_its_core_is_the_limit() {
+        check(&facts(0.97, 0.61), Limit::Generator, &["client-limited", "97 %", "61 %"]);
+        check(&facts(0.61, 0.99), Limit::Server, &["server-limited", "99 %", "61 %"]);
+        check(&facts(0.98, 0.98), Limit::Both, &["both", "--threads"]);
+        check(&facts(0.30, 0.40), Limit::Neither, &["waited for each other", "--pipeline"]);
+    }
+
+    #[test]
+    fn failures_make_every_figure_worthless() {
+        let wrong = Facts { failures: 1_234, ..facts(0.5, 0.99) };
+        check(&wrong, Limit::Invalid, &["not valid", "1,234"]);
+        check(&Facts { completed: 0, ..facts(0.5, 0.99) }, Limit::Invalid, &["nothing"]);
+    }
+
+    #[test]
+    fn an_unknown_server_is_said_to_be_unknown() {
+        let unknown = Facts { server: None, ..facts(0.5, 0.0) };
+        check(&unknown, Limit::Unknown, &["not client-limited", "--server-pid"]);
+        check(&Facts { server: None, ..facts(0.97, 0.0) }, Limit::Generator, &["97 %"]);
+        let shared = Facts { same_process: true, ..facts(0.5, 0.99) };
+        check(&shared, Limit::Unknown, &["share this process"]);
+    }
+
+    #[test]
+    fn a_server_of_many_threads_is_busy_when_its_cpus_are() {
+        let mut many = facts(0.5, 0.0);
+        many.server =
+            Some(CpuUsage { cores: 1.96, busiest_thread_cores: 0.6, threads: 8, ..usage(0.6) });
+        many.server_cpus = Some(2);
+        check(&many, Limit::Server, &["98 % of 2 cores", "busiest thread 60 %"]);
+        many.server_cpus = Some(16);
+        check(&many, Limit::Neither, &["of 16 cores"]);
+        many.server_cpus = None;
+        check(&many, Limit::Neither, &["1.96 cores"]);
+    }
+
+    #[test]
+    fn a_crowded_machine_is_told_from_a_slow_server() {
+        let mut crowded = facts(0.4, 0.6);
+        crowded.server = Some(CpuUsage { busiest_thread_waiting: 0.38, ..usage(0.6) });
+        check(&crowded, Limit::Machine, &["the server waited 38 %", "taskset"]);
+        let mut crowded = facts(0.6, 0.4);
+        crowded.generator.busiest_thread_waiting = 0.39;
+        check(&crowded, Limit::Machine, &["this generator waited 39 %"]);
+    }
+
+    #[test]
+    fn an_open_loop_is_judged_by_its_schedule() {
+        let paced = |pacing| Facts { pacing: Some(pacing), ..facts(0.3, 0.4) };
+        let kept = Pacing { lateness_p99_ns: 80_000, planned: 100_000, unanswered: 0 };
+        check(&paced(kept), Limit::Neither, &["the schedule was kept", "80.0 us"]);
+        let backlog = Pacing { unanswered: 5_000, ..kept };
+        check(&paced(backlog), Limit::Server, &["5,000 of 100,000", "other than CPU"]);
+        let late = Pacing { lateness_p99_ns: 40_000_000, ..kept };
+        check(&paced(late), Limit::Machine, &["40.0 ms"]);
+        let busy = Facts { pacing: Some(backlog), ..facts(0.3, 0.99) };
+        check(&busy, Limit::Server, &["99 %"]);
+    }
+
+    #[test]
+    fn idle_has_no_limit() {
+        check(
+            &Facts { idle: true, ..facts(0.0, 0.0) },
+            Limit::Neither,
+            &["0 % of a core while idle"],
+        );
+        check(&Facts { idle: true, ..facts(0.0, 0.004) }, Limit::Neither, &["0.4 %"]);
+    }
+}

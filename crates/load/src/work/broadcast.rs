@@ -1,0 +1,331 @@
+//! One publishes, all others receive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use throng_engine::{Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::client::{Crew, Payload, Timeline, Work};
+use crate::plan::Plan;
+use crate::units::grouped;
+use crate::{Error, Record};
+
+/// Publishes that must reach everybody before measuring begins.
+const WARM_UP: u64 = 2;
+/// Time one of them may take before another try: a subscription may become effective a moment after the upgrade.
+const WARM_UP_PATIENCE: Duration = Duration::from_secs(3);
+const WARM_UP_TRIES: u32 = 5;
+
+/// The publish under way, as all threads see it.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    subscribers: u64,
+    /// Number of the publish, from 1; 0 before the first.
+    round: AtomicU64,
+    /// When it was sent.
+    at_ns: AtomicU64,
+    /// Subscribers that have it, and when the first and the last did.
+    received: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+    /// The warm-up is over.
+    warm: AtomicBool,
+    /// Measured publishes may begin.
+    go: AtomicBool,
+    /// All were made.
+    done: AtomicBool,
+    /// Measured publishes that reached everybody.
+    pub(crate) complete: AtomicU64,
+}
+
+impl Publication {
+    pub(crate) fn new(subscribers: usize) -> Self {
+        let zero = || AtomicU64::new(0);
+        let no = || AtomicBool::new(false);
+        Self {
+            subscribers: subscribers as u64,
+            round: zero(),
+            at_ns: zero(),
+            received: zero(),
+            first_ns: zero(),
+            last_ns: zero(),
+            warm: no(),
+            go: no(),
+            done: no(),
+            complete: zero(),
+        }
+    }
+
+    /// The connections work; waiting for [`Publication::go`].
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm.load(Ordering::Acquire)
+    }
+
+    /// Lets the measured publishes begin. The publisher's thread must be woken.
+    pub(crate) fn go(&self) {
+        self.go.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    fn begin(&self, round: u64, at: Instant) {
+        self.received.store(0, Ordering::Relaxed);
+        self.at_ns.store(at.0, Ordering::Relaxed);
+        self.round.store(round, Ordering::Release);
+    }
+
+    /// Counts one subscriber; true for the last.
+    fn count(&self, now: Instant) -> bool {
+        // The first and the last are told by the count, whatever thread they are on.
+        let before = self.received.fetch_add(1, Ordering::AcqRel);
+        if before == 0 {
+            self.first_ns.store(now.0, Ordering::Release);
+        }
+        let last = before + 1 == self.subscribers;
+        if last {
+            self.last_ns.store(now.0, Ordering::Release);
+        }
+        last
+    }
+
+    fn is_complete(&self) -> bool {
+        self.received.load(Ordering::Acquire) >= self.subscribers
+            && self.last_ns.load(Ordering::Acquire) >= self.at_ns.load(Ordering::Relaxed)
+    }
+}
+
+/// What the publisher does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not begun.
+    Waiting,
+    /// A publish is under way since then.
+    Published {
+        since: Instant,
+    },
+    /// Warm; the measured ones begin when told.
+    Warm,
+    Done,
+}
+
+/// See the module's documentation. The last connection of the first thread publishes.
+#[derive(Debug)]
+pub(crate) struct Broadcast {
+    resource: String,
+    payload: Payload,
+    publication: Arc<Publication>,
+    publisher: Option<usize>,
+    publishes: u64,
+    timeout: Duration,
+    stage: Stage,
+    round: u64,
+    warm_rounds: u64,
+    tries: u32,
+    /// The last publish each connection had.
+    had: Vec<u64>,
+    total: u64,
+    outcome: BroadcastOutcome,
+}
+
+/// What one thread measured.
+#[derive(Debug, Default)]
+pub(crate) struct BroadcastOutcome {
+    pub(crate) first: Record,
+    pub(crate) last: Record,
+    pub(crate) delivery: Record,
+}
+
+impl BroadcastOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.first.merge(&other.first);
+        self.last.merge(&other.last);
+        self.delivery.merge(&other.delivery);
+    }
+}
+
+impl Broadcast {
+    pub(crate) fn new(
+        plan: &Plan,
+        connections: usize,
+        publishes: usize,
+        timeout: Duration,
+        publisher: Option<usize>,
+        publication: Arc<Publication>,
+    ) -> Self {
+        Self {
+            resource: plan.resource().to_owned(),
+            payload: Payload::new(plan.size, plan.text),
+            publication,
+            publisher,
+            publishes: publishes as u64,
+            timeout,
+            stage: Stage::Waiting,
+            round: 0,
+            warm_rounds: 0,
+            tries: 0,
+            had: vec![0; connections],
+            total: 0,
+            outcome: BroadcastOutcome::default(),
+        }
+    }
+
+    fn publish(&mut self, crew: &mut Crew, core: &mut Core) {
+        let Some(publisher) = self.publisher else { return };
+        self.round += 1;
+        let now = crew.clock.now();
+        self.publication.begin(self.round, now);
+        let sent = core.send(crew.id(publisher), self.payload.message(0, self.round));
+        crew.note_sent(sent);
+        self.stage = Stage::Published { since: now };
+    }
+
+    fn is_measuring(&self) -> bool {
+        self.publication.go.load(Ordering::Acquire)
+    }
+
+    /// The publish has reached everybody.
+    fn complete(&mut self, crew: &mut Crew, core: &mut Core) {
+        if !self.is_measuring() {
+            self.warm_rounds += 1;
+            self.tries = 0;
+            if self.warm_rounds < WARM_UP {
+                return self.publish(crew, core);
+            }
+            self.stage = Stage::Warm;
+            self.publication.warm.store(true, Ordering::Release);
+            return;
+        }
+        let at = self.publication.at_ns.load(Ordering::Relaxed);
+        let since = |time: &AtomicU64| time.load(Ordering::Acquire).saturating_sub(at);
+        self.outcome.first.add(since(&self.publication.first_ns));
+        self.outcome.last.add(since(&self.publication.last_ns));
+        let complete = self.publication.complete.fetch_add(1, Ordering::AcqRel) + 1;
+        if complete < self.publishes { self.publish(crew, core) } else { self.end() }
+    }
+
+    fn end(&mut self) {
+        self.stage = Stage::Done;
+        self.publication.done.store(true, Ordering::Release);
+    }
+
+    /// The publish has not reached everybody in time.
+    fn miss(&mut self, crew: &mut Crew, core: &mut Core) {
+        let received = self.publication.received.load(Ordering::Acquire);
+        let reached = format!(
+            "a publish reached {} of {} subscribers",
+            grouped(received),
+            grouped(self.publication.subscribers)
+        );
+        if self.is_measuring() {
+            crew.errors.publishes_incomplete += 1;
+            crew.errors
+                .note(|| format!("{reached} in {}", crate::units::show_duration(self.timeout)));
+            return self.end();
+        }
+        self.tries += 1;
+        if self.tries < WARM_UP_TRIES {
+            return self.publish(crew, core);
+        }
+        let reason = format!(
+            "{reached}; a message of one connection must go to all others there (`throng serve` has channels at \
+             /ws/{{channel}})"
+        );
+        crew.shared.fail(Error::Upgrade { resource: self.resource.clone(), reason });
+    }
+}
+
+impl Work for Broadcast {
+    type Outcome = BroadcastOutcome;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, _: Timeline) {
+        self.publish(crew, core);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.publisher?;
+        match self.stage {
+            Stage::Published { .. } if self.publication.is_complete() => Some(Instant(0)),
+            Stage::Published { since } => {
+                let patience = if self.is_measuring() { self.timeout } else { WARM_UP_PATIENCE };
+                Some(since.after(patience))
+            }
+            Stage::Warm if self.is_measuring() => Some(Instant(0)),
+            Stage::Waiting | Stage::Warm | Stage::Done => None,
+        }
+    }
+
+    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, _: Instant) {
+        match self.stage {
+            Stage::Published { .. } if self.publication.is_complete() => self.complete(crew, core),
+            Stage::Published { .. } => self.miss(crew, core),
+            Stage::Warm => self.publish(crew, core),
+            Stage::Waiting | Stage::Done => {}
+        }
+    }
+
+    #[inline]
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        _: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        // Some servers send a publish back to its sender.
+        if self.publisher == Some(index) {
+            return;
+        }
+        let round = self.publication.round.load(Ordering::Acquire);
+        if self.had[index] == round || !self.payload.is_answer(message, 0, round) {
+            // A greeting, or a warm-up publish that comes after the next one was tried.
+            if self.is_measuring() {
+                crew.note_wrong(|| match self.had[index] == round {
+                    true => format!("subscriber {index} got publish {round} twice"),
+                    false => self.payload.describe(message, 0, round),
+                });
+            }
+            return;
+        }
+        self.had[index] = round;
+        if self.is_measuring() {
+            let at = self.publication.at_ns.load(Ordering::Relaxed);
+            self.outcome.delivery.add(now.0.saturating_sub(at));
+        }
+        self.total += 1;
+        crew.lane().done.store(self.total, Ordering::Relaxed);
+        if self.publication.count(now) && crew.thread != 0 {
+            crew.shared.lane(0).wake();
+        }
+    }
+
+    fn finish(&mut self, _: &mut Crew, _: Instant) -> BroadcastOutcome {
+        std::mem::take(&mut self.outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publish_is_complete_with_its_last_subscriber() {
+        let publication = Publication::new(3);
+        publication.begin(1, Instant(100));
+        assert!(!publication.count(Instant(110)));
+        assert!(!publication.count(Instant(120)) && !publication.is_complete());
+        assert!(publication.count(Instant(130)) && publication.is_complete());
+        let ns = |time: &AtomicU64| time.load(Ordering::Relaxed);
+        assert_eq!((ns(&publication.first_ns), ns(&publication.last_ns)), (110, 130));
+        publication.begin(2, Instant(200));
+        assert!(!publication.is_complete());
+    }
+}

@@ -1,0 +1,97 @@
+//! The closed loop: so many messages under way on each connection, and each answer triggers the next.
+
+use std::sync::atomic::Ordering;
+
+use throng_engine::{Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::Record;
+use crate::client::{Crew, Payload, Timeline, Work};
+use crate::plan::Plan;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct ClosedEcho {
+    resource: String,
+    payload: Payload,
+    pipeline: usize,
+    /// Answers so far, by connection; `pipeline` more were sent.
+    answered: Vec<u64>,
+    /// When the messages under way were sent: a ring of `pipeline` times for each connection.
+    sent_at: Vec<Instant>,
+    timeline: Option<Timeline>,
+    latency: Record,
+    total: u64,
+}
+
+impl ClosedEcho {
+    pub(crate) fn new(plan: &Plan, connections: usize, pipeline: usize) -> Self {
+        Self {
+            resource: plan.resource().to_owned(),
+            payload: Payload::new(plan.size, plan.text),
+            pipeline,
+            answered: vec![0; connections],
+            sent_at: vec![Instant(0); connections * pipeline],
+            timeline: None,
+            latency: Record::new(),
+            total: 0,
+        }
+    }
+
+    fn slot(&self, index: usize, k: u64) -> usize {
+        index * self.pipeline + (k % self.pipeline as u64) as usize
+    }
+}
+
+impl Work for ClosedEcho {
+    /// The latency of every answer that came within the measured time.
+    type Outcome = Record;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, timeline: Timeline) {
+        self.timeline = Some(timeline);
+        for index in 0..crew.len() {
+            for k in 0..self.pipeline as u64 {
+                let slot = self.slot(index, k);
+                // Read each time: encoding for ten thousand connections takes milliseconds.
+                self.sent_at[slot] = crew.clock.now();
+                let sent = core.send(crew.id(index), self.payload.message(index, k));
+                crew.note_sent(sent);
+            }
+        }
+    }
+
+    #[inline]
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        cx: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let Some(timeline) = self.timeline else { return };
+        let k = self.answered[index];
+        if !self.payload.is_answer(message, index, k) {
+            crew.note_wrong(|| self.payload.describe(message, index, k));
+        }
+        self.answered[index] = k + 1;
+        let slot = self.slot(index, k);
+        if timeline.counts(now) {
+            self.latency.add(now.since(self.sent_at[slot]).as_nanos() as u64);
+        }
+        self.total += 1;
+        crew.lane().done.store(self.total, Ordering::Relaxed);
+        // The answered message's slot in the ring is the next message's.
+        self.sent_at[slot] = now;
+        let sent = cx.send(self.payload.message(index, k + self.pipeline as u64));
+        crew.note_sent(sent);
+    }
+
+    fn finish(&mut self, _: &mut Crew, _: Instant) -> Record {
+        std::mem::take(&mut self.latency)
+    }
+}

@@ -1,0 +1,130 @@
+//! Connect, upgrade, one echo, reset, and again.
+
+use std::sync::atomic::Ordering;
+
+use throng_engine::{Close, Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::client::{Crew, Payload, Timeline, Work};
+use crate::plan::Plan;
+use crate::{Error, Record};
+
+/// Failures in a row, on one thread, after which there is no point in going on.
+const HOPELESS: u32 = 200;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Connect {
+    resource: String,
+    payload: Payload,
+    /// Which connections have had their answer, so that their end is ours.
+    answered: Vec<bool>,
+    timeline: Option<Timeline>,
+    failures_in_a_row: u32,
+    total: u64,
+    outcome: ConnectOutcome,
+}
+
+/// What one thread measured.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectOutcome {
+    pub(crate) tcp: Record,
+    pub(crate) upgrade: Record,
+    pub(crate) echo: Record,
+    pub(crate) together: Record,
+}
+
+impl ConnectOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.tcp.merge(&other.tcp);
+        self.upgrade.merge(&other.upgrade);
+        self.echo.merge(&other.echo);
+        self.together.merge(&other.together);
+    }
+}
+
+impl Connect {
+    pub(crate) fn new(plan: &Plan, connections: usize) -> Self {
+        Self {
+            resource: plan.resource().to_owned(),
+            payload: Payload::new(plan.size, plan.text),
+            answered: vec![false; connections],
+            timeline: None,
+            failures_in_a_row: 0,
+            total: 0,
+            outcome: ConnectOutcome::default(),
+        }
+    }
+}
+
+impl Work for Connect {
+    type Outcome = ConnectOutcome;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    fn on_start(&mut self, _: &mut Crew, _: &mut Core, timeline: Timeline) {
+        self.timeline = Some(timeline);
+    }
+
+    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, _: Instant) {
+        let sent = cx.send(self.payload.message(index, 0));
+        crew.note_sent(sent);
+    }
+
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        cx: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        if self.answered[index] {
+            return;
+        }
+        if !self.payload.is_answer(message, index, 0) {
+            crew.note_wrong(|| self.payload.describe(message, index, 0));
+        }
+        self.answered[index] = true;
+        self.failures_in_a_row = 0;
+        let times = crew.times(index);
+        if self.timeline.is_some_and(|timeline| timeline.counts(now)) {
+            let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
+            self.outcome.tcp.add(ns(times.dialled, times.connected));
+            self.outcome.upgrade.add(ns(times.connected, times.opened));
+            self.outcome.echo.add(ns(times.opened, now));
+            self.outcome.together.add(ns(times.dialled, now));
+        }
+        self.total += 1;
+        crew.lane().done.store(self.total, Ordering::Relaxed);
+        cx.abort();
+    }
+
+    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
+        if !std::mem::take(&mut self.answered[index]) && !crew.shared.is_finishing() {
+            crew.errors.connections_lost += 1;
+            crew.errors.note(|| {
+                format!("a connection ended with {} before it had its answer", close.code)
+            });
+        }
+        crew.redial(index);
+    }
+
+    /// The first connection tells whether the run makes sense; later failures are counted.
+    fn on_failed(&mut self, crew: &mut Crew, index: usize, error: Error) {
+        self.failures_in_a_row += 1;
+        if self.total == 0 || self.failures_in_a_row >= HOPELESS {
+            crew.shared.fail(error);
+            return;
+        }
+        crew.errors.connects_failed += 1;
+        crew.errors.note(|| error.to_string());
+        crew.redial(index);
+    }
+
+    fn finish(&mut self, _: &mut Crew, _: Instant) -> ConnectOutcome {
+        std::mem::take(&mut self.outcome)
+    }
+}

@@ -1,0 +1,15 @@
+//! One file a mode: what its connections do.
+
+mod broadcast;
+mod closed;
+mod connect;
+mod idle;
+mod open;
+mod talk;
+
+pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
+pub(crate) use closed::ClosedEcho;
+pub(crate) use connect::{Connect, ConnectOutcome};
+pub(crate) use idle::Idle;
+pub(crate) use open::{OpenEcho, OpenOutcome};
+pub(crate) use talk::{Talk, TalkTally};

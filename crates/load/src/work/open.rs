@@ -1,0 +1,146 @@
+//! The open loop: messages leave by the schedule, whether or not answers come.
+
+use std::sync::atomic::Ordering;
+
+use throng_engine::{Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::client::{Crew, Payload, Timeline, Work};
+use crate::plan::Plan;
+use crate::{Record, Schedule};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct OpenEcho {
+    resource: String,
+    payload: Payload,
+    rate_per_s: f64,
+    /// This thread's place between two messages of one schedule, 0 to 1.
+    shift: f64,
+    running: Option<(Schedule, Timeline)>,
+    /// The next message, counted over all connections.
+    next: u64,
+    /// Answers so far, by connection.
+    answered: Vec<u64>,
+    total: u64,
+    outcome: OpenOutcome,
+}
+
+/// What one thread measured.
+#[derive(Debug, Default)]
+pub(crate) struct OpenOutcome {
+    /// From the planned time to the answer, of messages planned within the measured time.
+    pub(crate) latency: Record,
+    /// From the planned time to the send.
+    pub(crate) lateness: Record,
+    pub(crate) planned: u64,
+    pub(crate) answered: u64,
+    pub(crate) unanswered: u64,
+}
+
+impl OpenOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.latency.merge(&other.latency);
+        self.lateness.merge(&other.lateness);
+        self.planned += other.planned;
+        self.answered += other.answered;
+        self.unanswered += other.unanswered;
+    }
+}
+
+impl OpenEcho {
+    pub(crate) fn new(plan: &Plan, connections: usize, rate_per_s: f64, thread: usize) -> Self {
+        Self {
+            resource: plan.resource().to_owned(),
+            payload: Payload::new(plan.size, plan.text),
+            rate_per_s,
+            shift: thread as f64 / plan.threads as f64,
+            running: None,
+            next: 0,
+            answered: vec![0; connections],
+            total: 0,
+            outcome: OpenOutcome::default(),
+        }
+    }
+}
+
+impl Work for OpenEcho {
+    type Outcome = OpenOutcome;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
+        let schedule = Schedule::new(timeline.start, crew.len(), self.rate_per_s);
+        self.running = Some((schedule.shifted(self.shift), timeline));
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (schedule, timeline) = self.running.as_ref()?;
+        Some(schedule.planned(self.next)).filter(|&at| at < timeline.to)
+    }
+
+    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+        let Some((schedule, timeline)) = self.running else { return };
+        let connections = self.answered.len() as u64;
+        loop {
+            let planned = schedule.planned(self.next);
+            if planned > now || planned >= timeline.to {
+                break;
+            }
+            let (index, k) = (schedule.connection(self.next), self.next / connections);
+            self.next += 1;
+            let sent = core.send(crew.id(index), self.payload.message(index, k));
+            crew.note_sent(sent);
+            if timeline.counts(planned) {
+                self.outcome.planned += 1;
+                self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
+            }
+        }
+        crew.lane().sent.store(self.next, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        _: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let Some((schedule, timeline)) = &self.running else { return };
+        let k = self.answered[index];
+        if !self.payload.is_answer(message, index, k) {
+            crew.note_wrong(|| self.payload.describe(message, index, k));
+        }
+        self.answered[index] = k + 1;
+        let planned = schedule.planned_for(index, k);
+        if timeline.counts(planned) {
+            self.outcome.answered += 1;
+            self.outcome.latency.add(now.since(planned).as_nanos() as u64);
+        }
+        self.total += 1;
+        crew.lane().done.store(self.total, Ordering::Relaxed);
+    }
+
+    /// A message without an answer has waited from its planned time until now at least. Leaving it out would make
+    /// a server that stops answering look fast.
+    fn finish(&mut self, _: &mut Crew, now: Instant) -> OpenOutcome {
+        if let Some((schedule, timeline)) = self.running {
+            let connections = self.answered.len() as u64;
+            for (index, &answered) in self.answered.iter().enumerate() {
+                let sent = (self.next + connections - 1 - index as u64) / connections;
+                for k in answered..sent {
+                    let planned = schedule.planned_for(index, k);
+                    if timeline.counts(planned) {
+                        self.outcome.unanswered += 1;
+                        self.outcome.latency.add(now.since(planned).as_nanos() as u64);
+                    }
+                }
+            }
+        }
+        std::mem::take(&mut self.outcome)
+    }
+}

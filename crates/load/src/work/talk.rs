@@ -1,0 +1,227 @@
+//! People in rooms: each says something now and then, and hears the others of its room.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throng_engine::{Close, Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::client::{Crew, Timeline, Work};
+use crate::{Error, Record, Schedule};
+
+/// How often the thread's figures are shown to others.
+const SHOW_EVERY: Duration = Duration::from_millis(100);
+/// What a message begins with; the planned time follows in 16 hexadecimal digits.
+const HEAD: &str = r#"{"t":""#;
+/// A time further back is not ours: any member of a room can send what looks like our message.
+const OLDEST: Duration = Duration::from_secs(60);
+
+const NAMES: [&str; 16] = [
+    "ada", "alan", "barbara", "dennis", "edsger", "frances", "grace", "hedy", "joan", "john",
+    "ken", "leslie", "margaret", "niklaus", "radia", "tony",
+];
+const LINES: [&str; 12] = [
+    "hello everyone",
+    "who is here?",
+    "the build is green",
+    "lunch in ten minutes",
+    "that graph looks good",
+    "I will have a look at it",
+    "thanks, that helped",
+    "see you tomorrow",
+    "it works on my machine",
+    "good question",
+    "shipping it now",
+    "back in a moment",
+];
+
+/// What the talkers show to others while they run.
+#[derive(Debug, Default)]
+pub(crate) struct TalkTally {
+    pub(crate) said: AtomicU64,
+    pub(crate) heard: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// Since it was last taken: from the planned time to each hearer.
+    pub(crate) latency: Mutex<Record>,
+    pub(crate) first_error: Mutex<Option<String>>,
+    /// Say goodbye.
+    pub(crate) leave: AtomicBool,
+}
+
+impl TalkTally {
+    fn note(&self, what: impl FnOnce() -> String) {
+        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(what);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    resources: Vec<String>,
+    rate_per_s: f64,
+    tally: Arc<TalkTally>,
+    schedule: Option<Schedule>,
+    next: u64,
+    latency: Record,
+    show_at: Instant,
+    said: u64,
+    heard: u64,
+    left: bool,
+    line: String,
+}
+
+impl Talk {
+    pub(crate) fn new(resources: Vec<String>, rate_per_s: f64, tally: Arc<TalkTally>) -> Self {
+        Self {
+            resources,
+            rate_per_s,
+            tally,
+            schedule: None,
+            next: 0,
+            latency: Record::new(),
+            show_at: Instant(0),
+            said: 0,
+            heard: 0,
+            left: false,
+            line: String::new(),
+        }
+    }
+
+    fn show(&mut self, now: Instant) {
+        self.show_at = now.after(SHOW_EVERY);
+        self.tally.said.store(self.said, Ordering::Relaxed);
+        self.tally.heard.store(self.heard, Ordering::Relaxed);
+        self.tally.latency.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.latency);
+        self.latency.clear();
+    }
+}
+
+impl Work for Talk {
+    type Outcome = ();
+
+    fn resource(&self, index: usize) -> &str {
+        &self.resources[index % self.resources.len()]
+    }
+
+    fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
+        self.schedule = Some(Schedule::new(timeline.start, crew.len(), self.rate_per_s));
+        self.show_at = timeline.start;
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        if self.left {
+            return Some(self.show_at);
+        }
+        if self.tally.leave.load(Ordering::Acquire) {
+            return Some(Instant(0));
+        }
+        Some(self.schedule.as_ref()?.planned(self.next).min(self.show_at))
+    }
+
+    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+        if self.show_at <= now {
+            self.show(now);
+        }
+        if self.left {
+            return;
+        }
+        if self.tally.leave.load(Ordering::Acquire) {
+            self.left = true;
+            (0..crew.len()).filter(|&index| crew.is_open(index)).for_each(|index| {
+                core.close(crew.id(index), 1000, "");
+            });
+            return;
+        }
+        let Some(schedule) = self.schedule else { return };
+        while schedule.planned(self.next) <= now {
+            let (n, planned) = (self.next, schedule.planned(self.next));
+            self.next += 1;
+            let index = schedule.connection(n);
+            if crew.is_open(index) {
+                compose(&mut self.line, index, n, planned);
+                self.said += 1;
+                let sent = core.send(crew.id(index), Message::Text(&self.line));
+                crew.note_sent(sent);
+            }
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        _: &mut Crew,
+        _: &mut Cx<'_>,
+        _: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        self.heard += 1;
+        if let Message::Text(text) = message
+            && let Some(age) = age(text, now)
+        {
+            self.latency.add(age.as_nanos() as u64);
+        }
+    }
+
+    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
+        // 1001: the server stops, which is its right.
+        if !self.left && close.code != 1001 && !crew.shared.is_finishing() {
+            self.tally.lost.fetch_add(1, Ordering::Relaxed);
+            self.tally
+                .note(|| format!("client {index} was closed with {} {}", close.code, close.reason));
+        }
+    }
+
+    fn on_failed(&mut self, _: &mut Crew, _: usize, error: Error) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        self.tally.note(|| error.to_string());
+    }
+
+    fn finish(&mut self, _: &mut Crew, now: Instant) {
+        self.show(now);
+    }
+}
+
+fn compose(line: &mut String, index: usize, n: u64, planned: Instant) {
+    use std::fmt::Write;
+
+    line.clear();
+    let name = NAMES[index % NAMES.len()];
+    let words = LINES[(n.wrapping_mul(0x9e37_79b9) >> 7) as usize % LINES.len()];
+    // Writing to a string cannot fail.
+    let _ = write!(line, r#"{HEAD}{:016x}","from":"{name}-{index}","text":"{words}"}}"#, planned.0);
+}
+
+/// How old one of our messages is.
+fn age(text: &str, now: Instant) -> Option<Duration> {
+    let digits = text.strip_prefix(HEAD)?.get(..16)?;
+    let planned = Instant(u64::from_str_radix(digits, 16).ok()?);
+    Some(now.since(planned)).filter(|&age| planned <= now && age < OLDEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_carries_its_planned_time() {
+        let mut line = String::new();
+        compose(&mut line, 17, 3, Instant(1_000_000));
+        assert!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["from"] == "alan-17");
+        assert_eq!(age(&line, Instant(1_500_000)), Some(Duration::from_micros(500)));
+    }
+
+    #[test]
+    fn what_others_say_has_no_age() {
+        let now = Instant(90_000_000_000);
+        for text in ["", "hello", r#"{"t":"xyz"#, r#"{"t":"zzzzzzzzzzzzzzzz"}"#] {
+            assert_eq!(age(text, now), None, "{text}");
+        }
+        let mut line = String::new();
+        compose(&mut line, 0, 0, Instant(1));
+        assert_eq!(age(&line, now), None, "too old");
+        compose(&mut line, 0, 0, now.after(OLDEST));
+        assert_eq!(age(&line, now), None, "from the future");
+    }
+}

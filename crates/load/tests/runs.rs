@@ -1,0 +1,248 @@
+//! Whole runs over real sockets, against a server that is not built on our engine. No figure is asserted that time
+//! decides; only what was counted, verified and said.
+
+#[allow(unreachable_pub)]
+mod server;
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use server::{Manners, start};
+use throng_load::demo::{CrowdPlan, spawn_clients};
+use throng_load::report::Measured;
+use throng_load::{Error, Limit, Mode, Pace, Plan, Report, Stage, Target};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn echo(pipeline: usize) -> Mode {
+    Mode::Echo { pace: Pace::Closed { pipeline }, duration: SHORT, warmup: SHORT / 5 }
+}
+
+fn plan(manners: Manners, mode: Mode) -> Plan {
+    let target = Target::parse(&format!("ws://{}/any", start(manners))).unwrap();
+    Plan { connections: 8, setup_timeout: Duration::from_secs(5), ..Plan::new(target, mode) }
+}
+
+fn run(plan: &Plan) -> Result<Report, Error> {
+    throng_load::run(plan, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn fine(plan: &Plan) -> Report {
+    let report = run(plan).unwrap();
+    assert_eq!(report.errors.total(), 0, "{report}");
+    assert_eq!(report.exit_code(), 0);
+    report
+}
+
+#[test]
+fn a_closed_loop_counts_what_comes_back() {
+    for (pipeline, size, text, threads) in [
+        (1, 100, false, 1),
+        (16, 100, true, 1),
+        (2, 0, false, 1),
+        (1, 70_000, true, 2),
+        (3, 5, false, 3),
+    ] {
+        let plan = Plan { size, text, threads, ..plan(Manners::Echo, echo(pipeline)) };
+        let report = fine(&plan);
+        let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+        assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
+        assert_eq!(report.setup.connections, 8);
+        assert_eq!(report.setup.upgrade.unwrap().count, 8);
+        // The server is a thread of ours.
+        assert!(
+            report.server.as_ref().unwrap().same_process && report.verdict.limit == Limit::Unknown
+        );
+    }
+}
+
+#[test]
+fn an_open_loop_sends_exactly_what_was_planned() {
+    let pace = Pace::Open { rate_per_s: 100.0 };
+    let mode = Mode::Echo { pace, duration: Duration::from_millis(300), warmup: SHORT };
+    let report = fine(&Plan { threads: 2, ..plan(Manners::Echo, mode) });
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    // 8 connections x 100 a second x 0.3 s; where phases meet the edges one more or less on each connection.
+    assert!((232..=248).contains(&open.planned), "{open:?}");
+    assert_eq!((open.unanswered, echo.messages), (0, open.planned));
+    assert_eq!(echo.latency.unwrap().count, open.planned);
+}
+
+#[test]
+fn messages_without_an_answer_count_with_their_age() {
+    let pace = Pace::Open { rate_per_s: 50.0 };
+    let mode = Mode::Echo { pace, duration: SHORT, warmup: Duration::ZERO };
+    let report = run(&Plan { connections: 2, ..plan(Manners::Mute, mode) }).unwrap();
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let open = echo.open_loop.unwrap();
+    assert!(open.planned > 0 && open.unanswered == open.planned, "{report}");
+    assert_eq!(echo.latency.unwrap().count, open.unanswered, "none is left out");
+    assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
+}
+
+#[test]
+fn idle_reports_the_servers_memory() {
+    let mode = Mode::Idle { hold: SHORT };
+    let report = fine(&Plan { connections: 20, ..plan(Manners::Echo, mode) });
+    let Measured::Idle(idle) = &report.result else { panic!("{report}") };
+    assert_eq!(idle.connections, 20);
+    assert!(idle.rss_bytes_per_connection.is_some() && idle.server_cores_while_idle.is_some());
+}
+
+#[test]
+fn connect_times_each_step() {
+    let mode = Mode::Connect { duration: SHORT, warmup: SHORT / 5 };
+    let report = fine(&Plan { connections: 4, sources: Some(3), ..plan(Manners::Echo, mode) });
+    let Measured::Connect(connect) = &report.result else { panic!("{report}") };
+    assert!(connect.connections > 0);
+    for step in [connect.tcp, connect.upgrade, connect.echo, connect.total] {
+        assert_eq!(step.unwrap().count, connect.connections);
+    }
+    assert_eq!(report.plan.source_addresses, 3);
+}
+
+#[test]
+fn broadcast_waits_for_the_last() {
+    for threads in [1, 3] {
+        let mode = Mode::Broadcast { publishes: 5, timeout: Duration::from_secs(10) };
+        let plan = Plan { connections: 30, threads, text: true, ..plan(Manners::Channel, mode) };
+        let report = fine(&plan);
+        let Measured::Broadcast(broadcast) = &report.result else { panic!("{report}") };
+        assert_eq!((broadcast.publishes, broadcast.subscribers), (5, 30));
+        assert_eq!(broadcast.delivery.unwrap().count, 150);
+        assert!(broadcast.last.unwrap().max_us >= broadcast.first.unwrap().min_us);
+    }
+}
+
+#[test]
+fn a_publish_that_reaches_nobody_is_explained() {
+    let mode = Mode::Broadcast { publishes: 1, timeout: Duration::from_millis(50) };
+    let stop = AtomicBool::new(false);
+    let plan = plan(Manners::Echo, mode);
+    // An echo server sends it back to the publisher alone. The patience of the warm-up is seconds; do not wait.
+    let outcome = throng_load::run(&plan, &stop, &mut |progress| {
+        if matches!(progress.stage, Stage::Publishing { .. }) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+}
+
+#[test]
+fn wrong_answers_make_the_run_invalid() {
+    for (manners, text, hint) in
+        [(Manners::Forge, false, "other content"), (Manners::Confuse, true, "binary message")]
+    {
+        let report = run(&Plan { text, ..plan(manners, echo(1)) }).unwrap();
+        assert!(report.errors.wrong_answers > 0, "{report}");
+        assert!(report.errors.first.as_ref().unwrap().contains(hint), "{report}");
+        assert_eq!((report.verdict.limit, report.exit_code()), (Limit::Invalid, 1));
+    }
+}
+
+#[test]
+fn lost_connections_make_the_run_invalid() {
+    let report = run(&plan(Manners::Cut, echo(1))).unwrap();
+    assert_eq!(report.errors.connections_lost, 8, "{report}");
+    assert_eq!(report.exit_code(), 1);
+    let mode = Mode::Connect { duration: SHORT, warmup: Duration::ZERO };
+    fine(&plan(Manners::Cut, mode));
+}
+
+#[test]
+fn a_server_that_does_not_upgrade_is_named() {
+    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+        for (manners, hint) in [
+            (Manners::NotFound, "404"),
+            (Manners::WrongKey, "Sec-WebSocket-Accept"),
+            (Manners::HangUp, "instead of answering the upgrade"),
+        ] {
+            let error = run(&plan(manners, mode)).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(hint) && text.contains("\"/any\""), "{manners:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_waited_for() {
+    let mut plan = plan(Manners::Silent, echo(1));
+    plan.setup_timeout = Duration::from_secs(1);
+    let text = run(&plan).unwrap_err().to_string();
+    assert!(text.contains("upgrade request") || text.contains("only 0 of 8"), "{text}");
+}
+
+#[test]
+fn nobody_there_is_said_with_the_remedy() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    for mode in [echo(1), Mode::Connect { duration: SHORT, warmup: SHORT }] {
+        let plan = Plan::new(Target::parse(&format!("ws://{address}")).unwrap(), mode);
+        let error = run(&plan).unwrap_err();
+        assert!(error.to_string().contains("Is the server running"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}
+
+#[test]
+fn stopping_early_reports_what_was_measured() {
+    let mode = Mode::Echo {
+        pace: Pace::Closed { pipeline: 1 },
+        duration: Duration::from_secs(3600),
+        warmup: Duration::ZERO,
+    };
+    let stop = AtomicBool::new(false);
+    let report = throng_load::run(&plan(Manners::Echo, mode), &stop, &mut |progress| {
+        if matches!(progress.stage, Stage::Measuring { .. }) && progress.done > 0 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    assert!(echo.messages > 0 && echo.measured_s < 3600.0);
+}
+
+#[test]
+fn a_server_process_that_is_not_there_is_a_mistake() {
+    let plan = Plan { server_pids: vec![u32::MAX], ..plan(Manners::Echo, echo(1)) };
+    let error = run(&plan).unwrap_err();
+    assert!(error.to_string().contains("--server-pid") && error.exit_code() == 2);
+}
+
+#[test]
+fn a_crowd_talks_and_leaves() {
+    let target = Target::parse(&format!("ws://{}", start(Manners::Channel))).unwrap();
+    let mut crowd = CrowdPlan::new(target);
+    (crowd.clients, crowd.rate_per_s) = (12, 20.0);
+    crowd.channels.truncate(1);
+    let handle = spawn_clients(crowd).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut timed, mut last) = (0, handle.snapshot());
+    while timed < 50 || last.connections < 12 {
+        assert!(Instant::now() < deadline, "{last:?}");
+        std::thread::yield_now();
+        last = handle.snapshot();
+        timed += last.latency.map_or(0, |latency| latency.count);
+    }
+    let stats = handle.stop();
+    assert_eq!((stats.connections, stats.failures, stats.first_error), (0, 0, None));
+    assert!(stats.messages_in > stats.messages_out && stats.messages_out > 0);
+}
+
+#[test]
+fn a_crowd_without_a_server_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = Target::parse(&format!("ws://{}", listener.local_addr().unwrap())).unwrap();
+    drop(listener);
+    let crowd = CrowdPlan { clients: 3, ..CrowdPlan::new(target) };
+    let handle = spawn_clients(crowd).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while handle.snapshot().failures < 3 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(handle.stop().first_error.unwrap().contains("Is the server running"));
+}

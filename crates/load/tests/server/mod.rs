@@ -1,0 +1,147 @@
+//! A small server of its own kind, one thread a connection, so that the generator is not tested against the engine
+//! it is built on; and one that can misbehave.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use throng_proto::Input;
+use throng_proto::ws::handshake::accept_key;
+use throng_proto::ws::{Decoder, Event, Limits, Opcode, Role, encode};
+
+/// What the server does with its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manners {
+    /// Sends every message back.
+    Echo,
+    /// Sends every message to all others.
+    Channel,
+    /// Sends the seventh message back with a byte changed.
+    Forge,
+    /// Answers text with binary.
+    Confuse,
+    /// Cuts the connection off at the seventh message.
+    Cut,
+    /// Never answers a message.
+    Mute,
+    /// Answers the upgrade with 404.
+    NotFound,
+    /// Ends the connection instead of answering the upgrade.
+    HangUp,
+    /// Says yes with the wrong key.
+    WrongKey,
+    /// Never answers the upgrade.
+    Silent,
+}
+
+type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
+
+/// Starts a server on a free port. It ends with the process.
+pub fn start(manners: Manners) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let members = Members::default();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, members) = (stream.unwrap(), Arc::clone(&members));
+            thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn(move || {
+                    let peer = stream.peer_addr();
+                    let _ = serve(stream, manners, &members);
+                    if let Ok(peer) = peer {
+                        members.lock().unwrap().retain(|(member, _)| *member != peer);
+                    }
+                })
+                .unwrap();
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let head = read_head(&mut stream)?;
+    let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+    match manners {
+        Manners::NotFound => {
+            return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        Manners::HangUp => return Ok(()),
+        Manners::Silent => {
+            let _ = stream.read(&mut [0; 64]);
+            return Ok(());
+        }
+        _ => {}
+    }
+    let accept = match manners {
+        Manners::WrongKey => accept_key("dGhlIHNhbXBsZSBub25jZQ=="),
+        _ => accept_key(key),
+    };
+    let accept = std::str::from_utf8(&accept).unwrap();
+    if manners == Manners::Channel {
+        members.lock().unwrap().push((stream.peer_addr()?, stream.try_clone()?));
+    }
+    write!(
+        stream,
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
+         Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+    )?;
+    let mut decoder = Decoder::new(Role::Server);
+    let limits = Limits { max_frame_size: 1 << 26, max_message_size: 1 << 26 };
+    let (mut buffer, mut answers, mut seen) = (vec![0; 64 << 10], Vec::new(), 0);
+    loop {
+        let n = stream.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let mut input = Input::new(&mut buffer[..n]);
+        while let Some(event) = decoder.next_event(&mut input, &limits).unwrap() {
+            let (opcode, payload) = match event {
+                Event::Text(text) => (Opcode::Text, text.as_bytes()),
+                Event::Binary(bytes) => (Opcode::Binary, bytes),
+                Event::Close(_) => {
+                    encode(Opcode::Close, &[], &mut answers);
+                    return stream.write_all(&answers);
+                }
+                _ => continue,
+            };
+            seen += 1;
+            match manners {
+                Manners::Mute => {}
+                Manners::Cut if seen == 7 => return Ok(()),
+                Manners::Forge if seen == 7 => {
+                    let mut forged = payload.to_vec();
+                    forged[0] ^= 1;
+                    encode(opcode, &forged, &mut answers);
+                }
+                Manners::Confuse => encode(Opcode::Binary, payload, &mut answers),
+                Manners::Channel => {
+                    let mut frame = Vec::new();
+                    encode(opcode, payload, &mut frame);
+                    let me = stream.peer_addr()?;
+                    let members = members.lock().unwrap();
+                    for (_, member) in members.iter().filter(|(member, _)| *member != me) {
+                        let _ = (&*member).write_all(&frame);
+                    }
+                }
+                _ => encode(opcode, payload, &mut answers),
+            }
+        }
+        stream.write_all(&answers)?;
+        answers.clear();
+    }
+}
+
+fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        head.push(byte[0]);
+    }
+    Ok(String::from_utf8(head).unwrap())
+}
