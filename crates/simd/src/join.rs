@@ -162,11 +162,12 @@ mod tests {
 
     #[test]
     fn refuses_at_the_byte_that_breaks_the_sequence() {
-        let seconds = [0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
-        for first in 0..=u8::MAX {
-            for second in seconds {
-                for third in if cfg!(miri) { [0x80, 0xc0].iter() } else { seconds.iter() } {
-                    let bytes = [b'a', first, second, *third, 0x80];
+        let others = [0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
+        let others = if cfg!(miri) { &others[2..5] } else { &others[..] };
+        for first in (0..=u8::MAX).step_by(if cfg!(miri) { 13 } else { 1 }) {
+            for second in others {
+                for third in others {
+                    let bytes = [b'a', first, *second, *third, 0x80];
                     assert_eq!(byte_by_byte(&bytes, None), oracle(&bytes), "{bytes:x?}");
                     assert_eq!(byte_by_byte(&bytes, KEY), oracle(&bytes), "{bytes:x?}");
                 }

@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn one_byte_above_ascii_is_seen_wherever_it_is() {
         for len in lengths() {
-            for at in 0..len {
+            for at in (0..len).step_by(if cfg!(miri) { 37 } else { 1 }) {
                 let mut bytes = oracle(&vec![b'a'; len], KEY);
                 bytes[at] ^= 0x80;
                 let mut out = Vec::new();
