@@ -28,6 +28,14 @@ pub enum Sent {
     Closed,
 }
 
+/// What a connection's record says when bytes come.
+pub(crate) struct Receiving {
+    pub(crate) route: u16,
+    pub(crate) data: u32,
+    /// A message was partly here before.
+    pub(crate) assembling: bool,
+}
+
 /// Batches kept for reuse by one shard. More can be in use; these are just not given back.
 const SPARE_BATCHES: usize = 1024;
 /// A kept batch's memory beyond this goes back to the allocator, unless few are kept.
@@ -167,20 +175,41 @@ impl Connections {
         }
     }
 
-    /// Bytes came from the peer of an open session: it lives.
+    /// Bytes came from the peer of a session: it lives, and will be flushed when they are dealt with. `None` when
+    /// they are of no interest any more. The one look at the record that a message needs.
     #[inline]
-    pub(crate) fn touch(&mut self, id: ConnId) {
-        let limits = &self.limits;
-        if limits.heartbeat_interval == 0 {
-            return;
+    pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
+        let slot = id.slot();
+        let conn = self.conns.get_mut(slot)?;
+        if conn.id != id || conn.stage != Stage::Open {
+            return self.receiving_late(id);
         }
-        let (always, slot) = (limits.heartbeat_always, id.slot());
-        let due = self.heartbeat_due(slot);
-        let conn = &mut self.conns[slot];
-        if !always || conn.has(flag::PINGED) {
+        let flags = conn.flags;
+        conn.flags = flags & !flag::PINGED | flag::DIRTY;
+        let receiving = Receiving {
+            route: conn.route,
+            data: conn.data,
+            assembling: flags & flag::ASSEMBLING != 0,
+        };
+        if self.limits.heartbeat_interval > 0
+            && (flags & flag::PINGED != 0 || !self.limits.heartbeat_always)
+        {
+            let due = self.heartbeat_due(slot);
             self.deadlines.set(slot, due);
         }
-        conn.set(flag::PINGED, false);
+        Some(receiving)
+    }
+
+    /// The same after our Close, when only the peer's is still awaited.
+    #[cold]
+    fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
+        let conn = self.conn_mut(id)?;
+        if conn.stage != Stage::Closing || conn.after_flush != AfterFlush::Nothing {
+            return None;
+        }
+        conn.flags |= flag::DIRTY;
+        let assembling = conn.has(flag::ASSEMBLING);
+        Some(Receiving { route: conn.route, data: conn.data, assembling })
     }
 
     /// When a session that was heard just now is to be pinged. The slot's hash takes up to a quarter off, so
@@ -189,7 +218,7 @@ impl Connections {
     pub(crate) fn heartbeat_due(&self, slot: usize) -> Tick {
         let interval = u32::from(self.limits.heartbeat_interval);
         let hash = (slot as u32).wrapping_mul(0x9e37_79b1) >> 16;
-        let early = (interval / 4 + 1) * hash >> 16;
+        let early = ((interval / 4 + 1) * hash) >> 16;
         self.tick.after((interval - early).max(1) as u16)
     }
 
@@ -206,11 +235,12 @@ impl Connections {
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
-        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
-        self.append(id, |out| match mask {
-            None => ws::encode(opcode, payload, out),
-            Some(key) => ws::encode_masked(opcode, payload, key, out),
-        });
+        if self.conns[id.slot()].flags & flag::CLIENT == 0 {
+            self.append(id, |out| ws::encode(opcode, payload, out));
+        } else {
+            let key = self.masks.next();
+            self.append(id, |out| ws::encode_masked(opcode, payload, key, out));
+        }
         sent
     }
 
@@ -330,9 +360,17 @@ impl Connections {
     #[inline]
     pub(crate) fn mark_dirty(&mut self, id: ConnId) {
         let conn = &mut self.conns[id.slot()];
-        if !conn.has(flag::DIRTY) {
-            conn.set(flag::DIRTY, true);
+        if conn.flags & flag::DIRTY == 0 {
+            conn.flags |= flag::DIRTY;
             self.dirty.push(id);
+        }
+    }
+
+    /// Says that the connection will be flushed anyway, as soon as the bytes it sent us are dealt with.
+    #[inline]
+    pub(crate) fn promise_flush(&mut self, id: ConnId) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.flags |= flag::DIRTY;
         }
     }
 
@@ -366,17 +404,23 @@ impl Connections {
     /// Whether a message of `len` may be queued, and what its sender is told.
     #[inline]
     fn admit(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
-        let Some(conn) = self.conn(id) else { return Err(Sent::Closed) };
-        if conn.stage != Stage::Open {
+        let high = self.high_water();
+        let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
+        if conn.id != id || conn.stage != Stage::Open {
             return Err(Sent::Closed);
         }
-        if conn.out.is_none() && !conn.has(flag::IN_FLIGHT) {
-            return Ok(Sent::Written);
+        if conn.flags & flag::IN_FLIGHT == 0 {
+            match &conn.out {
+                None => return Ok(Sent::Written),
+                Some(batch) if batch.len() + len <= high => return Ok(Sent::Written),
+                Some(_) => {}
+            }
         }
         self.admit_behind(id, len)
     }
 
-    /// The same, for a connection that has output queued.
+    /// The same, for a connection that is not where its sender wants it.
+    #[cold]
     fn admit_behind(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
         let (backlog, max, high) = (self.backlog(id), self.limits.max_backlog, self.high_water());
         let conn = &mut self.conns[id.slot()];
@@ -426,11 +470,18 @@ impl Connections {
     /// The connection's queue, made if it has none; the connection will be flushed.
     #[inline]
     fn queue(&mut self, id: ConnId) -> &mut Batch {
-        self.mark_dirty(id);
         let conn = &mut self.conns[id.slot()];
-        conn.out.get_or_insert_with(|| {
-            self.large_spare.pop().or_else(|| self.spare.pop()).unwrap_or_default()
-        })
+        if conn.flags & flag::DIRTY == 0 {
+            conn.flags |= flag::DIRTY;
+            self.dirty.push(id);
+        }
+        match &mut conn.out {
+            Some(batch) => batch,
+            out => {
+                let spare = self.large_spare.pop().or_else(|| self.spare.pop());
+                out.insert(spare.unwrap_or_default())
+            }
+        }
     }
 }
 

@@ -135,11 +135,13 @@ impl Core {
     }
 
     /// Sends a message to a connection of this shard.
+    #[inline]
     pub fn send(&mut self, to: ConnId, message: Message<'_>) -> Sent {
-        match message {
-            Message::Text(text) => self.connections.send(to, Opcode::Text, text.as_bytes()),
-            Message::Binary(bytes) => self.connections.send(to, Opcode::Binary, bytes),
-        }
+        let (opcode, payload) = match message {
+            Message::Text(text) => (Opcode::Text, text.as_bytes()),
+            Message::Binary(bytes) => (Opcode::Binary, bytes),
+        };
+        self.connections.send(to, opcode, payload)
     }
 
     /// Sends a finished frame to a connection of this shard.
@@ -167,14 +169,29 @@ impl Core {
 /// One connection, seen from a callback.
 #[derive(Debug)]
 pub struct Cx<'a> {
-    pub(crate) core: &'a mut Core,
-    pub(crate) id: ConnId,
+    core: &'a mut Core,
+    id: ConnId,
+    route: u16,
+    data: u32,
 }
 
 impl<'a> Cx<'a> {
     /// The connection `id` of this shard; sends to one that is gone say so.
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
-        Self { core, id }
+        let (route, data) = core.connections.conn(id).map_or((0, 0), |c| (c.route, c.data));
+        Self { core, id, route, data }
+    }
+
+    /// The same, where the record was looked at just now.
+    #[inline]
+    pub(crate) fn known(core: &'a mut Core, id: ConnId, route: u16, data: u32) -> Self {
+        Self { core, id, route, data }
+    }
+
+    /// The same connection, for a callee that wants a `Cx` of its own.
+    #[inline]
+    pub fn reborrow(&mut self) -> Cx<'_> {
+        Cx { core: self.core, id: self.id, route: self.route, data: self.data }
     }
 
     /// The connection's name, which reaches it from any thread through [`Remote`].
@@ -258,18 +275,19 @@ impl<'a> Cx<'a> {
     #[must_use]
     #[inline]
     pub fn route(&self) -> u16 {
-        self.core.connections.conn(self.id).map_or(0, |conn| conn.route)
+        self.route
     }
 
     /// The service's own word for this connection.
     #[must_use]
     #[inline]
     pub fn data(&self) -> u32 {
-        self.core.connections.conn(self.id).map_or(0, |conn| conn.data)
+        self.data
     }
 
     /// Sets the service's route and word.
     pub fn set_route(&mut self, route: u16, data: u32) {
+        (self.route, self.data) = (route, data);
         if let Some(conn) = self.core.connections.conn_mut(self.id) {
             conn.route = route;
             conn.data = data;

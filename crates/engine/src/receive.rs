@@ -52,7 +52,7 @@ impl<S: Service> State<S> {
         });
     }
 
-    #[inline]
+    #[inline(always)]
     fn pump(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
         match self.inbound[id.slot()] {
             Inbound::Ws(_) => self.pump_ws(id, input),
@@ -62,46 +62,40 @@ impl<S: Service> State<S> {
         }
     }
 
+    #[inline(always)]
     fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
         let Self { core, service, inbound, spare_pieces, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return Pumped::All };
-        match core.connections.conn(id) {
-            Some(conn) if conn.stage == Stage::Open => core.connections.touch(id),
-            // Only the peer's Close is still awaited.
-            Some(conn)
-                if conn.stage == Stage::Closing && conn.after_flush == AfterFlush::Nothing => {}
-            _ => return Pumped::All,
-        }
-        let limits = core.connections.limits.ws;
+        let Some(receiving) = core.connections.receiving(id) else { return Pumped::All };
+        let (route, data) = (receiving.route, receiving.data);
+        let limits = service.ws_limits(route, core.connections.limits.ws);
         let ended = loop {
-            match decoder.next_event_with(input, &limits, spare_pieces) {
+            let message = match decoder.next_event_with(input, &limits, spare_pieces) {
                 Ok(None) => break None,
-                Ok(Some(ws::Event::Text(text))) => {
-                    if core.connections.stage(id) == Stage::Open {
-                        core.connections.stats.messages_in += 1;
-                        service.on_message(&mut Cx { core, id }, Message::Text(text));
-                    }
-                }
-                Ok(Some(ws::Event::Binary(bytes))) => {
-                    if core.connections.stage(id) == Stage::Open {
-                        core.connections.stats.messages_in += 1;
-                        service.on_message(&mut Cx { core, id }, Message::Binary(bytes));
-                    }
-                }
+                Ok(Some(ws::Event::Binary(bytes))) => Message::Binary(bytes),
+                Ok(Some(ws::Event::Text(text))) => Message::Text(text),
                 Ok(Some(ws::Event::Ping(payload))) => {
                     if core.connections.stage(id) == Stage::Open {
                         core.connections.pong(id, payload);
                     }
+                    continue;
                 }
-                Ok(Some(ws::Event::Pong(_))) => {}
+                Ok(Some(ws::Event::Pong(_))) => continue,
                 Ok(Some(ws::Event::Close(reason))) => break Some(Ok(reason)),
                 Err(error) => break Some(Err(error)),
+            };
+            // After our Close only the peer's is still of interest.
+            if core.connections.stage(id) == Stage::Open {
+                core.connections.stats.messages_in += 1;
+                service.on_message(&mut Cx::known(core, id, route, data), message);
             }
         };
         match ended {
             None => {
                 let between = decoder.is_between_messages();
-                self.note_assembling(id, between);
+                if between == receiving.assembling {
+                    self.note_assembling(id, between);
+                }
             }
             Some(Ok(reason)) => {
                 // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
@@ -130,14 +124,10 @@ impl<S: Service> State<S> {
         self.core.connections.finish(id, AfterFlush::Close);
     }
 
-    /// Keeps the deadline of a message that is partly here.
-    #[inline]
+    /// Starts or ends the deadline of a message that is partly here.
     fn note_assembling(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        if between != conn.has(flag::ASSEMBLING) {
-            return;
-        }
         conn.set(flag::ASSEMBLING, !between);
         let tick = connections.tick;
         if let Some(cold) = connections.cold_mut(id) {
@@ -149,7 +139,9 @@ impl<S: Service> State<S> {
         }
     }
 
+    #[inline(never)]
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+        self.core.connections.promise_flush(id);
         loop {
             let Self { core, service, inbound, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return Pumped::Switched };
@@ -169,7 +161,7 @@ impl<S: Service> State<S> {
                     // A client that waits for 100 Continue gets the final answer instead; whether it then sends
                     // the body is its choice, so the connection cannot go on (RFC 9110 section 10.1.1).
                     let expects = request.expects_continue() && request.has_body();
-                    let answer = service.on_request(&mut Cx { core, id }, &request);
+                    let answer = service.on_request(&mut Cx::new(core, id), &request);
                     self.settle(id);
                     match answer {
                         Answer::Upgraded => {
@@ -192,7 +184,7 @@ impl<S: Service> State<S> {
                 }
                 Err(error) => {
                     core.connections.stats.bad_requests += 1;
-                    service.on_bad_request(&mut Cx { core, id }, error.status(), &error.to_string());
+                    service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
                     core.connections.finish(id, AfterFlush::Linger);
                     return Pumped::All;
                 }
@@ -232,7 +224,7 @@ impl<S: Service> State<S> {
         match decoder.next_event(input, &core.connections.limits.http) {
             Ok(None) => Pumped::All,
             Ok(Some(http1::ResponseEvent::Head(response))) => {
-                match service.on_response(&mut Cx { core, id }, &response) {
+                match service.on_response(&mut Cx::new(core, id), &response) {
                     Answer::Upgraded => {
                         self.open_session(id, ws::Role::Client);
                         return Pumped::Switched;
@@ -265,13 +257,11 @@ impl<S: Service> State<S> {
             cold.peer = None;
         }
         connections.shed_cold(id);
-        connections.deadlines.set(id.slot(), Tick::NEVER);
-        connections.touch(id);
-        // Timed from here even where activity does not move the deadline.
-        if connections.limits.heartbeat_interval > 0 {
-            let due = connections.heartbeat_due(id.slot());
-            connections.deadlines.set(id.slot(), due);
-        }
+        let due = match connections.limits.heartbeat_interval {
+            0 => Tick::NEVER,
+            _ => connections.heartbeat_due(id.slot()),
+        };
+        connections.deadlines.set(id.slot(), due);
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 

@@ -2,6 +2,7 @@
 
 use throng_io::Instant;
 use throng_proto::http1::{Request, Response};
+use throng_proto::ws;
 
 use crate::core::{Core, Cx};
 
@@ -84,6 +85,13 @@ pub trait Service {
     /// Client side: the connection failed, or ended, before it was a session.
     fn on_failed(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;
+    }
+
+    /// The limits on messages of one route, where they differ from the `usual` ones.
+    #[inline]
+    fn ws_limits(&self, route: u16, usual: ws::Limits) -> ws::Limits {
+        let _ = route;
+        usual
     }
 
     /// The session is open. Exactly once, before anything else of the session.

@@ -192,27 +192,26 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        conn.set(flag::DIRTY, false);
-        if conn.after_flush == AfterFlush::Abort {
+        conn.flags &= !flag::DIRTY;
+        let (behind, after) = (conn.has(flag::BEHIND), conn.after_flush);
+        if after == AfterFlush::Abort {
             return self.end(id);
         }
         if conn.has(flag::IN_FLIGHT) {
             return;
         }
         if let Some(batch) = conn.out.take() {
-            conn.set(flag::PONG_FIRST, false);
+            conn.flags &= !flag::PONG_FIRST;
             let len = batch.len();
             match self.driver.send(id, batch) {
-                SendOutcome::Done(batch) => {
-                    connections.recycle(batch);
-                    if connections.conn(id).is_some_and(|conn| conn.has(flag::BEHIND)) {
-                        connections.mark_drained(id);
-                    }
-                }
+                SendOutcome::Done(batch) => connections.recycle(batch),
                 SendOutcome::Pending => return self.note_in_flight(id, len),
             }
+            if behind {
+                connections.mark_drained(id);
+            }
         }
-        if self.state.core.connections.conn(id).is_some_and(|c| c.after_flush != AfterFlush::Nothing) {
+        if after != AfterFlush::Nothing {
             self.end(id);
         }
     }

@@ -117,7 +117,7 @@ mod tests {
                     deadlines.expire(last, now, &mut expired);
                     at += u32::from(stride);
                     for slot in &expired[before..] {
-                        assert!(slot + 1 <= at && slot + 1 > at - u32::from(stride));
+                        assert!((at - u32::from(stride)..at).contains(slot));
                     }
                     last = now;
                 }

@@ -43,18 +43,20 @@ impl Segment {
     }
 }
 
-/// The unit of sending: segments in order, and how much of the first has left.
+/// The unit of sending: what is to leave, in order.
 ///
-/// Invariants: `len` is the sum of the segments' lengths less `sent`; `sent < segments[0].len()`, or `sent == 0`
-/// and there are no segments; no segment is empty.
+/// Nearly every batch is nothing but a few owned bytes, so those have a place of their own (`head`) and the list
+/// behind it stays empty. The memory of `head` comes home with the batch: a batch that goes to the driver and back
+/// does not allocate.
+///
+/// Invariants: `len` is the length of `head` and of all segments, less `sent`; `sent` counts from the start of
+/// `head`, or of the first segment once `head` is empty, and is less than its length; no segment is empty.
 #[derive(Debug, Default)]
 pub struct Batch {
+    head: Vec<u8>,
     segments: VecDeque<Segment>,
     sent: usize,
     len: usize,
-    /// The memory of an owned piece that has left, kept for the next [`Batch::append`]: a batch that goes to the
-    /// driver and home again does not allocate.
-    spare: Vec<u8>,
 }
 
 /// An owned piece of this size is not appended to any more, so that what must overtake or be dropped can be
@@ -73,57 +75,75 @@ impl Batch {
     /// Adds owned bytes behind the others: `write` appends them to a buffer that may already hold some.
     #[inline]
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        let fits =
-            matches!(self.segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN);
-        if !fits {
-            self.segments.push_back(Segment::Own(std::mem::take(&mut self.spare)));
-        }
-        let Some(Segment::Own(own)) = self.segments.back_mut() else {
-            unreachable!("an owned piece was pushed just above")
+        let own = if self.segments.is_empty() && self.head.len() < SEALED_LEN {
+            &mut self.head
+        } else {
+            open_segment(&mut self.segments)
         };
         let before = own.len();
         let result = write(own);
         self.len += own.len() - before;
-        if own.is_empty() {
-            self.segments.pop_back();
-        }
         result
     }
 
     /// Puts a piece before the others. Nothing of this batch may have been sent.
     pub fn push_front(&mut self, segment: Segment) {
         debug_assert_eq!(self.sent, 0, "a piece would land in the middle of another");
-        if !segment.is_empty() {
-            self.len += segment.len();
-            self.segments.push_front(segment);
+        if segment.is_empty() {
+            return;
         }
+        if !self.head.is_empty() {
+            self.segments.push_front(Segment::Own(std::mem::take(&mut self.head)));
+        }
+        self.len += segment.len();
+        self.segments.push_front(segment);
     }
 
     /// Drops the first piece. Nothing of this batch may have been sent.
     pub fn pop_front(&mut self) {
         debug_assert_eq!(self.sent, 0, "half a piece would be lost");
-        if let Some(first) = self.segments.pop_front() {
+        if !self.head.is_empty() {
+            self.len -= self.head.len();
+            self.head.clear();
+        } else if let Some(first) = self.segments.pop_front() {
             self.len -= first.len();
         }
     }
 
+    /// Bytes of memory kept for reuse.
+    #[must_use]
+    #[inline]
+    pub fn spare_capacity(&self) -> usize {
+        self.head.capacity()
+    }
+
+    /// Gives the kept memory back to the allocator. The batch must be empty.
+    pub fn forget_spare(&mut self) {
+        debug_assert!(self.is_empty(), "its memory is in use");
+        self.head = Vec::new();
+    }
+
     /// Bytes still to send.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True when everything has left.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The only piece, if there is just one: lets a driver use the plain send.
     #[must_use]
+    #[inline]
     pub fn single<'a>(&'a self, lent: &'a [u8]) -> Option<&'a [u8]> {
         match self.segments.len() {
-            1 => Some(&self.segments[0].bytes(lent)[self.sent..]),
+            0 => Some(&self.head[self.sent..]),
+            1 if self.head.is_empty() => Some(&self.segments[0].bytes(lent)[self.sent..]),
             _ => None,
         }
     }
@@ -132,8 +152,10 @@ impl Batch {
     pub fn gather<'a>(&'a self, lent: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
         let mut skip = self.sent;
         let mut filled = 0;
-        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
-            *slice = IoSlice::new(&segment.bytes(lent)[skip..]);
+        let head = (!self.head.is_empty()).then_some(self.head.as_slice());
+        let pieces = head.into_iter().chain(self.segments.iter().map(|piece| piece.bytes(lent)));
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(&piece[skip..]);
             skip = 0;
             filled += 1;
         }
@@ -144,38 +166,43 @@ impl Batch {
     ///
     /// # Panics
     /// If `n` is more than [`Batch::len`]: a driver's bug.
+    #[inline]
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.len, "a driver reported more bytes sent than it was given");
+        if n == self.len {
+            return self.clear();
+        }
         self.len -= n;
         self.sent += n;
+        self.drop_sent();
+    }
+
+    fn drop_sent(&mut self) {
+        if !self.head.is_empty() {
+            if self.sent < self.head.len() {
+                return;
+            }
+            self.sent -= self.head.len();
+            self.head.clear();
+        }
         while let Some(first) = self.segments.front() {
             if self.sent < first.len() {
                 break;
             }
             self.sent -= first.len();
-            if let Some(Segment::Own(mut bytes)) = self.segments.pop_front()
-                && bytes.capacity() > self.spare.capacity()
-            {
-                bytes.clear();
-                self.spare = bytes;
-            }
+            self.segments.pop_front();
         }
     }
 
     /// Drops what has not left.
+    #[inline]
     pub fn clear(&mut self) {
-        self.advance(self.len);
-    }
-
-    /// Bytes of memory kept for reuse.
-    #[must_use]
-    pub fn spare_capacity(&self) -> usize {
-        self.spare.capacity()
-    }
-
-    /// Gives the kept memory back to the allocator.
-    pub fn forget_spare(&mut self) {
-        self.spare = Vec::new();
+        self.head.clear();
+        if !self.segments.is_empty() {
+            self.segments.clear();
+        }
+        self.sent = 0;
+        self.len = 0;
     }
 
     /// Replaces lent pieces by owned copies, so that the batch may outlive the lending.
@@ -190,10 +217,22 @@ impl Batch {
     /// Copies what is still to send to the end of `out`; for the simulator and for tests.
     pub fn copy_to(&self, lent: &[u8], out: &mut Vec<u8>) {
         let mut skip = self.sent;
-        for segment in &self.segments {
-            out.extend_from_slice(&segment.bytes(lent)[skip..]);
+        let head = (!self.head.is_empty()).then_some(self.head.as_slice());
+        for piece in head.into_iter().chain(self.segments.iter().map(|piece| piece.bytes(lent))) {
+            out.extend_from_slice(&piece[skip..]);
             skip = 0;
         }
+    }
+}
+
+/// The last piece, if it can be appended to, or a new one.
+fn open_segment(segments: &mut VecDeque<Segment>) -> &mut Vec<u8> {
+    if !matches!(segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN) {
+        segments.push_back(Segment::Own(Vec::new()));
+    }
+    match segments.back_mut() {
+        Some(Segment::Own(own)) => own,
+        _ => unreachable!("an owned piece was pushed just above"),
     }
 }
 
@@ -227,7 +266,6 @@ mod tests {
                 batch.advance(step - left);
             }
             assert_eq!(wire, b"abcdefghij", "step {step}");
-            assert!(batch.spare_capacity() >= 3);
         }
     }
 
@@ -247,10 +285,8 @@ mod tests {
         let mut batch = Batch::default();
         batch.append(|own| own.extend_from_slice(b"ab"));
         batch.append(|own| own.extend_from_slice(b"cd"));
-        batch.append(|_| ());
         assert_eq!(batch.single(b""), Some(&b"abcd"[..]));
         batch.push(Segment::Shared(Arc::from(&b"ef"[..])));
-        batch.append(|_| ());
         batch.append(|own| own.extend_from_slice(b"gh"));
         batch.push_front(Segment::Own(b"!".to_vec()));
         let mut out = Vec::new();

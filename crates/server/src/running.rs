@@ -93,6 +93,12 @@ impl Running {
         self.admission.max_connections()
     }
 
+    /// True when a shard has ended: after a drain, or because it failed. [`Running::join`] tells which.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// The figures of each shard, at most a second old.
     #[must_use]
     pub fn shard_stats(&self) -> Vec<Stats> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use throng_engine::Limits;
 use throng_http::{IntoResponse, Method, Origins, Request, Router};
 use throng_io::{ListenOptions, Options, Portable, listen_many};
-use throng_proto::ws::handshake;
+use throng_proto::ws::{self, handshake};
 
 use crate::error::{Error, Result};
 use crate::handler::Handler;
@@ -197,8 +197,9 @@ impl<R: Routes> Server<R> {
             max_connections: max_connections + RESERVED_DESCRIPTORS,
             ..Options::default()
         };
+        let ws_limits = ws_limits(&shared.routes, self.count, self.limits.ws);
         let service = |admission: &Arc<_>| {
-            ShardService::new(Arc::clone(&shared), Arc::clone(admission))
+            ShardService::new(Arc::clone(&shared), Arc::clone(admission), ws_limits.clone())
         };
         let shards = match self.io {
             #[cfg(target_os = "linux")]
@@ -284,6 +285,18 @@ impl<R: Routes> Server<R> {
         }
         Ok(if asked == 0 { possible } else { asked })
     }
+}
+
+/// The message limits by route; empty where no route has its own.
+fn ws_limits(routes: &impl Routes, count: u16, usual: ws::Limits) -> Vec<ws::Limits> {
+    if (0..count).all(|route| routes.max_message_size(route).is_none()) {
+        return Vec::new();
+    }
+    let of = |route| match routes.max_message_size(route) {
+        Some(bytes) => ws::Limits { max_frame_size: bytes, max_message_size: bytes },
+        None => usual,
+    };
+    (0..count).map(of).collect()
 }
 
 fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {

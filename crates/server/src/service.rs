@@ -9,7 +9,7 @@ use throng_http::{
 };
 use throng_io::Instant;
 use throng_proto::http1;
-use throng_proto::ws::handshake;
+use throng_proto::ws::{self, handshake};
 
 use crate::observe;
 use crate::routes::Routes;
@@ -42,11 +42,18 @@ pub(crate) struct ShardService<R: Routes> {
     admission: Arc<Admission>,
     date: DateCache,
     date_until: Instant,
+    /// By route; empty where no route differs.
+    ws_limits: Vec<ws::Limits>,
 }
 
 impl<R: Routes> ShardService<R> {
-    pub(crate) fn new(shared: Arc<Shared<R>>, admission: Arc<Admission>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared<R>>,
+        admission: Arc<Admission>,
+        ws_limits: Vec<ws::Limits>,
+    ) -> Self {
         Self {
+            ws_limits,
             shared,
             data: R::Data::default(),
             admission,
@@ -156,25 +163,26 @@ impl<R: Routes> Service for ShardService<R> {
         self.reply(cx, None, &response);
     }
 
+    #[inline]
+    fn ws_limits(&self, route: u16, usual: ws::Limits) -> ws::Limits {
+        self.ws_limits.get(usize::from(route)).copied().unwrap_or(usual)
+    }
+
     fn on_open(&mut self, cx: &mut Cx<'_>) {
-        let id = cx.id();
-        self.shared.routes.open(&mut self.data, Cx::new(cx.core(), id));
+        self.shared.routes.open(&mut self.data, cx.reborrow());
     }
 
     #[inline]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
-        let id = cx.id();
-        self.shared.routes.message(&mut self.data, Cx::new(cx.core(), id), message);
+        self.shared.routes.message(&mut self.data, cx.reborrow(), message);
     }
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {
-        let id = cx.id();
-        self.shared.routes.drain(&mut self.data, Cx::new(cx.core(), id));
+        self.shared.routes.drain(&mut self.data, cx.reborrow());
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
-        let id = cx.id();
-        self.shared.routes.close(&mut self.data, Cx::new(cx.core(), id), close);
+        self.shared.routes.close(&mut self.data, cx.reborrow(), close);
     }
 }
 

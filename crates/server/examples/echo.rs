@@ -1,0 +1,7 @@
+//! An echo server. Talk to it with any WebSocket client: `websocat ws://127.0.0.1:9001/`.
+
+use throng::prelude::*;
+
+fn main() -> throng::Result<()> {
+    Server::new().ws("/", Ws::on_message(|ws, msg| ws.send(msg))).bind("127.0.0.1:9001")?.run()
+}
