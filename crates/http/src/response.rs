@@ -269,8 +269,12 @@ impl Response {
     /// Appends the head alone.
     pub fn encode_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         let mut head = ResponseHead::start(out, self.status.code(), self.status.reason());
-        for (name, value) in self.headers() {
-            // Checked when they were set; checked again rather than believed, since it costs little.
+        // Values were checked when they were set; they are checked again rather than believed, since
+        // it costs little.
+        if let Some(Ok(value)) = self.content_type.as_deref().map(HeaderValue::new) {
+            head = head.field(CONTENT_TYPE, value);
+        }
+        for (name, value) in &self.headers {
             if let (Ok(name), Ok(value)) = (HeaderName::new(name), HeaderValue::new(value)) {
                 head = head.field(name, value);
             }

@@ -123,10 +123,13 @@ impl<'o> ResponseHead<'o> {
     #[inline]
     pub fn start(out: &'o mut Vec<u8>, status: u16, reason: &str) -> Self {
         let status = if matches!(status, 100..=999) { status } else { 500 };
-        out.extend_from_slice(b"HTTP/1.1 ");
-        let digits = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
-        out.extend_from_slice(&digits);
-        out.push(b' ');
+        let [a, b, c] =
+            [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
+        // One write where it can be: each one checks the room anew. The usual heads fit in this much.
+        out.reserve(192);
+        out.extend_from_slice(&[
+            b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', b' ', a, b, c, b' ',
+        ]);
         if scan::is_field_value(reason.as_bytes()) {
             out.extend_from_slice(reason.as_bytes());
         }
@@ -300,6 +303,10 @@ pub fn encode_last_chunk(trailers: &[(HeaderName<'_>, HeaderValue<'_>)], out: &m
 /// Appends `number` in decimal, without the machinery of `fmt`.
 #[inline]
 pub fn push_decimal(mut number: u64, out: &mut Vec<u8>) {
+    if number < 10 {
+        out.push(b'0' + number as u8);
+        return;
+    }
     let mut digits = [0; 20];
     let mut start = digits.len();
     loop {
