@@ -64,7 +64,7 @@ pub fn build<D: Driver, S: Service>(
         .zip(handovers)
         .enumerate()
         .map(|(shard, ((driver, letters), handovers))| {
-            let seed = seed.wrapping_add(shard as u64 * 0x9e37_79b9_7f4a_7c15);
+            let seed = seed.wrapping_add((shard as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             Shard::new(Parts {
                 core: Core {
                     connections: Connections::new(checked.clone(), capacity, seed),
