@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod date;
+mod into_response;
 mod method;
 mod origin;
 mod params;
@@ -20,12 +21,13 @@ mod router;
 mod status;
 
 pub use date::{DateCache, imf_fixdate};
+pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
 pub use origin::Origins;
 pub use params::{MAX_PARAMS, Params};
 pub use reject::Reject;
 pub use request::Request;
-pub use response::{HeaderError, IntoResponse, ReplyTo, Response};
+pub use response::{HeaderError, ReplyTo, Response};
 pub use route::RouteError;
 pub use router::{Match, Router};
 pub use status::Status;

@@ -1,6 +1,7 @@
 //! Refusals of an upgrade, and of anything else.
 
-use crate::response::{HeaderError, IntoResponse, Response, check_header};
+use crate::into_response::IntoResponse;
+use crate::response::{HeaderError, Response, check_header};
 use crate::status::Status;
 use std::borrow::Cow;
 use throng_proto::ws::handshake::Refusal;

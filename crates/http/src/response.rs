@@ -3,7 +3,6 @@
 use crate::method::Allow;
 use crate::status::Status;
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::fmt;
 use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, ResponseHead};
 
@@ -301,117 +300,10 @@ fn into_bytes(text: Cow<'static, str>) -> Cow<'static, [u8]> {
     }
 }
 
-/// What a handler may return.
-pub trait IntoResponse {
-    /// The answer.
-    fn into_response(self) -> Response;
-}
-
-impl IntoResponse for Response {
-    fn into_response(self) -> Response {
-        self
-    }
-}
-
-/// 200 with plain text.
-impl IntoResponse for &'static str {
-    fn into_response(self) -> Response {
-        Response::text(self)
-    }
-}
-
-/// 200 with plain text.
-impl IntoResponse for String {
-    fn into_response(self) -> Response {
-        Response::text(self)
-    }
-}
-
-/// 200 with plain text.
-impl IntoResponse for Cow<'static, str> {
-    fn into_response(self) -> Response {
-        Response::text(self)
-    }
-}
-
-/// 200 with bytes.
-impl IntoResponse for &'static [u8] {
-    fn into_response(self) -> Response {
-        Response::new(Status::OK).with_bytes("application/octet-stream", self)
-    }
-}
-
-/// 200 with bytes.
-impl IntoResponse for Vec<u8> {
-    fn into_response(self) -> Response {
-        Response::new(Status::OK).with_bytes("application/octet-stream", self)
-    }
-}
-
-/// 204.
-impl IntoResponse for () {
-    fn into_response(self) -> Response {
-        Response::new(Status::NO_CONTENT)
-    }
-}
-
-/// The status alone; an error's page names it.
-impl IntoResponse for Status {
-    fn into_response(self) -> Response {
-        if self.is_error() { Response::error(self, "") } else { Response::new(self) }
-    }
-}
-
-/// Another status for what would have its own.
-impl<T: IntoResponse> IntoResponse for (Status, T) {
-    fn into_response(self) -> Response {
-        self.1.into_response().with_status(self.0)
-    }
-}
-
-/// Another status for what would have its own.
-impl<T: IntoResponse> IntoResponse for (u16, T) {
-    fn into_response(self) -> Response {
-        (Status::new(self.0), self.1).into_response()
-    }
-}
-
-/// `None` is 404.
-impl<T: IntoResponse> IntoResponse for Option<T> {
-    fn into_response(self) -> Response {
-        self.map_or_else(|| Status::NOT_FOUND.into_response(), T::into_response)
-    }
-}
-
-impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
-    fn into_response(self) -> Response {
-        self.map_or_else(E::into_response, T::into_response)
-    }
-}
-
-impl IntoResponse for Infallible {
-    fn into_response(self) -> Response {
-        match self {}
-    }
-}
-
-/// 500: the handler's fault, told in the server's words.
-impl IntoResponse for HeaderError {
-    fn into_response(self) -> Response {
-        Response::error(Status::INTERNAL_SERVER_ERROR, "the handler made an invalid header")
-    }
-}
-
-/// The page for a request that broke a rule; the connection ends with it.
-impl IntoResponse for http1::Error {
-    fn into_response(self) -> Response {
-        Response::error(Status::new(self.status()), self.reason()).closing()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IntoResponse;
 
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const TO: ReplyTo<'static> =
@@ -489,28 +381,6 @@ mod tests {
         let text = text(response, &TO);
         assert_eq!(text.to_lowercase().matches("content-type").count(), 1);
         assert!(text.contains("Content-Type: application/json\r\n"));
-    }
-
-    #[test]
-    fn what_handlers_may_return() {
-        let first = |response: Response| {
-            let body = String::from_utf8_lossy(response.body()).into_owned();
-            format!("{} {body}", response.status().code())
-        };
-        assert_eq!(first("a".into_response()), "200 a");
-        assert_eq!(first(String::from("a").into_response()), "200 a");
-        assert_eq!(first(Cow::Borrowed("a").into_response()), "200 a");
-        assert_eq!(first(vec![b'a'].into_response()), "200 a");
-        assert_eq!(first((&b"a"[..]).into_response()), "200 a");
-        assert_eq!(first(().into_response()), "204 ");
-        assert_eq!(first(Status::OK.into_response()), "200 ");
-        assert_eq!(first(Status::FORBIDDEN.into_response()), "403 403 Forbidden\n");
-        assert_eq!(first((Status::CREATED, "a").into_response()), "201 a");
-        assert_eq!(first((418, "a").into_response()), "418 a");
-        assert_eq!(first(Some("a").into_response()), "200 a");
-        assert_eq!(first(None::<&str>.into_response()), "404 404 Not Found\n");
-        assert_eq!(first(Ok::<_, Status>("a").into_response()), "200 a");
-        assert_eq!(first(Err::<(), _>((400, "no")).into_response()), "400 no");
     }
 
     #[test]
