@@ -8,7 +8,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::utf8::is_short_ascii;
+use crate::utf8::{is_short_ascii, is_word_ascii, or_words};
 
 /// From here on a payload is long.
 const LONG: usize = 256;
@@ -36,31 +36,29 @@ pub fn apply(bytes: &mut [u8], key: [u8; 4]) {
 /// Appends the masked (or unmasked) `bytes` to `out` in one pass; the first byte meets `key[0]`.
 #[inline]
 pub fn append(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
-    if bytes.len() < LONG {
-        append_short(bytes, key, out);
-    } else {
-        append_long(bytes, key, out);
-    }
+    append_to_ascii(bytes, key, out);
 }
 
 /// As [`apply`], and whether the result is all ASCII, found in the same pass if it is long.
 #[inline]
 pub(crate) fn apply_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
-    if bytes.len() < LONG {
-        short(bytes, key);
-        is_short_ascii(bytes)
-    } else {
-        long(bytes, key)
-    }
+    if bytes.len() < LONG { short_to_ascii(bytes, key) } else { long(bytes, key) }
 }
 
 /// As [`append`], and whether what was appended is all ASCII.
+#[inline]
 pub(crate) fn append_to_ascii(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> bool {
-    if bytes.len() < LONG {
-        is_short_ascii(append_short(bytes, key, out))
+    let start = out.len();
+    out.reserve(bytes.len());
+    let places = &mut out.spare_capacity_mut()[..bytes.len()];
+    let ascii = if bytes.len() < LONG {
+        copy_short(bytes, places, key)
     } else {
-        append_long(bytes, key, out)
-    }
+        copy_long(bytes, places, key)
+    };
+    // SAFETY: either wrote all of the `bytes.len()` places, from `start` on.
+    unsafe { out.set_len(start + bytes.len()) };
+    ascii
 }
 
 /// The key twice.
@@ -74,37 +72,61 @@ fn mask_word(word: &mut [u8; 8], key: [u8; 4]) {
     *word = (u64::from_ne_bytes(*word) ^ repeat(key)).to_ne_bytes();
 }
 
-/// A short payload: one step for each bit of the length, in words that the CPU masks in memory, and a
-/// last word that may overlap the step before it, so that nothing is left for single bytes.
+/// A short payload.
 #[inline]
 fn short(bytes: &mut [u8], key: [u8; 4]) {
-    let Some(last) = bytes.last_chunk::<8>() else { return tiny(bytes, key) };
+    match steps(bytes, key) {
+        Some(last) => put_last(bytes, last),
+        None => tiny(bytes, key),
+    }
+}
+
+/// A short payload; whether it became all ASCII.
+#[inline]
+fn short_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
+    let Some(last) = steps(bytes, key) else {
+        tiny(bytes, key);
+        return is_short_ascii(bytes);
+    };
+    // Before the last word is put: reading what overlaps it then would wait for the store.
+    let seen = or_words(bytes) | u64::from_ne_bytes(last);
+    put_last(bytes, last);
+    is_word_ascii(seen)
+}
+
+/// Masks all whole words of eight bytes, one step for each bit of the length, and gives the last eight
+/// bytes masked: a word that may overlap the others, so that nothing is left for single bytes.
+#[inline]
+fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 8]> {
     // Read before the steps change the bytes that it shares with them. The word begins eight bytes
     // before the end, which for the key is as good as the end itself.
-    let mut last = *last;
-    mask_word(&mut last, rotate(key, bytes.len()));
+    let mut last = *bytes.last_chunk::<8>()?;
+    mask_words(&mut last, rotate(key, bytes.len()));
     let (steps, rest) = bytes.as_chunks_mut::<64>();
-    for step in steps {
-        mask_step(step, key);
-    }
+    steps.iter_mut().for_each(|step| mask_words(step, key));
     let (steps, rest) = rest.as_chunks_mut::<32>();
     if let [step] = steps {
-        mask_step(step, key);
+        mask_words(step, key);
     }
     let (steps, rest) = rest.as_chunks_mut::<16>();
     if let [step] = steps {
-        mask_step(step, key);
+        mask_words(step, key);
     }
     if let Some(step) = rest.first_chunk_mut::<8>() {
-        mask_step(step, key);
+        mask_words(step, key);
     }
-    if let Some(place) = bytes.last_chunk_mut::<8>() {
+    Some(last)
+}
+
+#[inline]
+fn put_last(bytes: &mut [u8], last: [u8; 8]) {
+    if let Some(place) = bytes.last_chunk_mut() {
         *place = last;
     }
 }
 
 #[inline(always)]
-fn mask_step<const N: usize>(bytes: &mut [u8; N], key: [u8; 4]) {
+fn mask_words<const N: usize>(bytes: &mut [u8; N], key: [u8; 4]) {
     for word in bytes.as_chunks_mut::<8>().0 {
         mask_word(word, key);
     }
@@ -118,14 +140,33 @@ fn tiny(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// What was appended.
+/// A short payload to `to`, which has its length and is written wholly; whether it became all ASCII.
+///
+/// Copying first and masking in place would read stores that are still on their way: 24 ns for 100
+/// bytes instead of 2.
 #[inline]
-fn append_short<'o>(bytes: &[u8], key: [u8; 4], out: &'o mut Vec<u8>) -> &'o [u8] {
-    let start = out.len();
-    out.extend_from_slice(bytes);
-    let appended = &mut out[start..];
-    short(appended, key);
-    appended
+fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
+    assert_eq!(from.len(), to.len());
+    let Some(last) = from.last_chunk::<8>() else {
+        let mut seen = 0;
+        for ((byte, place), key) in from.iter().zip(to).zip(key.into_iter().cycle()) {
+            seen |= *place.write(byte ^ key);
+        }
+        return seen.is_ascii();
+    };
+    let mut last = *last;
+    mask_words(&mut last, rotate(key, from.len()));
+    let mut seen = u64::from_ne_bytes(last);
+    for (word, place) in from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0) {
+        let mut word = *word;
+        mask_word(&mut word, key);
+        seen |= u64::from_ne_bytes(word);
+        *place = word.map(MaybeUninit::new);
+    }
+    if let Some(place) = to.last_chunk_mut() {
+        *place = last.map(MaybeUninit::new);
+    }
+    is_word_ascii(seen)
 }
 
 /// A long payload; whether it became all ASCII.
@@ -134,21 +175,16 @@ fn long(bytes: &mut [u8], key: [u8; 4]) -> bool {
     let (blocks, rest) = bytes.as_chunks_mut::<BLOCK>();
     let ascii = mask_blocks(blocks, key);
     // A block is a multiple of the key, so the rest begins with the same byte of it.
-    short(rest, key);
-    ascii && is_short_ascii(rest)
+    ascii & short_to_ascii(rest, key)
 }
 
+/// A long payload to `to`, which has its length and is written wholly; whether it became all ASCII.
 #[inline(never)]
-fn append_long(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> bool {
-    out.reserve(bytes.len());
-    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    let start = out.len();
-    let (places, _) = out.spare_capacity_mut().as_chunks_mut::<BLOCK>();
-    let ascii = copy_blocks(blocks, &mut places[..blocks.len()], key);
-    // SAFETY: `copy_blocks` wrote as many places, from `start` on, as there are blocks.
-    unsafe { out.set_len(start + blocks.len() * BLOCK) };
-    let rest = append_short(rest, key, out);
-    ascii && is_short_ascii(rest)
+fn copy_long(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
+    let (blocks, rest) = from.as_chunks::<BLOCK>();
+    let (places, rest_places) = to.as_chunks_mut::<BLOCK>();
+    let ascii = copy_blocks(blocks, places, key);
+    ascii & copy_short(rest, rest_places, key)
 }
 
 fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
@@ -211,7 +247,7 @@ impl Seen {
 
     #[inline(always)]
     fn is_ascii(&self) -> bool {
-        self.0.iter().fold(0, |all, seen| all | seen) & 0x8080_8080_8080_8080 == 0
+        is_word_ascii(self.0.iter().fold(0, |all, seen| all | seen))
     }
 }
 

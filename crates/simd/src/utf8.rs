@@ -31,14 +31,22 @@ pub fn unmask(bytes: &mut [u8], key: [u8; 4]) -> Option<&str> {
 /// takes 200 for 100 bytes.
 #[inline]
 pub(crate) fn is_short_ascii(bytes: &[u8]) -> bool {
-    let Some(last) = bytes.last_chunk::<8>() else {
-        return bytes.iter().fold(0, |all, byte| all | byte) & 0x80 == 0;
-    };
-    let mut seen = u64::from_ne_bytes(*last);
-    for word in bytes.as_chunks::<8>().0 {
-        seen |= u64::from_ne_bytes(*word);
+    match bytes.last_chunk::<8>() {
+        Some(last) => is_word_ascii(or_words(bytes) | u64::from_ne_bytes(*last)),
+        None => bytes.iter().fold(0, |all, byte| all | byte).is_ascii(),
     }
-    seen & 0x8080_8080_8080_8080 == 0
+}
+
+/// All whole words of eight bytes, or-ed.
+#[inline]
+pub(crate) fn or_words(bytes: &[u8]) -> u64 {
+    bytes.as_chunks::<8>().0.iter().fold(0, |all, word| all | u64::from_ne_bytes(*word))
+}
+
+/// Whether eight bytes, or all that were or-ed into them, are ASCII.
+#[inline]
+pub(crate) const fn is_word_ascii(word: u64) -> bool {
+    word & 0x8080_8080_8080_8080 == 0
 }
 
 /// Text from bytes that were found to have no top bit set.
