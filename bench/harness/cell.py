@@ -11,6 +11,7 @@ from .peers import Peer
 from .tests import Test
 
 DESCRIPTORS_KEPT = 200  # for everything but the connections
+NOISE = 0.05  # of one core used by others: a cell with more is not quoted
 
 
 @dataclass
@@ -24,6 +25,9 @@ class Cell:
     def value(self, key: str) -> float | None:
         return None if "error" in self.result else self.result.get(key)
 
+    def is_noisy(self) -> bool:
+        return self.foreign_share > NOISE
+
     def as_json(self) -> dict:
         return asdict(self)
 
@@ -32,7 +36,16 @@ def takes_part(peer: Peer, test: Test) -> bool:
     return not (peer.raw and test.text) and not (test.broadcast and not peer.channels)
 
 
-def measure(peer: Peer, test: Test, round_number: int, overrides: list[str]) -> Cell:
+def measure(peer: Peer, test: Test, round_number: int, overrides: list[str], retries: int = 0) -> Cell:
+    """The quietest of up to `retries` + 1 attempts; chosen by what others did, never by the result."""
+    best = attempt(peer, test, round_number, overrides)
+    while best.is_noisy() and retries > 0:
+        retries -= 1
+        best = min(best, attempt(peer, test, round_number, overrides), key=lambda one: one.foreign_share)
+    return best
+
+
+def attempt(peer: Peer, test: Test, round_number: int, overrides: list[str]) -> Cell:
     if test.connections + DESCRIPTORS_KEPT > machine.Machine.describe().descriptors:
         return Cell(test.name, peer.name, round_number, {"error": "the descriptor limit is too low (ulimit -n)"})
     try:

@@ -7,12 +7,12 @@ from .peers import PEERS
 from .tests import TESTS, Metric, Test
 
 
-def columns(cells: list[Cell]) -> list[tuple[Test, Metric]]:
+def figures_of(cells: list[Cell]) -> list[tuple[Test, Metric]]:
     measured = {cell.test for cell in cells}
     return [(test, metric) for test in TESTS.values() if test.name in measured for metric in test.metrics]
 
 
-def rows(cells: list[Cell]) -> list[str]:
+def peers_of(cells: list[Cell]) -> list[str]:
     measured = {cell.peer for cell in cells}
     return [name for name in PEERS if name in measured]
 
@@ -51,15 +51,17 @@ def heading(test: Test, metric: Metric) -> str:
     return f"{test.title}, {metric.label}" if metric.label else test.title
 
 
-def table(cells: list[Cell], first: str, cell_text) -> str:
-    shown = columns(cells)
+def table(cells: list[Cell], corner: str, cell_text) -> str:
+    """A row for each figure, a column for each server."""
+    shown = peers_of(cells)
     lines = [
-        f"| {first} | " + " | ".join(heading(*column) for column in shown) + " |",
-        "|---|" + "---|" * len(shown),
+        f"| {corner} | " + " | ".join(PEERS[peer].title for peer in shown) + " |",
+        "|---|" + "---:|" * len(shown),
     ]
-    for peer in rows(cells):
-        texts = [cell_text(test, metric, peer) or " " for test, metric in shown]
-        lines.append(f"| {PEERS[peer].title} | " + " | ".join(texts) + " |")
+    for test, metric in figures_of(cells):
+        texts = [cell_text(test, metric, peer) for peer in shown]
+        if any(texts):
+            lines.append(f"| {heading(test, metric)} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 
@@ -68,13 +70,13 @@ def absolute_table(cells: list[Cell]) -> str:
         values = by_round(cells, test, metric, peer).values()
         return number(median(values), metric) if values else ""
 
-    return table(cells, "server", text)
+    return table(cells, "work", text)
 
 
 def ratio_table(cells: list[Cell], baseline: str) -> str:
     def text(test: Test, metric: Metric, peer: str) -> str:
         found = ratios(cells, test, metric, peer, baseline)
-        return spread(found) if found else ""
+        return spread(found) if found and peer != baseline else ""
 
     return table(cells, f"ratio to {PEERS[baseline].title}", text)
 
@@ -84,12 +86,12 @@ def report(cells: list[Cell], baseline: str) -> str:
         "Messages (or connections) per server CPU-second, medians over the rounds; us, ms and B/conn: less is better.",
         absolute_table(cells),
     ]
-    if baseline in rows(cells):
+    if baseline in peers_of(cells):
         parts += ["Median of same-round ratios, and their spread.", ratio_table(cells, baseline)]
     failed = sorted({f"{c.peer}, {c.test}: {c.result['error']}" for c in cells if "error" in c.result})
     if failed:
         parts.append("Not measured:\n" + "\n".join(f"- {line}" for line in failed))
-    noisy = sum(cell.foreign_share > 0.05 for cell in cells)
+    noisy = sum(cell.is_noisy() for cell in cells)
     if noisy:
         parts.append(
             f"{noisy} of {len(cells)} cells had other processes on their cores for over 5 % of the time: "
