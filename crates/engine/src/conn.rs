@@ -67,6 +67,12 @@ pub(crate) mod flag {
     pub(crate) const FINISHED: u16 = 1 << 11;
     /// In the list of connections that `on_drain` is due for.
     pub(crate) const DRAIN_LISTED: u16 = 1 << 12;
+    /// The 101 is queued and has not left: the queue must not be dropped, and nothing may overtake it.
+    pub(crate) const UPGRADING: u16 = 1 << 13;
+    /// In the list of batches in flight.
+    pub(crate) const FLIGHT_LISTED: u16 = 1 << 14;
+    /// In the list of messages partly here.
+    pub(crate) const ASSEMBLY_LISTED: u16 = 1 << 15;
 }
 
 /// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and

@@ -277,7 +277,7 @@ impl Connections {
     /// costs 131 bytes.
     pub(crate) fn pong(&mut self, id: ConnId, payload: &[u8]) {
         let conn = &self.conns[id.slot()];
-        if !conn.has(flag::IN_FLIGHT) {
+        if !conn.has(flag::IN_FLIGHT) || conn.has(flag::UPGRADING) {
             self.control(id, Opcode::Pong, payload);
             return;
         }
@@ -288,7 +288,8 @@ impl Connections {
         if replace {
             batch.pop_front();
         }
-        batch.push_front(Segment::Own(bytes));
+        // Not owned: nothing may be appended to a piece that the next pong replaces.
+        batch.push_front(Segment::Shared(bytes.into()));
         self.conns[id.slot()].set(flag::PONG_FIRST, true);
     }
 
@@ -310,7 +311,9 @@ impl Connections {
     /// connection closes once that has left (RFC 6455 section 7.1.7).
     pub(crate) fn fail(&mut self, id: ConnId, code: u16, reason: &str) {
         if self.stage(id) == Stage::Open {
-            self.drop_queue(id);
+            if !self.conns[id.slot()].has(flag::UPGRADING) {
+                self.drop_queue(id);
+            }
             self.close(id, code, reason);
         }
         self.finish(id, AfterFlush::Linger);
@@ -322,7 +325,9 @@ impl Connections {
         if conn.stage >= Stage::Lingering && after != AfterFlush::Abort {
             return;
         }
-        conn.after_flush = after;
+        if conn.after_flush != AfterFlush::Abort {
+            conn.after_flush = after;
+        }
         self.mark_dirty(id);
     }
 

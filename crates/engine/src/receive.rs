@@ -133,9 +133,13 @@ impl<S: Service> State<S> {
         if let Some(cold) = connections.cold_mut(id) {
             cold.assembling = (!between).then_some(tick);
         }
-        match between {
-            true => connections.shed_cold(id),
-            false => connections.assembling.push(id),
+        if between {
+            connections.shed_cold(id);
+        } else if let Some(conn) = connections.conn_mut(id)
+            && !conn.has(flag::ASSEMBLY_LISTED)
+        {
+            conn.set(flag::ASSEMBLY_LISTED, true);
+            connections.assembling.push(id);
         }
     }
 
@@ -154,6 +158,13 @@ impl<S: Service> State<S> {
                 Ok(None) => {
                     let between = decoder.is_between_requests();
                     self.note_request(id, between);
+                    return Pumped::All;
+                }
+                Ok(Some(http1::Event::Head(_)))
+                    if core.connections.backlog(id) > core.connections.limits.max_backlog =>
+                {
+                    // It pipelines more than it reads: what is answered leaves, the rest is not answered.
+                    core.connections.finish(id, AfterFlush::Linger);
                     return Pumped::All;
                 }
                 Ok(Some(http1::Event::Head(request))) => {
@@ -250,6 +261,7 @@ impl<S: Service> State<S> {
         }
         conn.stage = Stage::Open;
         conn.set(flag::SESSION, true);
+        conn.set(flag::UPGRADING, conn.out.is_some());
         conn.set(flag::REQUEST, false);
         connections.stats.opened += 1;
         connections.stats.sessions += 1;
@@ -312,6 +324,9 @@ impl<S: Service> State<S> {
             let connections = &mut self.core.connections;
             let timeout = connections.limits.reassembly;
             let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
+                if let Some(conn) = connections.conn_mut(id) {
+                    conn.set(flag::ASSEMBLY_LISTED, false);
+                }
                 return false;
             };
             if now.since(since) < timeout {

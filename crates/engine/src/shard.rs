@@ -193,15 +193,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.flags &= !flag::DIRTY;
-        let (behind, after) = (conn.has(flag::BEHIND), conn.after_flush);
+        let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
         if after == AfterFlush::Abort {
             return self.end(id);
         }
         if conn.has(flag::IN_FLIGHT) {
-            return;
+            return self.pause_if_behind(id);
         }
         if let Some(batch) = conn.out.take() {
-            conn.flags &= !flag::PONG_FIRST;
+            conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING);
             let len = batch.len();
             match self.driver.send(id, batch) {
                 SendOutcome::Done(batch) => connections.recycle(batch),
@@ -220,18 +220,28 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[cold]
     fn note_in_flight(&mut self, id: ConnId, len: usize) {
         let connections = &mut self.state.core.connections;
-        let (tick, high) = (connections.tick, connections.high_water());
+        let tick = connections.tick;
         connections.stats.backlogged += 1;
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = len;
             cold.unsent = len;
             cold.progress = Some(tick);
         }
-        connections.in_flight.push(id);
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.set(flag::IN_FLIGHT, true);
-        // Whoever does not read its answers is not read: TCP carries the back-pressure to it.
-        if len > high && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
+        if !conn.has(flag::FLIGHT_LISTED) {
+            conn.set(flag::FLIGHT_LISTED, true);
+            connections.in_flight.push(id);
+        }
+        self.pause_if_behind(id);
+    }
+
+    /// Whoever does not read its answers is not read: TCP carries the back-pressure to it.
+    fn pause_if_behind(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let behind = connections.backlog(id) > connections.high_water();
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if behind && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
         }
@@ -425,7 +435,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let unsent = self.driver.unsent(id);
             let connections = &mut self.state.core.connections;
             let timeout = connections.limits.write;
-            if !connections.conn(id).is_some_and(|conn| conn.has(flag::IN_FLIGHT)) {
+            let Some(conn) = connections.conn_mut(id) else { return false };
+            if !conn.has(flag::IN_FLIGHT) {
+                conn.set(flag::FLIGHT_LISTED, false);
                 return false;
             }
             let Some(cold) = connections.cold_mut(id) else { return false };
@@ -650,6 +662,10 @@ impl<S: Service> State<S> {
             return;
         }
         conn.set(flag::SESSION, false);
+        if conn.stage == Stage::Open {
+            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may follow.
+            conn.stage = Stage::Closing;
+        }
         let stats = &mut self.core.connections.stats;
         stats.sessions -= 1;
         match close.code {
