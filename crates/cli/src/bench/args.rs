@@ -1,0 +1,317 @@
+//! The flags of `throng bench`, and the plan they make.
+
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use clap::Subcommand;
+use throng_load::units::{parse_duration, parse_size};
+use throng_load::{Error, Mode, Pace, Plan, Target};
+
+/// Put a WebSocket server under load, and say what it paid.
+///
+/// Works against any WebSocket server. Every answer is checked. The last line says whether the server or this
+/// generator was the limit; only a server-limited figure is the server's.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  throng bench echo ws://127.0.0.1:9001/echo
+  throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --duration 30s
+  throng bench idle ws://127.0.0.1:9001/echo --connections 15000
+  throng bench connect ws://127.0.0.1:9001/echo
+  throng bench broadcast ws://127.0.0.1:9001/ws/news --subscribers 15000
+
+Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Debug, Subcommand)]
+enum Work {
+    /// Messages that come back: how many a second, how soon
+    ///
+    /// Closed loop by default: --pipeline messages are under way on each connection, and each answer triggers the
+    /// next. With --rate an open loop: every connection sends at that rate whether or not answers come, and
+    /// latency counts from the planned time, so a stall of the server cannot hide.
+    #[command(after_help = "Examples:
+  throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
+  throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
+  throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json")]
+    Echo(Echo),
+    /// Connections that do nothing: what each costs the server in memory, and its CPU meanwhile
+    ///
+    /// Start the server afresh for it: memory that an earlier run left behind hides what these connections need.
+    #[command(after_help = "Example:
+  throng bench idle ws://127.0.0.1:9001/echo --connections 15000 --hold 10s")]
+    Idle(Idle),
+    /// Connect, upgrade, one echo, reset: how many a second, and where the time goes
+    #[command(after_help = "Example:
+  throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s")]
+    Connect(Connect),
+    /// One publishes, all others receive: time until the last has it
+    ///
+    /// All connections join by the URL (our server: /ws/{channel}); a message from one of them goes to all others.
+    /// Publishes follow one another, each when the one before has reached everybody.
+    #[command(after_help = "Example:
+  throng bench broadcast ws://127.0.0.1:9001/ws/news --subscribers 15000 --publishes 20")]
+    Broadcast(Broadcast),
+}
+
+#[derive(Debug, ClapArgs)]
+struct Echo {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Connections
+    #[arg(long, short, value_name = "N", default_value_t = 100)]
+    connections: usize,
+    #[command(flatten)]
+    message: MessageArgs,
+    /// Messages under way on each connection (closed loop)
+    #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "rate")]
+    pipeline: usize,
+    /// Messages a second on each connection (open loop)
+    #[arg(long, short, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    #[command(flatten)]
+    time: TimeArgs,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Idle {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Connections to hold
+    #[arg(long, short, value_name = "N", default_value_t = 10_000)]
+    connections: usize,
+    /// How long to hold them
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    hold: Duration,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Connect {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Connections being made at a time
+    #[arg(long, short, value_name = "N", default_value_t = 64)]
+    concurrency: usize,
+    #[command(flatten)]
+    message: MessageArgs,
+    #[command(flatten)]
+    time: TimeArgs,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Broadcast {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Subscribers; the publisher is one connection more
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
+    subscribers: usize,
+    /// Publishes to measure
+    #[arg(long, short, value_name = "K", default_value_t = 10)]
+    publishes: usize,
+    /// Longest wait for one publish to reach everybody
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    message: MessageArgs,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, ClapArgs)]
+struct TargetArgs {
+    /// The server, as ws://host:port/path; without a path, where `throng serve` does this
+    #[arg(value_name = "URL")]
+    url: String,
+}
+
+#[derive(Debug, ClapArgs)]
+struct MessageArgs {
+    /// Payload of each message, such as 100, 4KiB or 1MiB
+    #[arg(long, short, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
+    size: usize,
+    /// Send text messages instead of binary ones
+    #[arg(long)]
+    text: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+struct TimeArgs {
+    /// Time measured, such as 10s, 1.5s or 2m
+    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Time run before and not counted
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    warmup: Duration,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Common {
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+    /// Threads of this generator; one keeps up with one server thread
+    #[arg(long, short, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Source addresses 127.0.0.1, .2, ... [default: one for each 25,000 connections]
+    #[arg(long, value_name = "N", help_heading = "Connecting")]
+    sources: Option<usize>,
+    /// Connections being made at a time during set-up
+    #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Connecting")]
+    window: usize,
+    /// Spread the set-up over this time [default: as fast as --window allows]
+    #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
+          value_parser = parse_duration, help_heading = "Connecting")]
+    ramp: Duration,
+    /// Give up when set-up makes no progress for so long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration,
+          help_heading = "Connecting")]
+    setup_timeout: Duration,
+    /// The server's process, or several: 12,13 [default: whoever listens on the port]
+    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Watching")]
+    server_pid: Vec<u32>,
+}
+
+/// How the result is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Output {
+    /// As JSON.
+    pub(super) json: bool,
+    /// Without progress.
+    pub(super) quiet: bool,
+}
+
+impl Args {
+    /// The plan that was typed, and how to show its result.
+    pub(super) fn plan(self) -> Result<(Plan, Output), Error> {
+        let (target, mode, connections, message, common) = match self.work {
+            Work::Echo(echo) => {
+                let pace = match echo.rate {
+                    Some(rate_per_s) => Pace::Open { rate_per_s },
+                    None => Pace::Closed { pipeline: echo.pipeline },
+                };
+                let TimeArgs { duration, warmup } = echo.time;
+                let mode = Mode::Echo { pace, duration, warmup };
+                (echo.target, mode, echo.connections, Some(echo.message), echo.common)
+            }
+            Work::Idle(idle) => {
+                (idle.target, Mode::Idle { hold: idle.hold }, idle.connections, None, idle.common)
+            }
+            Work::Connect(connect) => {
+                let TimeArgs { duration, warmup } = connect.time;
+                let mode = Mode::Connect { duration, warmup };
+                (connect.target, mode, connect.concurrency, Some(connect.message), connect.common)
+            }
+            Work::Broadcast(cast) => {
+                let mode = Mode::Broadcast { publishes: cast.publishes, timeout: cast.timeout };
+                (cast.target, mode, cast.subscribers, Some(cast.message), cast.common)
+            }
+        };
+        let mut plan = Plan::new(Target::parse(&target.url)?, mode);
+        plan.connections = connections;
+        if let Some(message) = message {
+            (plan.size, plan.text) = (message.size, message.text);
+        }
+        plan.threads = common.threads;
+        plan.sources = common.sources;
+        plan.window = common.window;
+        plan.ramp = common.ramp;
+        plan.setup_timeout = common.setup_timeout;
+        plan.server_pids = common.server_pid;
+        plan.check()?;
+        Ok((plan, Output { json: common.json, quiet: common.quiet }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Bench {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Result<(Plan, Output), String> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
+        bench.args.plan().map_err(|error| error.to_string())
+    }
+
+    const URL: &str = "ws://127.0.0.1:9001";
+
+    #[test]
+    fn the_flag_table_is_consistent() {
+        Bench::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults() {
+        let (plan, output) = plan(&format!("echo {URL}")).unwrap();
+        assert_eq!((plan.connections, plan.size, plan.text, plan.threads), (100, 100, false, 1));
+        assert_eq!(
+            plan.mode,
+            Mode::Echo {
+                pace: Pace::Closed { pipeline: 1 },
+                duration: Duration::from_secs(10),
+                warmup: Duration::from_secs(1)
+            }
+        );
+        assert_eq!(plan.resource(), "/echo");
+        assert_eq!(output, Output { json: false, quiet: false });
+    }
+
+    #[test]
+    fn each_mode_reads_its_flags() {
+        let (echo, output) = plan(&format!(
+            "echo {URL} -c 10000 -s 4KiB --text --rate 10 -d 1.5s --warmup 0s --json -q --server-pid 1,2 -t 2"
+        ))
+        .unwrap();
+        assert_eq!((echo.connections, echo.size, echo.text, echo.threads), (10_000, 4096, true, 2));
+        assert!(
+            matches!(echo.mode, Mode::Echo { pace: Pace::Open { rate_per_s }, .. } if rate_per_s == 10.0)
+        );
+        assert_eq!(echo.server_pids, [1, 2]);
+        assert_eq!(output, Output { json: true, quiet: true });
+        let (idle, _) = plan(&format!("idle {URL} --connections 15 --hold 2s --ramp 3s")).unwrap();
+        assert_eq!(idle.mode, Mode::Idle { hold: Duration::from_secs(2) });
+        assert_eq!((idle.connections, idle.ramp), (15, Duration::from_secs(3)));
+        let (connect, _) = plan(&format!("connect {URL} --concurrency 7 --sources 3")).unwrap();
+        assert_eq!((connect.connections, connect.sources), (7, Some(3)));
+        let (cast, _) = plan(&format!("broadcast {URL} --subscribers 9 --publishes 4")).unwrap();
+        assert!(matches!(cast.mode, Mode::Broadcast { publishes: 4, .. }) && cast.connections == 9);
+        assert_eq!(cast.resource(), "/ws/bench");
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (line, hint) in [
+            ("echo 127.0.0.1:9001", "did you mean ws://127.0.0.1:9001?"),
+            ("echo ws://h --size 4K", "4KiB"),
+            ("echo ws://h --duration 30", "did you mean 30s?"),
+            ("echo ws://h --rate 10 --pipeline 2", "cannot be used with"),
+            ("echo ws://h --rate 0", "--rate"),
+            ("echo ws://h --connections 0", "--connections"),
+            ("echo ws://h --conections 5", "--connections"),
+            ("eco ws://h", "echo"),
+            ("broadcast ws://h --publishes 0", "--publishes"),
+            ("echo", "URL"),
+        ] {
+            let error = plan(line).unwrap_err();
+            assert!(error.contains(hint), "{line}: {error}");
+        }
+    }
+}
