@@ -3,7 +3,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use socket2::SockRef;
 use throng_io::readiness::poller::Poller;
 use throng_io::{
     Closed, Driver, Event, ListenOptions, Options, ReadinessDriver, listen, listen_many,
@@ -133,6 +132,9 @@ fn a_connect_keeps_its_source_address<P: Poller>() {
 #[test]
 fn accepted_sockets_inherit_their_options() {
     use std::time::Duration;
+
+    use socket2::SockRef;
+
     let options = Options {
         keepalive: Some(Duration::from_secs(77)),
         user_timeout: Some(Duration::from_secs(33)),
