@@ -93,6 +93,7 @@ fn rfc9112_7_1_data_is_followed_by_crlf() {
         "5\r\nhello\rx0\r\n\r\n",
         "4\r\nhello\r\n0\r\n\r\n",
         "5\r\nhelloXX0\r\n\r\n",
+        "5\r\nhelloX\n0\r\n\r\n",
     ] {
         assert_eq!(failure(chunked(body)), Some(Error::BadChunkEnd), "{body:?}");
     }
@@ -157,6 +158,9 @@ fn trailers_are_held_to_the_limits_of_a_head() {
         }
     };
     assert_eq!(fails(&"X: y\r\n".repeat(4)), 431);
+    // Neither the digits nor the extension of the last chunk count as trailers.
+    let most = format!("0;{}\r\n{}\r\n", "e".repeat(60), "X: y\r\n".repeat(3));
+    assert_eq!(ends(&requests([chunked(&most).as_bytes()], &limits)), 1);
     assert_eq!(fails(&format!("X: {}", "y".repeat(100))), 431);
 }
 

@@ -1,6 +1,8 @@
 //! Start lines and field lines: RFC 9112 sections 2, 3 and 5.
 
 use super::*;
+use crate::http1::head::{HeadScan, PartialHead};
+use crate::http1::target::RequestLine;
 use crate::http1::{BodyLength, Request, SavedRequest, TargetForm};
 
 /// Hands the first request of `bytes` to `check`.
@@ -450,7 +452,7 @@ fn a_head_that_drips_in_is_scanned_once_and_held_within_its_limit() {
     ] {
         let limits = Limits::default();
         let mut scanned = 0;
-        let mut scan = super::super::head::HeadScan::<super::super::target::RequestLine>::new();
+        let mut scan = HeadScan::<RequestLine>::new();
         for length in 1..=head.len() {
             let before = scan.scanned_bytes();
             let complete = scan.advance(&head.as_bytes()[..length], &limits).expect("valid");
@@ -491,4 +493,15 @@ fn the_decoder_tells_the_deadlines_where_it_stands() {
     assert!(decoder.is_between_requests() && !decoder.is_closed());
     feed(&mut decoder, "GET / HTTP/1.0\r\n\r\n");
     assert!(decoder.is_closed() && !decoder.is_between_requests());
+}
+
+#[test]
+fn an_unfinished_head_holds_no_more_than_the_limit_whatever_comes_with_it() {
+    let limits = Limits { max_header_bytes: 300, ..Limits::default() };
+    let mut partial = PartialHead::<RequestLine>::new(HeadScan::new());
+    for read in [&b"GET / HTTP/1.1\r\n"[..], &[b'x'; 284], &[b'y'; 100_000]] {
+        let advanced = partial.advance(read, &limits);
+        assert!(partial.bytes.len() <= 300 && partial.bytes.capacity() <= 512, "{partial:?}");
+        assert!(advanced.is_ok() || partial.bytes.len() == 300);
+    }
 }

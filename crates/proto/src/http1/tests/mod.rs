@@ -43,6 +43,7 @@ pub(super) fn requests<'p>(
             match decoder.next_event(&mut input, limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
+                    assert!(request.raw().ends_with(b"\r\n\r\n"), "a head is exactly a head");
                     let headers = request.headers().map(|header| {
                         format!("{}={}", header.name, String::from_utf8_lossy(header.value))
                     });
