@@ -1,2 +1,90 @@
-//! (being built)
-fn main() {}
+//! The `throng` binary.
+//!
+//! * Duty: flags, settings, signals, what people see. Every command is thin glue over a library.
+//! * Not its duty: serving (`throng`), load (`throng-load`).
+//! * Depends on: those two.
+//! * Start reading at: [`Command`].
+#![forbid(unsafe_code)]
+
+mod bench;
+mod config;
+mod demo;
+mod serve;
+mod settings;
+mod signals;
+mod site;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A WebSocket and HTTP server for a crowd, and the tools to see it.
+#[derive(Parser)]
+#[command(name = "throng", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  throng demo                                   see a thousand clients talk, then Ctrl-C
+  throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
+  throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
+
+Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong, 3 a shutdown had to be forced.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a server with a page to open, and a thousand clients that talk on its channels.
+    Demo(demo::Args),
+    /// Serve /echo, channels at /ws/{channel}, a page at /, health and metrics.
+    Serve(serve::Args),
+    /// Generate honest load against any WebSocket server.
+    Bench(bench::Args),
+    /// Show the settings of `serve` and where each comes from.
+    Config(config::Args),
+}
+
+/// Why a command ended otherwise than well: one line for people, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    /// A flag, setting or file is wrong; exit code 2.
+    pub(crate) fn usage(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 2 }
+    }
+
+    /// Something failed while running; exit code 1.
+    pub(crate) fn runtime(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 1 }
+    }
+}
+
+impl From<throng::Error> for Failure {
+    fn from(error: throng::Error) -> Self {
+        match error {
+            throng::Error::Setting(message) => Self::usage(message),
+            other => Self::runtime(other),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => return bench::run(args),
+        Command::Config(args) => config::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("throng: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -164,7 +164,10 @@ mod tests {
                     admission.place(draw.saturating_sub(skew - 1) as usize);
                 }
                 let most = admission.loads.iter().map(|l| l.load(Ordering::Relaxed)).max().unwrap();
-                assert!(most <= 1250, "{shards} shards, skew {skew}: {most} where the mean is 1000");
+                assert!(
+                    most <= 1250,
+                    "{shards} shards, skew {skew}: {most} where the mean is 1000"
+                );
             }
         }
     }

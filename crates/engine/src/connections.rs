@@ -58,7 +58,9 @@ pub(crate) struct Connections {
     pub(crate) in_flight: Vec<ConnId>,
     /// Messages partly here, checked for their deadline at each sweep.
     pub(crate) assembling: Vec<ConnId>,
+    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
     spare: Vec<Box<Batch>>,
+    #[allow(clippy::vec_box, reason = "as above")]
     large_spare: Vec<Box<Batch>>,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,

@@ -114,7 +114,9 @@ impl Limits {
             ("max_backlog", self.max_backlog),
         ] {
             if size == 0 {
-                return Err(LimitError(format!("{name} is 0, which would refuse everything; give at least 1")));
+                return Err(LimitError(format!(
+                    "{name} is 0, which would refuse everything; give at least 1"
+                )));
             }
         }
         Ok(Checked {
@@ -136,7 +138,9 @@ impl Limits {
 fn secs(name: &str, timeout: Duration, zero_is_off: bool) -> Result<u16, LimitError> {
     let secs = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     if secs == 0 && !zero_is_off {
-        return Err(LimitError(format!("{name} is 0, which would end every connection at once; give at least 1s")));
+        return Err(LimitError(format!(
+            "{name} is 0, which would end every connection at once; give at least 1s"
+        )));
     }
     // One tick of slack, so that a deadline never lands a whole cycle away.
     match u16::try_from(secs) {

@@ -18,8 +18,8 @@ pub(crate) enum Inbound {
     /// Turned away: whatever it sends is dropped, and it is not counted among the connections.
     Refused,
     Http(http1::Decoder),
-    /// Client: the answer to the upgrade request.
-    Response(http1::ResponseDecoder),
+    /// Client: the answer to the upgrade request. Boxed, so that servers do not pay for its size.
+    Response(Box<http1::ResponseDecoder>),
     Ws(ws::Decoder),
 }
 
@@ -29,7 +29,7 @@ impl Inbound {
     }
 
     pub(crate) fn response() -> Self {
-        Self::Response(http1::ResponseDecoder::new())
+        Self::Response(Box::new(http1::ResponseDecoder::new()))
     }
 }
 
@@ -47,9 +47,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
         let mut input = Input::new(bytes);
-        self.guarded(id, |state| {
-            while state.pump(id, &mut input) == Pumped::Switched {}
-        });
+        self.guarded(id, |state| while state.pump(id, &mut input) == Pumped::Switched {});
     }
 
     #[inline(always)]
@@ -161,7 +159,8 @@ impl<S: Service> State<S> {
                     return Pumped::All;
                 }
                 Ok(Some(http1::Event::Head(_)))
-                    if core.connections.backlog(id) > core.connections.limits.max_backlog =>
+                    if core.connections.conn(id).is_some_and(|conn| conn.out.is_some())
+                        && core.connections.backlog(id) > core.connections.limits.max_backlog =>
                 {
                     // It pipelines more than it reads: what is answered leaves, the rest is not answered.
                     core.connections.finish(id, AfterFlush::Linger);
@@ -195,7 +194,11 @@ impl<S: Service> State<S> {
                 }
                 Err(error) => {
                     core.connections.stats.bad_requests += 1;
-                    service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
+                    service.on_bad_request(
+                        &mut Cx::new(core, id),
+                        error.status(),
+                        &error.to_string(),
+                    );
                     core.connections.finish(id, AfterFlush::Linger);
                     return Pumped::All;
                 }
@@ -338,5 +341,16 @@ impl<S: Service> State<S> {
             false
         });
         self.core.connections.assembling.append(&mut listed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The budget of ARCHITECTURE.md: 128 bytes a connection, all tables of the process together.
+    #[test]
+    fn a_decoder_is_small() {
+        assert!(size_of::<Inbound>() <= 40, "Inbound is {} bytes", size_of::<Inbound>());
     }
 }

@@ -487,8 +487,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return Some(core.now);
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();
-        let sweep = sweeping
-            .then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
+        let sweep =
+            sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
         let drain = match &state.phase {
             Phase::Draining(drain) => Some(drain.next_step(core.now)),
             _ => None,
@@ -633,7 +633,8 @@ impl<S: Service> State<S> {
 
     fn on_closed(&mut self, id: ConnId, _why: Closed) {
         let Some(conn) = self.core.connections.conn(id) else { return };
-        let (pending, client, stage) = (conn.has(flag::PENDING), conn.has(flag::CLIENT), conn.stage);
+        let (pending, client, stage) =
+            (conn.has(flag::PENDING), conn.has(flag::CLIENT), conn.stage);
         let cold = self.core.connections.cold(id);
         let peer = cold.and_then(|cold| cold.peer);
         let code = cold.map_or(0, |cold| cold.closed_with);

@@ -88,9 +88,13 @@ impl Drain {
         now >= self.deadline
     }
 
-    /// When to look again.
+    /// When to look again: after the deadline, too, not at once, since a driver may take its time to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
-        if self.waiting.is_empty() { self.deadline } else { now.after(STEP).min(self.deadline) }
+        match self.deadline {
+            deadline if deadline <= now => now.after(STEP),
+            deadline if self.waiting.is_empty() => deadline,
+            deadline => now.after(STEP).min(deadline),
+        }
     }
 }
 

@@ -42,7 +42,8 @@ impl<T> Slab<T> {
             unreachable!("the free list names only free entries");
         }
         self.entries.push(Entry::Used(value));
-        let index = u32::try_from(self.entries.len()).expect("a shard has at most 2^26 connections");
+        let index =
+            u32::try_from(self.entries.len()).expect("a shard has at most 2^26 connections");
         Index::new(index).expect("the length after a push is not 0")
     }
 

@@ -6,23 +6,23 @@
 
 /// Seconds since the shard started, modulo 65,535 and never 0; 0 in the array means "no deadline".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick(u16);
+pub(crate) struct Tick(u16);
 
 /// Longest time a deadline can be away, in seconds (18.2 hours).
-pub const MAX_SECS: u16 = u16::MAX - 1;
+pub(crate) const MAX_SECS: u16 = u16::MAX - 1;
 
 const CYCLE: u32 = u16::MAX as u32;
 
 impl Tick {
     /// No deadline.
-    pub const NEVER: Self = Self(0);
+    pub(crate) const NEVER: Self = Self(0);
     /// Where a shard's time begins.
-    pub const START: Self = Self(1);
+    pub(crate) const START: Self = Self(1);
 
     /// The tick `secs` seconds on, at most [`MAX_SECS`].
     #[must_use]
     #[inline]
-    pub const fn after(self, secs: u16) -> Self {
+    pub(crate) const fn after(self, secs: u16) -> Self {
         debug_assert!(self.0 != 0 && secs <= MAX_SECS);
         let sum = (self.0 - 1) as u32 + secs as u32;
         Self((if sum >= CYCLE { sum - CYCLE } else { sum }) as u16 + 1)
@@ -30,24 +30,24 @@ impl Tick {
 
     /// Seconds from `earlier` to here, modulo the cycle.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> u16 {
+    pub(crate) const fn since(self, earlier: Self) -> u16 {
         ((self.0 as u32 + CYCLE - earlier.0 as u32) % CYCLE) as u16
     }
 }
 
 /// One deadline a slot.
 #[derive(Debug, Default)]
-pub struct Deadlines(Vec<Tick>);
+pub(crate) struct Deadlines(Vec<Tick>);
 
 impl Deadlines {
     /// Reserves address space for `slots`; memory is touched as slots come into use.
     #[must_use]
-    pub fn with_capacity(slots: usize) -> Self {
+    pub(crate) fn with_capacity(slots: usize) -> Self {
         Self(Vec::with_capacity(slots))
     }
 
     /// Makes room for `slot`, without a deadline.
-    pub fn add_slot(&mut self, slot: usize) {
+    pub(crate) fn add_slot(&mut self, slot: usize) {
         if self.0.len() <= slot {
             self.0.resize(slot + 1, Tick::NEVER);
         }
@@ -55,12 +55,12 @@ impl Deadlines {
 
     /// Sets the deadline of `slot`.
     #[inline]
-    pub fn set(&mut self, slot: usize, due: Tick) {
+    pub(crate) fn set(&mut self, slot: usize, due: Tick) {
         self.0[slot] = due;
     }
 
     /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those deadlines.
-    pub fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
+    pub(crate) fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
         let elapsed = now.since(last);
         if elapsed == 1 {
             // The common sweep: one comparison a slot, which the compiler turns into vector code.
@@ -122,7 +122,11 @@ mod tests {
                     last = now;
                 }
                 expired.sort_unstable();
-                assert_eq!(expired, (0..299).collect::<Vec<_>>(), "stride {stride}; 299 has no deadline");
+                assert_eq!(
+                    expired,
+                    (0..299).collect::<Vec<_>>(),
+                    "stride {stride}; 299 has no deadline"
+                );
             }
         }
     }

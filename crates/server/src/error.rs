@@ -49,7 +49,9 @@ impl fmt::Display for Error {
                 }
             }
             Self::Shard(source) => write!(f, "the event loop failed: {source}"),
-            Self::ShardPanicked => f.write_str("a shard ended with a panic; please report this bug"),
+            Self::ShardPanicked => {
+                f.write_str("a shard ended with a panic; please report this bug")
+            }
         }
     }
 }

@@ -113,7 +113,14 @@ impl Ws<(), (), (), (), (), ()> {
     /// An endpoint that accepts everyone, without data of its own.
     pub fn on_message<F, T>(
         message: F,
-    ) -> Ws<(), impl UpgradeFn<()>, impl SocketFn<()>, impl MessageFn<()>, impl SocketFn<()>, impl CloseFn<()>>
+    ) -> Ws<
+        (),
+        impl UpgradeFn<()>,
+        impl SocketFn<()>,
+        impl MessageFn<()>,
+        impl SocketFn<()>,
+        impl CloseFn<()>,
+    >
     where
         F: Fn(&mut Socket<'_, ()>, Message<'_>) -> T + Send + Sync + 'static,
         T: Outcome,
@@ -124,7 +131,14 @@ impl Ws<(), (), (), (), (), ()> {
     /// An endpoint whose connections remember what `upgrade` returns, or are refused with its [`Reject`].
     pub fn upgrade<D, U>(
         upgrade: U,
-    ) -> Ws<D, impl UpgradeFn<D>, impl SocketFn<D>, impl MessageFn<D>, impl SocketFn<D>, impl CloseFn<D>>
+    ) -> Ws<
+        D,
+        impl UpgradeFn<D>,
+        impl SocketFn<D>,
+        impl MessageFn<D>,
+        impl SocketFn<D>,
+        impl CloseFn<D>,
+    >
     where
         D: Send + 'static,
         U: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static,
@@ -148,7 +162,8 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     where
         F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
     {
-        let Self { upgrade, message, drain, close, subprotocols, max_message_size, data, .. } = self;
+        let Self { upgrade, message, drain, close, subprotocols, max_message_size, data, .. } =
+            self;
         Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
     }
 

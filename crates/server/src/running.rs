@@ -193,10 +193,8 @@ impl Shards {
                 service(admission)
             })
             .map_err(|error| Error::Setting(error.to_string()))?;
-        let starts = shards
-            .into_iter()
-            .map(|mut shard| Box::new(move || shard.run()) as Start)
-            .collect();
+        let starts =
+            shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
         Ok(Self { starts, remote, snapshots, admission })
     }
 

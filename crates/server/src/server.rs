@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::handler::Handler;
 use crate::routes::{HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
-use crate::service::{Shared, ShardService, Target};
+use crate::service::{ShardService, Shared, Target};
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
 const RESERVED_DESCRIPTORS: usize = 64;
@@ -182,8 +182,8 @@ impl<R: Routes> Server<R> {
         let address = resolve(address)?;
         let count = self.shard_count()?;
         let options = ListenOptions { backlog: self.backlog, ..ListenOptions::default() };
-        let (listeners, bound) = listen_many(address, options, count)
-            .map_err(|source| Error::bind(&address, source))?;
+        let (listeners, bound) =
+            listen_many(address, options, count).map_err(|source| Error::bind(&address, source))?;
         let max_connections = self.max_connections(count)?;
         let shared = Arc::new(Shared {
             routes: self.routes,

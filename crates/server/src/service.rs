@@ -72,7 +72,12 @@ impl<R: Routes> ShardService<R> {
         }
     }
 
-    fn reply(&mut self, cx: &mut Cx<'_>, to: Option<&http1::Request<'_>>, response: &Response) -> Answer {
+    fn reply(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: Option<&http1::Request<'_>>,
+        response: &Response,
+    ) -> Answer {
         self.refresh_date(cx.core_ref().now());
         let mut to = match to {
             Some(request) => ReplyTo::request(request, self.date.current()),
@@ -133,9 +138,7 @@ impl<R: Routes> Service for ShardService<R> {
                 }
             }
             Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
-            Match::MethodNotAllowed(allow) => {
-                Response::allowing(Status::METHOD_NOT_ALLOWED, allow)
-            }
+            Match::MethodNotAllowed(allow) => Response::allowing(Status::METHOD_NOT_ALLOWED, allow),
             Match::NotFound => Response::error(Status::NOT_FOUND, "there is nothing at this path"),
             Match::BadPath => {
                 Response::error(Status::BAD_REQUEST, "the path has a broken percent-encoding")

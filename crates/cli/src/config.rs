@@ -1,0 +1,37 @@
+//! `throng config show`.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::Failure;
+use crate::serve::SettingFlags;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print every setting as it would be in force.
+    Show {
+        /// Say where each value comes from, instead of what it means.
+        #[arg(long)]
+        origin: bool,
+        #[command(flatten)]
+        flags: SettingFlags,
+    },
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let Command::Show { origin, flags } = args.command;
+    let settings = flags.settings().map_err(Failure::usage)?;
+    for (setting, value, from) in settings.each() {
+        let note = if origin { from.to_string() } else { setting.help.to_owned() };
+        println!("{:<40} # {note}", format!("{} = {value:?}", setting.key));
+    }
+    settings.checked().map_err(Failure::usage)?;
+    Ok(ExitCode::SUCCESS)
+}

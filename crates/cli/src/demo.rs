@@ -1,0 +1,158 @@
+//! `throng demo`: a server, a page and a crowd, in one process, to see it all in a minute.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use throng::{DrainPlan, Running, Stats, process};
+use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
+use throng_load::units::{grouped, parse_duration, show_bytes, show_ns};
+use throng_load::{Summary, Target};
+
+use crate::settings::{Origin, Settings};
+use crate::signals::Stop;
+use crate::{Failure, serve, site};
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// End by itself after this time, for example 30s; otherwise on Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Clients that talk, spread over 50 channels
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    clients: usize,
+    /// Messages a second that each client says
+    #[arg(long, value_name = "RATE", default_value_t = 0.5)]
+    rate: f64,
+    /// Where to listen; port 0 takes a free port
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+}
+
+const EXAMPLES: &str = "What the live line says, once a second:
+  connections      open now, and how many the descriptor limit allows
+  in, out          messages a second that the server received and sent
+  p99              from a message's planned time to each listener; 99 % were faster
+  memory           of this process: the server and its clients
+  descriptors      open, and the limit
+
+Examples:
+  throng demo --for 30s
+  throng demo --clients 9000 --rate 0.1";
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    if args.clients == 0 {
+        return Err(Failure::usage("--clients is 0; a crowd needs at least 1"));
+    }
+    if !(1e-3..=1e3).contains(&args.rate) {
+        let message =
+            format!("--rate is {}; write messages a second from 0.001 to 1000", args.rate);
+        return Err(Failure::usage(message));
+    }
+    let mut settings = Settings::new();
+    let origin = Origin::Flag("--listen".to_owned());
+    settings.set("listen", args.listen.clone(), origin).map_err(Failure::usage)?;
+    let settings = settings.checked().map_err(Failure::usage)?;
+    let limit = process::descriptor_limit();
+    // Each client costs two descriptors here: its own end and the server's.
+    if args.clients * 2 + 200 > limit {
+        return Err(Failure::usage(format!(
+            "--clients is {}, which needs {} descriptors, but the limit is {limit}: at most {} clients, or raise \
+             it with `ulimit -n {}`",
+            args.clients,
+            args.clients * 2 + 200,
+            limit.saturating_sub(200) / 2,
+            args.clients * 2 + 200
+        )));
+    }
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let running = site::bind(&settings)?.spawn()?;
+    let address = running.local_addr();
+    println!("throng listens on http://{address}  <- open this page and join in");
+    println!("{} clients come and talk; Ctrl-C ends it", grouped(args.clients as u64));
+    let target = Target::parse(&format!("ws://{address}/")).map_err(Failure::runtime)?;
+    let plan = CrowdPlan { clients: args.clients, rate_per_s: args.rate, ..CrowdPlan::new(target) };
+    let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
+
+    let ends = args.duration.map(|duration| Instant::now() + duration);
+    let mut line = Line::new(limit);
+    loop {
+        let left = ends.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() || stop.wait(left.min(Duration::from_secs(1))) || running.has_ended() {
+            break;
+        }
+        line.show(&running, &crowd.snapshot());
+    }
+    line.finish();
+    println!("ending: the clients say goodbye, the server closes in good order");
+    let last = crowd.stop();
+    if let Some(error) = &last.first_error {
+        eprintln!("throng: {} connections failed; the first: {error}", last.failures);
+    }
+    println!(
+        "the crowd said {} messages and heard {}",
+        grouped(last.messages_out),
+        grouped(last.messages_in)
+    );
+    let plan = DrainPlan { window: Duration::from_secs(2), ..settings.drain };
+    serve::finish(running, plan)
+}
+
+/// The line that is written anew each second; on a terminal in place, else one below the other.
+struct Line {
+    in_place: bool,
+    before: Option<(Instant, Stats)>,
+    limit: usize,
+}
+
+impl Line {
+    fn new(limit: usize) -> Self {
+        Self { in_place: std::io::stdout().is_terminal(), before: None, limit }
+    }
+
+    fn show(&mut self, running: &Running, crowd: &CrowdStats) {
+        let (now, stats) = (Instant::now(), running.stats());
+        let (rate_in, rate_out) = match &self.before {
+            Some((at, before)) => {
+                let seconds = (now - *at).as_secs_f64().max(1e-3);
+                let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / seconds) as u64;
+                (
+                    rate(stats.messages_in, before.messages_in),
+                    rate(stats.messages_out, before.messages_out),
+                )
+            }
+            None => (0, 0),
+        };
+        self.before = Some((now, stats));
+        let p99 = crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99);
+        let text = format!(
+            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
+            grouped(stats.connections),
+            grouped(running.max_connections() as u64),
+            grouped(rate_in),
+            grouped(rate_out),
+            p99,
+            show_bytes(process::resident_bytes() as i64),
+            grouped(process::descriptors_in_use() as u64),
+            grouped(self.limit as u64),
+        );
+        // A closed pipe is no reason to stop the demonstration.
+        let mut out = std::io::stdout();
+        let _ = match self.in_place {
+            true => write!(out, "\r\x1b[2K{text}"),
+            false => writeln!(out, "{text}"),
+        };
+        let _ = out.flush();
+    }
+
+    fn finish(&self) {
+        if self.in_place {
+            println!();
+        }
+    }
+}
+
+fn show_p99(latency: &Summary) -> String {
+    show_ns((latency.p99_us * 1000.0) as u64)
+}

@@ -1,0 +1,118 @@
+//! `throng serve`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::settings::{Origin, Settings};
+use crate::signals::Stop;
+use crate::{Failure, site};
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: SettingFlags,
+}
+
+const EXAMPLES: &str = "Paths:
+  /echo            a WebSocket that answers with what it gets
+  /ws/{channel}    a WebSocket whose messages go to the channel's other members; ?echo=1 to get one's own
+  /                a page to try it; /stats.json its figures
+  /metrics         for Prometheus; /livez and /readyz for supervisors
+
+Examples:
+  throng serve --listen 127.0.0.1:0                       a free port, printed
+  throng serve --listen 0.0.0.0:80 --set max_backlog=256KiB
+  THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
+
+Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
+`throng config show` lists them all. SIGTERM or Ctrl-C drains; a second one ends at once.";
+
+/// The flags that are settings; shared by `serve` and `config show`.
+#[derive(clap::Args)]
+pub(crate) struct SettingFlags {
+    /// Address and port; port 0 takes a free one [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Event loops; 0 = one for each usable CPU [default: 0]
+    #[arg(long, value_name = "N")]
+    shards: Option<String>,
+    /// How to speak to the kernel: auto, epoll or portable [default: auto]
+    #[arg(long, value_name = "IO")]
+    io: Option<String>,
+    /// Larger messages are closed with 1009 [default: 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_message_size: Option<String>,
+    /// Larger frames are closed with 1009 [default: 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_frame_size: Option<String>,
+    /// Read settings from a TOML file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set any setting, for example --set heartbeat.interval=10s; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingFlags {
+    /// All sources, in their order.
+    pub(crate) fn settings(&self) -> Result<Settings, String> {
+        let mut settings = Settings::new();
+        if let Some(path) = &self.config {
+            settings.read_file(path)?;
+        }
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        settings.read_environment(variables)?;
+        for pair in &self.set {
+            settings.set_pair(pair)?;
+        }
+        for (key, flag, value) in [
+            ("listen", "--listen", &self.listen),
+            ("shards", "--shards", &self.shards),
+            ("io", "--io", &self.io),
+            ("max_message_size", "--max-message-size", &self.max_message_size),
+            ("max_frame_size", "--max-frame-size", &self.max_frame_size),
+        ] {
+            if let Some(value) = value {
+                settings.set(key, value.clone(), Origin::Flag(flag.to_owned()))?;
+            }
+        }
+        Ok(settings)
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let settings = args.flags.settings().and_then(|s| s.checked()).map_err(Failure::usage)?;
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let bound = site::bind(&settings)?;
+    println!(
+        "throng listens on http://{} (up to {} connections)",
+        bound.local_addr(),
+        bound.max_connections()
+    );
+    let running = bound.spawn()?;
+    while !stop.wait(Duration::from_secs(1)) {
+        if running.has_ended() {
+            return running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from);
+        }
+    }
+    println!("draining: {} connections", running.stats().connections);
+    finish(running, settings.drain)
+}
+
+/// Drains, and says how it went.
+pub(crate) fn finish(
+    running: throng::Running,
+    plan: throng::DrainPlan,
+) -> Result<ExitCode, Failure> {
+    let drained = running.drain(plan)?;
+    if drained.forced > 0 {
+        eprintln!("throng: {} connections missed the deadline and were reset", drained.forced);
+        return Ok(ExitCode::from(3));
+    }
+    println!("stopped; every connection was closed in good order");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,376 @@
+//! Every setting of `throng serve`: one table, four sources, one order.
+//!
+//! Flags win over `THRONG_*` variables, those over the configuration file, that over the defaults. Each value keeps
+//! where it came from, so that a mistake can be told where it was made and `throng config show` can explain.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use throng::{DrainPlan, Io, Limits, Origins};
+use throng_load::units::{parse_duration, parse_size};
+
+/// One setting.
+pub(crate) struct Setting {
+    /// The key in the configuration file and after `--set`.
+    pub(crate) key: &'static str,
+    /// As it would be written.
+    pub(crate) default: &'static str,
+    /// One line.
+    pub(crate) help: &'static str,
+}
+
+/// In the order people read them.
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("listen", "127.0.0.1:9001", "address and port; port 0 takes a free one"),
+    setting("shards", "0", "event loops; 0 = one for each usable CPU"),
+    setting("io", "auto", "auto, epoll or portable"),
+    setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
+    setting(
+        "allowed_origins",
+        "",
+        "web pages that may connect, comma-separated; empty = same host, * = any",
+    ),
+    setting("max_connections", "0", "0 = what the descriptor limit allows"),
+    setting("max_pending_handshakes", "0", "connections without a whole request yet; 0 = no cap"),
+    setting("max_connections_per_ip", "0", "0 = no cap"),
+    setting("max_message_size", "4MiB", "larger messages are closed with 1009"),
+    setting("max_frame_size", "4MiB", "larger frames are closed with 1009"),
+    setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
+    setting("max_headers", "100", "header lines of a request; more get 431"),
+    setting("max_body", "1MiB", "request bodies; larger ones get 413"),
+    setting("max_backlog", "1MiB", "output queued for one connection before it is a slow consumer"),
+    setting("handshake_timeout", "10s", "from accept to a whole request; 408"),
+    setting("keep_alive_timeout", "75s", "silence between two requests"),
+    setting("reassembly_timeout", "60s", "from a message's first byte to its last; 1008"),
+    setting("write_timeout", "30s", "output pending without progress"),
+    setting("close_timeout", "5s", "from our Close frame to the peer's"),
+    setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
+    setting("heartbeat.timeout", "60s", "from an unanswered ping to the end"),
+    setting("heartbeat.always", "false", "ping connections that are not silent, too"),
+    setting("drain.window", "10s", "closes of a shutdown are spread over this time"),
+    setting("drain.grace", "5s", "from the end of the window to a reset"),
+];
+
+const fn setting(key: &'static str, default: &'static str, help: &'static str) -> Setting {
+    Setting { key, default, help }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: String, line: usize },
+    Environment(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{path}:{line}"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// The values in force, as text, with their origins.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    values: BTreeMap<&'static str, (String, Origin)>,
+}
+
+impl Settings {
+    pub(crate) fn new() -> Self {
+        let values = SETTINGS
+            .iter()
+            .map(|setting| (setting.key, (setting.default.to_owned(), Origin::Default)))
+            .collect();
+        Self { values }
+    }
+
+    /// Reads the configuration file.
+    pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), String> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the configuration file {name}: {error}"))?;
+        self.read_toml(&name, &text)
+    }
+
+    fn read_toml(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let line_at = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
+        let document = toml::de::DeTable::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_at(span.start));
+            format!("{name}:{line}: {}", error.message().replace('\n', "; "))
+        })?;
+        let mut found = Vec::new();
+        flatten("", document.get_ref(), &mut found);
+        for (key, value, offset) in found {
+            let origin = Origin::File { path: name.to_owned(), line: line_at(offset) };
+            self.set(&key, value, origin)?;
+        }
+        Ok(())
+    }
+
+    /// Reads `THRONG_*`: `THRONG_MAX_BACKLOG`, `THRONG_HEARTBEAT_INTERVAL`.
+    pub(crate) fn read_environment(
+        &mut self,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<(), String> {
+        for (name, value) in variables {
+            let Some(rest) = name.strip_prefix("THRONG_") else { continue };
+            let key = rest.to_ascii_lowercase();
+            let known = SETTINGS.iter().find(|setting| setting.key.replace('.', "_") == key);
+            let key = known.map_or(key, |setting| setting.key.to_owned());
+            self.set(&key, value, Origin::Environment(name))?;
+        }
+        Ok(())
+    }
+
+    /// Takes `key=value` as given to `--set`.
+    pub(crate) fn set_pair(&mut self, pair: &str) -> Result<(), String> {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(format!(
+                "--set {pair}: write it as key=value, for example --set max_backlog=2MiB"
+            ));
+        };
+        self.set(key.trim(), value.trim().to_owned(), Origin::Flag("--set".to_owned()))
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: String, origin: Origin) -> Result<(), String> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+            let hint = nearest(key).map_or_else(
+                || "; `throng config show` lists all settings".to_owned(),
+                |near| format!("; did you mean {near}?"),
+            );
+            return Err(format!("there is no setting {key} ({origin}){hint}"));
+        };
+        self.values.insert(setting.key, (value, origin));
+        Ok(())
+    }
+
+    /// Key, value and origin of every setting, in the order of the table.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Setting, &str, &Origin)> {
+        SETTINGS.iter().map(|setting| {
+            let (value, origin) = &self.values[setting.key];
+            (setting, value.as_str(), origin)
+        })
+    }
+
+    /// The values as the library takes them.
+    pub(crate) fn checked(&self) -> Result<Checked, String> {
+        let mut limits = Limits::default();
+        limits.max_connections = self.count("max_connections")?;
+        limits.max_pending_handshakes = self.count("max_pending_handshakes")?;
+        limits.max_connections_per_ip = self.count("max_connections_per_ip")?;
+        limits.ws.max_message_size = self.size("max_message_size")?;
+        limits.ws.max_frame_size = self.size("max_frame_size")?;
+        limits.http.max_header_bytes = self.size("max_header_bytes")?;
+        limits.http.max_headers = self.count("max_headers")?;
+        limits.http.max_body = self.size("max_body")? as u64;
+        limits.max_backlog = self.size("max_backlog")?;
+        limits.handshake_timeout = self.duration("handshake_timeout")?;
+        limits.keep_alive_timeout = self.duration("keep_alive_timeout")?;
+        limits.reassembly_timeout = self.duration("reassembly_timeout")?;
+        limits.write_timeout = self.duration("write_timeout")?;
+        limits.close_timeout = self.duration("close_timeout")?;
+        limits.heartbeat_interval = self.duration("heartbeat.interval")?;
+        limits.heartbeat_timeout = self.duration("heartbeat.timeout")?;
+        limits.heartbeat_always = self.parse("heartbeat.always", |text| {
+            text.parse().map_err(|_| "write true or false".to_owned())
+        })?;
+        limits.check().map_err(|error| error.to_string())?;
+        let drain = DrainPlan {
+            window: self.duration("drain.window")?,
+            grace: self.duration("drain.grace")?,
+            ..DrainPlan::default()
+        };
+        let origins = match self.values["allowed_origins"].0.trim() {
+            "" => Origins::SameHost,
+            list => Origins::list(list.split(',').map(str::trim)),
+        };
+        let backlog = self.parse("backlog", |text| match text.parse::<i32>() {
+            Ok(backlog) if backlog > 0 => Ok(backlog),
+            _ => Err("write a number of at least 1, for example 4096".to_owned()),
+        })?;
+        let io = self.parse("io", str::parse::<Io>)?;
+        let listen = self.parse("listen", |text| {
+            let text =
+                if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+            match std::net::ToSocketAddrs::to_socket_addrs(&text) {
+                Ok(_) => Ok(text),
+                Err(_) => Err("write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0".to_owned()),
+            }
+        })?;
+        Ok(Checked { listen, shards: self.count("shards")?, io, backlog, origins, limits, drain })
+    }
+
+    fn parse<T>(
+        &self,
+        key: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let (value, origin) = &self.values[key];
+        parse(value.trim()).map_err(|why| format!("{key} is {value:?} ({origin}): {why}"))
+    }
+
+    fn count(&self, key: &'static str) -> Result<usize, String> {
+        self.parse(key, |text| {
+            text.replace('_', "")
+                .parse()
+                .map_err(|_| "write a whole number, for example 1000".to_owned())
+        })
+    }
+
+    fn size(&self, key: &'static str) -> Result<usize, String> {
+        self.parse(key, parse_size)
+    }
+
+    fn duration(&self, key: &'static str) -> Result<Duration, String> {
+        self.parse(key, |text| if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) })
+    }
+}
+
+/// [`Settings`] as the library takes them.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) listen: String,
+    pub(crate) shards: usize,
+    pub(crate) io: Io,
+    pub(crate) backlog: i32,
+    pub(crate) origins: Origins,
+    pub(crate) limits: Limits,
+    pub(crate) drain: DrainPlan,
+}
+
+/// `[heartbeat] interval = "25s"` as `heartbeat.interval`, with its place in the text.
+fn flatten(prefix: &str, table: &toml::de::DeTable<'_>, found: &mut Vec<(String, String, usize)>) {
+    for (key, value) in table {
+        let name = match prefix {
+            "" => key.get_ref().to_string(),
+            _ => format!("{prefix}.{}", key.get_ref()),
+        };
+        match value.get_ref() {
+            toml::de::DeValue::Table(inner) => flatten(&name, inner, found),
+            other => found.push((name, plain(other), key.span().start)),
+        }
+    }
+}
+
+fn plain(value: &toml::de::DeValue<'_>) -> String {
+    use toml::de::DeValue;
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(value) => value.to_string(),
+        DeValue::Array(items) => {
+            items.iter().map(|item| plain(item.get_ref())).collect::<Vec<_>>().join(",")
+        }
+        DeValue::Table(_) => String::new(),
+    }
+}
+
+/// The setting whose key is closest to `key`, if it is close enough for a typing mistake.
+fn nearest(key: &str) -> Option<&'static str> {
+    let best = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key))?;
+    (distance(key, best.key) <= 1 + key.len() / 4).then_some(best.key)
+}
+
+/// Insertions, deletions and replacements between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &[&str]) -> Result<Checked, String> {
+        let mut settings = Settings::new();
+        for pair in pairs {
+            settings.set_pair(pair)?;
+        }
+        settings.checked()
+    }
+
+    #[test]
+    fn the_table_says_what_the_library_does() {
+        let checked = Settings::new().checked().unwrap();
+        assert_eq!(format!("{:?}", checked.limits), format!("{:?}", Limits::default()));
+        assert_eq!(format!("{:?}", checked.drain), format!("{:?}", DrainPlan::default()));
+    }
+
+    #[test]
+    fn later_sources_win_and_are_named() {
+        let mut settings = Settings::new();
+        settings
+            .read_toml(
+                "t.toml",
+                "max_backlog = \"2MiB\"\nshards = 3\n[heartbeat]\ninterval = \"9s\"\n",
+            )
+            .unwrap();
+        let variables =
+            [("THRONG_HEARTBEAT_INTERVAL", "8s"), ("THRONG_SHARDS", "2"), ("HOME", "/")];
+        settings
+            .read_environment(variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+            .unwrap();
+        settings.set_pair("shards=1").unwrap();
+        let checked = settings.checked().unwrap();
+        assert_eq!((checked.limits.max_backlog, checked.shards), (2 << 20, 1));
+        assert_eq!(checked.limits.heartbeat_interval, Duration::from_secs(8));
+        let origins: BTreeMap<_, _> =
+            settings.each().map(|(s, _, origin)| (s.key, origin.to_string())).collect();
+        assert_eq!(origins["max_backlog"], "t.toml:1");
+        assert_eq!(origins["heartbeat.interval"], "environment THRONG_HEARTBEAT_INTERVAL");
+        assert_eq!((origins["shards"].as_str(), origins["io"].as_str()), ("flag --set", "default"));
+    }
+
+    #[test]
+    fn mistakes_name_the_setting_the_value_the_place_and_the_remedy() {
+        for (pairs, parts) in [
+            (&["max_backlog=lots"][..], &["max_backlog", "lots", "--set", "4KiB"][..]),
+            (&["handshake_timeout=10"], &["handshake_timeout", "10", "30s"]),
+            (&["handshake_timeout=0s"], &["handshake_timeout", "0", "1s"]),
+            (&["max_mesage_size=1"], &["max_mesage_size", "did you mean max_message_size?"]),
+            (&["zzz=1"], &["zzz", "config show"]),
+            (&["shards"], &["key=value"]),
+            (&["io=kqueue"], &["io", "kqueue", "epoll"]),
+            (&["listen=9001"], &["listen", "9001", "HOST:PORT"]),
+            (&["heartbeat.always=maybe"], &["heartbeat.always", "true or false"]),
+            (&["max_message_size=0"], &["max_message_size is 0"]),
+        ] {
+            let message = with(pairs).unwrap_err();
+            for part in parts {
+                assert!(message.contains(part), "{message:?} does not say {part:?}");
+            }
+            assert!(!message.contains('\n'), "{message:?} is not one line");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_told_with_its_line() {
+        let mut settings = Settings::new();
+        let message = settings.read_toml("t.toml", "shards = 1\nmax_backlog = \n").unwrap_err();
+        assert!(message.starts_with("t.toml:2: "), "{message:?}");
+        let message = settings.read_toml("t.toml", "\n[heartbeat]\nintervall = 1\n").unwrap_err();
+        assert!(
+            message.contains("t.toml:3") && message.contains("heartbeat.interval?"),
+            "{message}"
+        );
+    }
+}
