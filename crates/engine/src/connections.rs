@@ -224,9 +224,10 @@ impl Connections {
         self.tick.after((interval - early).max(1) as u16)
     }
 
-    /// Sets the deadline of a connection, in seconds from now.
+    /// Sets the deadline of a connection, in seconds from now: never less, and less than one more, since the
+    /// current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
-        self.deadlines.set(id.slot(), self.tick.after(secs));
+        self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }
 
     /// Queues one message.

@@ -285,9 +285,14 @@ impl<S: Service> State<S> {
         let Some(id) = self.core.connections.in_slot(slot) else { return };
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
+        let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
         match stage {
+            // What it says is not read, so its silence says nothing; the write timeout watches it.
+            Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
+            // The time for its Close begins when ours has left.
+            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
             Stage::Open if !pinged => {
                 connections.ping(id);
                 if let Some(conn) = connections.conn_mut(id) {
@@ -332,7 +337,7 @@ impl<S: Service> State<S> {
                 }
                 return false;
             };
-            if now.since(since) < timeout {
+            if now.since(since) <= timeout {
                 return true;
             }
             connections.stats.timeouts += 1;

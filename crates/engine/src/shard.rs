@@ -445,7 +445,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if unsent != cold.unsent {
                 cold.unsent = unsent;
                 cold.progress = Some(now);
-            } else if now.since(since) >= timeout {
+            } else if now.since(since) > timeout {
                 connections.stats.timeouts += 1;
                 connections.finish(id, AfterFlush::Abort);
             }
