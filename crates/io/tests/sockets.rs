@@ -127,6 +127,28 @@ fn a_connect_keeps_its_source_address<P: Poller>() {
     }
 }
 
+/// What one turn does not accept the next one does, without a new event from the outside.
+fn more_connections_than_one_turn_accepts<P: Poller>() {
+    let options = Options { accepts_per_turn: 3, ..Options::default() };
+    let mut driver = ReadinessDriver::<P>::new(options).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    driver.add_listener(listener).unwrap();
+    let _peers: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let (mut accepted, mut waits) = (0, 0);
+    while accepted < 20 {
+        let deadline = driver.now().after(std::time::Duration::from_secs(20));
+        driver.wait(Some(deadline)).unwrap();
+        assert!(driver.now() < deadline, "it forgot those who wait");
+        waits += 1;
+        let before = accepted;
+        while let Some(event) = driver.next_event() {
+            accepted += usize::from(matches!(event, Event::Incoming(..)));
+        }
+        assert!(accepted - before <= 3);
+        assert!(waits <= 20, "waits that bring nobody");
+    }
+}
+
 /// A listener's options reach what it accepts, without a call for each connection.
 #[cfg(target_os = "linux")]
 #[test]
@@ -189,5 +211,6 @@ macro_rules! on_each_driver {
 on_each_driver!(
     slots_run_out_and_come_back,
     a_connect_keeps_its_source_address,
-    another_driver_adopts
+    another_driver_adopts,
+    more_connections_than_one_turn_accepts
 );
