@@ -38,8 +38,10 @@ pub(super) fn requests<'p>(
     let mut seen = Vec::new();
     for piece in pieces {
         let mut bytes = piece.to_vec();
+        let most = seen.len() + 2 * bytes.len() + 2;
         let mut input = Input::new(&mut bytes);
         loop {
+            assert!(seen.len() <= most, "events without end");
             match decoder.next_event(&mut input, limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
@@ -91,8 +93,10 @@ pub(super) fn responses<'p>(
     let mut seen = Vec::new();
     for piece in pieces {
         let mut bytes = piece.to_vec();
+        let most = seen.len() + 2 * bytes.len() + 2;
         let mut input = Input::new(&mut bytes);
         loop {
+            assert!(seen.len() <= most, "events without end");
             match decoder.next_event(&mut input, limits) {
                 Ok(None) => break,
                 Ok(Some(event)) => note_response(&mut seen, event),
