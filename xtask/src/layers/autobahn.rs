@@ -16,6 +16,10 @@ use suite::Suite;
 /// to 10.
 const LIMIT: Duration = Duration::from_secs(480);
 
+/// Where our client is, for the other role. Its development build: those 16 seconds are the suite's.
+const PACKAGE: &str = "throng-load";
+const CLIENT: &str = "autobahn_client";
+
 /// `wstest --mode fuzzingclient` against `throng serve`.
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
@@ -37,24 +41,14 @@ pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
 /// through its cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
-    let package =
-        site.package("throng-load").ok_or_else(|| "there is no package throng-load".to_owned())?;
-    if !Site::targets(package, "example").contains(&"autobahn_client") {
-        return Err(Stop::Failed("throng-load has no example autobahn_client".into()));
+    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    if !Site::targets(package, "example").contains(&CLIENT) {
+        return Err(Stop::Failed(format!("{PACKAGE} has no example {CLIENT}")));
     }
     println!("building the client");
-    run_step(
-        cargo(site).args([
-            "build",
-            "--release",
-            "--quiet",
-            "--package",
-            "throng-load",
-            "--example",
-            "autobahn_client",
-        ]),
-        Duration::from_secs(900),
-    )?;
+    let mut build = cargo(site);
+    build.args(["build", "--quiet", "--package", PACKAGE, "--example", CLIENT]);
+    run_step(&mut build, Duration::from_secs(900))?;
     let reports = suite.reports("client")?;
     let address = suite::free_address()?;
     let spec = suite.spec_for_client(&reports, address);
@@ -66,7 +60,7 @@ pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
         .spawn()
         .map_err(|error| format!("cannot start wstest: {error}"))?;
     let result = wait_until_it_listens(address).and_then(|()| {
-        let mut client = Command::new(site.target.join("release/examples/autobahn_client"));
+        let mut client = Command::new(site.target.join("debug/examples").join(CLIENT));
         client.arg(format!("ws://{address}"));
         run_step(&mut client, LIMIT)
     });

@@ -1,0 +1,183 @@
+//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has.
+//!
+//! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
+//! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use throng_engine::{
+    Answer, Close, Core, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
+};
+use throng_io::{Instant, Options, Portable};
+use throng_load::Target;
+use throng_proto::http1::{Request, Response};
+use throng_proto::ws::handshake::{Key, check_response, encode_request};
+
+/// The name in Autobahn's report.
+const AGENT: &str = "throng";
+/// Group 9 sends messages of 16 MiB.
+const LARGEST_MESSAGE: usize = 32 << 20;
+/// A case that takes longer has failed.
+const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let Some(url) = std::env::args().nth(1) else {
+        eprintln!("usage: autobahn_client ws://127.0.0.1:9001");
+        return ExitCode::from(2);
+    };
+    match run(&url) {
+        Ok(cases) => {
+            println!("went through {cases} cases");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("autobahn_client: {why}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(url: &str) -> Result<usize, String> {
+    let target = Target::parse(url).map_err(|error| error.to_string())?;
+    let peer = target.resolve().map_err(|error| error.to_string())?;
+    let mut sessions = Sessions::new(peer, target.host_header())?;
+    let count = sessions.hold("/getCaseCount")?.ok_or("the server does not say how many cases")?;
+    let count = count.trim().parse::<usize>().map_err(|_| format!("`{count}` is no number"))?;
+    for case in 1..=count {
+        sessions.hold(&format!("/runCase?case={case}&agent={AGENT}"))?;
+    }
+    sessions.hold(&format!("/updateReports?agent={AGENT}"))?;
+    Ok(count)
+}
+
+/// One shard that holds one session after the other.
+struct Sessions {
+    shard: Shard<Portable, Client>,
+    peer: SocketAddr,
+}
+
+impl Sessions {
+    fn new(peer: SocketAddr, host: String) -> Result<Self, String> {
+        let driver = Portable::new(Options::default()).map_err(|error| error.to_string())?;
+        let mut limits = Limits::default();
+        limits.ws.max_frame_size = LARGEST_MESSAGE;
+        limits.ws.max_message_size = LARGEST_MESSAGE;
+        limits.max_backlog = 2 * LARGEST_MESSAGE;
+        let mut client = Some(Client::new(host));
+        let built = build(vec![driver], &limits, 16, None, |_, _, _| {
+            client.take().expect("one driver makes one shard")
+        });
+        let mut shards = built.map_err(|error| error.to_string())?.shards;
+        Ok(Self { shard: shards.pop().ok_or("one driver makes one shard")?, peer })
+    }
+
+    /// Opens a session, echoes until it ends, and returns the first text that came.
+    fn hold(&mut self, resource: &str) -> Result<Option<String>, String> {
+        let (client, core) = self.shard.service_and_core();
+        client.begin(resource, core.now().after(CASE_LIMIT));
+        self.shard.connect(self.peer, None, 0).map_err(|error| format!("{resource}: {error}"))?;
+        while self.shard.service().ended.is_none() {
+            self.shard.turn().map_err(|error| format!("{resource}: {error}"))?;
+        }
+        let client = self.shard.service();
+        match client.ended.take() {
+            Some(Err(why)) => Err(format!("{resource}: {why}")),
+            _ => Ok(client.first_text.take()),
+        }
+    }
+}
+
+/// The session at hand.
+struct Client {
+    host: String,
+    key: Key,
+    resource: String,
+    first_text: Option<String>,
+    deadline: Instant,
+    ended: Option<Result<(), String>>,
+}
+
+impl Client {
+    fn new(host: String) -> Self {
+        // The same key every time: it only has to come back transformed.
+        let key = Key::new(*b"throng, autobahn");
+        let (resource, deadline) = (String::new(), Instant(0));
+        Self { host, key, resource, first_text: None, deadline, ended: None }
+    }
+
+    fn begin(&mut self, resource: &str, deadline: Instant) {
+        self.resource = resource.to_owned();
+        self.deadline = deadline;
+        self.first_text = None;
+        self.ended = None;
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.ended.get_or_insert_with(|| Err(why.to_owned()));
+    }
+}
+
+impl Service for Client {
+    fn on_request(&mut self, _: &mut Cx<'_>, _: &Request<'_>) -> Answer {
+        Answer::Done { keep_alive: false }
+    }
+
+    fn on_bad_request(&mut self, _: &mut Cx<'_>, _: u16, _: &str) {}
+
+    fn on_refused(&mut self, _: &mut Cx<'_>, _: Refusal) {}
+
+    fn on_connected(&mut self, cx: &mut Cx<'_>) {
+        let mut written = Ok(());
+        cx.write(|out| {
+            written = encode_request(&self.host, &self.resource, &self.key, &[], &[], out);
+        });
+        if let Err(unsendable) = written {
+            self.fail(&unsendable.to_string());
+        }
+    }
+
+    fn on_response(&mut self, _: &mut Cx<'_>, response: &Response<'_>) -> Answer {
+        match check_response(response.status(), response, &self.key, &[]) {
+            Ok(_) => Answer::Upgraded,
+            Err(bad) => {
+                self.fail(&bad.to_string());
+                Answer::Done { keep_alive: false }
+            }
+        }
+    }
+
+    fn on_failed(&mut self, _: &mut Cx<'_>) {
+        self.fail("the connection failed before the upgrade");
+    }
+
+    fn on_open(&mut self, _: &mut Cx<'_>) {}
+
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        if let (Message::Text(text), None) = (message, &self.first_text) {
+            self.first_text = Some(text.to_owned());
+        }
+        // What the server tells about itself wants no echo, and ends the session.
+        if self.resource.starts_with("/runCase") && cx.send(message) == Sent::Dropped {
+            self.fail("an echo was dropped: the server does not read");
+        }
+    }
+
+    fn on_drain(&mut self, _: &mut Cx<'_>) {}
+
+    fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {
+        // However it ends: whether rightly so is Autobahn's judgement.
+        self.ended.get_or_insert(Ok(()));
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.ended.is_none().then_some(self.deadline)
+    }
+
+    fn on_deadline(&mut self, _: &mut Core, now: Instant) {
+        if now >= self.deadline {
+            self.fail("no end within a minute");
+        }
+    }
+}
