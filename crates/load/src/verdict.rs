@@ -8,8 +8,10 @@ use crate::units;
 /// Share of a core from which a thread counts as having reached its limit. A busy loop that the kernel interrupts
 /// now and then reads about 0.98.
 const BUSY: f64 = 0.92;
-/// Share of the time waiting for a CPU from which the machine counts as crowded.
+/// Share of the time waiting for a CPU from which the machine counts as crowded: when it is what keeps a thread from
+/// its limit, and in any case.
 const CROWDED: f64 = 0.05;
+const VERY_CROWDED: f64 = 0.2;
 /// Lateness of the 99th percentile of planned sends up to which a schedule counts as kept.
 const KEPT_NS: u64 = 5_000_000;
 
@@ -155,14 +157,15 @@ fn without_server(facts: &Facts, client_busy: bool, generator: &str) -> (Limit, 
 
 fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Limit, String) {
     for (who, usage) in [("the server", server), ("this generator", &facts.generator)] {
-        let wanted = usage.busiest_thread_cores + usage.busiest_thread_waiting;
-        if wanted >= BUSY && usage.busiest_thread_waiting >= CROWDED {
+        let waiting = usage.busiest_thread_waiting;
+        let wanted = usage.busiest_thread_cores + waiting;
+        if waiting >= VERY_CROWDED || wanted >= BUSY && waiting >= CROWDED {
             return (
                 Limit::Machine,
                 format!(
                     "machine-limited: {who} waited {} of the time for a CPU that something else used; repeat \
                      on a quiet machine, or pin both with taskset",
-                    percent(usage.busiest_thread_waiting)
+                    percent(waiting)
                 ),
             );
         }
@@ -314,6 +317,9 @@ mod tests {
         let mut crowded = facts(0.6, 0.4);
         crowded.generator.busiest_thread_waiting = 0.39;
         check(&crowded, Limit::Machine, &["this generator waited 39 %"]);
+        let mut crowded = facts(0.12, 0.11);
+        crowded.generator.busiest_thread_waiting = 0.55;
+        check(&crowded, Limit::Machine, &["this generator waited 55 %"]);
     }
 
     #[test]

@@ -55,7 +55,8 @@ impl fmt::Display for PlanReport {
             write!(f, ", {} publishes", grouped(publishes as u64))?;
         }
         if let Some(duration) = self.duration_s {
-            write!(f, ", {}", seconds(duration))?;
+            let held = if self.mode == "idle" { "held " } else { "" };
+            write!(f, ", {held}{}", seconds(duration))?;
         }
         if let Some(warmup) = self.warmup_s.filter(|&s| s > 0.0) {
             write!(f, " after {} of warm-up", seconds(warmup))?;
@@ -176,7 +177,7 @@ impl IdleReport {
                 "server CPU",
                 cores * 100.0,
                 grouped(self.connections),
-                show_ns((self.held_s * 1e9) as u64)
+                show_duration(std::time::Duration::from_secs_f64(self.held_s))
             ),
             None => Ok(()),
         }

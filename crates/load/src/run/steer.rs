@@ -44,6 +44,7 @@ pub(super) struct Steering<'a> {
     setup_timeout: Duration,
     stop: &'a AtomicBool,
     watch: &'a mut dyn FnMut(&Progress),
+    begun: Instant,
     last: (Instant, u64),
 }
 
@@ -60,6 +61,7 @@ impl<'a> Steering<'a> {
             setup_timeout: ground.plan.setup_timeout,
             stop,
             watch,
+            begun: ground.clock.now(),
             last: (ground.clock.now(), 0),
         }
     }
@@ -69,9 +71,9 @@ impl<'a> Steering<'a> {
         self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
     }
 
-    /// Waits until `wanted` connections are open; returns how long that took.
+    /// Waits until `wanted` connections are open; returns how long that took since the threads were begun.
     pub(super) fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
-        let start = self.clock.now();
+        let start = self.begun;
         let (mut best, mut since) = (0, start);
         loop {
             let ready = self.shared.sum(|lane| &lane.ready);

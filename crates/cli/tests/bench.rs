@@ -1,0 +1,114 @@
+//! `throng bench` as people run it: the real binary against `throng serve`, and against nobody.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// `throng serve` on a free port, ended with the test.
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Served {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (_, after) =
+            line.split_once("http://").unwrap_or_else(|| panic!("no address in {line:?}"));
+        let address = after.split_whitespace().next().unwrap();
+        Self { url: format!("ws://{address}"), child }
+    }
+
+    fn pid(&self) -> u64 {
+        u64::from(self.child.id())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bench(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_throng")).arg("bench").args(words).output().unwrap()
+}
+
+fn json(words: &[&str]) -> Value {
+    let output = bench(words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{words:?}: {errors}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_mode_measures_our_server_in_another_process() {
+    let served = Served::start();
+    let (bare, path) = (served.url.as_str(), format!("{}/echo", served.url));
+    let short = ["--json", "--duration", "100ms", "--warmup", "20ms", "--connections", "20"];
+    let closed = ["echo", bare, "--pipeline", "4", "--text", "--size", "1KiB"];
+    let open = ["echo", &path, "--rate", "50", "--threads", "2"];
+    for words in [&closed[..], &open[..]] {
+        let report = json(&[words, &short].concat());
+        assert!(report["result"]["messages"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(
+            report["server"]["pids"][0].as_u64().unwrap(),
+            served.pid(),
+            "found by its port"
+        );
+        assert_eq!(report["errors"]["wrong_answers"], 0);
+        assert!(!report["verdict"]["line"].as_str().unwrap().is_empty());
+    }
+    let report = json(&["idle", bare, "--json", "-c", "50", "--hold", "50ms"]);
+    assert!(report["result"]["rss_bytes_per_connection"].is_number(), "{report}");
+    assert!(report["server"]["descriptors"].as_u64().unwrap() >= 50);
+    let report =
+        json(&["connect", bare, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"]);
+    assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
+    let report = json(&["broadcast", bare, "--json", "-n", "40", "--publishes", "3"]);
+    assert_eq!(report["result"]["delivery"]["count"], 120, "{report}");
+}
+
+#[test]
+fn the_table_ends_with_the_verdict() {
+    let served = Served::start();
+    let output = bench(&["echo", &served.url, "-d", "50ms", "-w", "0s", "-c", "2"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.lines().last().unwrap().starts_with("verdict "), "{table}");
+    assert!(output.status.success() && output.stderr.is_empty(), "no progress off a terminal");
+}
+
+#[test]
+fn failures_have_one_line_a_remedy_and_a_code() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", nobody.local_addr().unwrap());
+    drop(nobody);
+    let served = Served::start();
+    let wrong_path = format!("{}/nowhere", served.url);
+    for (words, code, hint) in [
+        (vec!["echo", &url], 1, "Is the server running"),
+        (vec!["echo", &wrong_path], 1, "404"),
+        (vec!["echo", "http://127.0.0.1:1"], 2, "did you mean ws://127.0.0.1:1?"),
+        (vec!["echo", &url, "--connections", "0"], 2, "--connections"),
+        (vec!["idle", &url, "--connections", "20000000"], 1, "hard limit"),
+        (vec!["echo", &url, "--server-pid", "4294967295"], 2, "no such process"),
+    ] {
+        let output = bench(&words);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {text}");
+        assert!(text.contains(hint) && text.lines().count() == 1, "{words:?}: {text}");
+        assert!(output.stdout.is_empty());
+    }
+}
