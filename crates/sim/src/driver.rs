@@ -1,0 +1,680 @@
+//! The simulated driver: the contract's other implementation.
+//!
+//! It answers as the contract says a driver may, within the faults of its seed, and it *asserts* what the
+//! contract asks of the engine: a fake that only answers is half a test. A breach panics at the call that is wrong.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Wake, Waker};
+
+use crate::faults::{Faults, strikes};
+use crate::net::{LinkId, LinkOptions, Readable, SharedNet, Side, SimSocket};
+use crate::rng::Rng;
+
+/// What a wait does when there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The caller turns a shard only when there is something to do: a wait that would sleep is a lost wake-up.
+    Never,
+    /// The clock jumps to the next event or to the deadline.
+    Jump,
+}
+
+/// Counts of what the engine did, for checkers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// Waits that ended because of their deadline alone, without time having passed since the wait before.
+    pub idle_turns_in_a_row: usize,
+    /// Bytes given to sends.
+    pub bytes_sent: u64,
+    /// Sends that were pending.
+    pub pending: u64,
+    /// Connections adopted or connected.
+    pub entered: u64,
+}
+
+/// A connection of this driver.
+#[derive(Debug)]
+struct Conn {
+    link: LinkId,
+    side: Side,
+    connecting: Option<u64>,
+    batch: Option<Box<Batch>>,
+    /// The kernel takes no more of the batch, or does not tell that all has left, before this.
+    batch_rests_until: u64,
+    paused: bool,
+    finished_told: bool,
+    fin_sent: bool,
+    starved_until: u64,
+    /// We closed it, or it ended: nothing but its end is told any more, from this time on.
+    ending: Option<(u64, Closed)>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    conn: Option<Conn>,
+}
+
+/// See the module's documentation.
+pub struct SimDriver {
+    net: SharedNet,
+    shard: u16,
+    listeners: Vec<usize>,
+    accept_stopped: bool,
+    /// Accepting fails until this is cleared: the contract suite's want of descriptors.
+    pub starving: bool,
+    faults: Faults,
+    rng: Rng,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    waiting: Waiting,
+    wakeup: Arc<Flag>,
+    /// Slots to look at in this turn.
+    round: VecDeque<usize>,
+    events_left: usize,
+    lent: Vec<u8>,
+    /// The connection whose bytes are lent; gone with the next call.
+    lending: bool,
+    last_wait: Option<u64>,
+    /// Counts for the checkers.
+    pub calls: Calls,
+}
+
+/// A waker without a sleeper: a flag that the next wait looks at.
+#[derive(Debug, Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl SimDriver {
+    /// A driver on `net`, without listeners.
+    #[must_use]
+    pub fn new(net: &SharedNet, shard: u16, faults: Faults, rng: Rng, waiting: Waiting) -> Self {
+        Self {
+            net: SharedNet::clone(net),
+            shard,
+            listeners: Vec::new(),
+            accept_stopped: false,
+            starving: false,
+            faults,
+            rng,
+            slots: Vec::new(),
+            free: Vec::new(),
+            waiting,
+            wakeup: Arc::default(),
+            round: VecDeque::new(),
+            events_left: 0,
+            lent: Vec::new(),
+            lending: false,
+            last_wait: None,
+            calls: Calls::default(),
+        }
+    }
+
+    /// Accepts from a listener of the network.
+    pub fn add_listener(&mut self, listener: usize) {
+        self.listeners.push(listener);
+    }
+
+    /// Connections from adoption to the delivery of their end.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.conn.is_some()).count()
+    }
+
+    /// What the kernel does by itself: pending batches leave as there is room.
+    pub fn progress(&mut self) {
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let now = net.now();
+        for slot in &mut self.slots {
+            let Some(conn) = &mut slot.conn else { continue };
+            if conn.connecting.is_some_and(|at| at > now) || conn.ending.is_some() {
+                continue;
+            }
+            let Some(batch) = &mut conn.batch else { continue };
+            while !batch.is_empty() && conn.batch_rests_until <= now {
+                let room = net.room(conn.link, conn.side);
+                if room == 0 {
+                    break;
+                }
+                let mut n = room.min(batch.len());
+                if n > 1 && strikes(&mut self.rng, self.faults.partial_sends) {
+                    n = 1 + self.rng.below(n);
+                }
+                leave(batch, &[], n, |bytes| net.write(conn.link, conn.side, bytes));
+                let rests = !batch.is_empty() && n < room
+                    || batch.is_empty() && strikes(&mut self.rng, self.faults.delayed_sends);
+                if rests {
+                    conn.batch_rests_until = now + self.rng.between(1_000, 3_000_000);
+                }
+            }
+        }
+    }
+
+    /// Whether a wait would return at once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let now = self.net.borrow().now();
+        self.wakeup.0.load(Ordering::Acquire) || self.next_event_at().is_some_and(|at| at <= now)
+    }
+
+    /// When the next event is due, as far as that is known by now.
+    #[must_use]
+    pub fn next_event_at(&self) -> Option<u64> {
+        let mut net = self.net.borrow_mut();
+        let now = net.now();
+        let incoming = self
+            .listeners
+            .iter()
+            .filter(|_| !self.accept_stopped)
+            .filter_map(|listener| net.next_incoming(*listener))
+            .min();
+        let mut next = incoming;
+        let mut note = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
+        for conn in self.slots.iter().filter_map(|slot| slot.conn.as_ref()) {
+            if let Some((at, _)) = conn.ending {
+                note(at);
+                continue;
+            }
+            if let Some(at) = conn.connecting {
+                note(at);
+                continue;
+            }
+            if let Some(batch) = &conn.batch
+                && (batch.is_empty() || net.room(conn.link, conn.side) > 0)
+            {
+                note(conn.batch_rests_until);
+            }
+            match net.readable(conn.link, conn.side) {
+                Readable::Reset => note(now),
+                Readable::Bytes(_) if !conn.paused => note(conn.starved_until),
+                Readable::Finished if !conn.paused && !conn.finished_told => {
+                    note(conn.starved_until);
+                }
+                _ => {}
+            }
+            if let Some(at) = net.next_change(conn.link, conn.side) {
+                note(at);
+            }
+        }
+        next
+    }
+
+    /// A call of the engine's: what was lent is lent no more, and must not be looked at.
+    fn take_back(&mut self) {
+        if std::mem::take(&mut self.lending) {
+            self.lent.fill(0xdd);
+        }
+    }
+
+    /// The connection, if `id` names one that has not ended.
+    ///
+    /// # Panics
+    /// If `id` was never given out.
+    #[track_caller]
+    fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        if self.waiting == Waiting::Never {
+            assert_eq!(id.shard(), usize::from(self.shard), "{id:?} is another shard's");
+            let slot = self.slots.get(id.slot()).expect("an id that was never given out");
+            assert!(id.generation() <= slot.generation, "an id that was never given out: {id:?}");
+            assert!(
+                id.generation() == slot.generation && slot.conn.is_some(),
+                "a call with an id whose end was told: {id:?}"
+            );
+        }
+        let slot =
+            self.slots.get_mut(id.slot()).filter(|_| id.shard() == usize::from(self.shard))?;
+        slot.conn.as_mut().filter(|_| slot.generation == id.generation())
+    }
+
+    fn enter(&mut self, link: LinkId, side: Side, connecting: Option<u64>) -> ConnId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        self.calls.entered += 1;
+        let entry = &mut self.slots[slot];
+        entry.generation += 1;
+        entry.conn = Some(Conn {
+            link,
+            side,
+            connecting,
+            batch: None,
+            batch_rests_until: 0,
+            paused: false,
+            finished_told: false,
+            fin_sent: false,
+            starved_until: 0,
+            ending: None,
+        });
+        let id = ConnId::new(self.shard, slot as u32, entry.generation);
+        self.mix(1, id.to_bits());
+        id
+    }
+
+    fn mix(&self, what: u64, value: u64) {
+        let mut net = self.net.borrow_mut();
+        let now = net.now();
+        net.trace.mix(what << 56 ^ u64::from(self.shard) << 48 ^ now);
+        net.trace.mix(value);
+        net.say(|| {
+            let name = NAMES.get(what as usize % 16).unwrap_or(&"?");
+            format!("{name} {:?} ({})", ConnId::from_bits(value), what / 16)
+        });
+    }
+
+    fn end(&mut self, id: ConnId, why: Closed, reset: bool) {
+        let delay = match strikes(&mut self.rng, self.faults.slow_closes) {
+            true => self.rng.between(1_000, 2_000_000),
+            false => 0,
+        };
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let at = net.now() + delay;
+        let Some(conn) = self.conn_mut(id) else { return };
+        if conn.ending.is_some() {
+            return;
+        }
+        conn.ending = Some((at, why));
+        match reset {
+            true => net.reset(conn.link, conn.side),
+            false => net.close(conn.link, conn.side),
+        }
+    }
+
+    fn next_accept(&mut self) -> Option<Event<'static, SimSocket>> {
+        if self.accept_stopped {
+            return None;
+        }
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let now = net.now();
+        for listener in &self.listeners {
+            if net.next_incoming(*listener).is_none_or(|at| at > now) {
+                continue;
+            }
+            if self.starving || strikes(&mut self.rng, self.faults.accept_fails) {
+                self.accept_stopped = true;
+                return Some(Event::AcceptStopped(io::ErrorKind::Other));
+            }
+            let (socket, address) = net.accept(*listener)?;
+            return Some(Event::Incoming(socket, address));
+        }
+        None
+    }
+
+    /// One event of the connection in `slot`, if there is one.
+    fn look_at(&mut self, slot: usize) -> Option<Found> {
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let now = net.now();
+        let entry = &mut self.slots[slot];
+        let id = ConnId::new(self.shard, slot as u32, entry.generation);
+        let conn = entry.conn.as_mut()?;
+        if let Some((at, why)) = conn.ending {
+            if at > now {
+                return None;
+            }
+            if let Some(batch) = conn.batch.take() {
+                return Some(Found::Event(Event::Sent(id, batch)));
+            }
+            entry.conn = None;
+            self.free.push(slot);
+            return Some(Found::Event(Event::Closed(id, why)));
+        }
+        if let Some(at) = conn.connecting {
+            if at > now {
+                return None;
+            }
+            if net.knows_reset(conn.link, conn.side) {
+                conn.ending = Some((now, Closed::Refused));
+                return Some(Found::Again);
+            }
+            conn.connecting = None;
+            return Some(Found::Event(Event::Connected(id)));
+        }
+        let readable = net.readable(conn.link, conn.side);
+        if readable == Readable::Reset {
+            conn.ending = Some((now, Closed::Reset));
+            net.close(conn.link, conn.side);
+            return Some(Found::Again);
+        }
+        if conn.batch_rests_until <= now
+            && let Some(batch) = conn.batch.take_if(|batch| batch.is_empty())
+        {
+            return Some(Found::Event(Event::Sent(id, batch)));
+        }
+        if conn.paused || conn.starved_until > now {
+            return None;
+        }
+        match readable {
+            Readable::Bytes(n) => {
+                if strikes(&mut self.rng, self.faults.starved_receives) {
+                    conn.starved_until = now + self.rng.between(1_000, 1_000_000);
+                    return None;
+                }
+                let mut n = n.min(self.faults.receive_buffer);
+                match self.faults.cut_receives {
+                    0 => {}
+                    most => n = n.min(1 + self.rng.below(most)),
+                }
+                // Another place each time, so that nobody gets used to one.
+                self.lent = Vec::with_capacity(n);
+                net.read(conn.link, conn.side, n, &mut self.lent);
+                Some(Found::Bytes(id))
+            }
+            Readable::Finished if !conn.finished_told => {
+                conn.finished_told = true;
+                Some(Found::Event(Event::Finished(id)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// For the log, by the numbers that go into the trace.
+const NAMES: [&str; 14] = [
+    "?",
+    "enter",
+    "accept",
+    "received",
+    "sent",
+    "closed",
+    "finished",
+    "connected",
+    "send",
+    "pause",
+    "resume",
+    "finish",
+    "close",
+    "abort",
+];
+
+enum Found {
+    Event(Event<'static, SimSocket>),
+    Bytes(ConnId),
+    Again,
+}
+
+/// The first `n` bytes of a batch leave.
+fn leave(batch: &mut Batch, lent: &[u8], n: usize, mut write: impl FnMut(&[u8])) {
+    let mut left = n;
+    while left > 0 {
+        let mut slices = [io::IoSlice::new(&[]); 8];
+        let filled = batch.gather(lent, &mut slices);
+        let mut gone = 0;
+        for slice in &slices[..filled] {
+            let piece = slice.len().min(left - gone);
+            write(&slice[..piece]);
+            gone += piece;
+        }
+        assert!(gone > 0, "a batch that says it has bytes and gives none");
+        batch.advance(gone);
+        left -= gone;
+    }
+}
+
+impl Driver for SimDriver {
+    type Socket = SimSocket;
+
+    fn now(&self) -> Instant {
+        Instant(self.net.borrow().now())
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.take_back();
+        self.progress();
+        let before = self.net.borrow().now();
+        loop {
+            self.net.borrow_mut().reap();
+            let now = self.net.borrow().now();
+            if self.is_ready() {
+                self.calls.idle_turns_in_a_row = 0;
+                break;
+            }
+            if deadline.is_some_and(|deadline| deadline.0 <= now) {
+                match self.last_wait.is_some_and(|last| now - last < 100_000) {
+                    true => self.calls.idle_turns_in_a_row += 1,
+                    false => self.calls.idle_turns_in_a_row = 0,
+                }
+                break;
+            }
+            assert!(
+                self.waiting == Waiting::Jump,
+                "a turn was due, and its wait would sleep until {deadline:?}"
+            );
+            let next = [self.next_event_at(), deadline.map(|deadline| deadline.0)];
+            let next = next.into_iter().flatten().min().expect("a wait that would never end");
+            self.net.borrow_mut().advance_to(next);
+            self.progress();
+        }
+        self.wakeup.0.store(false, Ordering::Release);
+        if before == self.net.borrow().now() && self.waiting == Waiting::Jump {
+            // A turn takes time, or two that wait for each other would never get anywhere.
+            self.net.borrow_mut().advance_to(before + 1_000);
+        }
+        if strikes(&mut self.rng, self.faults.clock_leaps) {
+            let leap = Duration::from_secs(self.rng.pick(&[1, 10, 100, 100_000])).as_nanos() as u64;
+            let now = self.net.borrow().now();
+            self.net.borrow_mut().advance_to(now + leap);
+        }
+        let now = self.net.borrow().now();
+        self.last_wait = Some(now);
+        self.events_left = self.faults.events_per_turn;
+        let mut round: Vec<usize> =
+            (0..self.slots.len()).filter(|slot| self.slots[*slot].conn.is_some()).collect();
+        if self.faults.shuffled {
+            for at in (1..round.len()).rev() {
+                round.swap(at, self.rng.below(at + 1));
+            }
+        }
+        self.round = round.into();
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event<'_, SimSocket>> {
+        self.take_back();
+        if self.events_left == 0 {
+            return None;
+        }
+        if let Some(event) = self.next_accept() {
+            self.events_left -= 1;
+            self.mix(2, u64::from(matches!(event, Event::Incoming(..))));
+            return Some(event);
+        }
+        while let Some(&slot) = self.round.front() {
+            match self.look_at(slot) {
+                None => {
+                    self.round.pop_front();
+                }
+                Some(Found::Again) => {}
+                Some(Found::Bytes(id)) => {
+                    self.events_left -= 1;
+                    // One receive a turn and connection: the others' turn comes.
+                    self.round.pop_front();
+                    self.mix(3, id.to_bits());
+                    let net = SharedNet::clone(&self.net);
+                    net.borrow_mut().trace.mix_bytes(&self.lent);
+                    self.lending = true;
+                    return Some(Event::Received(id, &mut self.lent));
+                }
+                Some(Found::Event(event)) => {
+                    self.events_left -= 1;
+                    let (kind, id) = match &event {
+                        Event::Sent(id, batch) => (4 + 16 * (batch.len() as u64), *id),
+                        Event::Closed(id, why) => (5 + 16 * (*why as u64), *id),
+                        Event::Finished(id) => (6, *id),
+                        Event::Connected(id) => (7, *id),
+                        _ => unreachable!("not an event of a connection"),
+                    };
+                    self.mix(kind, id.to_bits());
+                    return Some(event);
+                }
+            }
+        }
+        None
+    }
+
+    fn adopt(&mut self, socket: SimSocket) -> io::Result<ConnId> {
+        self.take_back();
+        if strikes(&mut self.rng, self.faults.adopt_fails) {
+            return Err(io::Error::other("no descriptor is left (simulated)"));
+        }
+        let (link, side) = socket.into_link();
+        Ok(self.enter(link, side, None))
+    }
+
+    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+        self.take_back();
+        let local = local.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 40_000)));
+        let options = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let at = net.now() + 2 * options.latency;
+        let listener = net.listener_at(peer);
+        let link = match listener {
+            Some(listener) => net.dial(listener, local, options),
+            None => None,
+        };
+        let link = link.unwrap_or_else(|| net.dead_link(local, options));
+        drop(net);
+        Ok(self.enter(link, Side::Dialer, Some(at)))
+    }
+
+    fn send(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        let lending = std::mem::take(&mut self.lending);
+        assert!(!batch.is_empty(), "C3: an empty batch was sent");
+        self.mix(8, id.to_bits());
+        self.calls.bytes_sent += batch.len() as u64;
+        let (partial, delayed) = (
+            strikes(&mut self.rng, self.faults.partial_sends),
+            strikes(&mut self.rng, self.faults.delayed_sends),
+        );
+        let (share, rest) = (self.rng.draw(), self.rng.between(1_000, 5_000_000));
+        let lent = std::mem::take(&mut self.lent);
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let strict = self.waiting == Waiting::Never;
+        let Some(conn) = self.conn_mut(id) else { return SendOutcome::Done(batch) };
+        assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
+        assert!(!conn.fin_sent || !strict, "a send after the end of our stream");
+        if conn.ending.is_some() {
+            assert!(
+                !strict || conn.ending.is_some_and(|(_, why)| why != Closed::Local),
+                "a send after close"
+            );
+            return SendOutcome::Done(batch);
+        }
+        // A lent piece in a call that is not the very next one is out of bounds here, and panics.
+        let lent: &[u8] = if lending { &lent } else { &[] };
+        let (now, room) = (net.now(), net.room(conn.link, conn.side));
+        let mut n = room.min(batch.len());
+        if conn.connecting.is_some() {
+            n = 0;
+        } else if partial {
+            n = (share % (n as u64 + 1)) as usize;
+        }
+        leave(&mut batch, lent, n, |bytes| net.write(conn.link, conn.side, bytes));
+        if batch.is_empty() && !delayed {
+            return SendOutcome::Done(batch);
+        }
+        batch.own(lent);
+        conn.batch = Some(batch);
+        conn.batch_rests_until = if partial || delayed { now + rest } else { now };
+        self.calls.pending += 1;
+        SendOutcome::Pending
+    }
+
+    fn unsent(&self, id: ConnId) -> usize {
+        let Some(slot) = self.slots.get(id.slot()) else { return 0 };
+        match &slot.conn {
+            Some(conn) if slot.generation == id.generation() => {
+                conn.batch.as_ref().map_or(0, |batch| batch.len())
+            }
+            _ => 0,
+        }
+    }
+
+    fn pause(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(9, id.to_bits());
+        if let Some(conn) = self.conn_mut(id) {
+            conn.paused = true;
+        }
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(10, id.to_bits());
+        if let Some(conn) = self.conn_mut(id) {
+            conn.paused = false;
+        }
+    }
+
+    fn finish(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(11, id.to_bits());
+        let net = SharedNet::clone(&self.net);
+        let strict = self.waiting == Waiting::Never;
+        let Some(conn) = self.conn_mut(id) else { return };
+        assert!(conn.batch.is_none() || !strict, "finish while a send is in flight");
+        assert!(!conn.fin_sent || !strict, "finish, twice");
+        if conn.ending.is_none() {
+            conn.fin_sent = true;
+            net.borrow_mut().finish(conn.link, conn.side);
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(12, id.to_bits());
+        self.assert_first_end(id);
+        self.end(id, Closed::Local, false);
+    }
+
+    fn abort(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(13, id.to_bits());
+        self.assert_first_end(id);
+        self.end(id, Closed::Local, true);
+    }
+
+    fn resume_accept(&mut self) {
+        self.take_back();
+        self.accept_stopped = false;
+    }
+
+    fn stop_listening(&mut self) {
+        self.take_back();
+        for listener in std::mem::take(&mut self.listeners) {
+            self.net.borrow_mut().stop_listening(listener);
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::clone(&self.wakeup) as Waker
+    }
+}
+
+impl SimDriver {
+    /// An engine closes what it closes once.
+    #[track_caller]
+    fn assert_first_end(&mut self, id: ConnId) {
+        let strict = self.waiting == Waiting::Never;
+        if let Some(conn) = self.conn_mut(id) {
+            let ours = conn.ending.is_some_and(|(_, why)| why == Closed::Local);
+            assert!(!strict || !ours, "close or abort, twice");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A simulated driver, network and clock that runs the production engine.
+//!
+//! * Duty: run real shards, unmodified, through seeded schedules of faults and peers, in virtual time, and check what
+//!   must hold. A seed that fails is repeated with `THRONG_SIM_SEED=<seed>`.
+//! * Not its duty: real sockets, real time, speed.
+//! * Depends on: `throng-engine`, `throng-io`, `throng-proto`.
+//! * Start reading at: [`world`], which runs a [`plan`]; then [`driver`], which asserts the driver contract from the
+//!   engine's side, and `checks`, which judges the end.
+#![forbid(unsafe_code)]
+
+mod checks;
+pub mod driver;
+pub mod faults;
+pub mod hostile;
+mod lawful;
+pub mod net;
+pub mod peer;
+pub mod plan;
+pub mod reader;
+pub mod record;
+pub mod rng;
+pub mod service;
+pub mod world;
+
+pub use driver::{SimDriver, Waiting};
+pub use faults::Faults;
+pub use net::{Net, SharedNet, SimSocket};
+pub use peer::{Do, End, Pace, Peer};
+pub use plan::{Expect, Plan, SECOND};
+pub use rng::Rng;
+pub use world::{Outcome, World, run_seed};
+
+/// Keeps the panic hook quiet about panics that peers have asked for.
+pub fn hush_planned_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<service::Planned>() {
+                before(info);
+            }
+        }));
+    });
+}

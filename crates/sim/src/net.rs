@@ -1,0 +1,412 @@
+//! The simulated network: a clock, listeners, and links whose two ends exchange bytes through bounded pipes.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::rng::Trace;
+
+/// One network, shared by all drivers and peers of a run (they live on one thread).
+pub type SharedNet = Rc<RefCell<Net>>;
+
+/// Index of a link.
+pub type LinkId = usize;
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who connected.
+    Dialer = 0,
+    /// Who accepted.
+    Acceptor = 1,
+}
+
+impl Side {
+    /// The other end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Dialer => Self::Acceptor,
+            Self::Acceptor => Self::Dialer,
+        }
+    }
+}
+
+/// What one end finds when it looks at its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readable {
+    /// So many bytes can be read.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// All is read, and the other end has ended its side.
+    Finished,
+    /// The link was reset; unread bytes are lost.
+    Reset,
+}
+
+/// How a link behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkOptions {
+    /// Nanoseconds from one end to the other.
+    pub latency: u64,
+    /// Bytes that fit between a writer and a reader who does not read, per direction.
+    pub capacity: usize,
+    /// The network resets the link when so many bytes were written in both directions together.
+    pub cut_after: Option<u64>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Pipe {
+    in_transit: VecDeque<(u64, Vec<u8>)>,
+    ready: VecDeque<u8>,
+    /// Bytes written and not read.
+    held: usize,
+    last_arrival: u64,
+    fin_at: Option<u64>,
+}
+
+impl Pipe {
+    fn arrive(&mut self, now: u64) {
+        while self.in_transit.front().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, bytes)) = self.in_transit.pop_front() {
+                self.ready.extend(bytes);
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        self.in_transit.clear();
+        self.ready.clear();
+        self.held = 0;
+    }
+}
+
+#[derive(Debug)]
+struct Link {
+    options: LinkOptions,
+    address: SocketAddr,
+    /// By the side that writes.
+    pipes: [Pipe; 2],
+    /// When each side learns that the link was reset.
+    reset_at: [Option<u64>; 2],
+    /// The side has closed its socket.
+    gone: [bool; 2],
+    written: u64,
+    cut: bool,
+}
+
+impl Link {
+    fn new(address: SocketAddr, options: LinkOptions) -> Self {
+        Self {
+            options,
+            address,
+            pipes: [Pipe::default(), Pipe::default()],
+            reset_at: [None; 2],
+            gone: [false; 2],
+            written: 0,
+            cut: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Listener {
+    address: SocketAddr,
+    open: bool,
+    backlog: VecDeque<(u64, LinkId)>,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Net {
+    now: u64,
+    links: Vec<Link>,
+    listeners: Vec<Listener>,
+    /// Ends whose socket was dropped by somebody who had no network at hand.
+    dropped: Arc<Mutex<Vec<(LinkId, Side)>>>,
+    /// What happened, as a hash.
+    pub trace: Trace,
+    /// And as text, on the standard error stream.
+    pub log: bool,
+}
+
+impl Net {
+    /// An empty network at time 0.
+    #[must_use]
+    pub fn shared() -> SharedNet {
+        Rc::new(RefCell::new(Self::default()))
+    }
+
+    /// Tells what happens, if somebody wants to know.
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.log {
+            eprintln!("{:>12} us  {}", self.now / 1000, what());
+        }
+    }
+
+    /// Virtual nanoseconds.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Lets time pass up to `at`; never back.
+    pub fn advance_to(&mut self, at: u64) {
+        self.now = self.now.max(at);
+        self.reap();
+    }
+
+    /// Opens a listener.
+    pub fn listen(&mut self, address: SocketAddr) -> usize {
+        self.listeners.push(Listener { address, open: true, backlog: VecDeque::new() });
+        self.listeners.len() - 1
+    }
+
+    /// Closes a listener; who waits in its backlog is reset.
+    pub fn stop_listening(&mut self, listener: usize) {
+        let Some(listener) = self.listeners.get_mut(listener) else { return };
+        listener.open = false;
+        for (_, link) in std::mem::take(&mut listener.backlog) {
+            self.reset(link, Side::Acceptor);
+        }
+    }
+
+    /// A dialer's link to `listener`; `None` if nobody listens there.
+    pub fn dial(
+        &mut self,
+        listener: usize,
+        from: SocketAddr,
+        options: LinkOptions,
+    ) -> Option<LinkId> {
+        let link = self.links.len();
+        let listener = self.listeners.get_mut(listener).filter(|listener| listener.open)?;
+        listener.backlog.push_back((self.now + options.latency, link));
+        self.links.push(Link::new(from, options));
+        Some(link)
+    }
+
+    /// A link to where nobody listens: the dialer learns of a reset.
+    pub fn dead_link(&mut self, from: SocketAddr, options: LinkOptions) -> LinkId {
+        self.links.push(Link::new(from, options));
+        let link = self.links.len() - 1;
+        self.links[link].reset_at[Side::Dialer as usize] = Some(self.now + 2 * options.latency);
+        link
+    }
+
+    /// The open listener at `address`.
+    #[must_use]
+    pub fn listener_at(&self, address: SocketAddr) -> Option<usize> {
+        self.listeners.iter().position(|it| it.open && it.address == address)
+    }
+
+    /// When the next connection waits at `listener`.
+    #[must_use]
+    pub fn next_incoming(&self, listener: usize) -> Option<u64> {
+        self.listeners.get(listener)?.backlog.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the next connection that has come to `listener`.
+    pub fn accept(&mut self, listener: usize) -> Option<(SimSocket, SocketAddr)> {
+        if self.next_incoming(listener)? > self.now {
+            return None;
+        }
+        let (_, link) = self.listeners[listener].backlog.pop_front()?;
+        let socket =
+            SimSocket { link, side: Side::Acceptor, dropped: Some(Arc::clone(&self.dropped)) };
+        Some((socket, self.links[link].address))
+    }
+
+    /// Whether the network itself has cut the link.
+    #[must_use]
+    pub fn was_cut(&self, link: LinkId) -> bool {
+        self.links[link].cut
+    }
+
+    /// Bytes that `side` can write now.
+    #[must_use]
+    pub fn room(&self, link: LinkId, side: Side) -> usize {
+        let link = &self.links[link];
+        if link.reset_at.iter().any(Option::is_some) {
+            // A reset is on its way, and what is full stays so until it comes.
+            return 0;
+        }
+        if link.gone[side.other() as usize] {
+            return link.options.capacity;
+        }
+        link.options.capacity - link.pipes[side as usize].held.min(link.options.capacity)
+    }
+
+    /// `side` writes; all of `bytes`, which must fit.
+    ///
+    /// # Panics
+    /// If there is no room: a bug of the simulator.
+    pub fn write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
+        assert!(bytes.len() <= self.room(link_id, side), "more was written than fits");
+        let now = self.now;
+        let link = &mut self.links[link_id];
+        if link.reset_at.iter().any(Option::is_some) {
+            return;
+        }
+        if link.gone[side.other() as usize] {
+            // Nobody is there: the answer is a reset, one round trip later.
+            link.reset_at[side as usize] = Some(now + 2 * link.options.latency);
+            return;
+        }
+        let pipe = &mut link.pipes[side as usize];
+        assert!(pipe.fin_at.is_none(), "a write after the end of stream");
+        let at = pipe.last_arrival.max(now + link.options.latency);
+        pipe.last_arrival = at;
+        pipe.held += bytes.len();
+        if !bytes.is_empty() {
+            pipe.in_transit.push_back((at, bytes.to_vec()));
+        }
+        link.written += bytes.len() as u64;
+        if link.options.cut_after.is_some_and(|cut| link.written >= cut) {
+            link.options.cut_after = None;
+            link.cut = true;
+            link.reset_at = [Some(now + link.options.latency / 2); 2];
+        }
+    }
+
+    /// What `side` can read.
+    pub fn readable(&mut self, link: LinkId, side: Side) -> Readable {
+        let now = self.now;
+        let link = &mut self.links[link];
+        if link.reset_at[side as usize].is_some_and(|at| at <= now) {
+            return Readable::Reset;
+        }
+        let pipe = &mut link.pipes[side.other() as usize];
+        pipe.arrive(now);
+        if !pipe.ready.is_empty() {
+            return Readable::Bytes(pipe.ready.len());
+        }
+        match pipe.fin_at {
+            Some(at) if at <= now && pipe.in_transit.is_empty() => Readable::Finished,
+            _ => Readable::Nothing,
+        }
+    }
+
+    /// `side` reads up to `max` bytes to the end of `into`.
+    pub fn read(&mut self, link: LinkId, side: Side, max: usize, into: &mut Vec<u8>) {
+        if let Readable::Bytes(n) = self.readable(link, side) {
+            let pipe = &mut self.links[link].pipes[side.other() as usize];
+            let n = n.min(max);
+            into.extend(pipe.ready.drain(..n));
+            pipe.held -= n;
+        }
+    }
+
+    /// When something will change for the reader on `side`, if anything is on its way.
+    #[must_use]
+    pub fn next_change(&self, link: LinkId, side: Side) -> Option<u64> {
+        let link = &self.links[link];
+        let pipe = &link.pipes[side.other() as usize];
+        let arrival = pipe.in_transit.front().map(|(at, _)| *at);
+        let later = |at: &u64| *at > self.now;
+        [arrival, pipe.fin_at.filter(later), link.reset_at[side as usize].filter(later)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// `side` ends its stream and keeps reading.
+    pub fn finish(&mut self, link: LinkId, side: Side) {
+        let now = self.now;
+        let link = &mut self.links[link];
+        let pipe = &mut link.pipes[side as usize];
+        if pipe.fin_at.is_none() {
+            pipe.fin_at = Some(pipe.last_arrival.max(now + link.options.latency));
+        }
+    }
+
+    /// `side` closes its socket: what it wrote still arrives, unless input was left unread.
+    pub fn close(&mut self, link_id: LinkId, side: Side) {
+        let now = self.now;
+        let link = &mut self.links[link_id];
+        if std::mem::replace(&mut link.gone[side as usize], true) {
+            return;
+        }
+        let other = side.other() as usize;
+        if link.pipes[other].held > 0 && link.reset_at[other].is_none() {
+            // Like a kernel: unread input turns the end of stream into a reset, which may overtake what was sent.
+            link.reset_at[other] = Some(now + 2 * link.options.latency);
+        }
+        link.pipes[other].discard();
+        self.finish(link_id, side);
+    }
+
+    /// `side` resets the link.
+    pub fn reset(&mut self, link_id: LinkId, side: Side) {
+        let now = self.now;
+        let link = &mut self.links[link_id];
+        if std::mem::replace(&mut link.gone[side as usize], true) {
+            return;
+        }
+        let other = side.other() as usize;
+        let at = now + link.options.latency;
+        link.reset_at[other] = Some(link.reset_at[other].map_or(at, |known| known.min(at)));
+        link.pipes[other].discard();
+        link.pipes[side as usize].discard();
+        // An end of stream that was on its way is overtaken, like the bytes before it.
+        link.pipes[side as usize].fin_at = None;
+    }
+
+    /// Whether `side` knows of a reset by now.
+    #[must_use]
+    pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
+        self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now)
+    }
+
+    /// The network gives the link up: both ends learn of a reset.
+    pub fn give_up(&mut self, link: LinkId) {
+        let now = self.now;
+        let link = &mut self.links[link];
+        link.cut = true;
+        for at in &mut link.reset_at {
+            at.get_or_insert(now);
+        }
+    }
+
+    /// Closes what was dropped.
+    pub(crate) fn reap(&mut self) {
+        let dropped = {
+            let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+            if dropped.is_empty() {
+                return;
+            }
+            std::mem::take(&mut *dropped)
+        };
+        for (link, side) in dropped {
+            self.close(link, side);
+        }
+    }
+}
+
+/// An accepted socket on its way to a driver. Dropping it closes it.
+#[derive(Debug)]
+pub struct SimSocket {
+    pub(crate) link: LinkId,
+    pub(crate) side: Side,
+    dropped: Option<Arc<Mutex<Vec<(LinkId, Side)>>>>,
+}
+
+impl SimSocket {
+    /// Takes the socket over: nothing closes it any more.
+    #[must_use]
+    pub fn into_link(mut self) -> (LinkId, Side) {
+        self.dropped = None;
+        (self.link, self.side)
+    }
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.dropped.take() {
+            dropped.lock().unwrap_or_else(PoisonError::into_inner).push((self.link, self.side));
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! A client of the simulated network: a script of what it says and when, ears, and its manners.
+
+use std::collections::VecDeque;
+
+use throng_proto::ws::{Opcode, encode_close, encode_header, encode_masked};
+
+use crate::net::{LinkId, Net, Readable, Side};
+use crate::plan::Part;
+use crate::reader::{Reader, Reply};
+use crate::rng::{Rng, message_hash};
+
+/// One line of a script.
+#[derive(Clone, Debug)]
+pub enum Do {
+    /// These bytes, as they are.
+    Write(Vec<u8>),
+    /// One message, in so many fragments, perhaps with pings between them.
+    Message {
+        /// Text, or else binary.
+        text: bool,
+        /// What it says.
+        payload: Vec<u8>,
+        /// 1 or more.
+        fragments: usize,
+        /// A ping between the fragments.
+        pinging: bool,
+    },
+    /// A ping.
+    Ping(Vec<u8>),
+    /// Waits, in nanoseconds.
+    Pause(u64),
+    /// Waits until the upgrade is answered.
+    UntilOpen,
+    /// Waits until so many messages were heard.
+    UntilHeard(usize),
+    /// Waits until so many HTTP answers came.
+    UntilAnswered(usize),
+    /// From now on reads like this.
+    Read(Pace),
+    /// A Close frame; then waits for the server's.
+    Close(u16),
+    /// Ends its stream and keeps reading.
+    Finish,
+    /// Resets the connection.
+    Reset,
+    /// Is gone without a word: neither reads nor writes nor resets any more.
+    Vanish,
+}
+
+impl Do {
+    /// A few words for the log.
+    fn name(&self) -> String {
+        match self {
+            Self::Write(bytes) => format!("writes {} bytes", bytes.len()),
+            Self::Message { payload, fragments, .. } => {
+                let start = String::from_utf8_lossy(&payload[..payload.len().min(20)]).into_owned();
+                format!("says {} bytes in {fragments} fragments: {start:?}", payload.len())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// How a peer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// All there is, at once.
+    Prompt,
+    /// So many bytes, then it rests so many nanoseconds.
+    Slow(usize, u64),
+    /// Not at all.
+    Never,
+}
+
+/// How it came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server ended the stream, and so do we.
+    Finished,
+    /// The connection was reset by the server or the network.
+    Reset,
+    /// We reset it or vanished.
+    Own,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its number, which it tells in its request.
+    pub number: u32,
+    /// Its connection.
+    pub link: LinkId,
+    /// What it has heard.
+    pub reader: Reader,
+    /// Hashes of the messages whose sending has begun, in order.
+    pub said: Vec<u64>,
+    /// The code of its own Close, if it was first to close.
+    pub closed_first_with: Option<u16>,
+    /// How it ended.
+    pub end: Option<(End, u64)>,
+    /// Answers pings and Close frames, as RFC 6455 asks.
+    pub polite: bool,
+    /// When it began.
+    pub began: u64,
+    script: VecDeque<Do>,
+    rng: Rng,
+    pace: Pace,
+    /// Bytes of a write at most; then a rest of up to so many nanoseconds.
+    cut: (usize, u64),
+    out: Vec<u8>,
+    out_at: usize,
+    replies: Vec<u8>,
+    write_at: u64,
+    script_at: u64,
+    read_at: u64,
+    /// It has sent a Close frame: it sends no more.
+    silent: bool,
+    finished: bool,
+}
+
+impl Peer {
+    /// A peer that plays `part` on `link`.
+    #[must_use]
+    pub fn new(number: u32, link: LinkId, part: &Part, began: u64, rng: Rng) -> Self {
+        Self {
+            number,
+            link,
+            reader: Reader::new(part.key),
+            said: Vec::new(),
+            closed_first_with: None,
+            end: None,
+            polite: part.polite,
+            began,
+            script: part.script.clone().into(),
+            rng,
+            pace: Pace::Prompt,
+            cut: part.cut,
+            out: Vec::new(),
+            out_at: 0,
+            replies: Vec::new(),
+            write_at: began,
+            script_at: began,
+            read_at: began,
+            silent: false,
+            finished: false,
+        }
+    }
+
+    /// It says nothing more by itself.
+    #[must_use]
+    pub fn has_said_all(&self) -> bool {
+        self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
+    }
+
+    /// It says nothing more by itself, and does not read either.
+    #[must_use]
+    pub fn is_deaf(&self) -> bool {
+        self.script.is_empty() && self.pace == Pace::Never
+    }
+
+    /// When it will do something, if nothing comes before that changes it.
+    pub fn due(&self, net: &mut Net) -> Option<u64> {
+        if self.end.is_some() {
+            return None;
+        }
+        let now = net.now();
+        let mut due: Option<u64> = None;
+        let mut note = |at: u64| due = Some(due.map_or(at, |known| known.min(at)));
+        match net.readable(self.link, Side::Dialer) {
+            Readable::Reset => note(now),
+            Readable::Nothing => {}
+            Readable::Bytes(_) | Readable::Finished if self.pace == Pace::Never => {}
+            Readable::Bytes(_) | Readable::Finished => note(self.read_at),
+        }
+        if let Some(at) = net.next_change(self.link, Side::Dialer) {
+            note(at);
+        }
+        if self.out_at < self.out.len() {
+            if net.room(self.link, Side::Dialer) > 0 {
+                note(self.write_at);
+            }
+        } else if !self.replies.is_empty() {
+            note(self.write_at);
+        } else if self.may_go_on() {
+            note(self.write_at.max(self.script_at));
+        }
+        due
+    }
+
+    fn may_go_on(&self) -> bool {
+        match self.script.front() {
+            None => false,
+            Some(Do::UntilOpen) => self.reader.is_open(),
+            Some(Do::UntilHeard(n)) => self.reader.heard.len() >= *n,
+            Some(Do::UntilAnswered(n)) => self.reader.answered >= *n,
+            Some(_) => true,
+        }
+    }
+
+    /// Does what is due.
+    pub fn run(&mut self, net: &mut Net) {
+        if self.end.is_none() {
+            self.read(net);
+        }
+        if self.end.is_none() {
+            self.write(net);
+        }
+    }
+
+    fn read(&mut self, net: &mut Net) {
+        let now = net.now();
+        match net.readable(self.link, Side::Dialer) {
+            Readable::Reset => {
+                net.say(|| format!("peer {} learns of a reset", self.number));
+                self.end = Some((End::Reset, now));
+                net.close(self.link, Side::Dialer);
+            }
+            Readable::Nothing => {}
+            _ if now < self.read_at || self.pace == Pace::Never => {}
+            Readable::Bytes(_) => {
+                let (max, rest) = match self.pace {
+                    Pace::Slow(max, rest) => (max, rest),
+                    _ => (usize::MAX, 0),
+                };
+                self.read_at = now + rest;
+                let mut bytes = Vec::new();
+                net.read(self.link, Side::Dialer, max, &mut bytes);
+                let replies = self.reader.take(bytes, now);
+                if self.polite {
+                    self.reply(replies);
+                }
+            }
+            Readable::Finished => {
+                net.say(|| format!("peer {} comes to the end of the stream", self.number));
+                self.end = Some((End::Finished, now));
+                net.close(self.link, Side::Dialer);
+            }
+        }
+    }
+
+    fn reply(&mut self, replies: Vec<Reply>) {
+        for reply in replies {
+            if self.silent || self.finished {
+                return;
+            }
+            let key = self.key();
+            match reply {
+                Reply::Pong(payload) => {
+                    encode_masked(Opcode::Pong, &payload, key, &mut self.replies);
+                }
+                Reply::Close(code) => {
+                    encode_close(code, "", Some(key), &mut self.replies);
+                    self.silent = true;
+                    self.script.clear();
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, net: &mut Net) {
+        if net.now() < self.write_at {
+            return;
+        }
+        if self.out_at == self.out.len() {
+            self.out_at = 0;
+            self.out = std::mem::take(&mut self.replies);
+            if self.out.is_empty() && self.may_go_on() && net.now() >= self.script_at {
+                self.next_line(net);
+            }
+        }
+        if self.out_at < self.out.len() && self.end.is_none() {
+            let most = if self.cut.0 == 0 { usize::MAX } else { 1 + self.rng.below(self.cut.0) };
+            let left = self.out.len() - self.out_at;
+            let n = left.min(most).min(net.room(self.link, Side::Dialer));
+            net.write(self.link, Side::Dialer, &self.out[self.out_at..self.out_at + n]);
+            self.out_at += n;
+            if n < left {
+                self.write_at = net.now() + self.rng.between(0, self.cut.1);
+            }
+        }
+    }
+
+    fn next_line(&mut self, net: &mut Net) {
+        let Some(line) = self.script.pop_front() else { return };
+        net.say(|| format!("peer {}: {}", self.number, line.name()));
+        let key = self.key();
+        match line {
+            Do::Write(bytes) => self.out = bytes,
+            Do::Message { text, payload, fragments, pinging } => {
+                self.said.push(message_hash(text, &payload));
+                self.out = self.message(text, &payload, fragments, pinging);
+            }
+            Do::Ping(payload) => encode_masked(Opcode::Ping, &payload, key, &mut self.out),
+            Do::Pause(nanos) => self.script_at = net.now() + nanos,
+            Do::UntilOpen | Do::UntilHeard(_) | Do::UntilAnswered(_) => {}
+            Do::Read(pace) => {
+                self.pace = pace;
+                self.read_at = net.now();
+            }
+            Do::Close(code) => {
+                self.closed_first_with = Some(code);
+                encode_close(code, "", Some(key), &mut self.out);
+                self.silent = true;
+            }
+            Do::Finish => {
+                self.finished = true;
+                net.finish(self.link, Side::Dialer);
+            }
+            Do::Reset => {
+                self.end = Some((End::Own, net.now()));
+                net.reset(self.link, Side::Dialer);
+            }
+            Do::Vanish => self.end = Some((End::Own, net.now())),
+        }
+    }
+
+    fn key(&mut self) -> [u8; 4] {
+        (self.rng.draw() as u32).to_le_bytes()
+    }
+
+    fn message(&mut self, text: bool, payload: &[u8], fragments: usize, pinging: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        let first = if text { Opcode::Text } else { Opcode::Binary };
+        let mut at = 0;
+        for index in 0..fragments {
+            let last = index + 1 == fragments;
+            let end =
+                if last { payload.len() } else { at + self.rng.below(payload.len() - at + 1) };
+            let opcode = if index == 0 { first } else { Opcode::Continuation };
+            let key = self.key();
+            let piece = &payload[at..end];
+            out.extend_from_slice(&encode_header(opcode, last, piece.len() as u64, Some(key)));
+            out.extend(piece.iter().enumerate().map(|(i, byte)| byte ^ key[i & 3]));
+            if pinging && !last {
+                let key = self.key();
+                encode_masked(Opcode::Ping, b"between", key, &mut out);
+            }
+            at = end;
+        }
+        out
+    }
+}

@@ -1,0 +1,276 @@
+//! What a seed means: limits, faults, and who comes when to do what.
+
+use std::time::Duration;
+
+use throng_engine::{DrainPlan, Limits};
+use throng_proto::ws::handshake::{Key, encode_request};
+
+use crate::faults::Faults;
+use crate::net::LinkOptions;
+use crate::peer::Do;
+use crate::rng::Rng;
+use crate::{hostile, lawful};
+
+/// How a peer's stay must end if nothing excuses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// It closes and is answered, and everything it was owed came before that.
+    Clean,
+    /// The server closes with this code.
+    Code(u16),
+    /// So many HTTP answers of status 200, then the end of the stream.
+    Answers(usize),
+    /// The last HTTP answer has one of these statuses, then the end of the stream.
+    Status(&'static [u16]),
+    /// It is over within so many nanoseconds.
+    Within(u64),
+    /// Only what holds for everybody.
+    Anything,
+}
+
+/// One peer of the plan.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What it is, for people.
+    pub name: &'static str,
+    /// What it does.
+    pub script: Vec<Do>,
+    /// See [`Expect`].
+    pub expect: Expect,
+    /// Answers pings and Close frames.
+    pub polite: bool,
+    /// It writes frames that the checkers do not know of.
+    pub raw: bool,
+    /// Its own messages are all that it gets, and it reads what it gets.
+    pub echo_only: bool,
+    /// When it comes, in nanoseconds.
+    pub at: u64,
+    /// Bytes of a write at most (0 = no cut), and the longest rest between two.
+    pub cut: (usize, u64),
+    /// Its link.
+    pub link: LinkOptions,
+    /// The last octet of its address.
+    pub address: u8,
+    /// Its key.
+    pub key: Key,
+}
+
+/// A drain in the middle of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    /// When it is asked for, in nanoseconds.
+    pub at: u64,
+    /// How.
+    pub plan: DrainPlan,
+}
+
+/// Everything that is decided before a run begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed it was made of; the engine's own too.
+    pub seed: u64,
+    /// Real shards, 1 to 3.
+    pub shards: usize,
+    /// The engine's limits.
+    pub limits: Limits,
+    /// The limit on connections in force, 0 = none.
+    pub max_connections: usize,
+    /// Faults of every driver.
+    pub faults: Faults,
+    /// Who comes.
+    pub parts: Vec<Part>,
+    /// A drain, if there is one.
+    pub drain: Option<Drain>,
+}
+
+/// Nanoseconds of one second.
+pub const SECOND: u64 = 1_000_000_000;
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let faults = Faults::of(&mut rng);
+        let limits = limits(&mut rng, &faults);
+        let max_connections = if rng.one_in(8) { 1 + rng.below(8) } else { 0 };
+        let shards = 1 + rng.below(3);
+        let count = 2 + rng.below(14);
+        let busy = rng.between(0, 3 * SECOND);
+        let mut parts = Vec::with_capacity(count);
+        let lawful_only = rng.one_in(4);
+        for number in 0..count as u32 {
+            let mut part = Part::new(number, &mut rng);
+            part.at = rng.between(0, busy);
+            if faults.cut_links > 0 && rng.one_in(faults.cut_links) {
+                part.link.cut_after = Some(rng.between(1, 3000));
+            }
+            let kit = Kit { limits: &limits, number, peers: count as u32, key: part.key };
+            match lawful_only || rng.one_in(2) {
+                true => lawful::write(&mut part, &kit, &mut rng),
+                false => hostile::write(&mut part, &kit, &mut rng),
+            }
+            part.cut = cut(&mut rng, &part.script);
+            parts.push(part);
+        }
+        let drain = rng.one_in(4).then(|| Drain {
+            at: rng.between(0, busy + 5 * SECOND),
+            plan: DrainPlan {
+                window: Duration::from_millis(rng.between(0, 3000)),
+                grace: Duration::from_millis(rng.between(500, 6000)),
+                code: rng.pick(&[1001, 1012]),
+            },
+        });
+        Self { seed, shards, limits, max_connections, faults, parts, drain }
+    }
+
+    /// A plan for one test: no faults, no limits that bite, nobody there yet.
+    #[must_use]
+    pub fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            shards: 1,
+            limits: Limits::default(),
+            max_connections: 0,
+            faults: Faults::default(),
+            parts: Vec::new(),
+            drain: None,
+        }
+    }
+
+    /// Adds a peer with this script to a plan of one's own; returns its number.
+    pub fn add(&mut self, name: &'static str, expect: Expect, script: Vec<Do>) -> usize {
+        let number = self.parts.len();
+        let mut rng = Rng::new(self.seed ^ number as u64 ^ 0x5eed);
+        let mut part = Part::new(number as u32, &mut rng);
+        part.link = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
+        (part.name, part.expect, part.script) = (name, expect, script);
+        let asks = upgrade_request("/ws", number as u32, &part.key);
+        part.script.insert(0, Do::Write(asks));
+        self.parts.push(part);
+        number
+    }
+
+    /// Output never piles up beyond the limit as long as reading stops in time: nobody who only echoes may be
+    /// called a slow consumer.
+    #[must_use]
+    pub fn back_pressure_suffices(&self) -> bool {
+        self.limits.max_backlog / 2
+            >= self.faults.receive_buffer + self.limits.ws.max_message_size + 400
+    }
+
+    /// The longest time that anything which must end may take to end, in nanoseconds.
+    #[must_use]
+    pub fn patience(&self) -> u64 {
+        let limits = &self.limits;
+        let all = limits.handshake_timeout
+            + limits.keep_alive_timeout
+            + limits.reassembly_timeout
+            + limits.write_timeout
+            + limits.close_timeout
+            + limits.heartbeat_interval
+            + limits.heartbeat_timeout;
+        all.as_nanos() as u64 + 30 * SECOND
+    }
+}
+
+/// What a script writer needs to know.
+pub(crate) struct Kit<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) number: u32,
+    pub(crate) peers: u32,
+    pub(crate) key: Key,
+}
+
+impl Kit<'_> {
+    /// The request for an upgrade.
+    pub(crate) fn request(&self) -> Vec<u8> {
+        upgrade_request("/ws", self.number, &self.key)
+    }
+}
+
+/// The request of peer `number` for an upgrade.
+#[must_use]
+pub fn upgrade_request(path: &str, number: u32, key: &Key) -> Vec<u8> {
+    let mut out = Vec::new();
+    let target = format!("{path}?peer={number}");
+    encode_request("sim", &target, key, &[], &[], &mut out).expect("a host, a path and no extras");
+    out
+}
+
+impl Part {
+    fn new(number: u32, rng: &mut Rng) -> Self {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&rng.draw().to_le_bytes());
+        nonce[8..12].copy_from_slice(&number.to_le_bytes());
+        Self {
+            name: "",
+            script: Vec::new(),
+            expect: Expect::Anything,
+            polite: true,
+            echo_only: false,
+            raw: false,
+            at: 0,
+            cut: (0, 0),
+            link: LinkOptions {
+                latency: rng.pick(&[0, 1_000, 50_000, 2_000_000]),
+                capacity: rng.pick(&[200, 3000, 64 * 1024, 1 << 20]),
+                cut_after: None,
+            },
+            address: 1 + rng.below(3) as u8,
+            key: Key::new(nonce),
+        }
+    }
+}
+
+/// Writes in one piece, or in about so many pieces that a run stays short.
+fn cut(rng: &mut Rng, script: &[Do]) -> (usize, u64) {
+    let total: usize = script
+        .iter()
+        .map(|line| match line {
+            Do::Write(bytes) => bytes.len(),
+            Do::Message { payload, .. } => payload.len(),
+            _ => 0,
+        })
+        .sum();
+    match rng.below(3) {
+        0 => (0, 0),
+        1 => ((total / 400).max(1), rng.pick(&[0, 1_000, 500_000])),
+        _ => ((total / 20).max(1), rng.pick(&[0, 1_000, 2_000_000])),
+    }
+}
+
+fn limits(rng: &mut Rng, faults: &Faults) -> Limits {
+    let mut limits = Limits::default();
+    let mut secs = |low, high| Duration::from_secs(rng.between(low, high));
+    limits.handshake_timeout = secs(2, 10);
+    limits.keep_alive_timeout = secs(2, 20);
+    limits.reassembly_timeout = secs(3, 10);
+    limits.write_timeout = secs(3, 10);
+    limits.close_timeout = secs(1, 5);
+    limits.heartbeat_interval = secs(4, 25);
+    limits.heartbeat_timeout = secs(2, 60);
+    if rng.one_in(4) {
+        limits.heartbeat_interval = Duration::ZERO;
+    }
+    limits.heartbeat_always = rng.one_in(3);
+    let finely_cut = faults.receive_buffer < 1000 || (1..1000).contains(&faults.cut_receives);
+    limits.ws.max_message_size = match finely_cut {
+        true => rng.pick(&[125, 126, 1000, 2000]),
+        false => rng.pick(&[125, 1000, 5000, 65_536, 100_000]),
+    };
+    limits.ws.max_frame_size = match rng.one_in(3) {
+        true => limits.ws.max_message_size.div_ceil(2),
+        false => limits.ws.max_message_size,
+    };
+    limits.max_backlog = rng.pick(&[400, 4000, 60_000, 400_000]);
+    limits.http.max_header_bytes = if finely_cut { 600 } else { rng.pick(&[600, 2000, 16 * 1024]) };
+    limits.http.max_headers = rng.pick(&[10, 100]);
+    if rng.one_in(10) {
+        limits.max_connections_per_ip = 1 + rng.below(4);
+    }
+    if rng.one_in(10) {
+        limits.max_pending_handshakes = 1 + rng.below(4);
+    }
+    limits
+}

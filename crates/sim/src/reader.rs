@@ -1,0 +1,218 @@
+//! A client's ears: everything the server says, decoded with the client's decoders and kept for the checkers.
+
+use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
+use throng_proto::ws::handshake::{Key, check_response};
+use throng_proto::ws::{self, Role};
+use throng_proto::{Input, ws::Event};
+
+use crate::rng::message_hash;
+
+/// One message from the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// An answer to this client alone.
+    Direct(u64),
+    /// A publication.
+    Published {
+        /// The channel.
+        channel: String,
+        /// The number of the peer that published.
+        by: u32,
+        /// Its number among that peer's publications.
+        sequence: u32,
+    },
+    /// A message sent to one connection by its id, from somebody else's callback.
+    Private {
+        /// Whom it was meant for.
+        to: u32,
+        /// Whose callback sent it.
+        by: u32,
+        /// Its number among that sender's.
+        sequence: u32,
+    },
+}
+
+/// What a peer owes the server after reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A pong with this payload.
+    Pong(Vec<u8>),
+    /// An answer to the server's Close.
+    Close(u16),
+}
+
+#[derive(Debug)]
+enum Stage {
+    Http(ResponseDecoder),
+    Ws(ws::Decoder),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Reader {
+    stage: Stage,
+    key: Key,
+    /// Statuses of the HTTP answers, in order; the 101 too.
+    pub statuses: Vec<u16>,
+    /// HTTP answers that came to their end.
+    pub answered: usize,
+    /// Messages.
+    pub heard: Vec<Heard>,
+    /// When the server's pings came.
+    pub pings: Vec<u64>,
+    /// Payloads of pongs.
+    pub pongs: Vec<Vec<u8>>,
+    /// The server's Close: code and reason.
+    pub closed: Option<(u16, String)>,
+    /// What the server must never do.
+    pub violations: Vec<String>,
+}
+
+const LIMITS: ws::Limits = ws::Limits { max_frame_size: 1 << 30, max_message_size: 1 << 30 };
+
+impl Reader {
+    /// Ears of a client that asks for an upgrade with `key`.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        Self {
+            stage: Stage::Http(ResponseDecoder::new()),
+            key,
+            statuses: Vec::new(),
+            answered: 0,
+            heard: Vec::new(),
+            pings: Vec::new(),
+            pongs: Vec::new(),
+            closed: None,
+            violations: Vec::new(),
+        }
+    }
+
+    /// The upgrade was accepted.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Ws(_))
+    }
+
+    /// Nothing is partly here: the stream may end.
+    #[must_use]
+    pub fn is_between_frames(&self) -> bool {
+        match &self.stage {
+            Stage::Http(decoder) => decoder.is_between_responses() || decoder.is_closed(),
+            Stage::Ws(decoder) => decoder.is_between_messages(),
+        }
+    }
+
+    /// Takes in what came, at `now`.
+    pub fn take(&mut self, mut bytes: Vec<u8>, now: u64) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let mut input = Input::new(&mut bytes);
+        while !input.is_empty() {
+            let before = input.len();
+            match &mut self.stage {
+                Stage::Http(_) => self.take_http(&mut input),
+                Stage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
+            }
+            if input.len() == before {
+                self.violations.push(format!("{before} bytes make no sense"));
+                break;
+            }
+        }
+        replies
+    }
+
+    fn take_http(&mut self, input: &mut Input<'_>) {
+        let Stage::Http(decoder) = &mut self.stage else { return };
+        let mut switched = false;
+        loop {
+            match decoder.next_event(input, &http1::Limits::default()) {
+                Ok(None) => break,
+                Ok(Some(ResponseEvent::Head(response))) => {
+                    self.statuses.push(response.status());
+                    if response.status() == 101 {
+                        switched = true;
+                        if let Err(error) = check_response(101, &response, &self.key, &[]) {
+                            self.violations.push(format!("a wrong 101: {error}"));
+                        }
+                    }
+                }
+                Ok(Some(ResponseEvent::Body(_))) => {}
+                Ok(Some(ResponseEvent::End)) => {
+                    self.answered += 1;
+                    if switched {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let start = String::from_utf8_lossy(&input.as_slice()[..input.len().min(40)])
+                        .into_owned();
+                    self.violations.push(format!("a broken answer: {error}: {start:?}"));
+                    input.take(usize::MAX);
+                    return;
+                }
+            }
+        }
+        if switched {
+            self.stage = Stage::Ws(ws::Decoder::new(Role::Client));
+        } else if !input.is_empty() && decoder.is_closed() {
+            self.violations.push(format!("{} bytes after the last answer", input.len()));
+            input.take(usize::MAX);
+        }
+    }
+
+    fn take_ws(&mut self, input: &mut Input<'_>, now: u64, replies: &mut Vec<Reply>) {
+        let Stage::Ws(decoder) = &mut self.stage else { return };
+        if self.closed.is_some() {
+            self.violations.push(format!("{} bytes after the Close frame", input.len()));
+            input.take(usize::MAX);
+            return;
+        }
+        loop {
+            match decoder.next_event(input, &LIMITS) {
+                Ok(None) => return,
+                Ok(Some(Event::Text(text))) => self.heard.push(heard(text)),
+                Ok(Some(Event::Binary(bytes))) => {
+                    self.heard.push(Heard::Direct(message_hash(false, bytes)));
+                }
+                Ok(Some(Event::Ping(payload))) => {
+                    self.pings.push(now);
+                    replies.push(Reply::Pong(payload.to_vec()));
+                }
+                Ok(Some(Event::Pong(payload))) => self.pongs.push(payload.to_vec()),
+                Ok(Some(Event::Close(reason))) => {
+                    let (code, text) =
+                        reason.map_or((1005, ""), |close| (close.code, close.reason));
+                    self.closed = Some((code, text.to_owned()));
+                    replies.push(Reply::Close(code));
+                    if !input.is_empty() {
+                        self.violations
+                            .push(format!("{} bytes behind the Close frame", input.len()));
+                    }
+                    input.take(usize::MAX);
+                    return;
+                }
+                Err(error) => {
+                    self.violations.push(format!("a broken frame: {error}"));
+                    input.take(usize::MAX);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// `c|channel|by|sequence|...` is a publication, `p|to|by|sequence|...` a private message.
+fn heard(text: &str) -> Heard {
+    let mut parts = text.split('|');
+    let kind = parts.next();
+    let parsed = (|| {
+        let first = parts.next()?;
+        let by = parts.next()?.parse().ok()?;
+        let sequence = parts.next()?.parse().ok()?;
+        match kind? {
+            "c" => Some(Heard::Published { channel: first.to_owned(), by, sequence }),
+            "p" => Some(Heard::Private { to: first.parse().ok()?, by, sequence }),
+            _ => None,
+        }
+    })();
+    parsed.unwrap_or_else(|| Heard::Direct(message_hash(true, text.as_bytes())))
+}

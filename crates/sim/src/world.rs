@@ -1,0 +1,479 @@
+//! A run: real shards on simulated drivers, the peers of a plan, one clock, one thread.
+//!
+//! The world picks at random among all who have something to do now; when nobody has, the clock jumps to the next
+//! moment when somebody will.
+
+use std::net::SocketAddr;
+
+use throng_engine::{Audit, Built, Remote, Shard, Stats, build};
+
+use crate::checks;
+use crate::driver::{SimDriver, Waiting};
+use crate::net::{Net, SharedNet};
+use crate::peer::Peer;
+use crate::plan::{Plan, SECOND};
+use crate::record::{Record, SharedRecord};
+use crate::rng::Rng;
+use crate::service::Probe;
+
+/// Steps beyond which a run is said never to end.
+const MOST_STEPS: u64 = 3_000_000;
+
+/// What is left of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Every rule that was broken; empty if all is well.
+    pub violations: Vec<String>,
+    /// The hash of all that happened.
+    pub trace: u64,
+    /// The shards' figures, added up.
+    pub stats: Stats,
+    /// Steps taken.
+    pub steps: u64,
+    /// Virtual nanoseconds.
+    pub elapsed: u64,
+    /// Connections that a drain had to force, by shard; `None` for those that did not drain.
+    pub forced: Vec<Option<usize>>,
+}
+
+/// See the module's documentation.
+pub struct World {
+    /// What was decided before.
+    pub plan: Plan,
+    /// The network.
+    pub net: SharedNet,
+    /// What the service saw.
+    pub record: SharedRecord,
+    /// The peers that have come, by number.
+    pub peers: Vec<Option<Peer>>,
+    /// The shards; emptied when the process has ended.
+    pub shards: Vec<Shard<SimDriver, Probe>>,
+    /// The way to the shards from outside.
+    pub remote: Remote,
+    listeners: Vec<usize>,
+    forced: Vec<Option<usize>>,
+    arrivals: Vec<usize>,
+    rng: Rng,
+    steps: u64,
+    drained: bool,
+    last_activity: u64,
+    gave_up: bool,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    ///
+    /// # Panics
+    /// If the plan's limits contradict themselves.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        let mut rng = Rng::new(plan.seed ^ 0x0077_6f72_6c64);
+        let (net, record) = (Net::shared(), SharedRecord::default());
+        let log = std::env::var_os("THRONG_SIM_LOG").is_some();
+        (net.borrow_mut().log, record.borrow_mut().log) = (log, log);
+        let mut listeners = Vec::new();
+        let drivers = (0..plan.shards as u16)
+            .map(|shard| {
+                let mut driver =
+                    SimDriver::new(&net, shard, plan.faults.clone(), rng.fork(), Waiting::Never);
+                let address = SocketAddr::from(([127, 0, 0, 1], 1234 + shard));
+                let listener = net.borrow_mut().listen(address);
+                listeners.push(listener);
+                driver.add_listener(listener);
+                driver
+            })
+            .collect();
+        let shards = plan.shards;
+        let service =
+            |shard: usize, _: &_, _: &_| Probe::new(SharedRecord::clone(&record), shard, shards);
+        let Built { shards, remote, .. } =
+            build(drivers, &plan.limits, plan.max_connections, Some(plan.seed), service)
+                .expect("the plan's limits are valid");
+        let mut arrivals: Vec<usize> = (0..plan.parts.len()).collect();
+        arrivals.sort_by_key(|index| std::cmp::Reverse(plan.parts[*index].at));
+        Self {
+            peers: plan.parts.iter().map(|_| None).collect(),
+            forced: shards.iter().map(|_| None).collect(),
+            plan,
+            net,
+            record,
+            shards,
+            remote,
+            listeners,
+            arrivals,
+            rng,
+            steps: 0,
+            drained: false,
+            last_activity: 0,
+            gave_up: false,
+        }
+    }
+
+    /// Runs to the end, checks, and tells.
+    #[must_use]
+    pub fn run(mut self) -> Outcome {
+        while self.step() {}
+        self.finish()
+    }
+
+    /// Runs until `holds`, or to the end; true if it held.
+    pub fn run_until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
+        loop {
+            if holds(self) {
+                return true;
+            }
+            if !self.step() {
+                return false;
+            }
+        }
+    }
+
+    /// Virtual nanoseconds since the beginning.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.net.borrow().now()
+    }
+
+    /// The peer with this number, which must have come.
+    ///
+    /// # Panics
+    /// If it has not come yet.
+    #[must_use]
+    pub fn peer(&self, number: usize) -> &Peer {
+        self.peers[number].as_ref().expect("this peer has come")
+    }
+
+    /// The figures of all shards, added up.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in &self.shards {
+            sum.add(shard.core().stats());
+        }
+        sum
+    }
+
+    /// What each shard holds.
+    #[must_use]
+    pub fn audits(&self) -> Vec<Audit> {
+        self.shards.iter().map(Shard::audit).collect()
+    }
+
+    /// One thing happens; false when nothing will any more.
+    pub fn step(&mut self) -> bool {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            self.violation("the run does not end".to_owned());
+            return false;
+        }
+        self.net.borrow_mut().advance_to(0);
+        for shard in &mut self.shards {
+            shard.driver().progress();
+        }
+        let now = self.now();
+        let mut ready = Vec::new();
+        let mut next: Option<u64> = None;
+        let mut note = |who: Who, at: u64, ready: &mut Vec<Who>| match at <= now {
+            true => ready.push(who),
+            false => next = Some(next.map_or(at, |known: u64| known.min(at))),
+        };
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            if self.forced[index].is_some() {
+                continue;
+            }
+            if shard.driver().is_ready() {
+                note(Who::Shard(index), now, &mut ready);
+                continue;
+            }
+            let deadline = shard.next_deadline().map(|deadline| deadline.0);
+            let event = shard.driver().next_event_at();
+            if let Some(at) = [deadline, event].into_iter().flatten().min() {
+                note(Who::Shard(index), at, &mut ready);
+            }
+        }
+        let mut net = self.net.borrow_mut();
+        for (index, peer) in self.peers.iter().enumerate() {
+            if let Some(at) = peer.as_ref().and_then(|peer| peer.due(&mut net)) {
+                note(Who::Peer(index), at, &mut ready);
+            }
+        }
+        drop(net);
+        if let Some(index) = self.arrivals.last() {
+            note(Who::Arrival, self.plan.parts[*index].at, &mut ready);
+        }
+        if let Some(drain) = self.plan.drain.filter(|_| !self.drained) {
+            note(Who::Drain, drain.at, &mut ready);
+        }
+        if ready.is_empty() {
+            return self.jump(next);
+        }
+        match ready[self.rng.below(ready.len())] {
+            Who::Shard(index) => self.turn(index),
+            Who::Peer(index) => {
+                self.last_activity = now;
+                if let Some(peer) = &mut self.peers[index] {
+                    peer.run(&mut self.net.borrow_mut());
+                }
+            }
+            Who::Arrival => self.arrive(),
+            Who::Drain => self.drain(),
+        }
+        true
+    }
+
+    /// Nobody has anything to do now.
+    fn jump(&mut self, next: Option<u64>) -> bool {
+        let over = self.arrivals.is_empty()
+            && (self.plan.drain.is_none() || self.drained)
+            && self.shards.iter_mut().all(|shard| shard.driver().connections() == 0)
+            && self.peers.iter().flatten().all(|peer| peer.end.is_some());
+        if over && (next.is_none() || self.all_stopped()) {
+            return false;
+        }
+        if self.all_stopped() && !self.shards.is_empty() {
+            self.exit();
+            return true;
+        }
+        let Some(next) = next else {
+            // Everything waits for something else: only the network can end that.
+            return self.give_up("nothing more will happen, and not everybody is gone");
+        };
+        let patience = self.last_activity + self.plan.patience();
+        if self.now() > patience && !self.gave_up {
+            return self.give_up("somebody outstays every timeout");
+        }
+        self.net.borrow_mut().advance_to(next);
+        true
+    }
+
+    /// Resets what is left. A fault of the engine, unless heartbeats are off and the peer just sits there.
+    fn give_up(&mut self, why: &str) -> bool {
+        if std::mem::replace(&mut self.gave_up, true) {
+            self.violation(format!("{why}, even after resets"));
+            return false;
+        }
+        // Time leaps take the peers along, but not their patience.
+        let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
+        let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
+        let deaf = self.peers.iter().flatten().all(|peer| peer.end.is_some() || peer.is_deaf());
+        let excused = self.plan.limits.heartbeat_interval.is_zero() && sessions == connections
+            || connections == 0 && deaf;
+        if !excused && self.plan.faults.clock_leaps == 0 {
+            let who: Vec<&str> = self
+                .peers
+                .iter()
+                .flatten()
+                .filter(|peer| peer.end.is_none())
+                .map(|peer| self.plan.parts[peer.number as usize].name)
+                .collect();
+            self.violation(format!("{why}: {connections} connections, peers {who:?}"));
+        }
+        for peer in self.peers.iter().flatten() {
+            self.net.borrow_mut().give_up(peer.link);
+        }
+        self.last_activity = self.now();
+        true
+    }
+
+    fn all_stopped(&self) -> bool {
+        self.forced.iter().all(Option::is_some)
+    }
+
+    /// The process ends: whatever it still holds is closed.
+    fn exit(&mut self) {
+        self.check_empty();
+        self.shards.clear();
+        let mut net = self.net.borrow_mut();
+        for listener in &self.listeners {
+            net.stop_listening(*listener);
+        }
+        net.advance_to(0);
+    }
+
+    fn arrive(&mut self) {
+        let Some(index) = self.arrivals.pop() else { return };
+        let part = &self.plan.parts[index];
+        let listener = self.listeners[self.rng.below(self.listeners.len())];
+        let from = SocketAddr::from(([127, 0, 0, part.address], 10_000 + index as u16));
+        let mut net = self.net.borrow_mut();
+        let Some(link) = net.dial(listener, from, part.link) else { return };
+        net.say(|| format!("peer {index} comes ({})", part.name));
+        let peer = Peer::new(index as u32, link, part, net.now(), self.rng.fork());
+        drop(net);
+        self.peers[index] = Some(peer);
+    }
+
+    fn drain(&mut self) {
+        self.drained = true;
+        if let Some(drain) = self.plan.drain
+            && self.remote.drain(drain.plan).is_err()
+        {
+            self.violation("the mailboxes are full".to_owned());
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        let dropped = self.shards[index].core().stats().messages_dropped;
+        let turned = self.shards[index].turn();
+        // Whatever it took: a turn is not free.
+        let now = self.now();
+        self.net.borrow_mut().advance_to(now + 1_000);
+        match turned {
+            Ok(stopped) => self.forced[index] = stopped,
+            Err(error) => self.violation(format!("a turn failed: {error}")),
+        }
+        let spins = self.shards[index].driver().calls.idle_turns_in_a_row;
+        if spins > 20 {
+            self.violation(format!("shard {index} spins: {spins} turns for nothing"));
+        }
+        let dropped = self.shards[index].core().stats().messages_dropped != dropped;
+        self.deliver_letters(index, dropped);
+        if self.steps % 4 == 0 {
+            self.check_bounds(index);
+        }
+    }
+
+    /// The shard has taken its mail: who was a member then, gets what was published elsewhere.
+    fn deliver_letters(&mut self, index: usize, dropped: bool) {
+        let mut record = self.record.borrow_mut();
+        if record.letters.is_empty() {
+            return;
+        }
+        let letters = std::mem::take(&mut record.letters);
+        let (mine, others) = letters.into_iter().partition(|letter| letter.shard == index);
+        record.letters = others;
+        for letter in Vec::<crate::record::Letter>::from(mine) {
+            for member in record.members_of(index, &letter.what.0) {
+                if let Some(session) = record.sessions.get_mut(&member) {
+                    session.possible.insert(letter.what.clone());
+                    if !dropped {
+                        session.due.push(letter.what.clone());
+                    }
+                }
+            }
+            // A member that left in this very turn, by a timeout, may have got it.
+            for session in record.sessions.values_mut() {
+                if session.id.shard() == index && session.closed.is_some() {
+                    session.possible.insert(letter.what.clone());
+                }
+            }
+        }
+    }
+
+    fn check_bounds(&mut self, index: usize) {
+        let audit = self.shards[index].audit();
+        let limits = &self.plan.limits;
+        // One message may always be queued when nothing else is; control frames come on top.
+        let frame = limits.ws.max_message_size.max(3000) + 300;
+        let backlog = limits.max_backlog + frame;
+        let mut faults = Vec::new();
+        if audit.largest_backlog > backlog {
+            faults.push(format!("a backlog of {} over {backlog}", audit.largest_backlog));
+        }
+        let partial = limits.ws.max_message_size.max(limits.http.max_header_bytes) + 200;
+        if audit.largest_partial > partial {
+            faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
+        }
+        if audit.longest_list > 4 * audit.connections + 16 {
+            let (list, connections) = (audit.longest_list, audit.connections);
+            faults.push(format!("a list of {list} for {connections} connections"));
+        }
+        if audit.cold > audit.connections {
+            faults.push(format!("{} cold records for {}", audit.cold, audit.connections));
+        }
+        let record = self.record.borrow();
+        let known = record.members.iter().filter(|((at, _), _)| *at == index);
+        let known: usize = known.map(|(_, members)| members.len()).sum();
+        drop(record);
+        if audit.memberships != known {
+            faults.push(format!("{} memberships instead of {known}", audit.memberships));
+        }
+        for fault in faults {
+            self.violation(format!("shard {index} at {} ms: {fault}", self.now() / 1_000_000));
+        }
+    }
+
+    /// FACTS: the count never returned to 0.
+    fn check_empty(&mut self) {
+        for (index, audit) in self.audits().into_iter().enumerate() {
+            let empty = Audit { longest_list: audit.longest_list, ..Audit::default() };
+            if audit != empty {
+                self.violation(format!("shard {index} is not empty: {audit:?}"));
+            }
+            let driver = self.shards[index].driver();
+            if driver.connections() != 0 {
+                self.violation(format!("the driver of shard {index} is not empty"));
+            }
+            let stats = self.shards[index].core().stats();
+            let (connections, sessions, backlogged) =
+                (stats.connections, stats.sessions, stats.backlogged);
+            if (connections, sessions, backlogged) != (0, 0, 0) {
+                self.violation(format!("gauges at the end: {stats:?}"));
+            }
+        }
+    }
+
+    pub(crate) fn violation(&self, what: String) {
+        self.record.borrow_mut().violation(what);
+    }
+
+    /// Checks what can only be checked at the end.
+    #[must_use]
+    pub fn finish(mut self) -> Outcome {
+        let stats = self.stats();
+        if !self.shards.is_empty() {
+            self.check_empty();
+            for (index, shard) in self.shards.iter().enumerate() {
+                if self.forced[index].is_none() && shard.next_deadline().is_some() {
+                    let idle = format!("shard {index} is idle and does not sleep");
+                    self.record.borrow_mut().violation(idle);
+                }
+            }
+        }
+        checks::at_the_end(&self, &stats);
+        let record: &Record = &self.record.borrow();
+        let mut trace = self.net.borrow().trace.clone();
+        trace.mix(record.trace.value());
+        let elapsed = self.now();
+        trace.mix(elapsed);
+        Outcome {
+            violations: record.violations.clone(),
+            trace: trace.value(),
+            stats,
+            steps: self.steps,
+            elapsed,
+            forced: self.forced.clone(),
+        }
+    }
+
+    /// Whether the drain was asked for.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+}
+
+/// Who may be next.
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Shard(usize),
+    Peer(usize),
+    Arrival,
+    Drain,
+}
+
+/// Runs one seed and tells what was broken, with the command that repeats it.
+///
+/// # Errors
+/// The text to print.
+pub fn run_seed(seed: u64) -> Result<Outcome, String> {
+    let outcome = World::new(Plan::of(seed)).run();
+    if outcome.violations.is_empty() {
+        return Ok(outcome);
+    }
+    let list = outcome.violations.join("\n  ");
+    Err(format!(
+        "seed {seed}, after {} ms:\n  {list}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test seeds",
+        outcome.elapsed / (SECOND / 1000)
+    ))
+}

@@ -1,0 +1,66 @@
+//! A thousand seeds, and every seed that ever failed.
+//!
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on.
+
+use throng_sim::{hush_planned_panics, run_seed};
+
+/// Seeds that found something, each with what it found.
+const REGRESSIONS: &[u64] = &[];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs these seeds on two threads; returns what was broken.
+fn run(seeds: impl Iterator<Item = u64>) -> Vec<String> {
+    let seeds: Vec<u64> = seeds.collect();
+    let (even, odd) = seeds.split_at(seeds.len() / 2);
+    let half = |seeds: &[u64]| -> Vec<String> {
+        seeds
+            .iter()
+            .filter_map(|seed| match std::panic::catch_unwind(|| run_seed(*seed)) {
+                Ok(outcome) => outcome.err(),
+                Err(_) => Some(format!(
+                    "seed {seed}: a contract of the driver was broken, see above\nrepeat: \
+                     THRONG_SIM_SEED={seed} cargo test -p throng-sim --test seeds"
+                )),
+            })
+            .collect()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(odd));
+        let mut faults = half(even);
+        faults.extend(other.join().expect("panics are caught inside"));
+        faults
+    })
+}
+
+#[test]
+fn a_thousand_seeds_break_no_rule() {
+    hush_planned_panics();
+    let faults = match number("THRONG_SIM_SEED") {
+        Some(seed) => run(std::iter::once(seed)),
+        None => {
+            let from = number("THRONG_SIM_FROM").unwrap_or(0);
+            run(from..from + number("THRONG_SIM_SEEDS").unwrap_or(1000))
+        }
+    };
+    let count = faults.len();
+    assert!(faults.is_empty(), "{count} seeds failed:\n{}", faults[..count.min(5)].join("\n"));
+}
+
+#[test]
+fn seeds_that_failed_once_do_not_fail_again() {
+    hush_planned_panics();
+    let faults = run(REGRESSIONS.iter().copied());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    hush_planned_panics();
+    for seed in 0..100 {
+        let trace = || throng_sim::World::new(throng_sim::Plan::of(seed)).run().trace;
+        assert_eq!(trace(), trace(), "seed {seed} is not deterministic");
+    }
+}
