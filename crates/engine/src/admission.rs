@@ -88,8 +88,12 @@ impl Admission {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection out.
-    pub(crate) fn leave(&self, ip: Option<IpAddr>) {
+    /// Counts a connection out, which `shard` was to serve; `pending` if it has not settled.
+    pub(crate) fn leave(&self, shard: usize, pending: bool, ip: Option<IpAddr>) {
+        self.loads[shard].fetch_sub(1, Ordering::Relaxed);
+        if pending {
+            self.settle();
+        }
         self.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(ip) = ip.filter(|_| self.counts_addresses()) {
             let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,9 +127,10 @@ impl Admission {
         shard
     }
 
-    /// Counts a connection out of its shard.
-    pub(crate) fn unplace(&self, shard: usize) {
-        self.loads[shard].fetch_sub(1, Ordering::Relaxed);
+    /// Shard `me` keeps a connection that was placed at another, which could not take it.
+    pub(crate) fn keep(&self, me: usize, other: usize) {
+        self.loads[other].fetch_sub(1, Ordering::Relaxed);
+        self.loads[me].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -182,7 +187,8 @@ mod tests {
         assert_eq!(admission.enter(IP), Err(Refusal::FullForAddress));
         assert_eq!(admission.enter(other), Ok(()));
         assert_eq!(admission.enter(other), Err(Refusal::Full));
-        admission.leave(Some(IP));
+        admission.place(0);
+        admission.leave(0, true, Some(IP));
         assert_eq!(admission.enter(IP), Ok(()));
         admission.begin_drain();
         assert_eq!(admission.enter(IP), Err(Refusal::Draining));

@@ -224,6 +224,11 @@ impl Connections {
         self.tick.after((interval - early).max(1) as u16)
     }
 
+    /// Part of a request is here, and its answer is owed.
+    pub(crate) fn is_in_request(&self, id: ConnId) -> bool {
+        self.conn(id).is_some_and(|conn| conn.has(flag::REQUEST))
+    }
+
     /// Sets the deadline of a connection, in seconds from now: never less, and less than one more, since the
     /// current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {

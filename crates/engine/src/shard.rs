@@ -308,20 +308,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         match self.neighbours[shard].send((socket, peer)) {
             Ok(()) => self.state.core.connections.stats.handed_over += 1,
             Err((socket, peer)) => {
-                self.state.admission.unplace(shard);
-                let me = self.state.core.shard;
-                self.state.admission.place(me);
+                self.state.admission.keep(self.state.core.shard, shard);
                 self.adopt(socket, peer);
             }
         }
     }
 
     fn adopt(&mut self, socket: D::Socket, peer: SocketAddr) {
-        let me = self.state.core.shard;
         let Ok(id) = self.driver.adopt(socket) else {
-            self.state.admission.settle();
-            self.state.admission.leave(Some(peer.ip()));
-            self.state.admission.unplace(me);
+            self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));
             self.state.core.connections.stats.refused += 1;
             return;
         };
@@ -362,7 +357,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
         // Collected first: adopting borrows the shard.
         let sockets: Vec<_> = self.handovers.drain().collect();
         for (socket, peer) in sockets {
-            self.adopt(socket, peer);
+            match self.state.phase {
+                Phase::Running => self.adopt(socket, peer),
+                // Accepted before the drain began, and nobody's yet: it is turned away like those that come later.
+                _ => {
+                    self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));
+                    self.refuse(socket, peer, Refusal::Draining);
+                }
+            }
         }
     }
 
@@ -645,13 +647,7 @@ impl<S: Service> State<S> {
         match std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing) {
             Inbound::Refused => self.refusing -= 1,
             _ if client => {}
-            _ => {
-                if pending {
-                    self.admission.settle();
-                }
-                self.admission.leave(peer.map(|peer| peer.ip()));
-                self.admission.unplace(self.core.shard);
-            }
+            _ => self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip())),
         }
         self.core.connections.leave(id);
     }
@@ -686,6 +682,8 @@ impl<S: Service> State<S> {
         for id in batch {
             match self.core.connections.stage(id) {
                 Stage::Open => self.core.connections.close(id, code, "going away"),
+                // Half a request is still answered, with `Connection: close`; the deadline bounds the wait.
+                Stage::Http if self.core.connections.is_in_request(id) => {}
                 Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
                 Stage::Connecting | Stage::Upgrading => {
                     self.core.connections.finish(id, AfterFlush::Abort);
