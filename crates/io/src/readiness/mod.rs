@@ -90,7 +90,7 @@ impl<P: Poller> ReadinessDriver<P> {
         })
     }
 
-    /// Accepts from a listener, which [`listen`](crate::listen) made, from the next wait on.
+    /// Accepts from a listener, which [`listen`](crate::listen()) made, from the next wait on.
     ///
     /// # Errors
     /// It could not be registered, or there are 1,024 already.
