@@ -168,9 +168,6 @@ impl<S: Service> State<S> {
                 }
                 Ok(Some(http1::Event::Head(request))) => {
                     core.connections.stats.requests += 1;
-                    // A client that waits for 100 Continue gets the final answer instead; whether it then sends
-                    // the body is its choice, so the connection cannot go on (RFC 9110 section 10.1.1).
-                    let expects = request.expects_continue() && request.has_body();
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
                     self.settle(id);
                     match answer {
@@ -178,10 +175,10 @@ impl<S: Service> State<S> {
                             self.open_session(id, ws::Role::Server);
                             return Pumped::Switched;
                         }
-                        Answer::Done { keep_alive } if !keep_alive || expects => {
+                        Answer::Done { keep_alive: false } => {
                             self.core.connections.finish(id, AfterFlush::Linger);
                         }
-                        Answer::Done { .. } => {}
+                        Answer::Done { keep_alive: true } => {}
                     }
                 }
                 Ok(Some(http1::Event::Body(_))) => {}

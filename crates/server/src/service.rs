@@ -75,15 +75,15 @@ impl<R: Routes> ShardService<R> {
     fn reply(
         &mut self,
         cx: &mut Cx<'_>,
-        to: Option<&http1::Request<'_>>,
+        request: Option<&http1::Request<'_>>,
         response: &Response,
     ) -> Answer {
         self.refresh_date(cx.core_ref().now());
-        let mut to = match to {
+        let mut to = match request {
             Some(request) => ReplyTo::request(request, self.date.current()),
             None => ReplyTo::error(self.date.current()),
         };
-        to.keep_alive &= self.admission.is_ready();
+        to.keep_alive &= self.admission.is_ready() && !waits_for_continue(request);
         cx.write(|out| response.encode(&to, out));
         Answer::Done { keep_alive: response.keeps_alive(&to) }
     }
@@ -96,6 +96,10 @@ impl<R: Routes> ShardService<R> {
         request: &Request<'_>,
     ) -> Result<(), Reject> {
         let key = handshake::check_request(head.method(), head.is_http11(), head)?;
+        if head.has_body() {
+            // Its bytes would be taken for frames.
+            return Err(Reject::bad_request("an upgrade request has no body"));
+        }
         if !self.admission.is_ready() {
             return Err(Reject::unavailable(RETRY_AFTER).because("the server is shutting down"));
         }
@@ -187,6 +191,12 @@ impl<R: Routes> Service for ShardService<R> {
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
         self.shared.routes.close(&mut self.data, cx.reborrow(), close);
     }
+}
+
+/// It gets its final answer instead of a 100; whether its body then comes is its choice, so the connection cannot go
+/// on (RFC 9110 section 10.1.1).
+fn waits_for_continue(request: Option<&http1::Request<'_>>) -> bool {
+    request.is_some_and(|request| request.expects_continue() && request.has_body())
 }
 
 impl<R> Shared<R> {
