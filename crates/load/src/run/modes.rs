@@ -269,9 +269,12 @@ impl Measured {
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
     }
 
-    /// The measured time in seconds: what was planned, or less if the run was cut short.
+    /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the
+    /// plan, not by the samples, which are taken a moment later.
     fn seconds(&self, planned: Duration) -> f64 {
-        self.end.at.since(self.begin.at).min(planned).as_secs_f64().max(1e-9)
+        let sampled = self.end.at.since(self.begin.at);
+        let measured = if self.cut_short { sampled.min(planned) } else { planned };
+        measured.as_secs_f64().max(1e-9)
     }
 
     fn generator(&self) -> CpuUsage {

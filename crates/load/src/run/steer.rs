@@ -31,6 +31,8 @@ pub(super) struct Moment {
 pub(super) struct Measured {
     pub(super) begin: Moment,
     pub(super) end: Moment,
+    /// The run was stopped before its time.
+    pub(super) cut_short: bool,
     pub(super) server_memory: Option<Memory>,
     pub(super) server_descriptors: Option<usize>,
     pub(super) own_memory: Option<Memory>,
@@ -151,6 +153,7 @@ impl<'a> Steering<'a> {
         Measured {
             begin,
             end,
+            cut_short: self.stop.load(Ordering::Relaxed),
             server_memory: self.server.and_then(Processes::memory),
             server_descriptors: self.server.and_then(Processes::descriptors),
             own_memory: Processes::own().memory(),
