@@ -16,9 +16,15 @@ pub struct DrainPlan {
     pub code: u16,
 }
 
+impl DrainPlan {
+    /// The defaults, for `const` plans.
+    pub const DEFAULT: Self =
+        Self { window: Duration::from_secs(10), grace: Duration::from_secs(5), code: 1001 };
+}
+
 impl Default for DrainPlan {
     fn default() -> Self {
-        Self { window: Duration::from_secs(10), grace: Duration::from_secs(5), code: 1001 }
+        Self::DEFAULT
     }
 }
 

@@ -1,0 +1,409 @@
+//! The server over real sockets: limits, admission, life and death.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::{Client, Got, dial, eventually, exchange, read_head};
+use throng::prelude::*;
+use throng::{DrainPlan, Io, Running};
+use throng_proto::ws::Opcode;
+
+const NO_WAIT: DrainPlan = {
+    let mut plan = DrainPlan::DEFAULT;
+    plan.window = Duration::ZERO;
+    plan
+};
+
+fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    limits
+}
+
+fn start(server: Server<impl throng::Routes>) -> (SocketAddr, Running) {
+    let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (bound.local_addr(), bound.spawn().unwrap())
+}
+
+fn echo() -> Server<impl throng::Routes> {
+    Server::new().ws("/echo", Ws::on_message(|ws, message| ws.send(message))).health()
+}
+
+#[test]
+fn echoes_on_every_driver_and_shard_count() {
+    for io in [Io::Auto, Io::Portable] {
+        for shards in [1, 3] {
+            let (address, running) = start(echo().io(io).shards(shards));
+            let mut clients: Vec<_> = (0..9).map(|_| Client::connect(address, "/echo")).collect();
+            for (i, client) in clients.iter_mut().enumerate() {
+                let payload = vec![i as u8; i * 40_000];
+                client.send(Opcode::Binary, &payload);
+                client.send_text("häuser");
+                assert_eq!(client.next(), Got::Binary(payload));
+                assert_eq!(client.next(), Got::Text("häuser".into()));
+            }
+            running.begin_drain(NO_WAIT);
+            for client in &mut clients {
+                assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+                client.send(Opcode::Close, &1001u16.to_be_bytes());
+            }
+            assert_eq!(running.join().unwrap().forced, 0);
+        }
+    }
+}
+
+#[test]
+fn data_channels_and_handles_work_across_shards() {
+    let handles = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&handles);
+    let room = Ws::upgrade(|request| {
+        Ok(request.query("name").ok_or(Reject::bad_request("give a name"))?.to_owned())
+    })
+    .open(move |ws| {
+        ws.subscribe("room");
+        noted.lock().unwrap().push((ws.data().clone(), ws.handle()));
+    })
+    .message(|ws, message| {
+        let Message::Text(text) = message else { return ws.close(1003, "text only") };
+        let line = format!("{}: {text}", ws.data());
+        ws.publish("room", &Frame::text(line));
+    });
+    let (address, running) = start(Server::new().ws("/room", room).shards(4));
+    let refused = Client::request(address, "/room", &[]).err().unwrap();
+    assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+    let mut clients: Vec<_> =
+        (0..12).map(|i| Client::connect(address, &format!("/room?name=u{i}"))).collect();
+    eventually("all have joined", || handles.lock().unwrap().len() == 12);
+    clients[3].send_text("hi");
+    for (i, client) in clients.iter_mut().enumerate() {
+        if i != 3 {
+            assert_eq!(client.next(), Got::Text("u3: hi".into()), "to client {i}");
+        }
+    }
+    let hub = running.hub();
+    hub.publish("room", "to all").unwrap();
+    for client in &mut clients {
+        assert_eq!(client.next(), Got::Text("to all".into()));
+    }
+    let of = |name: &str| handles.lock().unwrap().iter().find(|(n, _)| n == name).unwrap().1;
+    hub.send(of("u7"), "to you").unwrap();
+    assert_eq!(clients[7].next(), Got::Text("to you".into()));
+    hub.close(of("u7"), 4000, "enough").unwrap();
+    assert_eq!(clients[7].next(), Got::Close(4000, "enough".into()));
+    clients[5].send(Opcode::Binary, b"\0");
+    assert_eq!(clients[5].next(), Got::Close(1003, "text only".into()));
+    // A handle from the past, and one made up, reach nobody.
+    hub.send(of("u7"), "too late").unwrap();
+    hub.send(Handle::from_bits(u64::MAX), "to nobody").unwrap();
+    running.drain(NO_WAIT).unwrap();
+}
+
+/// FACTS: disconnect event missing or twice.
+#[test]
+fn every_way_out_calls_close_exactly_once() {
+    let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (o, c) = (Arc::clone(&opened), Arc::clone(&closed));
+    let handler = Ws::upgrade(|request| Ok(request.query("n").unwrap_or_default().to_owned()))
+        .open(move |_| {
+            o.fetch_add(1, Ordering::SeqCst);
+        })
+        .message(|ws, message| match message {
+            Message::Text("close") => ws.close(4001, "bye"),
+            Message::Text("abort") => ws.abort(),
+            Message::Text("panic") => panic!("a handler's bug"),
+            _ => {}
+        })
+        .close(move |ws, close| {
+            let name = ws.data().clone();
+            c.lock().unwrap().push((name, close.code));
+        });
+    let (address, running) = start(Server::new().ws("/", handler).shards(2));
+    let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
+    // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4: the peer breaks a
+    // rule; 5: the peer goes without a word; 6: the peer resets; 7: shutdown.
+    let mut clients: Vec<_> = (0..8).map(&mut connect).collect();
+    clients[0].send(Opcode::Close, &4002u16.to_be_bytes());
+    clients[1].send_text("close");
+    clients[2].send_text("abort");
+    clients[3].send_text("panic");
+    clients[4].stream.write_all(&[0x81, 0x01, b'a']).unwrap();
+    clients[5].stream.shutdown(std::net::Shutdown::Write).unwrap();
+    socket2::SockRef::from(&clients[6].stream).set_linger(Some(Duration::ZERO)).unwrap();
+    let seventh = clients.remove(7);
+    drop(clients.remove(6));
+    assert_eq!(clients[0].next(), Got::Close(4002, String::new()));
+    assert_eq!(clients[1].next(), Got::Close(4001, "bye".into()));
+    assert_eq!(clients[2].next(), Got::End);
+    assert!(matches!(clients[3].next(), Got::Close(1011, _)));
+    assert!(matches!(clients[4].next(), Got::Close(1002, _)));
+    assert_eq!(clients[5].next(), Got::End);
+    clients[1].send(Opcode::Close, &4001u16.to_be_bytes());
+    eventually("seven are closed", || closed.lock().unwrap().len() == 7);
+    running.drain(NO_WAIT).unwrap();
+    drop(seventh);
+    let mut closed = closed.lock().unwrap().clone();
+    closed.sort();
+    let expected = [4002, 4001, 1006, 1011, 1002, 1006, 1006, 1001];
+    let expected: Vec<_> =
+        expected.iter().enumerate().map(|(n, code)| (n.to_string(), *code)).collect();
+    assert_eq!((closed, opened.load(Ordering::SeqCst)), (expected, 8));
+}
+
+/// FACTS: the load balancer's connection count never returned to 0; here it is the server's.
+#[test]
+fn a_full_server_says_so_and_counts_come_back() {
+    let limits = limits(|limits| {
+        limits.max_connections = 3;
+        limits.max_connections_per_ip = 2;
+    });
+    let (address, running) = start(echo().limits(limits).shards(2));
+    let first = Client::connect(address, "/echo");
+    let second = Client::connect(address, "/echo");
+    let answer = exchange(address, b"");
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    let from = |ip: [u8; 4]| {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((ip, 0)).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let stream: std::net::TcpStream = socket.into();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    let third = from([127, 0, 0, 2]);
+    eventually("three are counted", || running.stats().connections >= 3);
+    let mut fourth = from([127, 0, 0, 3]);
+    let answer = read_head(&mut fourth);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: "), "{answer}");
+    drop((first, second, third, fourth));
+    eventually("all are gone", || running.stats().connections == 0);
+    let mut again = Client::connect(address, "/echo");
+    again.send_text("back");
+    assert_eq!(again.next(), Got::Text("back".into()));
+    running.drain(NO_WAIT).unwrap();
+}
+
+/// FACTS: one worker took every WebSocket (ingress-nginx 2734).
+#[test]
+fn no_shard_holds_more_than_a_quarter_above_the_mean() {
+    let (address, running) = start(echo().shards(4));
+    let clients: Vec<_> = (0..800).map(|_| Client::connect(address, "/echo")).collect();
+    eventually("all are counted", || running.stats().sessions == 800);
+    let loads: Vec<u64> = running.shard_stats().iter().map(|stats| stats.sessions).collect();
+    assert!(*loads.iter().max().unwrap() <= 250, "{loads:?}");
+    drop(clients);
+    running.drain(NO_WAIT).unwrap();
+}
+
+/// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections dead-locks.
+#[test]
+fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
+    let plan = {
+        let mut plan = NO_WAIT;
+        plan.grace = Duration::from_millis(300);
+        plan
+    };
+    let (address, running) = start(echo().shards(2));
+    let mut polite: Vec<_> = (0..20).map(|_| Client::connect(address, "/echo")).collect();
+    let deaf: Vec<_> = (0..3).map(|_| Client::connect(address, "/echo")).collect();
+    let threads: Vec<_> = polite
+        .drain(..)
+        .map(|mut client| {
+            std::thread::spawn(move || {
+                assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+                client.send(Opcode::Close, &1001u16.to_be_bytes());
+                assert_eq!(client.next(), Got::End);
+            })
+        })
+        .collect();
+    assert_eq!(running.drain(plan).unwrap().forced, 3);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    drop(deaf);
+    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+}
+
+#[test]
+fn while_draining_readiness_is_off_and_upgrades_are_refused() {
+    let (address, running) = start(echo().shards(1));
+    let mut kept = dial(address);
+    kept.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(read_head(&mut kept).starts_with("HTTP/1.1 200 "));
+    let mut body = [0; 6];
+    kept.read_exact(&mut body).unwrap();
+    // Half a request is here when the drain begins, so it is still answered.
+    kept.write_all(b"GET /readyz HTTP/1.1\r\nHo").unwrap();
+    eventually("the half request was read", || running.stats().bytes_in > 37);
+    running.begin_drain(NO_WAIT);
+    kept.write_all(b"st: x\r\n\r\n").unwrap();
+    let head = read_head(&mut kept);
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Connection: close"), "{head}");
+    assert!(head.contains("Retry-After: "), "{head}");
+    running.join().unwrap();
+}
+
+#[test]
+fn a_request_that_never_ends_is_timed_out_with_408() {
+    let limits = limits(|limits| limits.handshake_timeout = Duration::from_secs(1));
+    let (address, running) = start(echo().limits(limits).shards(1));
+    for start in [&b""[..], b"GET /echo HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+        let answer = exchange(address, start);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn silence_is_pinged_and_the_dead_are_buried() {
+    let limits = limits(|limits| {
+        limits.heartbeat_interval = Duration::from_secs(1);
+        limits.heartbeat_timeout = Duration::from_secs(1);
+    });
+    let (address, running) = start(echo().limits(limits).shards(1));
+    let mut client = Client::connect(address, "/echo");
+    for _ in 0..2 {
+        assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
+        client.send(Opcode::Pong, b"");
+    }
+    // Now it stops answering.
+    assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
+    assert_eq!(client.next_of_any_kind(), Got::End);
+    eventually("it is counted", || running.stats().timeouts == 1);
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
+    let limits = limits(|limits| {
+        limits.max_backlog = 64 << 10;
+        limits.close_timeout = Duration::from_secs(1);
+    });
+    let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
+        ws.subscribe("feed");
+    });
+    let (address, running) = start(Server::new().ws("/feed", feed).limits(limits).shards(1));
+    let slow = Client::connect(address, "/feed");
+    let mut quick = Client::connect(address, "/feed");
+    eventually("both listen", || running.stats().sessions == 2);
+    let (hub, mut sent, mut heard) = (running.hub(), 0, 0);
+    while running.stats().slow_consumers == 0 {
+        hub.publish("feed", &vec![7u8; 32 << 10]).unwrap();
+        sent += 1;
+        while heard < sent {
+            assert!(matches!(quick.next(), Got::Binary(_)));
+            heard += 1;
+        }
+        assert!(sent < 100_000, "the slow consumer was never noticed");
+    }
+    eventually("the slow one is gone", || running.stats().sessions == 1);
+    assert_eq!(heard, sent);
+    drop(slow);
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn a_writer_that_respects_back_pressure_loses_nothing() {
+    const TOTAL: u32 = 40_000;
+    fn push(ws: &mut Socket<'_, u32>) {
+        while *ws.data() < TOTAL {
+            let n = *ws.data();
+            let mut message = vec![0; 1024];
+            message[..4].copy_from_slice(&n.to_be_bytes());
+            let sent = ws.send(message);
+            match sent {
+                Sent::Written => *ws.data() += 1,
+                Sent::Queued => {
+                    *ws.data() += 1;
+                    return;
+                }
+                Sent::Dropped => panic!("Queued came first, and was respected"),
+                Sent::Closed => return,
+            }
+        }
+    }
+    let firehose = Ws::upgrade(|_| Ok(0)).open(push).drain(push);
+    let (address, running) = start(Server::new().ws("/push", firehose).shards(1));
+    let mut client = Client::connect(address, "/push");
+    for n in 0..TOTAL {
+        let Got::Binary(message) = client.next() else { panic!("message {n} is missing") };
+        assert_eq!(message[..4], n.to_be_bytes());
+    }
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn http_answers_teach() {
+    let server = echo()
+        .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
+        .metrics("/metrics")
+        .stats("/stats.json");
+    let (address, running) = start(server.shards(1));
+    let get = |path: &str| {
+        exchange(
+            address,
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+    };
+    assert!(get("/hello/w%C3%B6rld").ends_with("\r\n\r\nhello wörld"));
+    assert!(get("/nothing").starts_with("HTTP/1.1 404 "));
+    assert!(get("/livez").starts_with("HTTP/1.1 200 "));
+    assert!(get("/metrics").contains("throng_accepted_total{shard=\"0\"}"));
+    assert!(get("/stats.json").contains("\"connections\":"));
+    let upgrade = get("/echo");
+    assert!(
+        upgrade.starts_with("HTTP/1.1 426 ") && upgrade.contains("Upgrade: websocket"),
+        "{upgrade}"
+    );
+    let post = exchange(
+        address,
+        b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+    assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: "), "{post}");
+    let version = exchange(
+        address,
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n\
+          Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nContent-Length: 0\r\n\r\n GET",
+    );
+    assert!(
+        version.contains(" 426 ") && version.contains("Sec-WebSocket-Version: 13"),
+        "{version}"
+    );
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn foreign_pages_are_refused_and_same_host_is_not() {
+    let (address, running) = start(echo().shards(1));
+    let refused = Client::request(address, "/echo", &[("Origin", "https://evil.example")]);
+    assert!(refused.err().unwrap().starts_with("HTTP/1.1 403 "));
+    assert!(Client::request(address, "/echo", &[("Origin", "http://localhost")]).is_ok());
+    let body = exchange(
+        address,
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\
+          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nContent-Length: 2\r\n\r\n\x81\x00",
+    );
+    assert!(body.starts_with("HTTP/1.1 400 "), "its body would be taken for frames: {body}");
+    running.drain(NO_WAIT).unwrap();
+}
+
+#[test]
+fn mistakes_are_told_at_bind() {
+    let told = |server: Server<_>| match server.bind("127.0.0.1:0") {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("bound"),
+    };
+    assert!(told(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
+    assert!(told(echo().limits(limits(|l| l.max_connections = 1 << 40))).contains("ulimit -n"));
+    assert!(told(echo().shards(5000)).contains("shards is 5000"));
+    let twice = Server::new().get("/x", |_| "a").get("/x", |_| "b").bind("127.0.0.1:0");
+    assert!(twice.err().unwrap().to_string().contains("/x"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = echo().bind(taken.local_addr().unwrap()).err().unwrap().to_string();
+    assert!(error.contains("another program has this port"), "{error}");
+}
