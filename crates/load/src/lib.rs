@@ -5,6 +5,20 @@
 //! * Not its duty: the command line (the CLI mounts it), plots, the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
 //! * Start reading at: [`plan`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use std::time::Duration;
+//! use throng_load::{Mode, Pace, Plan, Target};
+//!
+//! let target = Target::parse("ws://127.0.0.1:9001/echo")?;
+//! let pace = Pace::Open { rate_per_s: 10.0 };
+//! let (duration, warmup) = (Duration::from_secs(10), Duration::from_secs(1));
+//! let plan = Plan { connections: 1000, ..Plan::new(target, Mode::Echo { pace, duration, warmup }) };
+//! let report = throng_load::run(&plan, &AtomicBool::new(false), &mut |_| {})?;
+//! println!("{report}");
+//! # Ok::<(), throng_load::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod client;

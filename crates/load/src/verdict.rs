@@ -63,8 +63,15 @@ pub struct Pacing {
     pub lateness_p99_ns: u64,
     /// Messages planned.
     pub planned: u64,
-    /// Messages without an answer at the end.
-    pub unanswered: u64,
+    /// Answers that came within the same time. Fewer, and the answers fall behind the plan.
+    pub in_time: u64,
+}
+
+impl Pacing {
+    /// Answers come more slowly than messages are planned.
+    fn falls_behind(&self) -> bool {
+        self.in_time * 100 < self.planned * 95
+    }
 }
 
 /// The last line of every report.
@@ -149,9 +156,14 @@ fn without_server(facts: &Facts, client_busy: bool, generator: &str) -> (Limit, 
     } else {
         "the server's CPU is not known (is it on this machine? give --server-pid)"
     };
+    let behind = if facts.pacing.is_some_and(|pacing| pacing.falls_behind()) {
+        " and answers fell behind the plan"
+    } else {
+        ""
+    };
     (
         Limit::Unknown,
-        format!("not client-limited: this generator used {generator} of its core; {why}"),
+        format!("not client-limited: this generator used {generator} of its core{behind}; {why}"),
     )
 }
 
@@ -180,13 +192,13 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
         );
     };
     let late = units::show_ns(pacing.lateness_p99_ns);
-    if pacing.unanswered * 100 > pacing.planned {
+    if pacing.falls_behind() {
         return (
             Limit::Server,
             format!(
-                "server-limited: {} of {} messages had no answer at the end, though the server used {used}; \
+                "server-limited: only {} of {} messages were answered in time, though the server used {used}; \
                  it waits for something other than CPU",
-                units::grouped(pacing.unanswered),
+                units::grouped(pacing.in_time),
                 units::grouped(pacing.planned)
             ),
         );
@@ -325,14 +337,16 @@ mod tests {
     #[test]
     fn an_open_loop_is_judged_by_its_schedule() {
         let paced = |pacing| Facts { pacing: Some(pacing), ..facts(0.3, 0.4) };
-        let kept = Pacing { lateness_p99_ns: 80_000, planned: 100_000, unanswered: 0 };
+        let kept = Pacing { lateness_p99_ns: 80_000, planned: 100_000, in_time: 99_900 };
         check(&paced(kept), Limit::Neither, &["the schedule was kept", "80.0 us"]);
-        let backlog = Pacing { unanswered: 5_000, ..kept };
+        let backlog = Pacing { in_time: 5_000, ..kept };
         check(&paced(backlog), Limit::Server, &["5,000 of 100,000", "other than CPU"]);
         let late = Pacing { lateness_p99_ns: 40_000_000, ..kept };
         check(&paced(late), Limit::Machine, &["40.0 ms"]);
         let busy = Facts { pacing: Some(backlog), ..facts(0.3, 0.99) };
         check(&busy, Limit::Server, &["99 %"]);
+        let unknown = Facts { server: None, ..paced(backlog) };
+        check(&unknown, Limit::Unknown, &["fell behind the plan", "--server-pid"]);
     }
 
     #[test]

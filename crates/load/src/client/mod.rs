@@ -18,7 +18,7 @@ use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use self::dial::Dialler;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::shared::{Lane, Shared, Timeline};
-pub(crate) use self::worker::{Start, Worker, clock};
+pub(crate) use self::worker::{MOST_EVENTS, Start, Worker, clock};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record};

@@ -21,6 +21,9 @@ type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Sockets = throng_io::Portable;
 
+/// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
+pub(crate) const MOST_EVENTS: usize = 64;
+
 /// What a thread needs to begin.
 pub(crate) struct Start {
     pub(crate) shared: Arc<Shared>,
@@ -81,8 +84,7 @@ impl<W: Work> Worker<W> {
         let options = Options {
             // A large answer in few reads; only the pages that are used cost memory.
             receive_buffer: (2 * start.size).clamp(256 << 10, 4 << 20),
-            // Short turns: what is due in an open loop is sent at the end of one.
-            max_events: if start.exact { 32 } else { 256 },
+            max_events: MOST_EVENTS,
             max_connections: start.connections + 16,
             ..Options::default()
         };

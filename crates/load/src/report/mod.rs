@@ -170,6 +170,8 @@ pub struct EchoReport {
 pub struct OpenLoopReport {
     /// Messages planned within the measured time. None was skipped.
     pub planned: u64,
+    /// The same, by the second. More than `messages_per_s` of the answers: somebody fell behind.
+    pub planned_per_s: f64,
     /// Those without an answer in the end. Their age counts as their latency, a lower bound.
     pub unanswered: u64,
     /// How late messages left, whatever the reason.

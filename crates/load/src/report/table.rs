@@ -119,9 +119,10 @@ impl EchoReport {
         match self.open_loop {
             Some(open) => writeln!(
                 f,
-                "{:LABEL$}latency counts from the planned time; {} planned, {} unanswered",
+                "{:LABEL$}latency counts from the planned time; {} planned ({} a second), {} unanswered",
                 "",
                 grouped(open.planned),
+                rounded(open.planned_per_s),
                 grouped(open.unanswered)
             ),
             None => Ok(()),
@@ -182,6 +183,10 @@ impl IdleReport {
             None => Ok(()),
         }
     }
+}
+
+fn threads(n: usize) -> String {
+    if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
 }
 
 fn rounded_signed(value: f64) -> String {
@@ -267,7 +272,7 @@ impl Report {
         let name = server.name.as_deref().unwrap_or("?");
         write!(f, "{:LABEL$}{name} (pid {})", "server", pids.join(", "))?;
         if let Some(cpu) = server.cpu {
-            write!(f, ", {:.1} % CPU, {} threads", cpu.cores * 100.0, cpu.threads)?;
+            write!(f, ", {:.1} % CPU, {}", cpu.cores * 100.0, threads(cpu.threads))?;
         }
         if let Some(memory) = server.memory {
             write!(f, ", {} resident", show_bytes(memory.rss_bytes as i64))?;
@@ -364,6 +369,7 @@ mod tests {
                 latency: summary(),
                 open_loop: Some(OpenLoopReport {
                     planned: 1_000_000,
+                    planned_per_s: 100_000.0,
                     unanswered: 0,
                     lateness: summary(),
                 }),
@@ -395,7 +401,7 @@ mod tests {
             "p99.9",
             "500 us",
             "latency counts from the planned time",
-            "throng (pid 42), 99.0 % CPU, 1 threads, 4 MiB resident, 10,012 descriptors",
+            "throng (pid 42), 99.0 % CPU, 1 thread, 4 MiB resident, 10,012 descriptors",
             "verdict     server-limited",
         ] {
             assert!(text.contains(words), "{words:?} in\n{text}");

@@ -94,13 +94,14 @@ pub(super) fn open_echo(
     let measured_s = measured.seconds(duration);
     let echo = EchoReport {
         measured_s,
-        messages: sum.answered,
-        messages_per_s: sum.answered as f64 / measured_s,
-        payload_bytes_per_s: sum.answered as f64 * ground.plan.size as f64 / measured_s,
+        messages: sum.in_time,
+        messages_per_s: sum.in_time as f64 / measured_s,
+        payload_bytes_per_s: sum.in_time as f64 * ground.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: sum.latency.summary(),
         open_loop: Some(OpenLoopReport {
             planned: sum.planned,
+            planned_per_s: sum.planned as f64 / measured_s,
             unanswered: sum.unanswered,
             lateness: sum.lateness.summary(),
         }),
@@ -108,9 +109,10 @@ pub(super) fn open_echo(
     let pacing = Pacing {
         lateness_p99_ns: sum.lateness.quantile_ns(0.99),
         planned: sum.planned,
-        unanswered: sum.unanswered,
+        in_time: sum.in_time,
     };
-    let facts = Facts { completed: sum.answered, pacing: Some(pacing), ..Facts::default() };
+    let facts =
+        Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
     Ok(ground.report(Some(took), setup, &measured, Results::Echo(echo), facts))
 }
 
