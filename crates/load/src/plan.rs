@@ -81,6 +81,10 @@ pub enum Pace {
     },
 }
 
+/// Most connections of one run; the descriptor limit is usually lower.
+pub const MAX_CONNECTIONS: usize = 50_000_000;
+/// Most messages under way on all connections together: each has its time of sending in memory.
+const MAX_UNDER_WAY: usize = 1 << 26;
 /// Most messages under way per connection.
 pub const MAX_PIPELINE: usize = 65_536;
 /// Largest message: 1 GiB.
@@ -160,6 +164,12 @@ impl Plan {
         if self.connections == 0 {
             return refuse("--connections must be at least 1".to_owned());
         }
+        if self.connections > MAX_CONNECTIONS {
+            return refuse(format!(
+                "--connections must be at most {MAX_CONNECTIONS}, not {}",
+                self.connections
+            ));
+        }
         if self.threads == 0 || self.threads > MAX_THREADS {
             return refuse(format!("--threads must be between 1 and {MAX_THREADS}"));
         }
@@ -205,6 +215,14 @@ impl Plan {
             {
                 refuse(format!("--pipeline must be between 1 and {MAX_PIPELINE}"))
             }
+            Mode::Echo { pace: Pace::Closed { pipeline }, .. }
+                if pipeline * self.connections > MAX_UNDER_WAY =>
+            {
+                refuse(format!(
+                    "--pipeline {pipeline} on {} connections is more than {MAX_UNDER_WAY} messages under way",
+                    self.connections
+                ))
+            }
             Mode::Echo { pace: Pace::Open { rate_per_s }, .. }
                 if !(0.001..=1e6).contains(&rate_per_s) =>
             {
@@ -249,6 +267,11 @@ mod tests {
         let fine = || plan(Pace::Closed { pipeline: 1 });
         let bad = [
             (Plan { connections: 0, ..fine() }, "--connections"),
+            (Plan { connections: usize::MAX, ..fine() }, "--connections"),
+            (
+                Plan { connections: 20_000, ..plan(Pace::Closed { pipeline: MAX_PIPELINE }) },
+                "messages under way",
+            ),
             (Plan { threads: 0, ..fine() }, "--threads"),
             (Plan { threads: 65, ..fine() }, "--threads"),
             (Plan { threads: 2, connections: 1, ..fine() }, "--threads 2"),
