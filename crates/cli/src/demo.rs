@@ -102,29 +102,23 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// The line that is written anew each second; on a terminal in place, else one below the other.
 struct Line {
     in_place: bool,
-    before: Option<(Instant, Stats)>,
+    before: (Instant, Stats),
     limit: usize,
 }
 
 impl Line {
     fn new(limit: usize) -> Self {
-        Self { in_place: std::io::stdout().is_terminal(), before: None, limit }
+        let before = (Instant::now(), Stats::default());
+        Self { in_place: std::io::stdout().is_terminal(), before, limit }
     }
 
     fn show(&mut self, running: &Running, crowd: &CrowdStats) {
         let (now, stats) = (Instant::now(), running.stats());
-        let (rate_in, rate_out) = match &self.before {
-            Some((at, before)) => {
-                let seconds = (now - *at).as_secs_f64().max(1e-3);
-                let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / seconds) as u64;
-                (
-                    rate(stats.messages_in, before.messages_in),
-                    rate(stats.messages_out, before.messages_out),
-                )
-            }
-            None => (0, 0),
-        };
-        self.before = Some((now, stats));
+        let (at, before) = std::mem::replace(&mut self.before, (now, stats));
+        let seconds = (now - at).as_secs_f64().max(1e-3);
+        let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / seconds) as u64;
+        let rate_in = rate(stats.messages_in, before.messages_in);
+        let rate_out = rate(stats.messages_out, before.messages_out);
         let p99 = crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99);
         let text = format!(
             "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",

@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
-        Command::Bench(args) => return bench::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Config(args) => config::run(args),
     };
     match outcome {

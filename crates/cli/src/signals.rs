@@ -27,6 +27,11 @@ impl Stop {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// The same, for a loop that looks for itself.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.asked
+    }
+
     /// Waits for `timeout` at most; true if the process was asked to stop.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
