@@ -27,10 +27,10 @@ pub(crate) struct Site {
 impl Site {
     /// Asks cargo where everything is.
     pub(crate) fn find(server: Option<SocketAddr>) -> Result<Site, String> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .ok_or("xtask does not lie inside the repository")?
-            .to_owned();
+        // Asked at run time: a target folder that several checkouts share may hold another's build.
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("start it as `cargo xtask`")?;
+        let root = Path::new(&manifest).parent().ok_or("xtask lies outside of any folder")?;
+        let root = root.to_owned();
         let mut cargo = Command::new("cargo");
         cargo.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(&root);
         clean_cargo_environment(&mut cargo);
