@@ -344,7 +344,7 @@ mod tests {
     fn mistakes_name_the_setting_the_value_the_place_and_the_remedy() {
         for (pairs, parts) in [
             (&["max_backlog=lots"][..], &["max_backlog", "lots", "--set", "4KiB"][..]),
-            (&["handshake_timeout=10"], &["handshake_timeout", "10", "30s"]),
+            (&["handshake_timeout=10"], &["handshake_timeout", "10", "10s"]),
             (&["handshake_timeout=0s"], &["handshake_timeout", "0", "1s"]),
             (&["max_mesage_size=1"], &["max_mesage_size", "did you mean max_message_size?"]),
             (&["zzz=1"], &["zzz", "config show"]),
