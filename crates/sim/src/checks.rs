@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use throng_engine::Stats;
 
 use crate::peer::{Do, End, Pace, Peer};
-use crate::plan::{Expect, Part};
+use crate::plan::{Expect, Part, SECOND};
 use crate::reader::Heard;
 use crate::record::{Record, Session};
 use crate::world::World;
@@ -39,6 +39,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
         let Some(peer) = peer else { continue };
         let session = record.sessions.get(&peer.number);
         let mut peer_faults = heard_well(peer, part, session);
+        peer_faults.extend(pinged_well(world, peer, part));
         peer_faults.extend(ended_well(world, peer, part, &record));
         let (number, name) = (peer.number, part.name);
         faults.extend(
@@ -124,6 +125,28 @@ fn heard_well(peer: &Peer, part: &Part, session: Option<&Session>) -> Vec<String
         }
     }
     faults
+}
+
+/// Pings come only to who was silent, and reads.
+fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
+    let plan = &world.plan;
+    let limits = &plan.limits;
+    let reads = !part.script.iter().any(|line| matches!(line, Do::Read(_)));
+    if limits.heartbeat_always || plan.faults.clock_leaps > 0 || !reads {
+        return None;
+    }
+    // Up to a quarter early and one second more, so that not all are pinged at once; ticks are whole seconds.
+    let interval = limits.heartbeat_interval.as_nanos() as u64;
+    let silence = (interval / 4 * 3).saturating_sub(3 * SECOND);
+    // What it wrote while the ping was on its way does not count.
+    let on_the_way = 2 * part.link.latency + SECOND / 10;
+    for ping in &peer.reader.pings {
+        let wrote = peer.wrote_at.iter().rev().find(|at| **at + on_the_way <= *ping)?;
+        if ping - wrote < silence {
+            return Some(format!("pinged {} ms after it spoke", (ping - wrote) / 1_000_000));
+        }
+    }
+    None
 }
 
 /// It closed first and was answered with its own code.

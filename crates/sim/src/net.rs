@@ -245,12 +245,12 @@ impl Net {
     /// # Panics
     /// If there is no room: a bug of the simulator.
     pub fn write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
-        assert!(bytes.len() <= self.room(link_id, side), "more was written than fits");
-        let now = self.now;
+        let (now, room) = (self.now, self.room(link_id, side));
         let link = &mut self.links[link_id];
         if link.reset_at.iter().any(Option::is_some) {
             return;
         }
+        assert!(bytes.len() <= room, "more was written than fits");
         if link.gone[side.other() as usize] {
             // Nobody is there: the answer is a reset, one round trip later.
             link.reset_at[side as usize] = Some(now + 2 * link.options.latency);

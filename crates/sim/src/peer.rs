@@ -96,6 +96,8 @@ pub struct Peer {
     pub said: Vec<u64>,
     /// The code of its own Close, if it was first to close.
     pub closed_first_with: Option<u16>,
+    /// When it wrote something.
+    pub wrote_at: Vec<u64>,
     /// How it ended.
     pub end: Option<(End, u64)>,
     /// Answers pings and Close frames, as RFC 6455 asks.
@@ -128,6 +130,7 @@ impl Peer {
             reader: Reader::new(part.key),
             said: Vec::new(),
             closed_first_with: None,
+            wrote_at: Vec::new(),
             end: None,
             polite: part.polite,
             began,
@@ -150,6 +153,12 @@ impl Peer {
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
+    }
+
+    /// It waits for nobody but the clock.
+    #[must_use]
+    pub fn has_plans(&self) -> bool {
+        self.may_go_on()
     }
 
     /// It says nothing more by itself, and does not read either.
@@ -274,6 +283,9 @@ impl Peer {
             let n = left.min(most).min(net.room(self.link, Side::Dialer));
             net.write(self.link, Side::Dialer, &self.out[self.out_at..self.out_at + n]);
             self.out_at += n;
+            if n > 0 && self.wrote_at.last() != Some(&net.now()) {
+                self.wrote_at.push(net.now());
+            }
             if n < left {
                 self.write_at = net.now() + self.rng.between(0, self.cut.1);
             }

@@ -239,7 +239,9 @@ impl World {
             return self.give_up("nothing more will happen, and not everybody is gone");
         };
         let patience = self.last_activity + self.plan.patience();
-        if self.now() > patience && !self.gave_up {
+        let planned =
+            self.peers.iter().flatten().any(|peer| peer.end.is_none() && peer.has_plans());
+        if self.now() > patience && !self.gave_up && !planned {
             return self.give_up("somebody outstays every timeout");
         }
         self.net.borrow_mut().advance_to(next);

@@ -1,0 +1,150 @@
+//! FACTS: a connection accepted after the last ping round was closed early; one failure stopped the sweep; interval 0
+//! flooded.
+
+use std::time::Duration;
+
+use throng_engine::Limits;
+use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World};
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// A calm world with this heartbeat.
+fn plan(interval: u64, timeout: u64) -> Plan {
+    let limits = Limits::default();
+    let mut plan = Plan::calm(1);
+    plan.limits = limits;
+    plan.limits.heartbeat_interval = secs(interval);
+    plan.limits.heartbeat_timeout = secs(timeout);
+    plan
+}
+
+/// Runs until everybody has gone, and checks what holds always.
+fn run(plan: Plan) -> (Vec<PeerEnd>, Outcome) {
+    let mut world = World::new(plan);
+    while world.step() {}
+    let ends = (0..world.plan.parts.len())
+        .map(|number| {
+            let peer = world.peer(number);
+            let (end, at) = peer.end.expect("everybody has gone");
+            PeerEnd { pings: peer.reader.pings.clone(), end, after: at - peer.began }
+        })
+        .collect();
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    (ends, outcome)
+}
+
+struct PeerEnd {
+    pings: Vec<u64>,
+    end: End,
+    after: u64,
+}
+
+fn polite_for(seconds: u64) -> Vec<Do> {
+    vec![Do::UntilOpen, Do::Pause(seconds * SECOND), Do::Close(1000)]
+}
+
+/// It listens, and never says a word again.
+fn silent() -> Vec<Do> {
+    vec![Do::UntilOpen, Do::Pause(1000 * SECOND), Do::Reset]
+}
+
+#[test]
+fn a_silent_peer_is_pinged_every_interval_and_stays() {
+    let mut plan = plan(8, 3);
+    plan.add("polite", Expect::Clean, polite_for(100));
+    let (ends, _) = run(plan);
+    let pings = ends[0].pings.len();
+    // Up to a quarter and a second early, so that not everybody is pinged at once.
+    assert!((11..=20).contains(&pings), "{pings} pings in 100 s with an interval of 8 s");
+    let gaps = ends[0].pings.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.min().is_some_and(|gap| gap >= 4 * SECOND), "pings in a row: {:?}", ends[0].pings);
+}
+
+#[test]
+fn pings_come_only_after_silence() {
+    let mut plan = plan(8, 3);
+    let mut script = vec![Do::UntilOpen];
+    for _ in 0..30 {
+        script.push(Do::Pause(4 * SECOND));
+        script.push(Do::Ping(b"I live".to_vec()));
+    }
+    script.push(Do::Close(1000));
+    plan.add("talkative", Expect::Clean, script.clone());
+    let (ends, _) = run(plan.clone());
+    assert_eq!(ends[0].pings, []);
+    plan.limits.heartbeat_always = true;
+    let (ends, _) = run(plan);
+    assert!(ends[0].pings.len() > 10, "always means always: {:?}", ends[0].pings);
+}
+
+#[test]
+fn a_timeout_shorter_than_the_interval() {
+    let mut plan = plan(20, 2);
+    let number = plan.add("silent", Expect::Anything, silent());
+    plan.parts[number].polite = false;
+    let (ends, outcome) = run(plan);
+    assert_eq!((ends[0].end, ends[0].pings.len()), (End::Reset, 1));
+    assert!((15 * SECOND..=24 * SECOND).contains(&ends[0].after), "after {}", ends[0].after);
+    assert_eq!((outcome.stats.timeouts, outcome.stats.closed_abnormally), (1, 1));
+}
+
+#[test]
+fn a_timeout_longer_than_the_interval() {
+    let mut plan = plan(4, 30);
+    let number = plan.add("silent", Expect::Anything, silent());
+    plan.parts[number].polite = false;
+    let (ends, _) = run(plan);
+    // One ping is enough: it is not repeated while it is unanswered.
+    assert_eq!((ends[0].end, ends[0].pings.len()), (End::Reset, 1));
+    assert!((32 * SECOND..=36 * SECOND).contains(&ends[0].after), "after {}", ends[0].after);
+}
+
+#[test]
+fn accepted_just_after_or_just_before_a_sweep_is_not_closed_early() {
+    for offset in [1_000, 500_000_000, 999_990_000] {
+        let mut plan = plan(4, 2);
+        // Somebody keeps the sweep going.
+        plan.add("polite", Expect::Clean, polite_for(30));
+        let number = plan.add("silent", Expect::Anything, silent());
+        plan.parts[number].polite = false;
+        plan.parts[number].at = 7 * SECOND + offset;
+        let (ends, _) = run(plan);
+        assert!(ends[1].after >= 4 * SECOND, "closed after {} at offset {offset}", ends[1].after);
+        assert!(ends[1].after <= 9 * SECOND, "closed after {} at offset {offset}", ends[1].after);
+    }
+}
+
+#[test]
+fn interval_0_means_no_pings_and_no_spin() {
+    let mut plan = plan(0, 2);
+    for _ in 0..20 {
+        plan.add("polite", Expect::Clean, polite_for(300));
+    }
+    let (ends, outcome) = run(plan);
+    assert!(ends.iter().all(|end| end.pings.is_empty() && end.after >= 300 * SECOND));
+    assert_eq!(outcome.stats.pings, 0);
+    // One sweep a second, and a few turns for each coming and going.
+    assert!(outcome.stats.turns < 300 + 20 * 12 + 20, "{} turns", outcome.stats.turns);
+}
+
+#[test]
+fn one_that_fails_does_not_stop_the_round() {
+    let mut plan = plan(4, 3);
+    for number in 0..30 {
+        match number % 3 {
+            0 => plan.add("polite", Expect::Clean, polite_for(60)),
+            1 => plan.add("gone", Expect::Anything, vec![Do::UntilOpen, Do::Vanish]),
+            _ => plan.add("deaf", Expect::Anything, vec![Do::UntilOpen, Do::Read(Pace::Never)]),
+        };
+    }
+    let mut world = World::new(plan);
+    // All that do not answer are ended; all that do stay.
+    assert!(world.run_until(|world| world.now() > 20 * SECOND));
+    assert_eq!(world.audits()[0].sessions, 10);
+    while world.step() {}
+    let outcome = world.finish();
+    assert_eq!(outcome.violations, [""; 0]);
+}
