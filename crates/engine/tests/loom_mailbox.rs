@@ -1,0 +1,139 @@
+//! The mailbox under every interleaving of its threads, as far as loom can tell them apart.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p throng-engine --release --test loom_mailbox`
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use throng_engine::mailbox::{Letters, mailbox};
+use throng_io::Wake;
+
+/// A driver's wait: sleeps until it was woken, now or before. A wake-up that is lost is a deadlock, which loom reports.
+struct Sleeper {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Sleeper {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { woken: Mutex::new(false), changed: Condvar::new() })
+    }
+
+    fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+}
+
+/// A shard that does nothing but wait and take its mail, until it has `count` letters.
+fn collect(sleeper: &Sleeper, letters: &mut Letters<(u8, u8)>, count: usize) -> Vec<(u8, u8)> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        sleeper.wait();
+        got.extend(letters.drain());
+    }
+    got
+}
+
+#[test]
+fn a_letter_is_never_left_behind_a_sleeping_shard() {
+    loom::model(|| {
+        let sleeper = Sleeper::new();
+        let (sender, mut letters) = mailbox(8, sleeper.clone());
+        let senders: Vec<_> = (0..2)
+            .map(|name| {
+                let sender = sender.clone();
+                thread::spawn(move || sender.send((name, 0)).unwrap())
+            })
+            .collect();
+        let mut got = collect(&sleeper, &mut letters, 2);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        got.sort_unstable();
+        assert_eq!(got, [(0, 0), (1, 0)]);
+        assert_eq!(letters.drain().count(), 0);
+    });
+}
+
+/// Three threads and three letters are too many for every interleaving: those with at most two forced switches.
+#[test]
+fn letters_of_one_sender_arrive_in_order_and_once() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let sleeper = Sleeper::new();
+        let (sender, mut letters) = mailbox(8, sleeper.clone());
+        let other = sender.clone();
+        let first = thread::spawn(move || {
+            for number in 0..2 {
+                sender.send((0, number)).unwrap();
+            }
+        });
+        let second = thread::spawn(move || other.send((1, 0)).unwrap());
+        let got = collect(&sleeper, &mut letters, 3);
+        first.join().unwrap();
+        second.join().unwrap();
+        let of_first: Vec<_> = got.iter().filter(|letter| letter.0 == 0).collect();
+        assert_eq!(of_first, [&(0, 0), &(0, 1)]);
+        assert_eq!(letters.drain().count(), 0);
+    });
+}
+
+#[test]
+fn a_full_mailbox_gives_the_letter_back_and_loses_none() {
+    loom::model(|| {
+        let sleeper = Sleeper::new();
+        let (sender, mut letters) = mailbox(1, sleeper.clone());
+        let thread = thread::spawn(move || {
+            let mut accepted = Vec::new();
+            for number in 0..3 {
+                match sender.send((0, number)) {
+                    Ok(()) => accepted.push((0, number)),
+                    Err(letter) => assert_eq!(letter, (0, number)),
+                }
+            }
+            accepted
+        });
+        // The first is always accepted, so there is something to wake up for.
+        let mut got = collect(&sleeper, &mut letters, 1);
+        let accepted = thread.join().unwrap();
+        let rest: Vec<_> = letters.drain().collect();
+        assert!(got.len() <= 2 && rest.len() <= 1, "more than fits at a time");
+        got.extend(rest);
+        assert_eq!(got, accepted);
+    });
+}
+
+/// A turn looks at its mail whether or not it was woken for it.
+#[test]
+fn looking_without_being_woken_takes_whole_letters_only() {
+    loom::model(|| {
+        let sleeper = Sleeper::new();
+        let (sender, mut letters) = mailbox(8, sleeper.clone());
+        let thread = thread::spawn(move || {
+            sender.send((0, 0)).unwrap();
+            sender.send((0, 1)).unwrap();
+        });
+        let mut got: Vec<_> = letters.drain().collect();
+        got.extend(letters.drain());
+        while got.len() < 2 {
+            sleeper.wait();
+            got.extend(letters.drain());
+        }
+        thread.join().unwrap();
+        assert_eq!(got, [(0, 0), (0, 1)]);
+    });
+}
