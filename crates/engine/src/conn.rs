@@ -73,6 +73,11 @@ pub(crate) mod flag {
     pub(crate) const FLIGHT_LISTED: u16 = 1 << 14;
     /// In the list of messages partly here.
     pub(crate) const ASSEMBLY_LISTED: u16 = 1 << 15;
+
+    /// While any of these is set, sending a message is more than appending it to the queue.
+    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT;
+    /// While any of these is set, a flush is more than handing the queue to the driver.
+    pub(crate) const NOT_PLAIN_TO_FLUSH: u16 = IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING;
 }
 
 /// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
@@ -87,6 +92,8 @@ pub(crate) struct Conn {
     pub(crate) data: u32,
     /// The service's route.
     pub(crate) route: u16,
+    /// A message of at most so many bytes needs no look at the route's limits; 0 until they were looked at.
+    pub(crate) harmless_len: u16,
     pub(crate) flags: u16,
     pub(crate) stage: Stage,
     pub(crate) after_flush: AfterFlush,
@@ -100,6 +107,7 @@ impl Conn {
             cold: None,
             data: 0,
             route: 0,
+            harmless_len: 0,
             flags: 0,
             stage,
             after_flush: AfterFlush::Nothing,

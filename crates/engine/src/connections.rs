@@ -10,8 +10,9 @@ use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
 use crate::frame::Frame;
 use crate::limits::Checked;
 use crate::slab::Slab;
+use crate::spares::Spares;
 use crate::stats::Stats;
-use crate::tick::{Deadlines, Tick};
+use crate::tick::{Deadlines, Heartbeats, Tick};
 
 /// What became of a message given to `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,18 +33,11 @@ pub enum Sent {
 pub(crate) struct Receiving {
     pub(crate) route: u16,
     pub(crate) data: u32,
+    /// See [`Conn::harmless_len`].
+    pub(crate) harmless_len: u16,
     /// A message was partly here before.
     pub(crate) assembling: bool,
 }
-
-/// Batches kept for reuse by one shard. More can be in use; these are just not given back.
-const SPARE_BATCHES: usize = 1024;
-/// A kept batch's memory beyond this goes back to the allocator, unless few are kept.
-const SPARE_CAPACITY: usize = 16 * 1024;
-/// This many of the kept batches may hold large memory, so that large answers do not allocate each time.
-const LARGE_SPARES: usize = 4;
-/// And this is how large.
-const LARGE_SPARE_CAPACITY: usize = 8 << 20;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -58,13 +52,11 @@ pub(crate) struct Connections {
     pub(crate) in_flight: Vec<ConnId>,
     /// Messages partly here, checked for their deadline at each sweep.
     pub(crate) assembling: Vec<ConnId>,
-    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
-    spare: Vec<Box<Batch>>,
-    #[allow(clippy::vec_box, reason = "as above")]
-    large_spare: Vec<Box<Batch>>,
+    pub(crate) spares: Spares,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
-    pub(crate) tick: Tick,
+    tick: Tick,
+    heartbeats: Heartbeats,
     masks: Masks,
 }
 
@@ -78,8 +70,8 @@ impl Connections {
             drained: Vec::new(),
             in_flight: Vec::new(),
             assembling: Vec::new(),
-            spare: Vec::new(),
-            large_spare: Vec::new(),
+            spares: Spares::default(),
+            heartbeats: Heartbeats::new(limits.heartbeat_interval, Tick::START),
             limits,
             stats: Stats::default(),
             tick: Tick::START,
@@ -109,7 +101,7 @@ impl Connections {
         self.stats.connections -= 1;
         self.stats.backlogged -= u64::from(in_flight);
         if let Some(batch) = out {
-            self.recycle(batch);
+            self.spares.give(batch);
         }
         if let Some(index) = cold {
             self.cold.remove(index);
@@ -177,51 +169,66 @@ impl Connections {
         }
     }
 
-    /// Bytes came from the peer of a session: it lives, and will be flushed when they are dealt with. `None` when
-    /// they are of no interest any more. The one look at the record that a message needs.
+    /// Bytes came from the peer of an open session: it lives, and will be flushed when they are dealt with. The
+    /// one look at the record that receiving a message needs.
     #[inline]
     pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
         let slot = id.slot();
         let conn = self.conns.get_mut(slot)?;
         if conn.id != id || conn.stage != Stage::Open {
-            return self.receiving_late(id);
+            return None;
         }
         let flags = conn.flags;
         conn.flags = flags & !flag::PINGED | flag::DIRTY;
         let receiving = Receiving {
             route: conn.route,
             data: conn.data,
+            harmless_len: conn.harmless_len,
             assembling: flags & flag::ASSEMBLING != 0,
         };
-        if self.limits.heartbeat_interval > 0
-            && (flags & flag::PINGED != 0 || !self.limits.heartbeat_always)
-        {
-            let due = self.heartbeat_due(slot);
-            self.deadlines.set(slot, due);
+        if flags & flag::PINGED != 0 || !self.limits.heartbeat_always {
+            self.deadlines.set(slot, self.heartbeats.due(slot));
         }
         Some(receiving)
     }
 
-    /// The same after our Close, when only the peer's is still awaited.
+    /// The same after our Close, when only the peer's is still awaited; `None` when nothing is of interest any more.
     #[cold]
-    fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
+    pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
         let conn = self.conn_mut(id)?;
         if conn.stage != Stage::Closing || conn.after_flush != AfterFlush::Nothing {
             return None;
         }
         conn.flags |= flag::DIRTY;
-        let assembling = conn.has(flag::ASSEMBLING);
-        Some(Receiving { route: conn.route, data: conn.data, assembling })
+        Some(Receiving {
+            route: conn.route,
+            data: conn.data,
+            harmless_len: 0,
+            assembling: conn.has(flag::ASSEMBLING),
+        })
     }
 
-    /// When a session that was heard just now is to be pinged. The slot's hash takes up to a quarter off, so
-    /// that a mass reconnect does not ping in lock-step.
-    #[inline]
-    pub(crate) fn heartbeat_due(&self, slot: usize) -> Tick {
-        let interval = u32::from(self.limits.heartbeat_interval);
-        let hash = (slot as u32).wrapping_mul(0x9e37_79b1) >> 16;
-        let early = ((interval / 4 + 1) * hash) >> 16;
-        self.tick.after((interval - early).max(1) as u16)
+    /// Notes what needs no look at the limits any more.
+    pub(crate) fn note_limits(&mut self, id: ConnId, limits: &ws::Limits) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.harmless_len = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
+        }
+    }
+
+    /// The current second.
+    pub(crate) fn tick(&self) -> Tick {
+        self.tick
+    }
+
+    /// A new second has begun.
+    pub(crate) fn set_tick(&mut self, now: Tick) {
+        self.tick = now;
+        self.heartbeats.refresh(now);
+    }
+
+    /// The session has begun: its first heartbeat is a whole interval away.
+    pub(crate) fn start_heartbeat(&mut self, slot: usize) {
+        self.deadlines.set(slot, self.heartbeats.due(slot));
     }
 
     /// Part of a request is here, and its answer is owed.
@@ -238,6 +245,27 @@ impl Connections {
     /// Queues one message.
     #[inline]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+        let high = self.high_water();
+        match self.conns.get_mut(id.slot()) {
+            // A session of a server that is where its sender wants it, so nearly all: one look and one write.
+            Some(conn)
+                if conn.id == id
+                    && conn.stage == Stage::Open
+                    && conn.flags & (flag::NOT_PLAIN_TO_SEND | flag::DIRTY) == flag::DIRTY
+                    && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
+            {
+                self.stats.messages_out += 1;
+                let out = conn.out.get_or_insert_with(|| self.spares.take());
+                out.append(|out| ws::encode(opcode, payload, out));
+                Sent::Written
+            }
+            _ => self.send_rarely(id, opcode, payload),
+        }
+    }
+
+    /// The same for any connection.
+    #[inline(never)]
+    fn send_rarely(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         let sent = match self.admit(id, payload.len()) {
             Ok(sent) => sent,
             Err(refused) => return refused,
@@ -259,7 +287,6 @@ impl Connections {
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
-        self.stats.bytes_out += frame.as_bytes().len() as u64;
         let batch = self.queue(id);
         batch.push(Segment::Shared(frame.shared()));
         sent
@@ -344,7 +371,7 @@ impl Connections {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.set(flag::PONG_FIRST, false);
         if let Some(batch) = conn.out.take() {
-            self.recycle(batch);
+            self.spares.give(batch);
         }
     }
 
@@ -396,26 +423,7 @@ impl Connections {
         }
     }
 
-    /// Keeps an empty batch, or the memory of a full one that is not needed, for the next queue.
-    #[inline]
-    pub(crate) fn recycle(&mut self, mut batch: Box<Batch>) {
-        batch.clear();
-        if batch.spare_capacity() <= SPARE_CAPACITY {
-            if self.spare.len() < SPARE_BATCHES {
-                self.spare.push(batch);
-            }
-        } else if self.large_spare.len() < LARGE_SPARES
-            && batch.spare_capacity() <= LARGE_SPARE_CAPACITY
-        {
-            self.large_spare.push(batch);
-        } else {
-            batch.forget_spare();
-            self.spare.push(batch);
-        }
-    }
-
     /// Whether a message of `len` may be queued, and what its sender is told.
-    #[inline]
     fn admit(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
         let high = self.high_water();
         let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
@@ -468,33 +476,20 @@ impl Connections {
             false => ws::encode(opcode, payload, out),
             true => ws::encode_masked(opcode, payload, self.masks.next(), out),
         }
-        self.stats.bytes_out += out.len() as u64;
     }
 
-    #[inline]
     fn append(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-        let batch = self.queue(id);
-        let before = batch.len();
-        batch.append(write);
-        let added = batch.len() - before;
-        self.stats.bytes_out += added as u64;
+        self.queue(id).append(write);
     }
 
     /// The connection's queue, made if it has none; the connection will be flushed.
-    #[inline]
     fn queue(&mut self, id: ConnId) -> &mut Batch {
         let conn = &mut self.conns[id.slot()];
         if conn.flags & flag::DIRTY == 0 {
             conn.flags |= flag::DIRTY;
             self.dirty.push(id);
         }
-        match &mut conn.out {
-            Some(batch) => batch,
-            out => {
-                let spare = self.large_spare.pop().or_else(|| self.spare.pop());
-                out.insert(spare.unwrap_or_default())
-            }
-        }
+        conn.out.get_or_insert_with(|| self.spares.take())
     }
 }
 

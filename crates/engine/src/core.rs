@@ -291,6 +291,7 @@ impl<'a> Cx<'a> {
         if let Some(conn) = self.core.connections.conn_mut(self.id) {
             conn.route = route;
             conn.data = data;
+            conn.harmless_len = 0;
         }
     }
 }

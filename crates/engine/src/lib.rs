@@ -23,6 +23,7 @@ mod service;
 mod shard;
 mod shutdown;
 mod slab;
+mod spares;
 mod stats;
 mod tick;
 

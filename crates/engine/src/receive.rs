@@ -5,7 +5,8 @@ use throng_proto::Input;
 use throng_proto::{http1, ws};
 
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::core::Cx;
+use crate::connections::Receiving;
+use crate::core::{Core, Cx};
 use crate::service::{Answer, Close, Message, Service};
 use crate::shard::State;
 use crate::tick::Tick;
@@ -33,13 +34,21 @@ impl Inbound {
     }
 }
 
-/// What became of the bytes at hand.
-#[derive(PartialEq, Eq)]
-enum Pumped {
-    /// All taken.
-    All,
-    /// The protocol changed: the rest is for the next decoder.
-    Switched,
+/// What a session's bytes come to next, if it is not a message that came in one piece.
+enum Next<'a> {
+    Message(Message<'a>),
+    Control,
+    Over(Over),
+}
+
+/// Why no further message comes from the bytes at hand.
+enum Over {
+    /// All are taken.
+    Taken,
+    /// The peer closed, with this code and reason.
+    Closed(u16, String),
+    /// The peer broke a rule.
+    Failed(ws::ProtocolError),
 }
 
 impl<S: Service> State<S> {
@@ -47,68 +56,83 @@ impl<S: Service> State<S> {
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
         let mut input = Input::new(bytes);
-        self.guarded(id, |state| while state.pump(id, &mut input) == Pumped::Switched {});
+        self.guarded(id, |state| {
+            if !matches!(state.inbound[id.slot()], Inbound::Ws(_)) {
+                state.pump_handshake(id, &mut input);
+            }
+            if !input.is_empty() {
+                state.pump_ws(id, &mut input);
+            }
+        });
     }
 
+    /// The hot path: a session's bytes become messages, and those calls. What is not a message in one piece is
+    /// dealt with out of line.
     #[inline(always)]
-    fn pump(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
-        match self.inbound[id.slot()] {
-            Inbound::Ws(_) => self.pump_ws(id, input),
-            Inbound::Http(_) => self.pump_http(id, input),
-            Inbound::Response(_) => self.pump_response(id, input),
-            Inbound::Nothing | Inbound::Refused => Pumped::All,
-        }
-    }
-
-    #[inline(always)]
-    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, service, inbound, spare_pieces, .. } = self;
-        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return Pumped::All };
-        let Some(receiving) = core.connections.receiving(id) else { return Pumped::All };
-        let (route, data) = (receiving.route, receiving.data);
-        let limits = service.ws_limits(route, core.connections.limits.ws);
-        let ended = loop {
-            let message = match decoder.next_event_with(input, &limits, spare_pieces) {
-                Ok(None) => break None,
-                Ok(Some(ws::Event::Binary(bytes))) => Message::Binary(bytes),
-                Ok(Some(ws::Event::Text(text))) => Message::Text(text),
-                Ok(Some(ws::Event::Ping(payload))) => {
-                    if core.connections.stage(id) == Stage::Open {
-                        core.connections.pong(id, payload);
-                    }
-                    continue;
-                }
-                Ok(Some(ws::Event::Pong(_))) => continue,
-                Ok(Some(ws::Event::Close(reason))) => break Some(Ok(reason)),
-                Err(error) => break Some(Err(error)),
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
+        let Some(receiving) = core.connections.receiving(id) else {
+            return self.await_close(id, input);
+        };
+        let Receiving { route, data, harmless_len, assembling } = receiving;
+        let over = loop {
+            let message = match decoder.whole_message(input, harmless_len.into()) {
+                Some(ws::Event::Binary(bytes)) => Message::Binary(bytes),
+                Some(ws::Event::Text(text)) => Message::Text(text),
+                _ => match next(decoder, input, spare_pieces, core, service, id, route) {
+                    Next::Message(message) => message,
+                    Next::Control => continue,
+                    Next::Over(over) => break over,
+                },
             };
-            // After our Close only the peer's is still of interest.
-            if core.connections.stage(id) == Stage::Open {
-                core.connections.stats.messages_in += 1;
-                service.on_message(&mut Cx::known(core, id, route, data), message);
+            core.connections.stats.messages_in += 1;
+            service.on_message(&mut Cx::known(core, id, route, data), message);
+            if decoder.is_at_rest(input) && !assembling {
+                return;
+            }
+            if core.connections.stage(id) != Stage::Open {
+                return self.await_close(id, input);
             }
         };
-        match ended {
-            None => {
+        self.settle_input(id, over, assembling);
+    }
+
+    /// After our Close only the peer's is still of interest.
+    #[cold]
+    fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
+        let Self { core, service, inbound, spare_pieces, .. } = self;
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
+        let Some(Receiving { route, assembling, .. }) = core.connections.receiving_late(id) else {
+            return;
+        };
+        let over = loop {
+            if let Next::Over(over) = next(decoder, input, spare_pieces, core, service, id, route) {
+                break over;
+            }
+        };
+        self.settle_input(id, over, assembling);
+    }
+
+    /// What follows when no further message comes. `assembling`: one was partly here before.
+    #[inline(never)]
+    fn settle_input(&mut self, id: ConnId, over: Over, assembling: bool) {
+        match over {
+            Over::Taken => {
+                let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 let between = decoder.is_between_messages();
-                if between == receiving.assembling {
+                if between == assembling {
                     self.note_assembling(id, between);
                 }
             }
-            Some(Ok(reason)) => {
-                // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
-                let code = reason.map_or(1005, |reason| reason.code);
-                let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
-                self.on_peer_close(id, code, &reason);
-            }
-            Some(Err(error)) => {
+            Over::Closed(code, reason) => self.on_peer_close(id, code, &reason),
+            Over::Failed(error) => {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();
                 self.core.connections.fail(id, code, &error.to_string());
                 self.end_session(id, Close { code, reason: "" });
             }
         }
-        Pumped::All
     }
 
     /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the server closes
@@ -127,7 +151,7 @@ impl<S: Service> State<S> {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.set(flag::ASSEMBLING, !between);
-        let tick = connections.tick;
+        let tick = connections.tick();
         if let Some(cold) = connections.cold_mut(id) {
             cold.assembling = (!between).then_some(tick);
         }
@@ -141,22 +165,31 @@ impl<S: Service> State<S> {
         }
     }
 
+    /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left.
     #[inline(never)]
-    fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+    fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) {
+        match self.inbound[id.slot()] {
+            Inbound::Http(_) => self.pump_http(id, input),
+            Inbound::Response(_) => self.pump_response(id, input),
+            Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
+        }
+    }
+
+    fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
         loop {
             let Self { core, service, inbound, .. } = self;
-            let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return Pumped::Switched };
+            let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
             match core.connections.conn(id) {
                 Some(conn)
                     if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
-                _ => return Pumped::All,
+                _ => return,
             }
             match decoder.next_event(input, &core.connections.limits.http) {
                 Ok(None) => {
                     let between = decoder.is_between_requests();
                     self.note_request(id, between);
-                    return Pumped::All;
+                    return;
                 }
                 Ok(Some(http1::Event::Head(_)))
                     if core.connections.conn(id).is_some_and(|conn| conn.out.is_some())
@@ -164,7 +197,7 @@ impl<S: Service> State<S> {
                 {
                     // It pipelines more than it reads: what is answered leaves, the rest is not answered.
                     core.connections.finish(id, AfterFlush::Linger);
-                    return Pumped::All;
+                    return;
                 }
                 Ok(Some(http1::Event::Head(request))) => {
                     core.connections.stats.requests += 1;
@@ -172,8 +205,7 @@ impl<S: Service> State<S> {
                     self.settle(id);
                     match answer {
                         Answer::Upgraded => {
-                            self.open_session(id, ws::Role::Server);
-                            return Pumped::Switched;
+                            return self.open_session(id, ws::Role::Server);
                         }
                         Answer::Done { keep_alive: false } => {
                             self.core.connections.finish(id, AfterFlush::Linger);
@@ -197,7 +229,7 @@ impl<S: Service> State<S> {
                         &error.to_string(),
                     );
                     core.connections.finish(id, AfterFlush::Linger);
-                    return Pumped::All;
+                    return;
                 }
             }
         }
@@ -226,28 +258,21 @@ impl<S: Service> State<S> {
         }
     }
 
-    fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) -> Pumped {
+    fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, service, inbound, .. } = self;
-        let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return Pumped::Switched };
+        let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return };
         if core.connections.stage(id) != Stage::Upgrading {
-            return Pumped::All;
+            return;
         }
         match decoder.next_event(input, &core.connections.limits.http) {
-            Ok(None) => Pumped::All,
+            Ok(None) => {}
             Ok(Some(http1::ResponseEvent::Head(response))) => {
                 match service.on_response(&mut Cx::new(core, id), &response) {
-                    Answer::Upgraded => {
-                        self.open_session(id, ws::Role::Client);
-                        return Pumped::Switched;
-                    }
+                    Answer::Upgraded => self.open_session(id, ws::Role::Client),
                     Answer::Done { .. } => core.connections.finish(id, AfterFlush::Abort),
                 }
-                Pumped::All
             }
-            Ok(Some(_)) | Err(_) => {
-                core.connections.finish(id, AfterFlush::Abort);
-                Pumped::All
-            }
+            Ok(Some(_)) | Err(_) => core.connections.finish(id, AfterFlush::Abort),
         }
     }
 
@@ -269,11 +294,7 @@ impl<S: Service> State<S> {
             cold.peer = None;
         }
         connections.shed_cold(id);
-        let due = match connections.limits.heartbeat_interval {
-            0 => Tick::NEVER,
-            _ => connections.heartbeat_due(id.slot()),
-        };
-        connections.deadlines.set(id.slot(), due);
+        connections.start_heartbeat(id.slot());
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
@@ -343,6 +364,40 @@ impl<S: Service> State<S> {
             false
         });
         self.core.connections.assembling.append(&mut listed);
+    }
+}
+
+/// The long way to a session's next event. Out of line, and with no part in what is borrowed but the decoder.
+#[inline(never)]
+fn next<'a, 'b: 'a, S: Service>(
+    decoder: &'a mut ws::Decoder,
+    input: &mut Input<'b>,
+    spare: &mut ws::Spare,
+    core: &mut Core,
+    service: &S,
+    id: ConnId,
+    route: u16,
+) -> Next<'a> {
+    let limits = service.ws_limits(route, core.connections.limits.ws);
+    core.connections.note_limits(id, &limits);
+    match decoder.next_event_with(input, &limits, spare) {
+        Ok(None) => Next::Over(Over::Taken),
+        Ok(Some(ws::Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
+        Ok(Some(ws::Event::Text(text))) => Next::Message(Message::Text(text)),
+        Ok(Some(ws::Event::Ping(payload))) => {
+            if core.connections.stage(id) == Stage::Open {
+                core.connections.pong(id, payload);
+            }
+            Next::Control
+        }
+        Ok(Some(ws::Event::Pong(_))) => Next::Control,
+        Ok(Some(ws::Event::Close(reason))) => {
+            // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
+            let code = reason.map_or(1005, |reason| reason.code);
+            let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
+            Next::Over(Over::Closed(code, reason))
+        }
+        Err(error) => Next::Over(Over::Failed(error)),
     }
 }
 

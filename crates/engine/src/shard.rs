@@ -189,10 +189,24 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     /// The one place where bytes leave.
+    #[inline(always)]
     fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.flags &= !flag::DIRTY;
+        if conn.has(flag::NOT_PLAIN_TO_FLUSH) || conn.after_flush != AfterFlush::Nothing {
+            return self.flush_rarely(id);
+        }
+        if let Some(batch) = conn.out.take() {
+            self.send(id, batch);
+        }
+    }
+
+    /// What flushing can be besides: it may have to wait, and something may follow it.
+    #[inline(never)]
+    fn flush_rarely(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
         let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
         if after == AfterFlush::Abort {
             return self.end(id);
@@ -202,13 +216,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         if let Some(batch) = conn.out.take() {
             conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING);
-            let len = batch.len();
-            match self.driver.send(id, batch) {
-                SendOutcome::Done(batch) => connections.recycle(batch),
-                SendOutcome::Pending => return self.note_in_flight(id, len),
+            if !self.send(id, batch) {
+                return;
             }
             if behind {
-                connections.mark_drained(id);
+                self.state.core.connections.mark_drained(id);
             }
         }
         if after != AfterFlush::Nothing {
@@ -216,11 +228,29 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
+    /// Whether all of it has left.
+    #[inline(always)]
+    fn send(&mut self, id: ConnId, batch: Box<Batch>) -> bool {
+        let connections = &mut self.state.core.connections;
+        let len = batch.len();
+        connections.stats.bytes_out += len as u64;
+        match self.driver.send(id, batch) {
+            SendOutcome::Done(batch) => {
+                connections.spares.give(batch);
+                true
+            }
+            SendOutcome::Pending => {
+                self.note_in_flight(id, len);
+                false
+            }
+        }
+    }
+
     /// The kernel did not take all of a batch.
     #[cold]
     fn note_in_flight(&mut self, id: ConnId, len: usize) {
         let connections = &mut self.state.core.connections;
-        let tick = connections.tick;
+        let tick = connections.tick();
         connections.stats.backlogged += 1;
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = len;
@@ -414,11 +444,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     fn sweep(&mut self, secs: u64) {
         let state = &mut self.state;
-        let last = state.core.connections.tick;
+        let last = state.core.connections.tick();
         let strides = (secs - state.swept_secs).min(u64::from(crate::tick::MAX_SECS - 1));
         let now = last.after(strides as u16);
         state.swept_secs = secs;
-        state.core.connections.tick = now;
+        state.core.connections.set_tick(now);
         let mut due = std::mem::take(&mut self.due);
         state.core.connections.deadlines.expire(last, now, &mut due);
         for slot in due.drain(..) {
@@ -578,7 +608,7 @@ impl<S: Service> State<S> {
 
     fn on_sent(&mut self, id: ConnId, batch: Box<Batch>) {
         let connections = &mut self.core.connections;
-        connections.recycle(batch);
+        connections.spares.give(batch);
         let Some(conn) = connections.conn_mut(id) else { return };
         if !conn.has(flag::IN_FLIGHT) {
             return;

@@ -66,7 +66,7 @@ stats! {
     connections Gauge,
     /// WebSocket sessions that are open now.
     sessions Gauge,
-    /// Channels with at least one subscriber.
+    /// Channels with at least one subscriber on the shard.
     channels Gauge,
     /// Subscriptions of all connections together.
     subscriptions Gauge,
@@ -108,7 +108,7 @@ stats! {
     letters_dropped Counter,
     /// Bytes received.
     bytes_in Counter,
-    /// Bytes handed to the kernel or waiting to be.
+    /// Bytes flushed: the kernel has them, or has no room for them yet.
     bytes_out Counter,
     /// Heartbeat pings sent.
     pings Counter,

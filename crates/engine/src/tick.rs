@@ -85,6 +85,48 @@ impl Deadlines {
     }
 }
 
+/// When a session that is heard now is to be pinged.
+///
+/// Up to a quarter of the interval is taken off, by slot, so that a mass reconnect does not ping in lock-step.
+/// Worked out once a tick, because it is wanted with every message.
+#[derive(Debug)]
+pub(crate) struct Heartbeats {
+    interval: u16,
+    due: [Tick; HEARTBEAT_GROUPS],
+}
+
+/// Slots that differ modulo this are pinged at different times, if the interval is long enough.
+const HEARTBEAT_GROUPS: usize = 64;
+
+impl Heartbeats {
+    /// Every `interval` seconds from the last word on; 0 = never.
+    #[must_use]
+    pub(crate) fn new(interval: u16, now: Tick) -> Self {
+        let mut heartbeats = Self { interval, due: [Tick::NEVER; HEARTBEAT_GROUPS] };
+        heartbeats.refresh(now);
+        heartbeats
+    }
+
+    /// A new second has begun.
+    pub(crate) fn refresh(&mut self, now: Tick) {
+        if self.interval == 0 {
+            return;
+        }
+        let interval = usize::from(self.interval);
+        for (group, due) in self.due.iter_mut().enumerate() {
+            let early = (interval / 4 + 1) * group / HEARTBEAT_GROUPS;
+            *due = now.after((interval - early).max(1) as u16);
+        }
+    }
+
+    /// [`Tick::NEVER`] if there are no heartbeats.
+    #[must_use]
+    #[inline]
+    pub(crate) fn due(&self, slot: usize) -> Tick {
+        self.due[slot % HEARTBEAT_GROUPS]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +141,20 @@ mod tests {
             tick = next;
         }
         assert_eq!(tick.after(MAX_SECS).since(tick), MAX_SECS);
+    }
+
+    #[test]
+    fn heartbeats_are_spread_over_the_last_quarter_of_the_interval() {
+        for interval in [1, 2, 25, 3600, MAX_SECS - 1] {
+            let now = Tick::START.after(65_000);
+            let heartbeats = Heartbeats::new(interval, now);
+            let mut secs: Vec<_> = (0..1000).map(|slot| heartbeats.due(slot).since(now)).collect();
+            secs.sort_unstable();
+            assert!(secs[0] >= (interval - interval / 4).max(1) && secs[999] == interval);
+            secs.dedup();
+            assert_eq!(secs.len(), usize::from(interval / 4 + 1).min(HEARTBEAT_GROUPS));
+        }
+        assert_eq!(Heartbeats::new(0, Tick::START).due(7), Tick::NEVER);
     }
 
     #[test]

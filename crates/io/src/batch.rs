@@ -137,6 +137,13 @@ impl Batch {
         self.len == 0
     }
 
+    /// All of it, if it is nothing but owned bytes in one piece of which none has left.
+    #[must_use]
+    #[inline]
+    pub fn plain(&self) -> Option<&[u8]> {
+        (self.segments.is_empty() && self.sent == 0).then_some(&self.head)
+    }
+
     /// The only piece, if there is just one: lets a driver use the plain send.
     #[must_use]
     #[inline]
@@ -168,16 +175,18 @@ impl Batch {
     /// If `n` is more than [`Batch::len`]: a driver's bug.
     #[inline]
     pub fn advance(&mut self, n: usize) {
-        assert!(n <= self.len, "a driver reported more bytes sent than it was given");
         if n == self.len {
-            return self.clear();
+            self.clear();
+        } else {
+            self.advance_within(n);
         }
-        self.len -= n;
-        self.sent += n;
-        self.drop_sent();
     }
 
-    fn drop_sent(&mut self) {
+    #[cold]
+    fn advance_within(&mut self, n: usize) {
+        assert!(n < self.len, "a driver reported more bytes sent than it was given");
+        self.len -= n;
+        self.sent += n;
         if !self.head.is_empty() {
             if self.sent < self.head.len() {
                 return;
@@ -198,11 +207,17 @@ impl Batch {
     #[inline]
     pub fn clear(&mut self) {
         self.head.clear();
-        if !self.segments.is_empty() {
-            self.segments.clear();
-        }
         self.sent = 0;
         self.len = 0;
+        if !self.segments.is_empty() {
+            self.clear_segments();
+        }
+    }
+
+    /// Out of line: few batches have any.
+    #[inline(never)]
+    fn clear_segments(&mut self) {
+        self.segments.clear();
     }
 
     /// Replaces lent pieces by owned copies, so that the batch may outlive the lending.
@@ -226,6 +241,7 @@ impl Batch {
 }
 
 /// The last piece, if it can be appended to, or a new one.
+#[inline(never)]
 fn open_segment(segments: &mut VecDeque<Segment>) -> &mut Vec<u8> {
     if !matches!(segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN) {
         segments.push_back(Segment::Own(Vec::new()));

@@ -135,13 +135,12 @@ impl Poller for EpollPoller {
 
     #[inline]
     fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-        let (_, n) = recv(socket, buffer, RecvFlags::empty())?;
-        Ok(n)
+        recv(socket, buffer, RecvFlags::empty()).map(|(_, n)| n).map_err(failure)
     }
 
     #[inline]
     fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(socket, bytes, SendFlags::NOSIGNAL)?)
+        send(socket, bytes, SendFlags::NOSIGNAL).map_err(failure)
     }
 
     fn send_gathered(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -199,6 +198,12 @@ impl EpollPoller {
         };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
+}
+
+/// Out of line, so that the ordinary answer of a system call is not turned into an error that is thrown away.
+#[cold]
+fn failure(error: rustix::io::Errno) -> io::Error {
+    error.into()
 }
 
 fn flags(interest: Interest) -> epoll::EventFlags {

@@ -111,7 +111,7 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
         if cx.route() != self.0.number {
             self.1.message(&mut data.1, cx, message);
@@ -179,7 +179,7 @@ where
         self.1.open(data, cx);
     }
 
-    #[inline]
+    #[inline(always)]
     fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
         self.1.message(data, cx, message);
     }

@@ -179,7 +179,7 @@ impl<R: Routes> Service for ShardService<R> {
         self.shared.routes.open(&mut self.data, cx.reborrow());
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         self.shared.routes.message(&mut self.data, cx.reborrow(), message);
     }

@@ -72,8 +72,8 @@ fn mask_word(word: &mut [u8; 8], key: [u8; 4]) {
     *word = (u64::from_ne_bytes(*word) ^ repeat(key)).to_ne_bytes();
 }
 
-/// A short payload.
-#[inline]
+/// A short payload. Out of line: what it is called from needs its registers for other things.
+#[inline(never)]
 fn short(bytes: &mut [u8], key: [u8; 4]) {
     match steps(bytes, key) {
         Some(last) => put_last(bytes, last),
@@ -82,25 +82,25 @@ fn short(bytes: &mut [u8], key: [u8; 4]) {
 }
 
 /// A short payload; whether it became all ASCII.
-#[inline]
+#[inline(never)]
 fn short_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
     let Some(last) = steps(bytes, key) else {
         tiny(bytes, key);
         return is_short_ascii(bytes);
     };
-    // Before the last word is put: reading what overlaps it then would wait for the store.
-    let seen = or_words(bytes) | u64::from_ne_bytes(last);
+    // Before the last step is put: reading what overlaps it then would wait for the store.
+    let seen = or_words(bytes) | or_words(&last);
     put_last(bytes, last);
     is_word_ascii(seen)
 }
 
-/// Masks all whole words of eight bytes, one step for each bit of the length, and gives the last eight
-/// bytes masked: a word that may overlap the others, so that nothing is left for single bytes.
-#[inline]
-fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 8]> {
-    // Read before the steps change the bytes that it shares with them. The word begins eight bytes
-    // before the end, which for the key is as good as the end itself.
-    let mut last = *bytes.last_chunk::<8>()?;
+/// Masks all whole steps of 16 bytes, one for each bit of the length, and gives the last 16 bytes
+/// masked: a step that may overlap the others, so that nothing is left for single bytes.
+#[inline(always)]
+fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 16]> {
+    // Read before the steps change the bytes that it shares with them. It begins 16 bytes before the
+    // end, which for the key is as good as the end itself.
+    let mut last = *bytes.last_chunk::<16>()?;
     mask_words(&mut last, rotate(key, bytes.len()));
     let (steps, rest) = bytes.as_chunks_mut::<64>();
     steps.iter_mut().for_each(|step| mask_words(step, key));
@@ -108,18 +108,14 @@ fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 8]> {
     if let [step] = steps {
         mask_words(step, key);
     }
-    let (steps, rest) = rest.as_chunks_mut::<16>();
-    if let [step] = steps {
-        mask_words(step, key);
-    }
-    if let Some(step) = rest.first_chunk_mut::<8>() {
+    if let Some(step) = rest.first_chunk_mut::<16>() {
         mask_words(step, key);
     }
     Some(last)
 }
 
 #[inline]
-fn put_last(bytes: &mut [u8], last: [u8; 8]) {
+fn put_last<const N: usize>(bytes: &mut [u8], last: [u8; N]) {
     if let Some(place) = bytes.last_chunk_mut() {
         *place = last;
     }
@@ -127,14 +123,22 @@ fn put_last(bytes: &mut [u8], last: [u8; 8]) {
 
 #[inline(always)]
 fn mask_words<const N: usize>(bytes: &mut [u8; N], key: [u8; 4]) {
-    for word in bytes.as_chunks_mut::<8>().0 {
-        mask_word(word, key);
+    // Words of the key's size: the compiler spreads the key over a vector as it is.
+    for word in bytes.as_chunks_mut::<4>().0 {
+        *word = (u32::from_ne_bytes(*word) ^ u32::from_ne_bytes(key)).to_ne_bytes();
     }
 }
 
-/// Fewer than eight bytes.
+/// Fewer than 16 bytes.
 #[inline]
 fn tiny(bytes: &mut [u8], key: [u8; 4]) {
+    if let Some(mut last) = bytes.last_chunk::<8>().copied() {
+        mask_words(&mut last, rotate(key, bytes.len()));
+        if let Some(first) = bytes.first_chunk_mut::<8>() {
+            mask_words(first, key);
+        }
+        return put_last(bytes, last);
+    }
     for (byte, key) in bytes.iter_mut().zip(key.into_iter().cycle()) {
         *byte ^= key;
     }

@@ -12,7 +12,7 @@ use crate::{ConnId, Options};
 /// memory run out.
 pub(crate) struct Listeners<P: Poller> {
     listeners: Vec<Listening<P::Listener>>,
-    /// Listeners that may have connections waiting.
+    /// Listeners that may have connections waiting, and one more for news.
     ready: usize,
     budget: usize,
     /// Number of this turn.
@@ -94,7 +94,7 @@ impl<P: Poller> Listeners<P> {
 
     #[inline]
     pub(crate) fn are_ready(&self) -> bool {
-        self.ready > 0 || self.news.is_some()
+        self.ready > 0
     }
 
     /// Whether there is something to tell without any event.
@@ -106,6 +106,7 @@ impl<P: Poller> Listeners<P> {
     #[cold]
     pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
         if let Some(kind) = self.news.take() {
+            self.ready -= 1;
             return Some(Step::AcceptStopped(kind));
         }
         for listening in &mut self.listeners {
@@ -147,12 +148,14 @@ impl<P: Poller> Listeners<P> {
             // No memory for this either: still stopped.
             self.stop(poller);
             self.news = Some(kind(&error));
+            self.ready += 1;
         }
     }
 
     pub(crate) fn clear(&mut self, poller: &P) {
+        self.news = None;
         self.stop(poller);
-        (self.stopped, self.news) = (false, None);
+        self.stopped = false;
         self.listeners.clear();
     }
 
@@ -166,7 +169,7 @@ impl<P: Poller> Listeners<P> {
 
     fn rest(&mut self) {
         self.listeners.iter_mut().for_each(|listening| listening.ready = false);
-        self.ready = 0;
+        self.ready = usize::from(self.news.is_some());
     }
 }
 

@@ -12,13 +12,41 @@ use crate::{Batch, Closed, ConnId, SendOutcome};
 const GATHERED: usize = 64;
 
 /// What a send came to.
-pub(super) enum Sending {
+enum Sending {
     All,
     Part,
     Broken,
 }
 
 impl<P: Poller> ReadinessDriver<P> {
+    /// Sends what there is, after a first attempt that offered some bytes and did not send them all.
+    #[cold]
+    pub(super) fn send_rest(
+        &mut self,
+        id: ConnId,
+        mut batch: Box<Batch>,
+        first: Option<(usize, io::Result<usize>)>,
+    ) -> SendOutcome {
+        let lent = std::mem::take(&mut self.lent);
+        let Some(entry) = self.table.entry(id) else { return SendOutcome::Done(batch) };
+        debug_assert!(entry.outgoing == NONE, "one send at a time (C3)");
+        if entry.flags & flag::CONNECTING != 0 {
+            return self.keep(id, batch, lent);
+        }
+        let Some(socket) = &entry.socket else { return SendOutcome::Done(batch) };
+        let sending = first
+            .and_then(|(offered, sent)| advance::<P>(&mut batch, offered, sent))
+            .unwrap_or_else(|| transmit::<P>(socket, &mut batch, &self.buffer[..lent]));
+        match sending {
+            Sending::All => SendOutcome::Done(batch),
+            Sending::Part => self.keep(id, batch, lent),
+            Sending::Broken => {
+                self.end(id, Closed::Reset);
+                SendOutcome::Done(batch)
+            }
+        }
+    }
+
     #[cold]
     pub(super) fn continue_sending(&mut self, id: ConnId) -> Option<Step<P::Socket>> {
         let entry = self.table.entry(id)?;
@@ -52,33 +80,40 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 }
 
-/// Sends until the kernel takes no more. In line, for the sake of the ordinary case: one piece that leaves whole.
-#[inline(always)]
-pub(super) fn transmit<P: Poller>(socket: &P::Socket, batch: &mut Batch, lent: &[u8]) -> Sending {
+/// Sends until the kernel takes no more.
+fn transmit<P: Poller>(socket: &P::Socket, batch: &mut Batch, lent: &[u8]) -> Sending {
     loop {
         let (offered, sent) = match batch.single(lent) {
             Some(bytes) => (bytes.len(), P::send(socket, bytes)),
             None => transmit_gathered::<P>(socket, batch, lent),
         };
-        match sent {
-            Ok(n) => {
-                batch.advance(n);
-                if batch.is_empty() {
-                    return Sending::All;
-                }
-                // Less than offered: the socket is full. An edge comes only after `WouldBlock`, though.
-                if P::LEVEL && n < offered {
-                    return Sending::Part;
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Sending::Part,
-            Err(_) => return Sending::Broken,
+        if let Some(sending) = advance::<P>(batch, offered, sent) {
+            return sending;
         }
     }
 }
 
-#[inline(never)]
+/// What an attempt came to; `None`: there may be room for more.
+fn advance<P: Poller>(
+    batch: &mut Batch,
+    offered: usize,
+    sent: io::Result<usize>,
+) -> Option<Sending> {
+    match sent {
+        Ok(n) => {
+            batch.advance(n);
+            if batch.is_empty() {
+                return Some(Sending::All);
+            }
+            // Less than offered: the socket is full. An edge comes only after `WouldBlock`, though.
+            (P::LEVEL && n < offered).then_some(Sending::Part)
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => None,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(Sending::Part),
+        Err(_) => Some(Sending::Broken),
+    }
+}
+
 fn transmit_gathered<P: Poller>(
     socket: &P::Socket,
     batch: &Batch,

@@ -96,17 +96,16 @@ impl<S> Table<S> {
     /// The live connection of that name.
     #[inline]
     pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
-        let slot = id.slot();
-        let entry = self.entries.get_mut(slot)?;
-        let current = ConnId::new(self.shard, slot as u32, entry.generation);
-        (current == id && entry.socket.is_some()).then_some(entry)
+        let entry = self.entries.get_mut(id.slot())?;
+        let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
+        (is_current && entry.socket.is_some()).then_some(entry)
     }
 
     /// As [`Table::entry`], to look at only.
     pub(crate) fn peek(&self, id: ConnId) -> Option<&Entry<S>> {
         let entry = self.entries.get(id.slot())?;
-        let current = ConnId::new(self.shard, id.slot() as u32, entry.generation);
-        (current == id && entry.socket.is_some()).then_some(entry)
+        let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
+        (is_current && entry.socket.is_some()).then_some(entry)
     }
 
     /// Frees the slot of a connection whose end is being delivered: the id is of the past from here on.

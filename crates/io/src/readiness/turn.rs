@@ -1,6 +1,6 @@
 //! A turn: from what the poll reported to events, one at a time.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
@@ -9,7 +9,7 @@ use super::{MOST_CONNECTIONS, ReadinessDriver};
 use crate::{Batch, Closed, ConnId};
 
 /// Receives for one readable event. More than one only if the buffer was filled to its end.
-const READS_PER_EVENT: u8 = 4;
+pub(super) const READS_PER_EVENT: u8 = 4;
 
 /// What is to be done for a connection.
 #[derive(Clone, Copy)]
@@ -38,7 +38,27 @@ pub(super) enum Step<S> {
 }
 
 impl<P: Poller> ReadinessDriver<P> {
+    /// Receives for the next connection, if the next report is what nearly every report is: input, for a
+    /// connection that reads, and nothing else is waiting. Otherwise it does nothing.
+    #[inline(always)]
+    pub(super) fn receive_next(&mut self) -> Option<(ConnId, io::Result<usize>)> {
+        let is_alone = self.local.is_empty() && !self.listeners.are_ready() && self.rest.bits == 0;
+        if !P::LEVEL || self.taken >= self.events || !is_alone {
+            return None;
+        }
+        let Ready { token, bits } = self.poller.ready(self.taken);
+        let id = ConnId::from_bits(token);
+        // The waker and the listeners have no entry.
+        let entry = self.table.entry(id)?;
+        if bits != READ || entry.flags & flag::NOT_READING != 0 {
+            return None;
+        }
+        self.taken += 1;
+        Some((id, P::recv(entry.socket.as_ref()?, &mut self.buffer)))
+    }
+
     /// The next thing to tell. Bytes lie in `buffer`.
+    #[inline(never)]
     pub(super) fn step(&mut self) -> Option<Step<P::Socket>> {
         loop {
             if let Some(local) = self.local.pop_front() {
@@ -63,8 +83,7 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// The next connection that has something to do.
-    #[inline]
-    pub(super) fn next_ready(&mut self) -> Option<Rest> {
+    fn next_ready(&mut self) -> Option<Rest> {
         if self.rest.bits != 0 {
             let rest = self.rest;
             self.rest.bits = 0;
@@ -103,18 +122,9 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Does one thing for a connection. What else there is to do goes to `self.rest`.
-    #[inline]
-    pub(super) fn serve(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
-        // Closed in this very turn, perhaps: the event is of the past.
-        let entry = self.table.entry(rest.id)?;
-        if rest.bits == READ && entry.flags & flag::NOT_READING == 0 {
-            return self.receive(rest.id, rest.reads);
-        }
-        self.serve_rarely(rest)
-    }
-
-    pub(super) fn serve_rarely(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
+    fn serve(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
         let Rest { id, bits, reads } = rest;
+        // Closed in this very turn, perhaps: the event is of the past.
         let entry = self.table.entry(id)?;
         if entry.flags & flag::CONNECTING != 0 {
             return self.serve_connecting(rest);
@@ -138,34 +148,55 @@ impl<P: Poller> ReadinessDriver<P> {
         None
     }
 
-    #[inline(always)]
-    pub(super) fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
-        let entry = self.table.entry(id)?;
-        let socket = entry.socket.as_ref()?;
-        loop {
-            match P::recv(socket, &mut self.buffer) {
-                Ok(0) => {
-                    // Interest is dropped only if the kernel reports again: mostly the engine closes at once.
-                    entry.flags |= flag::FINISHED;
-                    return Some(Step::Finished(id));
-                }
-                Ok(n) => {
-                    if !P::LEVEL {
-                        self.enlist(id);
-                    } else if n == self.buffer.len() && reads > 1 {
-                        self.rest = Rest { id, bits: READ, reads: reads - 1 };
-                    }
-                    return Some(Step::Received(id, n));
-                }
+    fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
+        let received = loop {
+            match P::recv(self.table.entry(id)?.socket.as_ref()?, &mut self.buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    entry.flags &= !flag::CAN_READ;
-                    return None;
+                received => break received,
+            }
+        };
+        if let Ok(n) = received {
+            self.note_full(id, n, reads - 1);
+        }
+        self.received(id, received)
+    }
+
+    /// Comes back for more, `reads` times, if `n` bytes filled the buffer.
+    #[inline]
+    pub(super) fn note_full(&mut self, id: ConnId, n: usize, reads: u8) {
+        if P::LEVEL && n == self.buffer.len() && reads > 0 {
+            self.rest = Rest { id, bits: READ, reads };
+        }
+    }
+
+    /// What a receive means.
+    pub(super) fn received(
+        &mut self,
+        id: ConnId,
+        received: io::Result<usize>,
+    ) -> Option<Step<P::Socket>> {
+        let entry = self.table.entry(id)?;
+        match received {
+            Ok(0) => {
+                // Interest is dropped only if the kernel reports again: mostly the engine closes at once.
+                entry.flags |= flag::FINISHED;
+                Some(Step::Finished(id))
+            }
+            Ok(n) => {
+                if !P::LEVEL {
+                    self.enlist(id);
                 }
-                Err(_) => {
-                    self.end(id, Closed::Reset);
-                    return None;
-                }
+                Some(Step::Received(id, n))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                entry.flags &= !flag::CAN_READ;
+                None
+            }
+            // Level-triggered: reported again. Edge-triggered: `receive` does not let it through.
+            Err(error) if error.kind() == ErrorKind::Interrupted => None,
+            Err(_) => {
+                self.end(id, Closed::Reset);
+                None
             }
         }
     }

@@ -101,13 +101,7 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<Event<'a>>, ProtocolError> {
-        if let Some(event) = self.whole_message(input, limits)? {
-            return Ok(Some(event));
-        }
-        if self.is_at_rest(input) {
-            return Ok(None);
-        }
-        self.resume(input, limits, &mut Spare::new())
+        self.next_event_with(input, limits, &mut Spare::new())
     }
 
     /// As [`Decoder::next_event`], with memory for joining taken from `spare` and handed back to it
@@ -122,7 +116,7 @@ impl Decoder {
         limits: &Limits,
         spare: &mut Spare,
     ) -> Result<Option<Event<'a>>, ProtocolError> {
-        if let Some(event) = self.whole_message(input, limits)? {
+        if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
             return Ok(Some(event));
         }
         if self.is_at_rest(input) {
@@ -149,39 +143,38 @@ impl Decoder {
         }
     }
 
-    /// The hot path: an unfragmented message that is all here. Anything else, what is wrong with it
-    /// included, is left to [`Decoder::resume`].
+    /// The next event, if it is what nearly every event is: a message of up to `max_len` bytes, and
+    /// up to 65,535, in one frame that is all here. `None` for anything else, also for what is wrong
+    /// with it: ask [`Decoder::next_event_with`] then. A short way round all it has to consider.
     #[inline(always)]
-    fn whole_message<'b>(
+    pub fn whole_message<'b>(
         &mut self,
         input: &mut Input<'b>,
-        limits: &Limits,
-    ) -> Result<Option<Event<'b>>, ProtocolError> {
+        max_len: usize,
+    ) -> Option<Event<'b>> {
         if !matches!(self.stage, Stage::Start) || self.message.is_some() {
-            return Ok(None);
+            return None;
         }
-        let Some(Whole { text, len, key, size }) = Whole::decode(input.as_slice(), self.role)
-        else {
-            return Ok(None);
-        };
-        if len > limits.max_frame_size || len > limits.max_message_size {
-            return Ok(None);
+        let Whole { text, len, key, size } = Whole::decode(input.as_slice(), self.role)?;
+        if len > max_len {
+            return None;
         }
-        let Some(frame) = input.take_exactly(size + len) else { return Ok(None) };
-        let payload = &mut frame[size..];
+        let payload = &mut input.take_exactly(size + len)?[size..];
         if !text {
-            return Ok(Some(Event::Binary(unmask(payload, key))));
+            return Some(Event::Binary(unmask(payload, key)));
         }
-        match unmask_text(payload, key) {
-            Some(text) => Ok(Some(Event::Text(text))),
-            None => Err(self.fail(ProtocolError::InvalidText)),
+        let text = unmask_text(payload, key);
+        if text.is_none() {
+            self.fail(ProtocolError::InvalidText);
         }
+        text.map(Event::Text)
     }
 
-    /// The end of every turn of a loop over events, kept off the long road.
+    /// `input` is empty and nothing of it is held: another call would give `None` and change nothing.
     #[inline(always)]
-    fn is_at_rest(&self, input: &Input<'_>) -> bool {
-        input.is_empty() && matches!(self.stage, Stage::Start)
+    #[must_use]
+    pub fn is_at_rest(&self, input: &Input<'_>) -> bool {
+        input.is_empty() && matches!(self.stage, Stage::Start) && self.message.is_none()
     }
 
     /// The payload of this frame is all there is to its event.

@@ -13,6 +13,17 @@ pub struct Limits {
     pub max_message_size: usize,
 }
 
+impl Limits {
+    /// The longest message that may come in one frame, for [`Decoder::whole_message`].
+    ///
+    /// [`Decoder::whole_message`]: super::Decoder::whole_message
+    #[inline]
+    #[must_use]
+    pub fn max_whole_message(&self) -> usize {
+        self.max_frame_size.min(self.max_message_size)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self { max_frame_size: 4 << 20, max_message_size: 4 << 20 }

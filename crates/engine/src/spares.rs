@@ -1,0 +1,100 @@
+//! Batches that are not in use, kept for the next queue.
+
+use throng_io::Batch;
+
+/// Small batches kept by one shard. More can be in use; these are just not given back.
+const SMALL_SPARES: usize = 1024;
+/// A batch whose memory is at most this is small.
+const SMALL_CAPACITY: usize = 16 * 1024;
+/// Batches with larger memory that are kept as such, so that large answers do not allocate each time.
+const LARGE_SPARES: usize = 4;
+/// And this is how large.
+const LARGE_CAPACITY: usize = 8 << 20;
+
+/// One shard's batches that are not in use.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    /// The one that came home last: an echo never needs another.
+    at_hand: Option<Box<Batch>>,
+    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
+    small: Vec<Box<Batch>>,
+    #[allow(clippy::vec_box, reason = "as above")]
+    large: Vec<Box<Batch>>,
+}
+
+impl Spares {
+    /// An empty batch, with memory if there is one that has some.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Box<Batch> {
+        match self.at_hand.take() {
+            Some(batch) => batch,
+            None => self.fetch(),
+        }
+    }
+
+    /// Keeps an empty batch, or the memory of a full one that is not needed.
+    #[inline]
+    pub(crate) fn give(&mut self, batch: Box<Batch>) {
+        let is_usual = batch.is_empty() && batch.spare_capacity() <= LARGE_CAPACITY;
+        if is_usual && self.at_hand.is_none() {
+            self.at_hand = Some(batch);
+        } else {
+            self.store(batch);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch(&mut self) -> Box<Batch> {
+        self.large.pop().or_else(|| self.small.pop()).unwrap_or_default()
+    }
+
+    #[inline(never)]
+    fn store(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if batch.spare_capacity() > SMALL_CAPACITY {
+            if batch.spare_capacity() <= LARGE_CAPACITY && self.large.len() < LARGE_SPARES {
+                return self.large.push(batch);
+            }
+            batch.forget_spare();
+        }
+        if self.small.len() < SMALL_SPARES {
+            self.small.push(batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(capacity: usize) -> Box<Batch> {
+        let mut batch = Box::<Batch>::default();
+        batch.append(|out| out.reserve_exact(capacity));
+        batch
+    }
+
+    #[test]
+    fn what_came_home_last_is_taken_first_and_holds_nothing() {
+        let mut spares = Spares::default();
+        let mut full = batch(100);
+        full.append(|out| out.push(1));
+        spares.give(full);
+        spares.give(batch(200));
+        assert!(spares.take().spare_capacity() >= 200);
+        let emptied = spares.take();
+        assert!(emptied.is_empty() && emptied.spare_capacity() >= 100);
+        assert_eq!(spares.take().spare_capacity(), 0);
+    }
+
+    #[test]
+    fn kept_memory_is_bounded() {
+        let mut spares = Spares::default();
+        for _ in 0..2 * SMALL_SPARES {
+            spares.give(batch(SMALL_CAPACITY + 1));
+            spares.give(batch(LARGE_CAPACITY + 1));
+        }
+        let batches: Vec<_> = (0..3 * SMALL_SPARES).map(|_| spares.take()).collect();
+        let kept = batches.iter().filter(|batch| batch.spare_capacity() > 0).count();
+        assert!(kept <= 1 + LARGE_SPARES, "{kept}");
+    }
+}
