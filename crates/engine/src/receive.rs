@@ -355,6 +355,10 @@ impl<S: Service> State<S> {
                 }
                 return false;
             };
+            if connections.stage(id) != Stage::Open {
+                // Its last message came together with its Close, or nobody waits for the rest.
+                return false;
+            }
             if now.since(since) <= timeout {
                 return true;
             }
