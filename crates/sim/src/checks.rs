@@ -164,7 +164,7 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
     let reader = &peer.reader;
     let code = reader.closed.as_ref().map(|(code, _)| *code);
     let told = || format!("{end:?}, close {:?}, statuses {:?}", reader.closed, reader.statuses);
-    if excuse(world, peer, part, code) {
+    if excuse(world, peer, part, record, code) {
         return Vec::new();
     }
     let fault = match &part.expect {
@@ -198,7 +198,7 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
 }
 
 /// What a fault, a limit or a drain may do to anybody.
-fn excuse(world: &World, peer: &Peer, part: &Part, code: Option<u16>) -> bool {
+fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option<u16>) -> bool {
     let plan = &world.plan;
     let limits = &plan.limits;
     let refused = peer.reader.statuses.last().is_some_and(|status| matches!(status, 503 | 429));
@@ -226,9 +226,10 @@ fn excuse(world: &World, peer: &Peer, part: &Part, code: Option<u16>) -> bool {
         return true;
     }
     // While it does not read its answers it is not read, and a message of its that is partly here is not
-    // waited for without end.
-    let took_too_long = reader_says(peer, "message took too long to arrive");
-    if took_too_long && part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..)))) {
+    // waited for without end; nor is it waited for until it has read why.
+    let slow = part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..))));
+    let session = record.sessions.get(&peer.number);
+    if slow && session.is_some_and(|session| session.closed == Some(1008)) {
         return true;
     }
     // It pipelined more answers than may pile up.
@@ -236,8 +237,4 @@ fn excuse(world: &World, peer: &Peer, part: &Part, code: Option<u16>) -> bool {
         return true;
     }
     false
-}
-
-fn reader_says(peer: &Peer, reason: &str) -> bool {
-    peer.reader.closed.as_ref().is_some_and(|(_, said)| said == reason)
 }

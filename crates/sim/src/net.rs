@@ -11,6 +11,9 @@ use crate::rng::Trace;
 /// One network, shared by all drivers and peers of a run (they live on one thread).
 pub type SharedNet = Rc<RefCell<Net>>;
 
+/// Ends whose socket was dropped by somebody who had no network at hand.
+type Dropped = Arc<Mutex<Vec<(LinkId, Side)>>>;
+
 /// Index of a link.
 pub type LinkId = usize;
 
@@ -126,8 +129,7 @@ pub struct Net {
     now: u64,
     links: Vec<Link>,
     listeners: Vec<Listener>,
-    /// Ends whose socket was dropped by somebody who had no network at hand.
-    dropped: Arc<Mutex<Vec<(LinkId, Side)>>>,
+    dropped: Dropped,
     /// What happened, as a hash.
     pub trace: Trace,
     /// And as text, on the standard error stream.
@@ -391,7 +393,7 @@ impl Net {
 pub struct SimSocket {
     pub(crate) link: LinkId,
     pub(crate) side: Side,
-    dropped: Option<Arc<Mutex<Vec<(LinkId, Side)>>>>,
+    dropped: Option<Dropped>,
 }
 
 impl SimSocket {

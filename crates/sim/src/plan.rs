@@ -247,7 +247,7 @@ fn limits(rng: &mut Rng, faults: &Faults) -> Limits {
     limits.keep_alive_timeout = secs(2, 20);
     limits.reassembly_timeout = secs(3, 10);
     limits.write_timeout = secs(3, 10);
-    limits.close_timeout = secs(1, 5);
+    limits.close_timeout = secs(4, 6);
     limits.heartbeat_interval = secs(4, 25);
     limits.heartbeat_timeout = secs(2, 60);
     if rng.one_in(4) {

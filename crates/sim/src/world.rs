@@ -330,7 +330,7 @@ impl World {
         }
         let dropped = self.shards[index].core().stats().messages_dropped != dropped;
         self.deliver_letters(index, dropped);
-        if self.steps % 4 == 0 {
+        if self.steps.is_multiple_of(4) {
             self.check_bounds(index);
         }
     }
@@ -342,9 +342,10 @@ impl World {
             return;
         }
         let letters = std::mem::take(&mut record.letters);
-        let (mine, others) = letters.into_iter().partition(|letter| letter.shard == index);
+        let (mine, others): (Vec<_>, _) =
+            letters.into_iter().partition(|letter| letter.shard == index);
         record.letters = others;
-        for letter in Vec::<crate::record::Letter>::from(mine) {
+        for letter in mine {
             for member in record.members_of(index, &letter.what.0) {
                 if let Some(session) = record.sessions.get_mut(&member) {
                     session.possible.insert(letter.what.clone());

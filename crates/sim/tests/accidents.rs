@@ -102,7 +102,8 @@ fn a_slow_consumer_is_closed_and_nobody_else() {
             Do::UntilOpen,
             text("!sub news"),
             Do::Read(Pace::Never),
-            Do::Pause(8 * SECOND),
+            // Full after less than two seconds; told if it reads again within the close timeout.
+            Do::Pause(4 * SECOND),
             Do::Read(Pace::Prompt),
             Do::Pause(100 * SECOND),
             Do::Reset,

@@ -95,7 +95,7 @@ fn half_made_handshakes_and_idle_requests_do_not_hold_it_up() {
     let mut plan = plan(2, 1, 3);
     for _ in 0..20 {
         let number = plan.add("half", Expect::Anything, vec![Do::Pause(1000 * SECOND)]);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             plan.parts[number].script[0] = Do::Write(b"GET / HTTP/1.1\r\nHo".to_vec());
         } else {
             plan.parts[number].script[0] = Do::Write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec());

@@ -1,0 +1,267 @@
+//! What the engine may ask of a driver, and whether it may ask it now.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+
+use super::{Found, SimDriver, Waiting, leave};
+use crate::faults::strikes;
+use crate::net::{LinkOptions, SharedNet, Side, SimSocket};
+
+impl Driver for SimDriver {
+    type Socket = SimSocket;
+
+    fn now(&self) -> Instant {
+        Instant(self.net.borrow().now())
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.take_back();
+        self.progress();
+        let before = self.net.borrow().now();
+        loop {
+            self.net.borrow_mut().reap();
+            let now = self.net.borrow().now();
+            if self.is_ready() {
+                self.calls.idle_turns_in_a_row = 0;
+                break;
+            }
+            if deadline.is_some_and(|deadline| deadline.0 <= now) {
+                match self.last_wait.is_some_and(|last| now - last < 100_000) {
+                    true => self.calls.idle_turns_in_a_row += 1,
+                    false => self.calls.idle_turns_in_a_row = 0,
+                }
+                break;
+            }
+            assert!(
+                self.waiting == Waiting::Jump,
+                "a turn was due, and its wait would sleep until {deadline:?}"
+            );
+            let next = [self.next_event_at(), deadline.map(|deadline| deadline.0)];
+            let next = next.into_iter().flatten().min().expect("a wait that would never end");
+            self.net.borrow_mut().advance_to(next);
+            self.progress();
+        }
+        self.wakeup.0.store(false, Ordering::Release);
+        if before == self.net.borrow().now() && self.waiting == Waiting::Jump {
+            // A turn takes time, or two that wait for each other would never get anywhere.
+            self.net.borrow_mut().advance_to(before + 1_000);
+        }
+        if strikes(&mut self.rng, self.faults.clock_leaps) {
+            let leap = Duration::from_secs(self.rng.pick(&[1, 10, 100, 100_000])).as_nanos() as u64;
+            let now = self.net.borrow().now();
+            self.net.borrow_mut().advance_to(now + leap);
+        }
+        let now = self.net.borrow().now();
+        self.last_wait = Some(now);
+        self.events_left = self.faults.events_per_turn;
+        let mut round: Vec<usize> =
+            (0..self.slots.len()).filter(|slot| self.slots[*slot].conn.is_some()).collect();
+        if self.faults.shuffled {
+            for at in (1..round.len()).rev() {
+                round.swap(at, self.rng.below(at + 1));
+            }
+        }
+        self.round = round.into();
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event<'_, SimSocket>> {
+        self.take_back();
+        if self.events_left == 0 {
+            return None;
+        }
+        if let Some(event) = self.next_accept() {
+            self.events_left -= 1;
+            self.mix(2, u64::from(matches!(event, Event::Incoming(..))));
+            return Some(event);
+        }
+        while let Some(&slot) = self.round.front() {
+            match self.look_at(slot) {
+                None => {
+                    self.round.pop_front();
+                }
+                Some(Found::Again) => {}
+                Some(Found::Bytes(id)) => {
+                    self.events_left -= 1;
+                    // One receive a turn and connection: the others' turn comes.
+                    self.round.pop_front();
+                    self.mix(3, id.to_bits());
+                    let net = SharedNet::clone(&self.net);
+                    net.borrow_mut().trace.mix_bytes(&self.lent);
+                    self.lending = true;
+                    return Some(Event::Received(id, &mut self.lent));
+                }
+                Some(Found::Event(event)) => {
+                    self.events_left -= 1;
+                    let (kind, id) = match &event {
+                        Event::Sent(id, batch) => (4 + 16 * (batch.len() as u64), *id),
+                        Event::Closed(id, why) => (5 + 16 * (*why as u64), *id),
+                        Event::Finished(id) => (6, *id),
+                        Event::Connected(id) => (7, *id),
+                        _ => unreachable!("not an event of a connection"),
+                    };
+                    self.mix(kind, id.to_bits());
+                    return Some(event);
+                }
+            }
+        }
+        None
+    }
+
+    fn adopt(&mut self, socket: SimSocket) -> io::Result<ConnId> {
+        self.take_back();
+        if strikes(&mut self.rng, self.faults.adopt_fails) {
+            return Err(io::Error::other("no descriptor is left (simulated)"));
+        }
+        let (link, side) = socket.into_link();
+        Ok(self.enter(link, side, None))
+    }
+
+    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+        self.take_back();
+        let local = local.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 40_000)));
+        let options = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let at = net.now() + 2 * options.latency;
+        let listener = net.listener_at(peer);
+        let link = match listener {
+            Some(listener) => net.dial(listener, local, options),
+            None => None,
+        };
+        let link = link.unwrap_or_else(|| net.dead_link(local, options));
+        drop(net);
+        Ok(self.enter(link, Side::Dialer, Some(at)))
+    }
+
+    fn send(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        let lending = std::mem::take(&mut self.lending);
+        assert!(!batch.is_empty(), "C3: an empty batch was sent");
+        self.mix(8, id.to_bits());
+        self.calls.bytes_sent += batch.len() as u64;
+        let (partial, delayed) = (
+            strikes(&mut self.rng, self.faults.partial_sends),
+            strikes(&mut self.rng, self.faults.delayed_sends),
+        );
+        let (share, rest) = (self.rng.draw(), self.rng.between(1_000, 5_000_000));
+        let lent = std::mem::take(&mut self.lent);
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let strict = self.waiting == Waiting::Never;
+        let Some(conn) = self.conn_mut(id) else { return SendOutcome::Done(batch) };
+        assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
+        assert!(!conn.fin_sent || !strict, "a send after the end of our stream");
+        if conn.ending.is_some() {
+            assert!(
+                !strict || conn.ending.is_some_and(|(_, why)| why != Closed::Local),
+                "a send after close"
+            );
+            return SendOutcome::Done(batch);
+        }
+        // A lent piece in a call that is not the very next one is out of bounds here, and panics.
+        let lent: &[u8] = if lending { &lent } else { &[] };
+        let (now, room) = (net.now(), net.room(conn.link, conn.side));
+        let mut n = room.min(batch.len());
+        if conn.connecting.is_some() {
+            n = 0;
+        } else if partial {
+            n = (share % (n as u64 + 1)) as usize;
+        }
+        leave(&mut batch, lent, n, |bytes| net.write(conn.link, conn.side, bytes));
+        if batch.is_empty() && !delayed {
+            return SendOutcome::Done(batch);
+        }
+        batch.own(lent);
+        conn.batch = Some(batch);
+        conn.batch_rests_until = if partial || delayed { now + rest } else { now };
+        self.calls.pending += 1;
+        SendOutcome::Pending
+    }
+
+    fn unsent(&self, id: ConnId) -> usize {
+        let Some(slot) = self.slots.get(id.slot()) else { return 0 };
+        match &slot.conn {
+            Some(conn) if slot.generation == id.generation() => {
+                conn.batch.as_ref().map_or(0, |batch| batch.len())
+            }
+            _ => 0,
+        }
+    }
+
+    fn pause(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(9, id.to_bits());
+        if let Some(conn) = self.conn_mut(id) {
+            conn.paused = true;
+        }
+    }
+
+    fn resume(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(10, id.to_bits());
+        if let Some(conn) = self.conn_mut(id) {
+            conn.paused = false;
+        }
+    }
+
+    fn finish(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(11, id.to_bits());
+        let net = SharedNet::clone(&self.net);
+        let strict = self.waiting == Waiting::Never;
+        let Some(conn) = self.conn_mut(id) else { return };
+        assert!(conn.batch.is_none() || !strict, "finish while a send is in flight");
+        assert!(!conn.fin_sent || !strict, "finish, twice");
+        if conn.ending.is_none() {
+            conn.fin_sent = true;
+            net.borrow_mut().finish(conn.link, conn.side);
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(12, id.to_bits());
+        self.assert_first_end(id);
+        self.end(id, Closed::Local, false);
+    }
+
+    fn abort(&mut self, id: ConnId) {
+        self.take_back();
+        self.mix(13, id.to_bits());
+        self.assert_first_end(id);
+        self.end(id, Closed::Local, true);
+    }
+
+    fn resume_accept(&mut self) {
+        self.take_back();
+        self.accept_stopped = false;
+    }
+
+    fn stop_listening(&mut self) {
+        self.take_back();
+        for listener in std::mem::take(&mut self.listeners) {
+            self.net.borrow_mut().stop_listening(listener);
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::clone(&self.wakeup) as Waker
+    }
+}
+
+impl SimDriver {
+    /// An engine closes what it closes once.
+    #[track_caller]
+    fn assert_first_end(&mut self, id: ConnId) {
+        let strict = self.waiting == Waiting::Never;
+        if let Some(conn) = self.conn_mut(id) {
+            let ours = conn.ending.is_some_and(|(_, why)| why == Closed::Local);
+            assert!(!strict || !ours, "close or abort, twice");
+        }
+    }
+}
