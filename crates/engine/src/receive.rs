@@ -129,7 +129,9 @@ impl<S: Service> State<S> {
             Over::Failed(error) => {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();
-                self.core.connections.fail(id, code, &error.to_string());
+                // What was answered before the fault leaves first; Autobahn calls the rest NON-STRICT.
+                self.core.connections.close(id, code, &error.to_string());
+                self.core.connections.finish(id, AfterFlush::Linger);
                 self.end_session(id, Close { code, reason: "" });
             }
         }
@@ -304,13 +306,16 @@ impl<S: Service> State<S> {
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
+        let orderly = conn.after_flush != AfterFlush::Linger;
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
         match stage {
             // What it says is not read, so its silence says nothing; the write timeout watches it.
             Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
-            // The time for its Close begins when ours has left.
-            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
+            // The time for its Close begins when ours has left; a session that failed is not waited for.
+            Stage::Closing if in_flight && orderly => {
+                connections.due_in(id, connections.limits.close)
+            }
             Stage::Open if !pinged => {
                 connections.ping(id);
                 if let Some(conn) = connections.conn_mut(id) {

@@ -665,13 +665,13 @@ impl<S: Service> State<S> {
 
     fn on_closed(&mut self, id: ConnId, _why: Closed) {
         let Some(conn) = self.core.connections.conn(id) else { return };
-        let (pending, client, stage) =
-            (conn.has(flag::PENDING), conn.has(flag::CLIENT), conn.stage);
+        let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
         let cold = self.core.connections.cold(id);
         let peer = cold.and_then(|cold| cold.peer);
         let code = cold.map_or(0, |cold| cold.closed_with);
         self.end_session(id, Close { code: if code == 0 { 1006 } else { code }, reason: "" });
-        if client && stage < Stage::Http {
+        // By its decoder, since the stage is past all that by now.
+        if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
         }
         match std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing) {
