@@ -103,7 +103,7 @@ impl<R: Routes> ShardService<R> {
         if !self.admission.is_ready() {
             return Err(Reject::unavailable(RETRY_AFTER).because("the server is shutting down"));
         }
-        if !self.shared.origins.allow(head.lines().all_bytes("Origin"), head.host()) {
+        if !self.shared.origins.allow(head.origins(), head.host()) {
             return Err(Reject::forbidden().because("this origin is not allowed"));
         }
         let subprotocols = self.shared.routes.subprotocols(route);

@@ -25,6 +25,7 @@ pub(crate) struct Facts {
     pub(crate) says_close: bool,
     pub(crate) says_keep_alive: bool,
     pub(crate) says_upgrade: bool,
+    pub(crate) has_origin: bool,
     pub(crate) expects_continue: bool,
 }
 
@@ -46,6 +47,7 @@ impl Facts {
             says_close: false,
             says_keep_alive: false,
             says_upgrade: false,
+            has_origin: false,
             expects_continue: false,
         }
     }
@@ -99,6 +101,8 @@ impl Facts {
                 self.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 self.says_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
             }
+        } else if name.eq_ignore_ascii_case(b"origin") {
+            self.has_origin = true;
         } else if name.eq_ignore_ascii_case(b"expect") {
             self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue");
         }
@@ -217,6 +221,17 @@ impl<'a> HeaderLines<'a> {
         })
     }
 
+    /// Shows all fields in the order they came: name, and value without white space around it.
+    pub(crate) fn each(self, mut see: impl FnMut(&'a [u8], &'a [u8])) {
+        let mut rest = self.lines;
+        while let Some((line, after)) = next_line(rest) {
+            rest = after;
+            if let Some(colon) = scan::find_byte(line, b':') {
+                see(&line[..colon], scan::trim_ows(&line[colon + 1..]));
+            }
+        }
+    }
+
     /// The values of all fields called `name`, without regard to case, in the order they came.
     pub fn all_bytes(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.lines;
@@ -249,7 +264,7 @@ impl<'a> HeaderLines<'a> {
 /// The first line without its CRLF, and what follows it.
 #[inline]
 fn next_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
-    let line_feed = scan::find_lf(lines)?;
+    let line_feed = scan::find_byte(lines, b'\n')?;
     let line = &lines[..line_feed];
     Some((line.strip_suffix(b"\r").unwrap_or(line), &lines[line_feed + 1..]))
 }

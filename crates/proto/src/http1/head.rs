@@ -153,7 +153,7 @@ impl<S: StartLine> HeadScan<S> {
                 _ => self.is_plain = false,
             }
         }
-        let found = scan::find_lf(&bytes[self.scanned..]);
+        let found = scan::find_byte(&bytes[self.scanned..], b'\n');
         self.scanned = found.map_or(bytes.len(), |found| self.scanned + found);
         found.map(|_| self.scanned)
     }

@@ -116,6 +116,12 @@ impl<'a> Request<'a> {
         self.parts.line.minor
     }
 
+    /// The values of all Origin headers; mostly there are none, and no line is looked at then.
+    pub fn origins(&self) -> impl Iterator<Item = &'a [u8]> {
+        let lines = if self.parts.facts.has_origin { self.lines() } else { HeaderLines::default() };
+        lines.all_bytes("Origin")
+    }
+
     /// HTTP/1.1.
     #[inline]
     #[must_use]
@@ -236,5 +242,9 @@ impl SavedRequest {
 impl Headers for Request<'_> {
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.lines().all(name)
+    }
+
+    fn each<'a>(&'a self, see: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().each(see);
     }
 }

@@ -108,4 +108,8 @@ impl Headers for Response<'_> {
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.lines().all(name)
     }
+
+    fn each<'a>(&'a self, see: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().each(see);
+    }
 }

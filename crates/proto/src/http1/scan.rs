@@ -10,17 +10,17 @@ const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & HIGH_BITS
 }
 
-/// The index of the first LF.
+/// The index of the first `wanted`.
 #[inline]
-pub(crate) fn find_lf(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
     let (words, tail) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let marks = zero_bytes(u64::from_le_bytes(*word) ^ (LOW_BITS * b'\n' as u64));
+        let marks = zero_bytes(u64::from_le_bytes(*word) ^ (LOW_BITS * u64::from(wanted)));
         if marks != 0 {
             return Some(index * 8 + marks.trailing_zeros() as usize / 8);
         }
     }
-    let at = tail.iter().position(|byte| *byte == b'\n')?;
+    let at = tail.iter().position(|byte| *byte == wanted)?;
     Some(words.len() * 8 + at)
 }
 
@@ -152,7 +152,7 @@ mod tests {
                 bytes[offset] = byte;
                 assert_eq!(is_field_value(&bytes), is_value_byte(byte), "{byte:#x} at {offset}");
                 let expected = (byte == b'\n').then_some(offset);
-                assert_eq!(find_lf(&bytes), expected);
+                assert_eq!(find_byte(&bytes, b'\n'), expected);
             }
         }
     }
@@ -163,9 +163,9 @@ mod tests {
             for at in 0..length {
                 let mut bytes = vec![0x0b; length];
                 bytes[at..].fill(b'\n');
-                assert_eq!(find_lf(&bytes), Some(at));
+                assert_eq!(find_byte(&bytes, b'\n'), Some(at));
             }
-            assert_eq!(find_lf(&vec![0x09; length]), None);
+            assert_eq!(find_byte(&vec![0x09; length], b'\n'), None);
         }
     }
 

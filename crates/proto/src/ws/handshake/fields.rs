@@ -6,6 +6,9 @@ use std::{error, fmt};
 pub trait Headers {
     /// The values of every field called `name` (any case), in order, without white space around them.
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str>;
+
+    /// Shows every field, in order: its name as sent, and its value without white space around it.
+    fn each<'a>(&'a self, see: impl FnMut(&'a [u8], &'a [u8]));
 }
 
 /// A list of names and values, as clients and tests have it.
@@ -15,6 +18,48 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
             .filter(move |(field, _)| field.as_ref().eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_ref())
     }
+
+    fn each<'a>(&'a self, mut see: impl FnMut(&'a [u8], &'a [u8])) {
+        for (name, value) in self {
+            see(name.as_ref().as_bytes(), value.as_ref().as_bytes());
+        }
+    }
+}
+
+/// A field that must be there exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Once<'a> {
+    Missing,
+    Value(&'a [u8]),
+    Repeated,
+}
+
+impl<'a> Once<'a> {
+    pub(super) fn note(&mut self, value: &'a [u8]) {
+        *self = match self {
+            Self::Missing => Self::Value(value),
+            Self::Value(_) | Self::Repeated => Self::Repeated,
+        };
+    }
+
+    pub(super) fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Missing | Self::Repeated => None,
+        }
+    }
+}
+
+/// Whether a field's name is this, in any case; first as most clients write it.
+#[inline]
+pub(super) fn is_named(name: &[u8], usual: &str) -> bool {
+    name == usual.as_bytes() || name.eq_ignore_ascii_case(usual.as_bytes())
+}
+
+/// Whether a comma-separated list has the element `wanted`, in any case.
+pub(super) fn lists(value: &[u8], wanted: &str) -> bool {
+    is_named(value, wanted)
+        || value.split(|byte| *byte == b',').any(|element| is_named(element.trim_ascii(), wanted))
 }
 
 /// The elements of a comma-separated list that may be spread over several fields (RFC 9110 section
@@ -95,6 +140,16 @@ mod tests {
         for not in ["", "a b", "a,b", "a\r\nb", "a;b", "\"a\"", "a/b", "ä", "a\0"] {
             assert!(!is_token(not), "{not:?}");
         }
+    }
+
+    #[test]
+    fn a_field_is_there_once_or_it_does_not_count() {
+        let mut once = Once::Missing;
+        assert_eq!(once.value(), None);
+        once.note(b"a");
+        assert_eq!(once.value(), Some(&b"a"[..]));
+        once.note(b"a");
+        assert_eq!(once.value(), None);
     }
 
     #[test]

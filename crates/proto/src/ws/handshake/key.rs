@@ -6,6 +6,18 @@ use base64::engine::general_purpose::STANDARD;
 /// Appended to the key before it is hashed (section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
+/// The digits of base64.
+static IS_DIGIT: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+        byte += 1;
+    }
+    table
+};
+
 /// A `Sec-WebSocket-Key`: 16 bytes in base64 (section 4.1, point 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key([u8; 24]);
@@ -25,11 +37,11 @@ impl Key {
     /// The four unused bits of the last digit may be anything: section 4.2.1 asks for what decodes to
     /// 16 bytes, and clients exist that send any 22 digits.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let key: [u8; 24] = text.as_bytes().try_into().ok()?;
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let key: [u8; 24] = text.try_into().ok()?;
         let (digits, padding) = key.split_at(22);
-        let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-        (digits.iter().all(is_digit) && padding == b"==").then_some(Self(key))
+        let are_digits = digits.iter().fold(true, |all, byte| all & IS_DIGIT[usize::from(*byte)]);
+        (are_digits && padding == b"==").then_some(Self(key))
     }
 
     /// As it stands in the header.
@@ -72,14 +84,14 @@ mod tests {
         let key = Key::new(*b"the sample nonce");
         assert_eq!(key.as_str(), "dGhlIHNhbXBsZSBub25jZQ==");
         assert_eq!(&key.accept(), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-        assert_eq!(Key::parse(key.as_str()), Some(key));
+        assert_eq!(Key::parse(key.as_str().as_bytes()), Some(key));
     }
 
     #[test]
     fn rfc6455_4_2_1_key_decodes_to_16_bytes() {
-        assert!(Key::parse("dGhlIHNhbXBsZSBub25jZQ==").is_some());
-        assert!(Key::parse("////////////////////////").is_none(), "18 bytes");
-        assert!(Key::parse("dGhlIHNhbXBsZSBub25jZV==").is_some(), "unused bits set");
+        assert!(Key::parse(b"dGhlIHNhbXBsZSBub25jZQ==").is_some());
+        assert!(Key::parse(b"////////////////////////").is_none(), "18 bytes");
+        assert!(Key::parse(b"dGhlIHNhbXBsZSBub25jZV==").is_some(), "unused bits set");
         for bad in [
             "",
             "dGhlIHNhbXBsZSBub25jZQ",
@@ -90,7 +102,7 @@ mod tests {
             "dGhlIHNhbXBsZSBub25j\r\n==",
             "dGhlIHNhbXBsZSBub25jé==",
         ] {
-            assert!(Key::parse(bad).is_none(), "{bad:?}");
+            assert!(Key::parse(bad.as_bytes()).is_none(), "{bad:?}");
         }
     }
 }

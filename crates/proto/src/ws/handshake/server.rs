@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-use super::fields::{has_element, only_value};
+use super::fields::{Once, is_named, lists};
 use super::{Headers, Key, Unsendable, VERSION, is_token, list};
 
 /// Why a request is not a handshake to accept; to be answered with [`Refusal::status`] and
@@ -87,19 +87,30 @@ pub fn check_request(
     if !http11 {
         return Err(Refusal::HttpVersion);
     }
-    if only_value(headers, "Host").is_none() {
+    // One pass over the fields: looking each name up costs more than all the rest of a handshake.
+    let (mut host, mut version, mut key) = (Once::Missing, Once::Missing, Once::Missing);
+    let (mut upgrade, mut connection) = (false, false);
+    headers.each(|name, value| match name.len() {
+        4 if is_named(name, "Host") => host.note(value),
+        7 if is_named(name, "Upgrade") => upgrade |= lists(value, "websocket"),
+        10 if is_named(name, "Connection") => connection |= lists(value, "Upgrade"),
+        17 if is_named(name, "Sec-WebSocket-Key") => key.note(value),
+        21 if is_named(name, "Sec-WebSocket-Version") => version.note(value),
+        _ => {}
+    });
+    if host.value().is_none() {
         return Err(Refusal::Host);
     }
-    if !has_element(headers, "Upgrade", "websocket") {
+    if !upgrade {
         return Err(Refusal::NotUpgrade);
     }
-    if !has_element(headers, "Connection", "upgrade") {
+    if !connection {
         return Err(Refusal::Connection);
     }
-    if only_value(headers, "Sec-WebSocket-Version") != Some(VERSION) {
+    if version.value() != Some(VERSION.as_bytes()) {
         return Err(Refusal::Version);
     }
-    only_value(headers, "Sec-WebSocket-Key").and_then(Key::parse).ok_or(Refusal::Key)
+    key.value().and_then(Key::parse).ok_or(Refusal::Key)
 }
 
 /// The first subprotocol in the client's order of preference that is in `supported` (section 4.2.2,
