@@ -72,6 +72,7 @@ pub fn build<D: Driver, S: Service>(
                     remote: remote.clone(),
                     shard,
                     now: driver.now(),
+                    published: 0,
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

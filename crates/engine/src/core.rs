@@ -82,6 +82,8 @@ pub struct Core {
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
     pub(crate) now: Instant,
+    /// Bytes of frames published since the last flush of all: what one member's queue may have grown by.
+    pub(crate) published: usize,
 }
 
 impl Core {
@@ -125,6 +127,7 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         let mut delivery = Delivery::default();
+        self.published += frame.as_bytes().len();
         for member in self.channels.members(channel) {
             let Some(id) = self.connections.in_slot(member.slot) else { continue };
             if Some(id) != except {

@@ -8,6 +8,7 @@
 //! * Start reading at: [`Shard::turn`].
 #![forbid(unsafe_code)]
 
+mod accept;
 mod admission;
 mod audit;
 mod build;
@@ -15,6 +16,7 @@ mod channels;
 mod conn;
 mod connections;
 mod core;
+mod flush;
 mod frame;
 mod limits;
 pub mod mailbox;
@@ -24,6 +26,7 @@ mod shard;
 mod shutdown;
 mod slab;
 mod spares;
+mod state;
 mod stats;
 mod tick;
 

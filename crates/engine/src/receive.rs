@@ -8,7 +8,7 @@ use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Receiving;
 use crate::core::{Core, Cx};
 use crate::service::{Answer, Close, Message, Service};
-use crate::shard::State;
+use crate::state::State;
 use crate::tick::Tick;
 
 /// The decoder of one connection, by its stage of life.
@@ -364,7 +364,9 @@ impl<S: Service> State<S> {
                 // Its last message came together with its Close, or nobody waits for the rest.
                 return false;
             }
-            if now.since(since) <= timeout {
+            // While we do not read it, the delay is ours.
+            let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
+            if paused || now.since(since) <= timeout {
                 return true;
             }
             connections.stats.timeouts += 1;

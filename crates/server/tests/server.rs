@@ -407,3 +407,34 @@ fn mistakes_are_told_at_bind() {
     let error = echo().bind(taken.local_addr().unwrap()).err().unwrap().to_string();
     assert!(error.contains("another program has this port"), "{error}");
 }
+
+#[test]
+fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
+    let limits = limits(|limits| limits.max_backlog = 256 << 10);
+    let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
+        ws.subscribe("feed");
+    });
+    let (address, running) = start(Server::new().ws("/feed", feed).limits(limits).shards(1));
+    let mut client = Client::connect(address, "/feed");
+    eventually("it listens", || running.stats().sessions == 1);
+    // More than the backlog allows, and so fast that one turn of the shard finds many at once.
+    let hub = running.hub();
+    let reader = std::thread::spawn(move || {
+        for n in 0..320u32 {
+            let Got::Binary(message) = client.next() else { panic!("publication {n} is missing") };
+            assert_eq!(message[..4], n.to_be_bytes());
+        }
+    });
+    for n in 0..320u32 {
+        let mut message = vec![0; 4096];
+        message[..4].copy_from_slice(&n.to_be_bytes());
+        hub.publish("feed", message).unwrap();
+        // The reader sets the pace, but for bursts of 80: 320 KiB.
+        if n % 80 == 79 {
+            eventually("the burst was queued", || running.stats().messages_out > u64::from(n));
+        }
+    }
+    reader.join().unwrap();
+    assert_eq!(running.stats().messages_dropped, 0);
+    running.drain(NO_WAIT).unwrap();
+}

@@ -1,0 +1,159 @@
+//! The one way out: what is queued goes to the driver, and what callbacks asked for is carried out.
+
+use throng_io::{Batch, ConnId, Driver, SendOutcome};
+
+use crate::conn::{AfterFlush, Stage, flag};
+use crate::service::Service;
+use crate::shard::Shard;
+
+/// Seconds a connection is read and dropped after our FIN.
+const LINGER_SECS: u16 = 2;
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// The one place where bytes leave.
+    #[inline(always)]
+    pub(crate) fn flush(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.flags &= !flag::DIRTY;
+        if conn.has(flag::NOT_PLAIN_TO_FLUSH) || conn.after_flush != AfterFlush::Nothing {
+            return self.flush_rarely(id);
+        }
+        if let Some(batch) = conn.out.take() {
+            self.send(id, batch);
+        }
+    }
+
+    /// What flushing can be besides: it may have to wait, and something may follow it.
+    #[inline(never)]
+    pub(crate) fn flush_rarely(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
+        if after == AfterFlush::Abort {
+            return self.end(id);
+        }
+        if conn.has(flag::IN_FLIGHT) {
+            return self.pause_if_behind(id);
+        }
+        if let Some(batch) = conn.out.take() {
+            conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING);
+            if !self.send(id, batch) {
+                return;
+            }
+            if behind {
+                self.state.core.connections.mark_drained(id);
+            }
+        }
+        if after != AfterFlush::Nothing {
+            self.end(id);
+        }
+    }
+
+    /// Whether all of it has left.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, id: ConnId, batch: Box<Batch>) -> bool {
+        let connections = &mut self.state.core.connections;
+        let len = batch.len();
+        connections.stats.bytes_out += len as u64;
+        match self.driver.send(id, batch) {
+            SendOutcome::Done(batch) => {
+                connections.spares.give(batch);
+                true
+            }
+            SendOutcome::Pending => {
+                self.note_in_flight(id, len);
+                false
+            }
+        }
+    }
+
+    /// The kernel did not take all of a batch.
+    #[cold]
+    pub(crate) fn note_in_flight(&mut self, id: ConnId, len: usize) {
+        let connections = &mut self.state.core.connections;
+        let tick = connections.tick();
+        connections.stats.backlogged += 1;
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.in_flight = len;
+            cold.unsent = len;
+            cold.progress = Some(tick);
+        }
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.set(flag::IN_FLIGHT, true);
+        if !conn.has(flag::FLIGHT_LISTED) {
+            conn.set(flag::FLIGHT_LISTED, true);
+            connections.in_flight.push(id);
+        }
+        self.pause_if_behind(id);
+    }
+
+    /// Whoever does not read its answers is not read: TCP carries the back-pressure to it.
+    pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let behind = connections.backlog(id) > connections.high_water();
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if behind && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
+            conn.set(flag::PAUSED, true);
+            self.driver.pause(id);
+        }
+    }
+
+    /// Everything has left, or does not matter any more: end our side.
+    pub(crate) fn end(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.stage == Stage::Ending {
+            return;
+        }
+        match conn.after_flush {
+            AfterFlush::Linger if conn.has(flag::FINISHED) => self.hang_up(id),
+            AfterFlush::Linger if conn.stage < Stage::Lingering => {
+                conn.stage = Stage::Lingering;
+                let paused = conn.has(flag::PAUSED);
+                conn.set(flag::PAUSED, false);
+                connections.due_in(id, LINGER_SECS);
+                self.driver.finish(id);
+                if paused {
+                    self.driver.resume(id);
+                }
+            }
+            AfterFlush::Close => self.hang_up(id),
+            AfterFlush::Abort => {
+                conn.stage = Stage::Ending;
+                connections.drop_queue(id);
+                self.driver.abort(id);
+            }
+            AfterFlush::Nothing | AfterFlush::Linger => {}
+        }
+    }
+
+    pub(crate) fn hang_up(&mut self, id: ConnId) {
+        if let Some(conn) = self.state.core.connections.conn_mut(id) {
+            conn.stage = Stage::Ending;
+            self.driver.close(id);
+        }
+    }
+
+    /// Flushes every connection that has something to send, and carries out what callbacks asked for.
+    pub fn flush_all(&mut self) {
+        self.state.core.published = 0;
+        let mut at = 0;
+        while let Some(&id) = self.state.core.connections.dirty.get(at) {
+            at += 1;
+            if self.state.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DIRTY)) {
+                self.flush(id);
+            }
+        }
+        self.state.core.connections.dirty.clear();
+    }
+
+    /// Flushes everything when so much was published that a member's queue could be half full: within a turn the
+    /// kernel was not asked yet, and a member that keeps up must not be taken for one that does not.
+    #[inline]
+    pub(crate) fn flush_published(&mut self) {
+        if self.state.core.published > self.state.core.connections.low_water() {
+            self.flush_all();
+        }
+    }
+}

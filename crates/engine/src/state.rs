@@ -1,0 +1,236 @@
+//! A shard without its sockets, and the life of its connections: what each event of the driver means.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use throng_io::{Batch, Closed, ConnId, Event, Instant};
+use throng_proto::ws::Spare;
+
+use crate::admission::Admission;
+use crate::conn::{AfterFlush, Stage, flag};
+use crate::core::{Core, Cx, Mail};
+use crate::mailbox::Letters;
+use crate::receive::Inbound;
+use crate::service::{Close, Service};
+use crate::shutdown::Phase;
+use crate::stats::Snapshot;
+
+/// Everything but the sockets: what may be used while the driver has lent bytes.
+pub(crate) struct State<S> {
+    pub(crate) core: Core,
+    pub(crate) service: S,
+    pub(crate) inbound: Vec<Inbound>,
+    pub(crate) spare_pieces: Spare,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) letters: Letters<Mail>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) phase: Phase,
+    pub(crate) started: Instant,
+    pub(crate) swept_secs: u64,
+    pub(crate) refusing: usize,
+    pub(crate) seed: u64,
+}
+
+/// What is to be done once the lent bytes are returned.
+pub(crate) enum Then<T> {
+    Nothing,
+    Flush(ConnId),
+    Place(T, SocketAddr),
+    RestAccept,
+    RetryAccept,
+}
+
+impl<S: Service> State<S> {
+    #[inline]
+    pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
+        match event {
+            Event::Received(id, bytes) => {
+                self.on_received(id, bytes);
+                return Then::Flush(id);
+            }
+            Event::Sent(id, batch) => self.on_sent(id, batch),
+            Event::Incoming(socket, peer) => return Then::Place(socket, peer),
+            Event::Connected(id) => self.on_connected(id),
+            Event::Finished(id) => self.on_finished(id),
+            Event::Closed(id, why) => {
+                self.on_closed(id, why);
+                return Then::RetryAccept;
+            }
+            Event::AcceptStopped(_) => {
+                self.core.connections.stats.accept_stopped += 1;
+                return Then::RestAccept;
+            }
+        }
+        Then::Nothing
+    }
+
+    pub(crate) fn enter(&mut self, id: ConnId, stage: Stage, inbound: Inbound) {
+        self.core.connections.enter(id, stage);
+        while self.inbound.len() <= id.slot() {
+            self.inbound.push(Inbound::Nothing);
+        }
+        self.inbound[id.slot()] = inbound;
+    }
+
+    /// Runs callbacks so that a panic in one ends its connection and nothing else.
+    #[inline]
+    pub(crate) fn guarded(&mut self, id: ConnId, run: impl FnOnce(&mut Self)) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
+        if let Err(payload) = outcome {
+            self.on_panic(id, payload);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn on_panic(&mut self, id: ConnId, payload: Box<dyn Any + Send>) {
+        // The panic hook has told people; the payload's own drop must not panic out of here.
+        std::mem::forget(payload);
+        self.core.connections.stats.handler_panics += 1;
+        match self.core.connections.stage(id) {
+            Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
+            _ => self.core.connections.finish(id, AfterFlush::Abort),
+        }
+    }
+
+    pub(crate) fn on_sent(&mut self, id: ConnId, batch: Box<Batch>) {
+        let connections = &mut self.core.connections;
+        connections.spares.give(batch);
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if !conn.has(flag::IN_FLIGHT) {
+            return;
+        }
+        conn.set(flag::IN_FLIGHT, false);
+        connections.stats.backlogged -= 1;
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.in_flight = 0;
+            cold.unsent = 0;
+            cold.progress = None;
+        }
+        connections.shed_cold(id);
+        let low = connections.low_water();
+        if connections.backlog(id) <= low {
+            connections.mark_drained(id);
+        }
+        connections.mark_dirty(id);
+    }
+
+    pub(crate) fn on_connected(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.stage = Stage::Upgrading;
+        connections.due_in(id, connections.limits.handshake);
+        self.inbound[id.slot()] = Inbound::response();
+        self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
+    }
+
+    /// The peer will send no more.
+    pub(crate) fn on_finished(&mut self, id: ConnId) {
+        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        conn.set(flag::FINISHED, true);
+        let stage = conn.stage;
+        if stage == Stage::Open {
+            self.end_session(id, Close { code: 1006, reason: "" });
+        }
+        match stage {
+            // Answers that are queued still go out to a client that has half-closed.
+            Stage::Http | Stage::Upgrading => {
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            // Nobody reads what a session has queued once its peer is gone without a closing handshake.
+            Stage::Open | Stage::Closing => {
+                self.core.connections.drop_queue(id);
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            Stage::Lingering => {
+                self.core.connections.due_in(id, 1);
+                self.core.connections.mark_dirty(id);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
+        let Some(conn) = self.core.connections.conn(id) else { return };
+        let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
+        let cold = self.core.connections.cold(id);
+        let peer = cold.and_then(|cold| cold.peer);
+        let code = cold.map_or(0, |cold| cold.closed_with);
+        self.end_session(id, Close { code: if code == 0 { 1006 } else { code }, reason: "" });
+        // By its decoder, since the stage is past all that by now.
+        if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
+            self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
+        }
+        match std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing) {
+            Inbound::Refused => self.refusing -= 1,
+            _ if client => {}
+            _ => self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip())),
+        }
+        self.core.connections.leave(id);
+    }
+
+    /// `on_close`, exactly once for each `on_open`, whatever the way out.
+    pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>) {
+        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        if !conn.has(flag::SESSION) {
+            return;
+        }
+        conn.set(flag::SESSION, false);
+        if conn.stage == Stage::Open {
+            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may follow.
+            conn.stage = Stage::Closing;
+        }
+        let stats = &mut self.core.connections.stats;
+        stats.sessions -= 1;
+        match close.code {
+            1006 => stats.closed_abnormally += 1,
+            _ => stats.closed_clean += 1,
+        }
+        self.core.channels.unsubscribe_all(id.slot() as u32);
+        self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
+    }
+
+    pub(crate) fn continue_drain(&mut self) {
+        let Phase::Draining(drain) = &mut self.phase else { return };
+        let now = self.core.now;
+        let code = drain.code;
+        let batch = drain.next_batch(now);
+        let overdue = drain.is_overdue(now);
+        for id in batch {
+            match self.core.connections.stage(id) {
+                Stage::Open => self.core.connections.close(id, code, "going away"),
+                // Half a request is still answered, with `Connection: close`; the deadline bounds the wait.
+                Stage::Http if self.core.connections.is_in_request(id) => {}
+                Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
+                Stage::Connecting | Stage::Upgrading => {
+                    self.core.connections.finish(id, AfterFlush::Abort);
+                }
+                _ => {}
+            }
+        }
+        if overdue {
+            let late: Vec<ConnId> = self.core.connections.ids().collect();
+            let mut forced = 0;
+            for id in late {
+                if self.core.connections.stage(id) < Stage::Ending {
+                    forced += 1;
+                    self.core.connections.finish(id, AfterFlush::Abort);
+                }
+            }
+            let Phase::Draining(drain) = &mut self.phase else { return };
+            drain.forced += forced;
+        }
+    }
+
+    pub(crate) fn publish_stats(&mut self) {
+        let core = &mut self.core;
+        core.connections.stats.channels = core.channels.len() as u64;
+        core.connections.stats.subscriptions = core.channels.memberships() as u64;
+        self.snapshot.publish(&core.connections.stats);
+    }
+
+    pub(crate) fn has_unpublished_stats(&self) -> bool {
+        self.snapshot.is_behind(&self.core.connections.stats)
+    }
+}
