@@ -202,6 +202,7 @@ impl EpollPoller {
 
 /// Out of line, so that the ordinary answer of a system call is not turned into an error that is thrown away.
 #[cold]
+#[inline(never)]
 fn failure(error: rustix::io::Errno) -> io::Error {
     error.into()
 }

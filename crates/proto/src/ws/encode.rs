@@ -1,6 +1,6 @@
 //! Finished frames, appended to a buffer.
 
-use throng_simd::mask;
+use throng_simd::{frame, mask};
 
 use super::{Opcode, close, encode_header};
 
@@ -11,13 +11,12 @@ use super::{Opcode, close, encode_header};
 #[inline]
 pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     let len = payload.len();
-    out.reserve(len + 10);
     if len < 126 {
         // Nearly every message; a head of known size costs half of one whose size must be looked up.
-        out.extend_from_slice(&[0x80 | opcode as u8, len as u8]);
-    } else {
-        out.extend_from_slice(&encode_header(opcode, true, len as u64, None));
+        return frame::append([0x80 | opcode as u8, len as u8], payload, out);
     }
+    out.reserve(len + 10);
+    out.extend_from_slice(&encode_header(opcode, true, len as u64, None));
     out.extend_from_slice(payload);
 }
 
