@@ -6,6 +6,7 @@
 use throng_io::{Batch, ConnId, Segment};
 use throng_proto::ws::{self, Opcode};
 
+use crate::borrowed::{Borrowed, LARGE};
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
 use crate::frame::Frame;
 use crate::limits::Checked;
@@ -53,6 +54,7 @@ pub(crate) struct Connections {
     /// Messages partly here, checked for their deadline at each sweep.
     pub(crate) assembling: Vec<ConnId>,
     pub(crate) spares: Spares,
+    pub(crate) borrowed: Borrowed,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
     tick: Tick,
@@ -71,6 +73,7 @@ impl Connections {
             in_flight: Vec::new(),
             assembling: Vec::new(),
             spares: Spares::default(),
+            borrowed: Borrowed::default(),
             heartbeats: Heartbeats::new(limits.heartbeat_interval, Tick::START),
             limits,
             stats: Stats::default(),
@@ -247,9 +250,11 @@ impl Connections {
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         let high = self.high_water();
         match self.conns.get_mut(id.slot()) {
-            // A session of a server that is where its sender wants it, so nearly all: one look and one write.
+            // A small message to a session of a server that is where its sender wants it, so nearly all: one
+            // look and one write.
             Some(conn)
                 if conn.id == id
+                    && payload.len() < LARGE
                     && conn.stage == Stage::Open
                     && conn.flags & (flag::NOT_PLAIN_TO_SEND | flag::DIRTY) == flag::DIRTY
                     && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
@@ -271,11 +276,22 @@ impl Connections {
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
-        if self.conns[id.slot()].flags & flag::CLIENT == 0 {
-            self.append(id, |out| ws::encode(opcode, payload, out));
-        } else {
+        let flags = self.conns[id.slot()].flags;
+        if flags & flag::CLIENT != 0 {
             let key = self.masks.next();
             self.append(id, |out| ws::encode_masked(opcode, payload, key, out));
+            return sent;
+        }
+        // With a batch in flight the next flush is not the one that follows this event.
+        let is_large = payload.len() >= LARGE && flags & flag::IN_FLIGHT == 0;
+        match is_large.then(|| self.borrowed.piece(id, payload)).flatten() {
+            Some(piece) => {
+                let header = ws::encode_header(opcode, true, payload.len() as u64, None);
+                let batch = self.queue(id);
+                batch.append(|out| out.extend_from_slice(&header));
+                batch.push(piece);
+            }
+            None => self.append(id, |out| ws::encode(opcode, payload, out)),
         }
         sent
     }

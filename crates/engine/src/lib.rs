@@ -11,6 +11,7 @@
 mod accept;
 mod admission;
 mod audit;
+mod borrowed;
 mod build;
 mod channels;
 mod conn;

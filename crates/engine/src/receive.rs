@@ -4,6 +4,7 @@ use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::{http1, ws};
 
+use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Receiving;
 use crate::core::{Core, Cx};
@@ -55,25 +56,30 @@ impl<S: Service> State<S> {
     #[inline]
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
+        if bytes.len() < LARGE {
+            return self.decode(id, bytes);
+        }
+        self.core.connections.borrowed.lend(id, bytes);
+        self.decode(id, bytes);
+        self.core.connections.borrowed.give_back();
+    }
+
+    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) {
         let mut input = Input::new(bytes);
         self.guarded(id, |state| {
-            if !matches!(state.inbound[id.slot()], Inbound::Ws(_)) {
-                state.pump_handshake(id, &mut input);
-            }
-            if !input.is_empty() {
-                state.pump_ws(id, &mut input);
-            }
+            while !state.pump_ws(id, &mut input) && state.pump_handshake(id, &mut input) {}
         });
     }
 
     /// The hot path: a session's bytes become messages, and those calls. What is not a message in one piece is
-    /// dealt with out of line.
+    /// dealt with out of line. False if there is no session yet.
     #[inline(always)]
-    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) {
+    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         let Self { core, service, inbound, spare_pieces, .. } = self;
-        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return false };
         let Some(receiving) = core.connections.receiving(id) else {
-            return self.await_close(id, input);
+            self.await_close(id, input);
+            return true;
         };
         let Receiving { route, data, harmless_len, assembling } = receiving;
         let over = loop {
@@ -89,13 +95,15 @@ impl<S: Service> State<S> {
             core.connections.stats.messages_in += 1;
             service.on_message(&mut Cx::known(core, id, route, data), message);
             if decoder.is_at_rest(input) && !assembling {
-                return;
+                return true;
             }
             if core.connections.stage(id) != Stage::Open {
-                return self.await_close(id, input);
+                self.await_close(id, input);
+                return true;
             }
         };
         self.settle_input(id, over, assembling);
+        true
     }
 
     /// After our Close only the peer's is still of interest.
@@ -167,14 +175,16 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left.
+    /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left;
+    /// true if that is something.
     #[inline(never)]
-    fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) {
+    fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         match self.inbound[id.slot()] {
             Inbound::Http(_) => self.pump_http(id, input),
             Inbound::Response(_) => self.pump_response(id, input),
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }
+        matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
     }
 
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
@@ -391,7 +401,10 @@ fn next<'a, 'b: 'a, S: Service>(
 ) -> Next<'a> {
     let limits = service.ws_limits(route, core.connections.limits.ws);
     core.connections.note_limits(id, &limits);
-    match decoder.next_event_with(input, &limits, spare) {
+    core.connections.borrowed.set_joined(None);
+    let event = decoder.next_event_with(input, &limits, spare);
+    core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
+    match event {
         Ok(None) => Next::Over(Over::Taken),
         Ok(Some(ws::Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
         Ok(Some(ws::Event::Text(text))) => Next::Message(Message::Text(text)),

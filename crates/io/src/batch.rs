@@ -1,9 +1,15 @@
 //! What one send carries: owned bytes, shared frames, and pieces of the memory just lent.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Bytes that do not change while they are shared.
+pub trait Memory: AsRef<[u8]> + Debug + Send + Sync {}
+
+impl<T: AsRef<[u8]> + Debug + Send + Sync> Memory for T {}
 
 /// One piece of output.
 #[derive(Debug)]
@@ -12,6 +18,8 @@ pub enum Segment {
     Own(Vec<u8>),
     /// A finished frame that many connections send; queued as a reference, never copied.
     Shared(Arc<[u8]>),
+    /// Somebody else's memory, which stays as it is while it is kept here.
+    Kept(Arc<dyn Memory>),
     /// Part of the slice of the last [`Event::Received`](crate::Event::Received), by offset. Only valid in a send
     /// that is the very next call to the driver after that event; a driver that cannot send it at once copies it.
     Lent(Range<usize>),
@@ -24,6 +32,7 @@ impl Segment {
         match self {
             Self::Own(bytes) => bytes.len(),
             Self::Shared(bytes) => bytes.len(),
+            Self::Kept(memory) => memory.as_ref().as_ref().len(),
             Self::Lent(range) => range.len(),
         }
     }
@@ -38,6 +47,7 @@ impl Segment {
         match self {
             Self::Own(bytes) => bytes,
             Self::Shared(bytes) => bytes,
+            Self::Kept(memory) => memory.as_ref().as_ref(),
             Self::Lent(range) => &lent[range.clone()],
         }
     }

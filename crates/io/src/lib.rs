@@ -23,7 +23,7 @@ pub mod readiness;
 pub mod time;
 mod wakeup;
 
-pub use batch::{Batch, Segment};
+pub use batch::{Batch, Memory, Segment};
 pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};

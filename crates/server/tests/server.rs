@@ -57,6 +57,37 @@ fn echoes_on_every_driver_and_shard_count() {
     }
 }
 
+/// Large answers are sent from the memory their message lies in: whole or in part, lent or joined from pieces.
+#[test]
+fn large_answers_made_of_the_message_come_whole_and_in_order() {
+    let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
+    for io in [Io::Auto, Io::Portable] {
+        let handler = Ws::on_message(move |ws, message| {
+            let bytes = message.as_bytes();
+            let _ = ws.send(message);
+            let _ = ws.send(&bytes[1000..bytes.len() - 1000]);
+            let _ = ws.send("small");
+            let _ = ws.send(message);
+        });
+        let server = Server::new().ws("/", handler).limits(limits(|l| l.max_backlog = 8 << 20));
+        let (address, running) = start(server.io(io).shards(1));
+        let mut client = Client::connect(address, "/");
+        let sizes = [3000, 16 * 1024, 70_000, 600_000, 1_500_000, 20_000];
+        let pattern = |len: usize| (0..len).map(|i| (i * 7 + i / 256 + len) as u8).collect();
+        let payloads: Vec<Vec<u8>> = sizes.into_iter().map(pattern).collect();
+        for pair in payloads.chunks(2) {
+            pair.iter().for_each(|payload| client.send(Opcode::Binary, payload));
+            for payload in pair {
+                assert!(client.next() == Got::Binary(payload.clone()), "{}", payload.len());
+                assert!(client.next() == Got::Binary(part(payload)), "{}", payload.len());
+                assert_eq!(client.next(), Got::Text("small".into()));
+                assert!(client.next() == Got::Binary(payload.clone()), "{}", payload.len());
+            }
+        }
+        running.begin_drain(NO_WAIT);
+    }
+}
+
 #[test]
 fn data_channels_and_handles_work_across_shards() {
     let handles = Arc::new(Mutex::new(Vec::new()));

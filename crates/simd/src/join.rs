@@ -21,7 +21,7 @@ impl std::error::Error for BrokenUtf8 {}
 /// Text is checked as it comes: a byte that no continuation can make valid is refused by the very
 /// push that brings it, a sequence cut at the end of a piece waits for the next one, and
 /// [`JoinBuffer::as_str`] costs nothing.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct JoinBuffer {
     bytes: Vec<u8>,
     /// Invariant: `bytes[..checked]` is UTF-8, and only `clear` shortens `bytes`.
@@ -118,6 +118,12 @@ impl JoinBuffer {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.checked = 0;
+    }
+}
+
+impl AsRef<[u8]> for JoinBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

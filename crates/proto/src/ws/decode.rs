@@ -241,6 +241,7 @@ impl Decoder {
             Next::Nothing => Ok(None),
             Next::Message(kind) => {
                 let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+                spare.set_joined(joined);
                 match kind {
                     Kind::Binary => {
                         Ok(Some(Event::Binary(joined.map_or(&[], |joined| joined.as_bytes()))))
@@ -374,12 +375,12 @@ impl Decoder {
         } else {
             limits.max_message_size.saturating_sub(pieces.message.len() + piece.len())
         };
-        pieces.make_room(piece.len(), expected);
+        let message = pieces.make_room(piece.len(), expected);
         if self.message == Some(Kind::Text) {
-            let pushed = pieces.message.push_text(piece, frame.key);
+            let pushed = message.push_text(piece, frame.key);
             return pushed.map_err(|BrokenUtf8| self.fail(ProtocolError::InvalidText));
         }
-        pieces.message.push(piece, frame.key);
+        message.push(piece, frame.key);
         Ok(())
     }
 
@@ -410,6 +411,7 @@ impl Decoder {
     }
 
     fn drop_delivered(&mut self, control: bool, spare: &mut Spare) {
+        spare.set_joined(None);
         if control
             && self.message.is_some()
             && let Some(pieces) = &mut self.pieces

@@ -1,12 +1,14 @@
 //! Where a message or a control frame that did not come in one piece is put together.
 
+use std::sync::Arc;
+
 use throng_simd::JoinBuffer;
 
 /// The parts of a decoder that exist only while something is partly here.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// The message so far.
-    pub(super) message: JoinBuffer,
+    /// The message so far. Shared only once it is complete, with whoever still sends it on.
+    pub(super) message: Arc<JoinBuffer>,
     /// The control frame so far: apart from the message, because it may come inside one.
     control: [u8; MAX_CONTROL],
     control_len: u8,
@@ -20,17 +22,19 @@ const MIN_ROOM: usize = 256;
 
 impl Pieces {
     fn new() -> Self {
-        Self { message: JoinBuffer::new(), control: [0; MAX_CONTROL], control_len: 0 }
+        Self { message: Arc::default(), control: [0; MAX_CONTROL], control_len: 0 }
     }
 
     /// Makes room in the message for `piece` bytes that are here and `expected` bytes that may come;
     /// for no more of the latter than was already received: memory follows what a peer sends, not what
     /// it promises. That is also enough for many fragments not to be copied many times.
-    pub(super) fn make_room(&mut self, piece: usize, expected: usize) {
-        let received = self.message.len() + piece;
-        if self.message.capacity() < received {
-            self.message.reserve(piece + expected.min(received.max(MIN_ROOM)));
+    pub(super) fn make_room(&mut self, piece: usize, expected: usize) -> &mut JoinBuffer {
+        let message = Arc::make_mut(&mut self.message);
+        let received = message.len() + piece;
+        if message.capacity() < received {
+            message.reserve(piece + expected.min(received.max(MIN_ROOM)));
         }
+        message
     }
 
     /// Adds to the control frame. The caller saw in its head that all of it has room.
@@ -64,13 +68,21 @@ const MAX_SPARE: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub struct Spare {
     pieces: Option<Box<Pieces>>,
+    joined: Option<Arc<JoinBuffer>>,
 }
 
 impl Spare {
     /// Holds nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { pieces: None }
+        Self { pieces: None, joined: None }
+    }
+
+    /// The memory of the message that the last call gave, if that was joined from pieces: whoever keeps it can
+    /// send the message on without copying it.
+    #[must_use]
+    pub fn joined(&self) -> Option<Arc<JoinBuffer>> {
+        self.joined.clone()
     }
 
     /// Bytes of memory held for the next message.
@@ -79,15 +91,24 @@ impl Spare {
         self.pieces.as_ref().map_or(0, |pieces| size_of::<Pieces>() + pieces.message.capacity())
     }
 
+    pub(super) fn set_joined(&mut self, joined: Option<&Arc<JoinBuffer>>) {
+        self.joined = joined.cloned();
+    }
+
     pub(super) fn take(&mut self) -> Box<Pieces> {
-        self.pieces.take().unwrap_or_else(|| Box::new(Pieces::new()))
+        let mut pieces = self.pieces.take().unwrap_or_else(|| Box::new(Pieces::new()));
+        match Arc::get_mut(&mut pieces.message) {
+            Some(message) => message.clear(),
+            // It is still on its way out.
+            None => pieces.message = Arc::default(),
+        }
+        pieces
     }
 
     pub(super) fn give(&mut self, mut pieces: Box<Pieces>) {
         let capacity = pieces.message.capacity();
         let kept = self.pieces.as_ref().map_or(0, |kept| kept.message.capacity());
         if capacity <= MAX_SPARE && (self.pieces.is_none() || capacity > kept) {
-            pieces.message.clear();
             pieces.clear_control();
             self.pieces = Some(pieces);
         }

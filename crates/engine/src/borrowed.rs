@@ -1,0 +1,86 @@
+//! Large answers made of what has just come: they leave from where they lie, without a copy.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use throng_io::{ConnId, Memory, Segment};
+
+/// Below this a copy costs less than a piece of its own in a gathered send.
+pub(crate) const LARGE: usize = 16 * 1024;
+
+/// The memory in which the messages of the event at hand lie.
+#[derive(Debug, Default)]
+pub(crate) struct Borrowed {
+    /// Whose bytes the driver has lent, and their addresses.
+    lent: Option<(ConnId, Range<usize>)>,
+    /// The message that was joined from pieces, as long as its callback runs.
+    joined: Option<Arc<dyn Memory>>,
+}
+
+impl Borrowed {
+    /// The driver has lent `bytes`, which came from `conn`. They are flushed to it before anything else happens.
+    pub(crate) fn lend(&mut self, conn: ConnId, bytes: &[u8]) {
+        self.lent = Some((conn, addresses(bytes)));
+    }
+
+    /// They are returned.
+    pub(crate) fn give_back(&mut self) {
+        self.lent = None;
+    }
+
+    /// The message at hand was joined in this memory; `None`: it was not.
+    pub(crate) fn set_joined(&mut self, joined: Option<Arc<dyn Memory>>) {
+        self.joined = joined;
+    }
+
+    /// `payload` as a piece of output for `to`, if it is of that memory. Slices that are alive overlap only if
+    /// they are of the same memory, so comparing addresses tells.
+    pub(crate) fn piece(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
+        let wanted = addresses(payload);
+        if let Some(joined) = &self.joined
+            && addresses(joined.as_ref().as_ref()) == wanted
+        {
+            return Some(Segment::Kept(Arc::clone(joined)));
+        }
+        match &self.lent {
+            Some((conn, lent))
+                if *conn == to && lent.start <= wanted.start && wanted.end <= lent.end =>
+            {
+                Some(Segment::Lent(wanted.start - lent.start..wanted.end - lent.start))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn addresses(bytes: &[u8]) -> Range<usize> {
+    let Range { start, end } = bytes.as_ptr_range();
+    start.addr()..end.addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_the_memory_at_hand_is_a_piece_of_it() {
+        let (me, other) = (ConnId::new(0, 1, 0), ConnId::new(0, 2, 0));
+        let (bytes, joined) = (vec![7; 100], Arc::new(vec![7; 100]));
+        let mut borrowed = Borrowed::default();
+        assert!(borrowed.piece(me, &bytes).is_none());
+        borrowed.lend(me, &bytes[10..60]);
+        borrowed.set_joined(Some(Arc::clone(&joined) as _));
+        assert!(
+            matches!(borrowed.piece(me, &bytes[12..60]), Some(Segment::Lent(r)) if r == (2..50))
+        );
+        assert!(borrowed.piece(me, &bytes[12..61]).is_none());
+        assert!(borrowed.piece(me, &bytes[9..20]).is_none());
+        assert!(borrowed.piece(other, &bytes[12..60]).is_none(), "flushed later");
+        assert!(matches!(borrowed.piece(other, &joined), Some(Segment::Kept(_))));
+        assert!(borrowed.piece(me, &joined[1..]).is_none());
+        borrowed.give_back();
+        borrowed.set_joined(None);
+        assert!(borrowed.piece(me, &bytes[12..60]).is_none());
+        assert!(borrowed.piece(me, &joined).is_none());
+    }
+}
