@@ -10,6 +10,7 @@ use crate::borrowed::{Borrowed, LARGE};
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
 use crate::frame::Frame;
 use crate::limits::Checked;
+use crate::rate::Rates;
 use crate::slab::Slab;
 use crate::spares::Spares;
 use crate::stats::Stats;
@@ -40,12 +41,19 @@ pub(crate) struct Receiving {
     pub(crate) assembling: bool,
 }
 
+/// Frames up to this many bytes are copied into queues: a reference costs as much, in memory and in a gathered send,
+/// and would let tiny messages pass the backlog's limit, which counts bytes.
+pub(crate) const SMALL_FRAME: usize = 64;
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connections {
     conns: Vec<Conn>,
     pub(crate) cold: Slab<Cold>,
     pub(crate) deadlines: Deadlines,
+    /// The ends of sessions' lives; untouched while those have no limit.
+    pub(crate) lifetimes: Deadlines,
+    pub(crate) rates: Rates,
     pub(crate) dirty: Vec<ConnId>,
     /// `on_drain` is due for these.
     pub(crate) drained: Vec<ConnId>,
@@ -68,6 +76,8 @@ impl Connections {
             conns: Vec::with_capacity(capacity),
             cold: Slab::default(),
             deadlines: Deadlines::with_capacity(capacity),
+            lifetimes: Deadlines::default(),
+            rates: Rates::new(limits.max_messages_per_second, limits.max_bytes_per_second),
             dirty: Vec::new(),
             drained: Vec::new(),
             in_flight: Vec::new(),
@@ -89,6 +99,7 @@ impl Connections {
             self.conns.push(Conn::new(ConnId::new(0, 0, 0), Stage::Free));
         }
         self.deadlines.add_slot(slot);
+        self.rates.forget(slot);
         debug_assert_eq!(self.conns[slot].stage, Stage::Free, "a slot was named twice");
         self.conns[slot] = Conn::new(id, stage);
         self.stats.connections += 1;
@@ -110,6 +121,10 @@ impl Connections {
             self.cold.remove(index);
         }
         self.deadlines.set(slot, Tick::NEVER);
+        if self.limits.lifetime > 0 {
+            self.lifetimes.add_slot(slot);
+            self.lifetimes.set(slot, Tick::NEVER);
+        }
     }
 
     /// The connection, if `id` still names one.
@@ -229,9 +244,13 @@ impl Connections {
         self.heartbeats.refresh(now);
     }
 
-    /// The session has begun: its first heartbeat is a whole interval away.
-    pub(crate) fn start_heartbeat(&mut self, slot: usize) {
+    /// The session has begun: its first heartbeat is a whole interval away, its end a lifetime.
+    pub(crate) fn start_session(&mut self, slot: usize) {
         self.deadlines.set(slot, self.heartbeats.due(slot));
+        if self.limits.lifetime > 0 {
+            self.lifetimes.add_slot(slot);
+            self.lifetimes.set(slot, self.tick.after(self.limits.lifetime));
+        }
     }
 
     /// Part of a request is here, and its answer is owed.
@@ -304,7 +323,11 @@ impl Connections {
         };
         self.stats.messages_out += 1;
         let batch = self.queue(id);
-        batch.push(Segment::Shared(frame.shared()));
+        if frame.as_bytes().len() <= SMALL_FRAME {
+            batch.append(|out| out.extend_from_slice(frame.as_bytes()));
+        } else {
+            batch.push(Segment::Shared(frame.shared()));
+        }
         sent
     }
 
@@ -462,14 +485,13 @@ impl Connections {
         let (backlog, max, high) = (self.backlog(id), self.limits.max_backlog, self.high_water());
         let conn = &mut self.conns[id.slot()];
         let in_flight = conn.has(flag::IN_FLIGHT);
-        if backlog + len > max {
+        // Only a peer that does not take bytes is slow: without a batch in flight the kernel was not asked yet. The
+        // backlog before this message counts, so that a message of any size finds its way into a short queue.
+        if in_flight && backlog > max {
             conn.set(flag::BEHIND, true);
             self.stats.messages_dropped += 1;
-            // Within one turn the kernel was not asked yet; only a peer that does not take bytes is slow.
-            if in_flight {
-                self.stats.slow_consumers += 1;
-                self.fail(id, 1008, "slow consumer");
-            }
+            self.stats.slow_consumers += 1;
+            self.fail(id, 1008, "slow consumer");
             return Err(Sent::Dropped);
         }
         if in_flight || backlog + len > high {

@@ -8,7 +8,7 @@ use throng_proto::ws::Opcode;
 
 use crate::channels::Channels;
 use crate::conn::{AfterFlush, Stage};
-use crate::connections::{Connections, Sent};
+use crate::connections::{Connections, SMALL_FRAME, Sent};
 use crate::frame::Frame;
 use crate::mailbox::Mailbox;
 use crate::service::Message;
@@ -82,9 +82,17 @@ pub struct Core {
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
     pub(crate) now: Instant,
-    /// Bytes of frames published since the last flush of all: what one member's queue may have grown by.
+    /// Memory that publications have put into queues since the last flush of all.
     pub(crate) published: usize,
 }
+
+/// Publications of one turn may put this much memory into queues before all are flushed, and before a publisher's
+/// further messages wait for the next turn: one packet of tiny messages to thousands of members would else be
+/// gigabytes. Large enough that a burst to 15,000 members still leaves in few sends.
+const PUBLISH_BUDGET: usize = 32 << 20;
+
+/// What a queued reference costs besides its frame's bytes, generously.
+const REFERENCE_COST: usize = 64;
 
 impl Core {
     /// The time of this turn.
@@ -127,14 +135,26 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         let mut delivery = Delivery::default();
-        self.published += frame.as_bytes().len();
         for member in self.channels.members(channel) {
             let Some(id) = self.connections.in_slot(member.slot) else { continue };
             if Some(id) != except {
                 delivery.count(self.connections.send_frame(id, frame));
             }
         }
+        let queued = (delivery.delivered + delivery.queued) as usize;
+        self.published += queued * (frame.as_bytes().len().min(SMALL_FRAME) + REFERENCE_COST);
         delivery
+    }
+
+    /// Publications have used up their share of the turn.
+    #[inline]
+    pub(crate) fn has_published_enough(&self) -> bool {
+        self.published > PUBLISH_BUDGET
+    }
+
+    /// No more messages are to be pulled for this connection now: its answers wait, or others do.
+    pub(crate) fn must_yield(&self, id: ConnId) -> bool {
+        self.has_published_enough() || self.connections.backlog(id) > self.connections.high_water()
     }
 
     /// Sends a message to a connection of this shard.

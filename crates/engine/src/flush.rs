@@ -62,7 +62,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 true
             }
             SendOutcome::Pending => {
-                self.note_in_flight(id, len);
+                self.note_in_flight(id);
                 false
             }
         }
@@ -70,7 +70,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// The kernel did not take all of a batch.
     #[cold]
-    pub(crate) fn note_in_flight(&mut self, id: ConnId, len: usize) {
+    pub(crate) fn note_in_flight(&mut self, id: ConnId) {
+        let len = self.driver.unsent(id);
         let connections = &mut self.state.core.connections;
         let tick = connections.tick();
         connections.stats.backlogged += 1;
@@ -148,11 +149,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.dirty.clear();
     }
 
-    /// Flushes everything when so much was published that a member's queue could be half full: within a turn the
-    /// kernel was not asked yet, and a member that keeps up must not be taken for one that does not.
+    /// Flushes everything when publications have put much memory into queues within one turn.
     #[inline]
     pub(crate) fn flush_published(&mut self) {
-        if self.state.core.published > self.state.core.connections.low_water() {
+        if self.state.core.has_published_enough() {
             self.flush_all();
         }
     }

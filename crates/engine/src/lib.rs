@@ -21,6 +21,7 @@ mod flush;
 mod frame;
 mod limits;
 pub mod mailbox;
+mod rate;
 mod receive;
 mod service;
 mod shard;

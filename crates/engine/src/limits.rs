@@ -10,7 +10,6 @@ use crate::tick;
 ///
 /// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Limits {
     /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory grows with the
     /// bytes received, never with the declared length.
@@ -29,7 +28,8 @@ pub struct Limits {
     pub keep_alive_timeout: Duration,
     /// From a message's first byte to its last. Default 60 s; closed with 1008.
     pub reassembly_timeout: Duration,
-    /// Output pending without a byte leaving. Default 30 s; the connection is reset.
+    /// Output pending without a byte leaving. Default 30 s; the connection is reset. A server's sockets have it as
+    /// their `TCP_USER_TIMEOUT` too (Linux), for output that the kernel holds and the peer's host does not take.
     pub write_timeout: Duration,
     /// From our Close frame to the peer's. Default 5 s; the connection is reset.
     pub close_timeout: Duration,
@@ -41,9 +41,16 @@ pub struct Limits {
     pub heartbeat_timeout: Duration,
     /// Pings every interval even to connections that are not silent. Default false.
     pub heartbeat_always: bool,
-    /// Bytes queued for one connection before the slow-consumer policy acts. Default 1 MiB. One message is
-    /// always admitted to an empty queue. Above half of it, the connection is not read.
+    /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy acts. Default
+    /// 1 MiB. A message is admitted while the queue is shorter, so the queue is at most this and one message.
+    /// Above half of it, the connection is not read and its further messages wait.
     pub max_backlog: usize,
+    /// Messages that one connection may send in a second. Default 0: no limit. More are closed with 1008.
+    pub max_messages_per_second: u64,
+    /// Bytes that one connection may send in a second. Default 0: no limit. More are closed with 1008.
+    pub max_bytes_per_second: u64,
+    /// Life of a session, after which it is closed with 1001. Default 0: no end.
+    pub max_lifetime: Duration,
 }
 
 impl Default for Limits {
@@ -63,6 +70,9 @@ impl Default for Limits {
             heartbeat_timeout: Duration::from_secs(60),
             heartbeat_always: false,
             max_backlog: 1 << 20,
+            max_messages_per_second: 0,
+            max_bytes_per_second: 0,
+            max_lifetime: Duration::ZERO,
         }
     }
 }
@@ -94,6 +104,10 @@ pub(crate) struct Checked {
     pub(crate) heartbeat_timeout: u16,
     pub(crate) heartbeat_always: bool,
     pub(crate) max_backlog: usize,
+    pub(crate) max_messages_per_second: u64,
+    pub(crate) max_bytes_per_second: u64,
+    /// 0 = no end.
+    pub(crate) lifetime: u16,
 }
 
 impl Limits {
@@ -131,6 +145,9 @@ impl Limits {
             heartbeat_timeout: secs("heartbeat.timeout", self.heartbeat_timeout, false)?,
             heartbeat_always: self.heartbeat_always,
             max_backlog: self.max_backlog,
+            max_messages_per_second: self.max_messages_per_second,
+            max_bytes_per_second: self.max_bytes_per_second,
+            lifetime: secs("max_lifetime", self.max_lifetime, true)?,
         })
     }
 }

@@ -53,22 +53,49 @@ enum Over {
 }
 
 impl<S: Service> State<S> {
+    /// True if part of the bytes was held back; then the connection is not to be read.
     #[inline]
-    pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) {
+    pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
         if bytes.len() < LARGE {
             return self.decode(id, bytes);
         }
         self.core.connections.borrowed.lend(id, bytes);
-        self.decode(id, bytes);
+        let held = self.decode(id, bytes);
         self.core.connections.borrowed.give_back();
+        held
     }
 
-    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) {
+    /// Goes on with bytes that were held back. True if part of them still is.
+    pub(crate) fn on_held(&mut self, id: ConnId, mut bytes: Vec<u8>) -> bool {
+        self.decode(id, &mut bytes)
+    }
+
+    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         let mut input = Input::new(bytes);
+        let (said, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
             while !state.pump_ws(id, &mut input) && state.pump_handshake(id, &mut input) {}
         });
+        if self.core.connections.rates.are_limited() {
+            let messages = self.core.connections.stats.messages_in - said;
+            self.note_said(id, messages, (len - input.len()) as u64);
+        }
+        // Whatever ends the pumps early leaves input behind only if there is a reason to come back to it.
+        !input.is_empty() && self.hold(id, &input)
+    }
+
+    /// Keeps what was not pulled for when the connection's answers have left, or others had their turn. What nobody
+    /// will ask for any more is dropped.
+    #[cold]
+    fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
+        let wanted = self.core.connections.conn(id).is_some_and(|conn| {
+            conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
+        });
+        if wanted {
+            self.held.insert(id, rest.as_slice().to_vec());
+        }
+        wanted
     }
 
     /// The hot path: a session's bytes become messages, and those calls. What is not a message in one piece is
@@ -82,6 +109,7 @@ impl<S: Service> State<S> {
             return true;
         };
         let Receiving { route, data, harmless_len, assembling } = receiving;
+        let mut completed = false;
         let over = loop {
             let message = match decoder.whole_message(input, harmless_len.into()) {
                 Some(ws::Event::Binary(bytes)) => Message::Binary(bytes),
@@ -97,12 +125,17 @@ impl<S: Service> State<S> {
             if decoder.is_at_rest(input) && !assembling {
                 return true;
             }
+            completed = true;
             if core.connections.stage(id) != Stage::Open {
                 self.await_close(id, input);
                 return true;
             }
+            if !input.is_empty() && core.must_yield(id) {
+                // Back-pressure is to stop pulling; `decode` holds the rest.
+                break Over::Taken;
+            }
         };
-        self.settle_input(id, over, assembling);
+        self.settle_input(id, over, assembling, completed);
         true
     }
 
@@ -119,17 +152,18 @@ impl<S: Service> State<S> {
                 break over;
             }
         };
-        self.settle_input(id, over, assembling);
+        self.settle_input(id, over, assembling, false);
     }
 
-    /// What follows when no further message comes. `assembling`: one was partly here before.
+    /// What follows when no further message comes. `assembling`: one was partly here before; `completed`: not the
+    /// one that is partly here now.
     #[inline(never)]
-    fn settle_input(&mut self, id: ConnId, over: Over, assembling: bool) {
+    fn settle_input(&mut self, id: ConnId, over: Over, assembling: bool, completed: bool) {
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 let between = decoder.is_between_messages();
-                if between == assembling {
+                if between == assembling || (completed && !between) {
                     self.note_assembling(id, between);
                 }
             }
@@ -140,7 +174,7 @@ impl<S: Service> State<S> {
                 // What was answered before the fault leaves first; Autobahn calls the rest NON-STRICT.
                 self.core.connections.close(id, code, &error.to_string());
                 self.core.connections.finish(id, AfterFlush::Linger);
-                self.end_session(id, Close { code, reason: "" });
+                self.end_session(id, Close { code, reason: "" }, false);
             }
         }
     }
@@ -152,7 +186,7 @@ impl<S: Service> State<S> {
         self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
         let ours = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
         let code = if ours == 0 { code } else { ours };
-        self.end_session(id, Close { code, reason });
+        self.end_session(id, Close { code, reason }, true);
         self.core.connections.finish(id, AfterFlush::Close);
     }
 
@@ -197,18 +231,13 @@ impl<S: Service> State<S> {
                     if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
                 _ => return,
             }
+            if !input.is_empty() && core.must_yield(id) {
+                return;
+            }
             match decoder.next_event(input, &core.connections.limits.http) {
                 Ok(None) => {
                     let between = decoder.is_between_requests();
                     self.note_request(id, between);
-                    return;
-                }
-                Ok(Some(http1::Event::Head(_)))
-                    if core.connections.conn(id).is_some_and(|conn| conn.out.is_some())
-                        && core.connections.backlog(id) > core.connections.limits.max_backlog =>
-                {
-                    // It pipelines more than it reads: what is answered leaves, the rest is not answered.
-                    core.connections.finish(id, AfterFlush::Linger);
                     return;
                 }
                 Ok(Some(http1::Event::Head(request))) => {
@@ -306,7 +335,7 @@ impl<S: Service> State<S> {
             cold.peer = None;
         }
         connections.shed_cold(id);
-        connections.start_heartbeat(id.slot());
+        connections.start_session(id.slot());
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
@@ -316,16 +345,13 @@ impl<S: Service> State<S> {
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
-        let orderly = conn.after_flush != AfterFlush::Linger;
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
         match stage {
             // What it says is not read, so its silence says nothing; the write timeout watches it.
             Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
-            // The time for its Close begins when ours has left; a session that failed is not waited for.
-            Stage::Closing if in_flight && orderly => {
-                connections.due_in(id, connections.limits.close)
-            }
+            // The time for its Close begins when ours has left; the write timeout watches that.
+            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
             Stage::Open if !pinged => {
                 connections.ping(id);
                 if let Some(conn) = connections.conn_mut(id) {
@@ -335,7 +361,7 @@ impl<S: Service> State<S> {
             }
             Stage::Open => {
                 connections.stats.timeouts += 1;
-                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" });
+                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
                 self.core.connections.finish(id, AfterFlush::Abort);
             }
             Stage::Http if pending || in_request => {
@@ -351,10 +377,39 @@ impl<S: Service> State<S> {
             Stage::Connecting | Stage::Upgrading | Stage::Closing | Stage::Lingering => {
                 if stage != Stage::Lingering {
                     connections.stats.timeouts += 1;
+                    self.phase.count_forced();
                 }
                 connections.finish(id, AfterFlush::Abort);
             }
             Stage::Ending | Stage::Free => {}
+        }
+    }
+
+    /// Closes sessions that have lived for as long as one may.
+    pub(crate) fn expire_lifetimes(&mut self, last: Tick, now: Tick) {
+        let connections = &mut self.core.connections;
+        if connections.limits.lifetime == 0 {
+            return;
+        }
+        let mut old = Vec::new();
+        connections.lifetimes.expire(last, now, &mut old);
+        for slot in old {
+            if let Some(id) = connections.in_slot(slot) {
+                connections.close(id, 1001, "end of this session's time; come back");
+            }
+        }
+    }
+
+    /// Counts what a connection has said, where that is limited.
+    #[cold]
+    fn note_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
+        let connections = &mut self.core.connections;
+        let now = connections.tick();
+        if !connections.rates.admit(id.slot(), now, messages, bytes)
+            && connections.stage(id) == Stage::Open
+        {
+            connections.fail(id, 1008, "too much in one second");
+            self.end_session(id, Close { code: 1008, reason: "" }, false);
         }
     }
 
@@ -381,7 +436,7 @@ impl<S: Service> State<S> {
             }
             connections.stats.timeouts += 1;
             connections.fail(id, 1008, "message took too long to arrive");
-            self.end_session(id, Close { code: 1008, reason: "" });
+            self.end_session(id, Close { code: 1008, reason: "" }, false);
             false
         });
         self.core.connections.assembling.append(&mut listed);

@@ -1,5 +1,6 @@
 //! One thread, one driver, its connections. Read [`Shard::turn`] first.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             core: parts.core,
             service: parts.service,
             inbound: Vec::with_capacity(parts.capacity),
+            held: HashMap::new(),
             spare_pieces: Spare::new(),
             admission: parts.admission,
             letters: parts.letters,
@@ -104,6 +106,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             // `event` borrows the driver, so nothing in `on_event` *can* write to a socket.
             match self.state.on_event(event) {
                 Then::Flush(id) => self.flush(id),
+                Then::Hold(id) => {
+                    self.flush(id);
+                    self.hold(id);
+                }
                 Then::Place(socket, peer) => self.place(socket, peer),
                 Then::RestAccept => {
                     self.accept_rests_until = Some(self.state.core.now.after(ACCEPT_REST));
@@ -191,7 +197,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
         {
             let state = &mut self.state;
             state.admission.begin_drain();
-            self.driver.stop_listening();
             let ids = state.core.connections.ids().collect();
             state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now, state.seed));
         }
@@ -210,8 +215,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.service.next_deadline().is_some_and(|at| now >= at) {
             self.state.service.on_deadline(&mut self.state.core, now);
         }
-        if matches!(self.state.phase, Phase::Draining(_)) {
-            self.state.continue_drain();
+        if self.state.continue_drain() {
+            self.driver.stop_listening();
         }
     }
 
@@ -228,6 +233,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             state.on_due(slot);
         }
         self.due = due;
+        state.expire_lifetimes(last, now);
         state.expire_assembling(now);
         self.expire_writes(now);
         self.state.publish_stats();
@@ -260,19 +266,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     fn call_drained(&mut self) {
-        let state = &mut self.state;
-        for id in std::mem::take(&mut state.core.connections.drained) {
+        for id in std::mem::take(&mut self.state.core.connections.drained) {
+            let state = &mut self.state;
             let low = state.core.connections.low_water();
             let backlog = state.core.connections.backlog(id);
             let Some(conn) = state.core.connections.conn_mut(id) else { continue };
             conn.set(flag::DRAIN_LISTED, false);
             if backlog > low {
+                // It is listed again when more has left.
                 continue;
             }
-            if conn.has(flag::PAUSED) {
-                conn.set(flag::PAUSED, false);
-                self.driver.resume(id);
-            }
+            let paused = conn.has(flag::PAUSED);
             if conn.has(flag::BEHIND) {
                 conn.set(flag::BEHIND, false);
                 if conn.stage == Stage::Open {
@@ -281,7 +285,36 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     });
                 }
             }
+            if paused {
+                self.read_on(id);
+            }
         }
+    }
+
+    /// The bytes of an event were not all pulled: nothing more is read until they are.
+    fn hold(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        if let Some(conn) = connections.conn_mut(id) {
+            conn.set(flag::PAUSED, true);
+            connections.mark_drained(id);
+            self.driver.pause(id);
+        }
+    }
+
+    /// Goes on with what was held back, or else with reading.
+    fn read_on(&mut self, id: ConnId) {
+        let Some(bytes) = self.state.held.remove(&id) else {
+            if let Some(conn) = self.state.core.connections.conn_mut(id) {
+                conn.set(flag::PAUSED, false);
+                self.driver.resume(id);
+            }
+            return;
+        };
+        self.state.on_held(id, bytes);
+        self.flush(id);
+        self.flush_published();
+        // Either way its turn comes again: for the rest, or to be read.
+        self.state.core.connections.mark_drained(id);
     }
 
     /// When the next turn is due at the latest, if nothing comes before; `None`: not before something comes.
@@ -306,7 +339,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     fn stopped(&mut self) -> Option<usize> {
         match self.state.phase {
-            Phase::Draining(ref drain) if self.state.core.connections.stats.connections == 0 => {
+            Phase::Draining(ref drain)
+                if drain.has_told_everyone()
+                    && self.state.core.connections.stats.connections == 0 =>
+            {
                 let forced = drain.forced;
                 self.state.phase = Phase::Stopped { forced };
                 self.state.publish_stats();

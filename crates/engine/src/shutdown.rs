@@ -12,14 +12,21 @@ pub struct DrainPlan {
     pub window: Duration,
     /// From the end of the window to the moment when what is still open is reset. Default 5 s.
     pub grace: Duration,
+    /// From the beginning, when `/readyz` turns to 503 and newcomers are told to retry, to the first close: time for
+    /// a load balancer to notice. Default 0.
+    pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: u16,
 }
 
 impl DrainPlan {
     /// The defaults, for `const` plans.
-    pub const DEFAULT: Self =
-        Self { window: Duration::from_secs(10), grace: Duration::from_secs(5), code: 1001 };
+    pub const DEFAULT: Self = Self {
+        window: Duration::from_secs(10),
+        grace: Duration::from_secs(5),
+        delay: Duration::ZERO,
+        code: 1001,
+    };
 }
 
 impl Default for DrainPlan {
@@ -57,8 +64,18 @@ pub(crate) struct Drain {
     begun: Instant,
     window: Duration,
     deadline: Instant,
+    told_everyone: bool,
     pub(crate) code: u16,
     pub(crate) forced: usize,
+}
+
+impl Phase {
+    /// A connection missed its deadline while draining.
+    pub(crate) fn count_forced(&mut self) {
+        if let Self::Draining(drain) = self {
+            drain.forced += 1;
+        }
+    }
 }
 
 impl Drain {
@@ -66,12 +83,14 @@ impl Drain {
         shuffle(&mut ids, seed | 1);
         let needed = Duration::from_secs(ids.len() as u64) / HERD_PER_SECOND;
         let window = plan.window.min(needed);
+        let begun = now.after(plan.delay);
         Self {
             total: ids.len(),
             waiting: ids,
-            begun: now,
+            begun,
             window,
-            deadline: now.after(window + plan.grace),
+            deadline: begun.after(window + plan.grace),
+            told_everyone: false,
             code: plan.code,
             forced: 0,
         }
@@ -79,6 +98,9 @@ impl Drain {
 
     /// Connections to close now.
     pub(crate) fn next_batch(&mut self, now: Instant) -> Vec<ConnId> {
+        if now < self.begun {
+            return Vec::new();
+        }
         let elapsed = now.since(self.begun);
         let left = if elapsed >= self.window {
             0
@@ -86,7 +108,14 @@ impl Drain {
             let share = elapsed.as_secs_f64() / self.window.as_secs_f64();
             self.total - (self.total as f64 * share) as usize
         };
-        self.waiting.split_off(left.min(self.waiting.len()))
+        let batch = self.waiting.split_off(left.min(self.waiting.len()));
+        self.told_everyone = self.waiting.is_empty();
+        batch
+    }
+
+    /// True when the last of the closes was due.
+    pub(crate) fn has_told_everyone(&self) -> bool {
+        self.told_everyone
     }
 
     /// True when what is still open must be reset.
@@ -97,6 +126,7 @@ impl Drain {
     /// When to look again: after the deadline, too, not at once, since a driver may take its time to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
+            _ if now < self.begun => self.begun,
             deadline if deadline <= now => now.after(STEP),
             deadline if self.waiting.is_empty() => deadline,
             deadline => now.after(STEP).min(deadline),

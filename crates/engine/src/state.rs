@@ -1,6 +1,7 @@
 //! A shard without its sockets, and the life of its connections: what each event of the driver means.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::{Core, Cx, Mail};
 use crate::mailbox::Letters;
 use crate::receive::Inbound;
-use crate::service::{Close, Service};
+use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::Snapshot;
 
@@ -22,6 +23,8 @@ pub(crate) struct State<S> {
     pub(crate) core: Core,
     pub(crate) service: S,
     pub(crate) inbound: Vec<Inbound>,
+    /// Input that was not pulled yet; its connections are paused.
+    pub(crate) held: HashMap<ConnId, Vec<u8>>,
     pub(crate) spare_pieces: Spare,
     pub(crate) admission: Arc<Admission>,
     pub(crate) letters: Letters<Mail>,
@@ -37,6 +40,8 @@ pub(crate) struct State<S> {
 pub(crate) enum Then<T> {
     Nothing,
     Flush(ConnId),
+    /// The same, and part of the input was not pulled.
+    Hold(ConnId),
     Place(T, SocketAddr),
     RestAccept,
     RetryAccept,
@@ -47,8 +52,10 @@ impl<S: Service> State<S> {
     pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
         match event {
             Event::Received(id, bytes) => {
-                self.on_received(id, bytes);
-                return Then::Flush(id);
+                return match self.on_received(id, bytes) {
+                    false => Then::Flush(id),
+                    true => Then::Hold(id),
+                };
             }
             Event::Sent(id, batch) => self.on_sent(id, batch),
             Event::Incoming(socket, peer) => return Then::Place(socket, peer),
@@ -90,6 +97,15 @@ impl<S: Service> State<S> {
         self.core.connections.stats.handler_panics += 1;
         match self.core.connections.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
+            // Whatever it was about to answer was not queued yet.
+            Stage::Http => {
+                let answered = catch_unwind(AssertUnwindSafe(|| {
+                    let mut cx = Cx::new(&mut self.core, id);
+                    self.service.on_bad_request(&mut cx, 500, "internal error");
+                }));
+                let after = if answered.is_ok() { AfterFlush::Linger } else { AfterFlush::Abort };
+                self.core.connections.finish(id, after);
+            }
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
     }
@@ -131,7 +147,7 @@ impl<S: Service> State<S> {
         conn.set(flag::FINISHED, true);
         let stage = conn.stage;
         if stage == Stage::Open {
-            self.end_session(id, Close { code: 1006, reason: "" });
+            self.end_session(id, Close { code: 1006, reason: "" }, false);
         }
         match stage {
             // Answers that are queued still go out to a client that has half-closed.
@@ -152,12 +168,17 @@ impl<S: Service> State<S> {
     }
 
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
+        self.held.remove(&id);
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
         let cold = self.core.connections.cold(id);
         let peer = cold.and_then(|cold| cold.peer);
         let code = cold.map_or(0, |cold| cold.closed_with);
-        self.end_session(id, Close { code: if code == 0 { 1006 } else { code }, reason: "" });
+        self.end_session(
+            id,
+            Close { code: if code == 0 { 1006 } else { code }, reason: "" },
+            false,
+        );
         // By its decoder, since the stage is past all that by now.
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
@@ -171,7 +192,8 @@ impl<S: Service> State<S> {
     }
 
     /// `on_close`, exactly once for each `on_open`, whatever the way out.
-    pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>) {
+    /// `clean`: by a closing handshake.
+    pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
         let Some(conn) = self.core.connections.conn_mut(id) else { return };
         if !conn.has(flag::SESSION) {
             return;
@@ -183,43 +205,60 @@ impl<S: Service> State<S> {
         }
         let stats = &mut self.core.connections.stats;
         stats.sessions -= 1;
-        match close.code {
-            1006 => stats.closed_abnormally += 1,
-            _ => stats.closed_clean += 1,
+        match clean {
+            true => stats.closed_clean += 1,
+            false => stats.closed_abnormally += 1,
         }
         self.core.channels.unsubscribe_all(id.slot() as u32);
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }
 
-    pub(crate) fn continue_drain(&mut self) {
-        let Phase::Draining(drain) = &mut self.phase else { return };
+    /// Goes on with the drain, if there is one. True when everyone was told, and listening is to end.
+    pub(crate) fn continue_drain(&mut self) -> bool {
+        let Phase::Draining(drain) = &mut self.phase else { return false };
         let now = self.core.now;
         let code = drain.code;
         let batch = drain.next_batch(now);
-        let overdue = drain.is_overdue(now);
-        for id in batch {
-            match self.core.connections.stage(id) {
-                Stage::Open => self.core.connections.close(id, code, "going away"),
-                // Half a request is still answered, with `Connection: close`; the deadline bounds the wait.
-                Stage::Http if self.core.connections.is_in_request(id) => {}
-                Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
-                Stage::Connecting | Stage::Upgrading => {
-                    self.core.connections.finish(id, AfterFlush::Abort);
-                }
-                _ => {}
+        if batch.is_empty() && drain.is_overdue(now) {
+            self.force();
+        } else {
+            for id in batch {
+                self.say_goodbye(id, code);
             }
         }
-        if overdue {
-            let late: Vec<ConnId> = self.core.connections.ids().collect();
-            let mut forced = 0;
-            for id in late {
-                if self.core.connections.stage(id) < Stage::Ending {
-                    forced += 1;
-                    self.core.connections.finish(id, AfterFlush::Abort);
-                }
+        matches!(&self.phase, Phase::Draining(drain) if drain.has_told_everyone())
+    }
+
+    fn say_goodbye(&mut self, id: ConnId, code: u16) {
+        match self.core.connections.stage(id) {
+            Stage::Open => self.core.connections.close(id, code, "going away"),
+            // Half a request: whoever sends it learns why it ends here.
+            Stage::Http if self.core.connections.is_in_request(id) => {
+                self.guarded(id, |state| {
+                    let mut cx = Cx::new(&mut state.core, id);
+                    state.service.on_refused(&mut cx, Refusal::Draining);
+                });
+                self.core.connections.finish(id, AfterFlush::Linger);
             }
-            let Phase::Draining(drain) = &mut self.phase else { return };
-            drain.forced += forced;
+            Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
+            Stage::Connecting | Stage::Upgrading => {
+                self.core.connections.finish(id, AfterFlush::Abort);
+            }
+            _ => {}
+        }
+    }
+
+    /// The deadline has come for whatever is still here. What only lingers has had its answer.
+    fn force(&mut self) {
+        let late: Vec<ConnId> = self.core.connections.ids().collect();
+        for id in late {
+            let stage = self.core.connections.stage(id);
+            if stage < Stage::Lingering {
+                self.phase.count_forced();
+            }
+            if stage < Stage::Ending {
+                self.core.connections.finish(id, AfterFlush::Abort);
+            }
         }
     }
 

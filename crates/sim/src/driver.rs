@@ -28,7 +28,8 @@ pub enum Waiting {
 /// Counts of what the engine did, for checkers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
-    /// Waits that ended because of their deadline alone, without time having passed since the wait before.
+    /// Waits that ended because of their deadline alone, without time having passed or a send since the wait
+    /// before.
     pub idle_turns_in_a_row: usize,
     /// Bytes given to sends.
     pub bytes_sent: u64,

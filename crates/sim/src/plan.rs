@@ -116,6 +116,7 @@ impl Plan {
         let drain = rng.one_in(4).then(|| Drain {
             at: rng.between(0, busy + 5 * SECOND),
             plan: DrainPlan {
+                delay: Duration::ZERO,
                 window: Duration::from_millis(rng.between(0, 3000)),
                 grace: Duration::from_millis(rng.between(500, 6000)),
                 code: rng.pick(&[1001, 1012]),

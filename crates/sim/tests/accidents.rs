@@ -161,7 +161,7 @@ fn a_peer_that_catches_up_is_told_to_the_handler() {
     finish(world);
 }
 
-/// A panic in any callback ends its own connection with 1011, or a reset before there is a session.
+/// A panic in any callback ends its own connection with 1011, or with an answer of 500 before there is a session.
 #[test]
 fn a_panicking_handler_ends_its_own_connection_only() {
     hush_planned_panics();
@@ -180,7 +180,7 @@ fn a_panicking_handler_ends_its_own_connection_only() {
         Do::Write(throng_sim::plan::upgrade_request("/ws-panic", opening as u32, &key));
     let mut world = World::new(plan);
     while world.step() {}
-    assert_eq!(world.peer(number).end.map(|(end, _)| end), Some(End::Reset));
+    assert_eq!(world.peer(number).end.map(|(end, _)| end), Some(End::Finished));
     assert_eq!(finish(world).stats.handler_panics, 7);
 }
 

@@ -140,6 +140,7 @@ impl Driver for SimDriver {
     }
 
     fn send(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        self.calls.idle_turns_in_a_row = 0;
         let lending = std::mem::take(&mut self.lending);
         assert!(!batch.is_empty(), "C3: an empty batch was sent");
         self.mix(8, id.to_bits());
