@@ -40,7 +40,8 @@ pub struct Letters<T> {
 }
 
 struct Inner<T> {
-    queue: Mutex<Vec<T>>,
+    /// `None` once the owner is gone.
+    queue: Mutex<Option<Vec<T>>>,
     has_mail: AtomicBool,
     capacity: usize,
     waker: Waker,
@@ -49,7 +50,7 @@ struct Inner<T> {
 /// A mailbox for at most `capacity` letters, whose owner `waker` wakes.
 pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
     let inner = Arc::new(Inner {
-        queue: Mutex::new(Vec::new()),
+        queue: Mutex::new(Some(Vec::new())),
         has_mail: AtomicBool::new(false),
         capacity,
         waker,
@@ -60,11 +61,16 @@ pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
 impl<T> Mailbox<T> {
     /// Queues a letter and wakes the shard if it was the first. Letters of one sender arrive in order.
     ///
+    /// When the [`Letters`] are gone, a letter is taken and dropped: nobody is there any more, as with an id of the
+    /// past, and no sender can wait for room that will never come.
+    ///
     /// # Errors
     /// Gives the letter back when the mailbox is full: the shard is behind by `capacity` letters.
     pub fn send(&self, letter: T) -> Result<(), T> {
         let first = {
             let mut queue = lock(&self.inner.queue);
+            // The letter is dropped after the lock is let go.
+            let Some(queue) = queue.as_mut() else { return Ok(()) };
             if queue.len() >= self.inner.capacity {
                 return Err(letter);
             }
@@ -86,9 +92,20 @@ impl<T> Letters<T> {
         if self.inner.has_mail.load(Ordering::Acquire) {
             let mut queue = lock(&self.inner.queue);
             self.inner.has_mail.store(false, Ordering::Release);
-            std::mem::swap(&mut *queue, &mut self.drained);
+            if let Some(queue) = queue.as_mut() {
+                std::mem::swap(queue, &mut self.drained);
+            }
         }
         self.drained.drain(..)
+    }
+}
+
+/// Closes the mailbox: what is queued is dropped, and so is all that follows.
+impl<T> Drop for Letters<T> {
+    fn drop(&mut self) {
+        let queued = lock(&self.inner.queue).take();
+        // Only now that the lock is let go: a letter may hold anything, a sender of this mailbox too.
+        drop(queued);
     }
 }
 

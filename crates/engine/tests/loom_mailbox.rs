@@ -137,3 +137,30 @@ fn looking_without_being_woken_takes_whole_letters_only() {
         assert_eq!(got, [(0, 0), (0, 1)]);
     });
 }
+
+/// A shard that ended: senders neither wait for it nor leave anything behind, whenever it went.
+#[test]
+fn letters_to_an_owner_that_is_gone_are_dropped_and_never_refused_again() {
+    loom::model(|| {
+        let sleeper = Sleeper::new();
+        let (sender, mut letters) = mailbox(1, sleeper.clone());
+        let tracked = Arc::new(());
+        let letter = Arc::clone(&tracked);
+        let thread = thread::spawn(move || {
+            let mut letter = letter;
+            // What a drain does: again until there is room.
+            for _ in 0..2 {
+                while let Err(back) = sender.send(Arc::clone(&letter)) {
+                    letter = back;
+                    thread::yield_now();
+                }
+            }
+            sender
+        });
+        drop(letters.drain());
+        drop(letters);
+        let sender = thread.join().unwrap();
+        assert_eq!(sender.send(Arc::clone(&tracked)), Ok(()));
+        assert_eq!(Arc::strong_count(&tracked), 1, "a letter was kept");
+    });
+}
