@@ -6,7 +6,10 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use throng_proto::http1;
 
-/// A routed request with its whole body. Everything in it is borrowed; keep what you need by copying it.
+/// A routed request. Everything in it is borrowed; keep what you need by copying it.
+///
+/// Bodies are not collected yet: the server calls a handler when the head is there, and [`Request::body`] is empty
+/// whatever the client sent. What follows the head is read within the limits and dropped.
 ///
 /// Nothing is parsed before it is asked for. What is percent-encoded is decoded the first time; what is not
 /// is never copied.
@@ -122,13 +125,14 @@ impl<'a> Request<'a> {
         self.head.host()
     }
 
-    /// The whole body; empty if there is none.
+    /// The body that [`Request::new`] was given. The server gives none yet: bodies are not collected, see
+    /// [`Request`].
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// The body as text, if it is UTF-8.
+    /// [`Request::body`] as text, if it is UTF-8.
     #[must_use]
     pub fn body_text(&self) -> Option<&'a str> {
         str::from_utf8(self.body).ok()
