@@ -1,5 +1,6 @@
 //! What you write: a WebSocket endpoint, as a struct or as closures.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use throng_engine::{Close, Message, Sent};
@@ -67,7 +68,7 @@ impl Outcome for Sent {}
 /// use throng::prelude::*;
 ///
 /// let counted = Ws::upgrade(|_| Ok(0u64)).message(|ws, message| {
-///     *ws.data() += 1;
+///     *ws.data_mut() += 1;
 ///     let _ = ws.send(message);
 /// });
 /// # let _ = Server::new().ws("/", counted);
@@ -81,6 +82,15 @@ pub struct Ws<D, U, O, M, R, C> {
     subprotocols: Vec<&'static str>,
     max_message_size: Option<usize>,
     data: PhantomData<fn() -> D>,
+}
+
+impl<D, U, O, M, R, C> fmt::Debug for Ws<D, U, O, M, R, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ws")
+            .field("subprotocols", &self.subprotocols)
+            .field("max_message_size", &self.max_message_size)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A closure of [`Ws`] that makes a connection's data.

@@ -1,6 +1,6 @@
 //! Connections and channels from any thread.
 
-use throng_engine::{DrainPlan, Frame, MailboxFull, Remote};
+use throng_engine::{Frame, MailboxFull, Remote};
 use throng_io::ConnId;
 
 /// Names a connection: 64 bits, `Copy`, `Send`. A handle kept after its connection ended names nobody, not
@@ -63,9 +63,5 @@ impl Hub {
     /// Its shard's mailbox is full.
     pub fn close(&self, to: Handle, code: u16, reason: &str) -> Result<(), MailboxFull> {
         self.remote.close(to.0, code, reason)
-    }
-
-    pub(crate) fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
-        self.remote.drain(plan)
     }
 }

@@ -89,7 +89,7 @@ pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Close, Frame, Handle, Handler, Hub, Limits, Message, Origins, Reject, Request, Response,
-        Sent, Server, Socket, Ws,
+        Close, DrainPlan, Frame, Handle, Handler, Hub, Io, Limits, Message, Origins, Reject,
+        Request, Response, Sent, Server, Socket, Status, Ws,
     };
 }

@@ -1,5 +1,6 @@
 //! A bound server, and a running one.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -53,15 +54,35 @@ impl Bound {
     /// A shard's thread could not be started.
     pub fn spawn(self) -> Result<Running> {
         let Shards { starts, remote, snapshots, admission } = self.shards;
-        let mut threads = Vec::with_capacity(starts.len());
-        for (shard, start) in starts.into_iter().enumerate() {
-            let thread = std::thread::Builder::new()
-                .name(format!("throng-shard-{shard}"))
-                .spawn(start)
-                .map_err(Error::Shard)?;
-            threads.push(thread);
+        let threads = Vec::with_capacity(starts.len());
+        let mut running = Running { address: self.address, remote, snapshots, admission, threads };
+        let mut starts = starts.into_iter();
+        while let Some(start) = starts.next() {
+            let name = format!("throng-shard-{}", running.threads.len());
+            let (admission, remote) = (Arc::clone(&running.admission), running.remote.clone());
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                let mut others = Others { admission, remote, must_drain: true };
+                let ended = start();
+                others.must_drain = ended.is_err();
+                ended
+            });
+            match thread {
+                Ok(thread) => running.threads.push(thread),
+                Err(error) => {
+                    // Nobody waits for mail in shards that never ran.
+                    drop(starts);
+                    let _ = running.drain(DrainPlan::default());
+                    return Err(Error::Shard(error));
+                }
+            }
         }
-        Ok(Running { address: self.address, remote, snapshots, admission, threads })
+        Ok(running)
+    }
+}
+
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bound({}, {} shards)", self.address, self.shards.starts.len())
     }
 }
 
@@ -127,17 +148,14 @@ impl Running {
 
     /// The same, without waiting; [`Running::join`] waits.
     pub fn begin_drain(&self, plan: DrainPlan) {
-        self.admission.begin_drain();
-        // A full mailbox empties within a turn; a shard that is gone has nothing left to drain.
-        while Hub::new(self.remote.clone()).drain(plan).is_err() {
-            std::thread::yield_now();
-        }
+        begin_drain(&self.admission, &self.remote, plan);
     }
 
     /// Waits until the server has ended.
     ///
     /// # Errors
-    /// A shard failed; the others are drained.
+    /// A shard failed; it drained the others with the default plan when it did, and they have ended too. The first
+    /// failure in the order of the shards is told.
     pub fn join(self) -> Result<Drained> {
         let mut outcome = Ok(Drained { forced: 0 });
         for thread in self.threads {
@@ -148,15 +166,41 @@ impl Running {
             };
             match (ended, &mut outcome) {
                 (Ok(forced), Ok(drained)) => drained.forced += forced,
-                (Err(error), Ok(_)) => {
-                    outcome = Err(error);
-                    self.admission.begin_drain();
-                    let _ = self.remote.drain(DrainPlan::default());
-                }
+                (Err(error), Ok(_)) => outcome = Err(error),
                 _ => {}
             }
         }
         outcome
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Running({}, {} shards)", self.address, self.threads.len())
+    }
+}
+
+/// A server without one of its shards would go on deaf in part: a shard that fails, or panics, takes the others with
+/// it, so that [`Running::join`] returns and a supervisor starts the process anew.
+struct Others {
+    admission: Arc<Admission>,
+    remote: Remote,
+    must_drain: bool,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if self.must_drain {
+            begin_drain(&self.admission, &self.remote, DrainPlan::default());
+        }
+    }
+}
+
+/// A full mailbox empties within a turn, and that of a shard that is gone takes everything.
+fn begin_drain(admission: &Admission, remote: &Remote, plan: DrainPlan) {
+    admission.begin_drain();
+    while remote.drain(plan).is_err() {
+        std::thread::yield_now();
     }
 }
 
@@ -200,5 +244,50 @@ impl Shards {
 
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {
         &self.snapshots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::{Handle, Server};
+
+    /// A server of three shards, of which the last is replaced by something that fails.
+    fn run_with(broken: Start) -> Running {
+        let mut bound = Server::new().shards(3).bind("127.0.0.1:0").unwrap();
+        *bound.shards.starts.last_mut().unwrap() = broken;
+        bound.spawn().unwrap()
+    }
+
+    #[test]
+    fn a_shard_that_fails_ends_the_others_and_is_told() {
+        let running = run_with(Box::new(|| Err(io::Error::other("no poll"))));
+        assert!(
+            matches!(running.join(), Err(Error::Shard(error)) if error.to_string() == "no poll")
+        );
+        let running = run_with(Box::new(|| panic!("a bug")));
+        assert!(matches!(running.join(), Err(Error::ShardPanicked)));
+    }
+
+    #[test]
+    fn a_shard_that_is_gone_holds_up_no_drain() {
+        let running = run_with(Box::new(|| Err(io::Error::other("no poll"))));
+        let its = throng_io::ConnId::new(2, 0, 0).to_bits();
+        for _ in 0..throng_engine::MAILBOX_CAPACITY + 10 {
+            running.hub().send(Handle::from_bits(its), "is anybody there?").unwrap();
+        }
+        assert!(running.drain(DrainPlan::default()).is_err());
+    }
+
+    #[test]
+    fn debug_tells_where_and_how_many() {
+        let bound = Server::new().shards(2).bind("127.0.0.1:0").unwrap();
+        let address = bound.local_addr();
+        assert_eq!(format!("{bound:?}"), format!("Bound({address}, 2 shards)"));
+        let running = bound.spawn().unwrap();
+        assert_eq!(format!("{running:?}"), format!("Running({address}, 2 shards)"));
+        running.drain(DrainPlan::default()).unwrap();
     }
 }

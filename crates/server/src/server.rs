@@ -1,7 +1,9 @@
 //! Building a server: routes and settings in, a bound server out.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use throng_engine::Limits;
 use throng_http::{IntoResponse, Method, Origins, Request, Router};
@@ -16,6 +18,13 @@ use crate::service::{ShardService, Shared, Target};
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
 const RESERVED_DESCRIPTORS: usize = 64;
+
+/// Fewer connections than this are no server: a descriptor limit that allows no more is told, not obeyed.
+const FEWEST_CONNECTIONS: usize = 16;
+
+/// Silence after which the kernel asks whether the peer's host is still there. Heartbeats find out sooner; this is
+/// for programs that turned them off, and for connections that are no WebSockets yet.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Which way the kernel is spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +65,16 @@ pub struct Server<R = ()> {
     io: Io,
     backlog: i32,
     mistake: Option<String>,
+}
+
+impl<R> fmt::Debug for Server<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("handlers", &self.count)
+            .field("shards", &self.shards)
+            .field("io", &self.io)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Server {
@@ -191,12 +210,7 @@ impl<R: Routes> Server<R> {
             origins: self.origins,
             snapshots: OnceLock::new(),
         });
-        let driver_options = |shard: usize| Options {
-            shard: shard as u16,
-            // A refused connection is told why, so it is adopted for a moment too.
-            max_connections: max_connections + RESERVED_DESCRIPTORS,
-            ..Options::default()
-        };
+        let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
         let ws_limits = ws_limits(&shared.routes, self.count, self.limits.ws);
         let service = |admission: &Arc<_>| {
             ShardService::new(Arc::clone(&shared), Arc::clone(admission), ws_limits.clone())
@@ -274,16 +288,43 @@ impl<R: Routes> Server<R> {
         let used = throng_io::limits::descriptors_in_use();
         let reserve = RESERVED_DESCRIPTORS + shards * 4 + used;
         let possible = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(reserve);
-        let asked = self.limits.max_connections;
-        if possible == 0 || asked > possible {
-            return Err(Error::Setting(format!(
-                "max_connections is {asked}, but the descriptor limit of {descriptors} allows {possible} \
-                 connections; raise it with `ulimit -n {}` (or LimitNOFILE= in the systemd unit), or lower \
-                 max_connections",
-                asked.max(1000) + reserve
-            )));
-        }
-        Ok(if asked == 0 { possible } else { asked })
+        choose_max_connections(self.limits.max_connections, possible, descriptors, reserve)
+    }
+}
+
+/// Of `descriptors`, `reserve` are spoken for, which leaves `possible`; `asked` is 0 for as many as possible.
+fn choose_max_connections(
+    asked: usize,
+    possible: usize,
+    descriptors: u64,
+    reserve: usize,
+) -> Result<usize> {
+    let problem = match asked {
+        0 if possible >= FEWEST_CONNECTIONS => return Ok(possible),
+        0 => String::new(),
+        _ if asked <= possible => return Ok(asked),
+        _ => format!("max_connections is {asked}, but "),
+    };
+    let (wanted, remedy) = match asked {
+        0 => (1000 + reserve, ""),
+        _ => (asked + reserve, ", or lower max_connections"),
+    };
+    Err(Error::Setting(format!(
+        "{problem}the descriptor limit of {descriptors} allows {possible} connections, {reserve} descriptors being \
+         needed otherwise; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit){remedy}"
+    )))
+}
+
+fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Options {
+    Options {
+        shard: shard as u16,
+        // A refused connection is told why, so it is adopted for a moment too.
+        max_connections: max_connections + RESERVED_DESCRIPTORS,
+        // Both are set on the listener, which what it accepts inherits: no system call per connection.
+        keepalive: Some(KEEP_ALIVE),
+        // What left for the kernel is out of the engine's sight: there the kernel keeps the same promise.
+        user_timeout: Some(limits.write_timeout),
+        ..Options::default()
     }
 }
 
@@ -306,4 +347,39 @@ fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {
     addresses
         .next()
         .ok_or_else(|| Error::Setting("the address names no host; give HOST:PORT".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That accepted sockets inherit both is tested where the driver is (`accepted_sockets_inherit_their_options`).
+    #[test]
+    fn the_kernel_gives_vanished_peers_up_too() {
+        let options = driver_options(3, 100, &Limits::default());
+        assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
+        assert_eq!(options.user_timeout, Some(Limits::default().write_timeout));
+        assert_eq!((options.shard, options.max_connections), (3, 164));
+    }
+
+    #[test]
+    fn too_few_descriptors_are_told_in_the_words_of_who_set_what() {
+        let choose = |asked, possible: usize| {
+            choose_max_connections(asked, possible, possible as u64 + 80, 80)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(choose(0, 16), Ok(16));
+        assert_eq!(choose(3, 3), Ok(3));
+        let nothing_set = choose(0, 15).unwrap_err();
+        assert!(
+            nothing_set.starts_with("the descriptor limit of 95 allows 15 conn"),
+            "{nothing_set}"
+        );
+        assert!(nothing_set.contains("`ulimit -n 1080`"), "{nothing_set}");
+        assert!(!nothing_set.contains("max_connections"), "{nothing_set}");
+        let too_many = choose(17, 16).unwrap_err();
+        assert!(too_many.starts_with("max_connections is 17, but the descriptor"), "{too_many}");
+        assert!(too_many.contains("`ulimit -n 97`"), "{too_many}");
+        assert!(too_many.ends_with("or lower max_connections"), "{too_many}");
+    }
 }

@@ -1,5 +1,7 @@
 //! A connection, seen from its callbacks.
 
+use std::fmt;
+
 use throng_engine::{Cx, Delivery, Frame, Message, Sent};
 
 use crate::hub::{Handle, Hub};
@@ -18,7 +20,15 @@ impl<'a, D> Socket<'a, D> {
 
     /// What the connection remembers.
     #[inline]
-    pub fn data(&mut self) -> &mut D {
+    #[must_use]
+    pub fn data(&self) -> &D {
+        self.data
+    }
+
+    /// What the connection remembers, to change it.
+    #[inline]
+    #[must_use]
+    pub fn data_mut(&mut self) -> &mut D {
         self.data
     }
 
@@ -81,6 +91,12 @@ impl<'a, D> Socket<'a, D> {
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.cx.backlog()
+    }
+}
+
+impl<D> fmt::Debug for Socket<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Socket({:?})", self.cx.id())
     }
 }
 

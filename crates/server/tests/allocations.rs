@@ -46,5 +46,5 @@ fn an_echoed_message_allocates_nothing() {
             "{allocated} allocations in 1,000 rounds of {pipeline} x {size} bytes"
         );
     }
-    running.drain(throng::DrainPlan::default()).unwrap();
+    running.drain(DrainPlan::default()).unwrap();
 }

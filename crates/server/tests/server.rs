@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Client, Got, dial, eventually, exchange, read_head};
+use throng::Running;
 use throng::prelude::*;
-use throng::{DrainPlan, Io, Running};
 use throng_proto::ws::Opcode;
 
 const NO_WAIT: DrainPlan = {
@@ -102,7 +102,7 @@ fn data_channels_and_handles_work_across_shards() {
     .message(|ws, message| {
         let Message::Text(text) = message else { return ws.close(1003, "text only") };
         let line = format!("{}: {text}", ws.data());
-        ws.publish("room", &Frame::text(line));
+        ws.publish("room", Frame::text(line));
     });
     let (address, running) = start(Server::new().ws("/room", room).shards(4));
     let refused = Client::request(address, "/room", &[]).err().unwrap();
@@ -134,7 +134,7 @@ fn data_channels_and_handles_work_across_shards() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// FACTS: disconnect event missing or twice.
+/// FACTS: disconnect event missing or twice; unmasked client frames were accepted (client 4's).
 #[test]
 fn every_way_out_calls_close_exactly_once() {
     let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
@@ -155,8 +155,8 @@ fn every_way_out_calls_close_exactly_once() {
         });
     let (address, running) = start(Server::new().ws("/", handler).shards(2));
     let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
-    // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4: the peer breaks a
-    // rule; 5: the peer goes without a word; 6: the peer resets; 7: shutdown.
+    // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4: the peer sends an
+    // unmasked frame; 5: the peer goes without a word; 6: the peer resets; 7: shutdown.
     let mut clients: Vec<_> = (0..8).map(&mut connect).collect();
     clients[0].send(Opcode::Close, &4002u16.to_be_bytes());
     clients[1].send_text("close");
@@ -324,7 +324,7 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
     eventually("both listen", || running.stats().sessions == 2);
     let (hub, mut sent, mut heard) = (running.hub(), 0, 0);
     while running.stats().slow_consumers == 0 {
-        hub.publish("feed", &vec![7u8; 32 << 10]).unwrap();
+        hub.publish("feed", vec![7u8; 32 << 10]).unwrap();
         sent += 1;
         while heard < sent {
             assert!(matches!(quick.next(), Got::Binary(_)));
@@ -348,9 +348,9 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
             message[..4].copy_from_slice(&n.to_be_bytes());
             let sent = ws.send(message);
             match sent {
-                Sent::Written => *ws.data() += 1,
+                Sent::Written => *ws.data_mut() += 1,
                 Sent::Queued => {
-                    *ws.data() += 1;
+                    *ws.data_mut() += 1;
                     return;
                 }
                 Sent::Dropped => panic!("Queued came first, and was respected"),
@@ -468,4 +468,26 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     reader.join().unwrap();
     assert_eq!(running.stats().messages_dropped, 0);
     running.drain(NO_WAIT).unwrap();
+}
+
+/// FACTS: 1 request a second without keep-alive (mORMot2 81).
+#[test]
+fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
+    for io in [Io::Auto, Io::Portable] {
+        let (address, running) = start(echo().io(io).shards(2));
+        for version in ["1.1", "1.0"] {
+            for n in 0..100 {
+                let mut stream = dial(address);
+                let request = format!(
+                    "GET /livez?{n} HTTP/{version}\r\nHost: x\r\nConnection: close\r\n\r\n"
+                );
+                stream.write_all(request.as_bytes()).unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).expect("the server ends it, and with no reset");
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{n}: {answer}");
+                assert!(answer.contains("Connection: close\r\n"), "{n}: {answer}");
+            }
+        }
+        running.drain(NO_WAIT).unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
 
 /// What the server sent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Got {
+pub(crate) enum Got {
     Text(String),
     Binary(Vec<u8>),
     Ping(Vec<u8>),
@@ -21,8 +21,8 @@ pub enum Got {
     End,
 }
 
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     decoder: Decoder,
     received: Vec<u8>,
 }
@@ -30,12 +30,12 @@ pub struct Client {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Client {
-    pub fn connect(address: SocketAddr, target: &str) -> Self {
+    pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
         Self::request(address, target, &[]).unwrap_or_else(|head| panic!("refused: {head}"))
     }
 
     /// Upgrades; the answer's head if it is no 101.
-    pub fn request(
+    pub(crate) fn request(
         address: SocketAddr,
         target: &str,
         headers: &[(&str, &str)],
@@ -52,18 +52,18 @@ impl Client {
         Ok(Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() })
     }
 
-    pub fn send(&mut self, opcode: Opcode, payload: &[u8]) {
+    pub(crate) fn send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut frame = Vec::new();
         ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
         self.stream.write_all(&frame).unwrap();
     }
 
-    pub fn send_text(&mut self, text: &str) {
+    pub(crate) fn send_text(&mut self, text: &str) {
         self.send(Opcode::Text, text.as_bytes());
     }
 
     /// The next thing that is not a ping of the heartbeat.
-    pub fn next(&mut self) -> Got {
+    pub(crate) fn next(&mut self) -> Got {
         loop {
             match self.next_of_any_kind() {
                 Got::Ping(_) => {}
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    pub fn next_of_any_kind(&mut self) -> Got {
+    pub(crate) fn next_of_any_kind(&mut self) -> Got {
         let limits = Limits { max_frame_size: 64 << 20, max_message_size: 64 << 20 };
         loop {
             let mut input = Input::new(&mut self.received);
@@ -103,7 +103,7 @@ impl Client {
 }
 
 /// A connection with a time limit on everything.
-pub fn dial(address: SocketAddr) -> TcpStream {
+pub(crate) fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -112,7 +112,7 @@ pub fn dial(address: SocketAddr) -> TcpStream {
 }
 
 /// The head of a response; nothing behind it is taken.
-pub fn read_head(stream: &mut TcpStream) -> String {
+pub(crate) fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -129,7 +129,7 @@ pub fn read_head(stream: &mut TcpStream) -> String {
 }
 
 /// Sends raw bytes and reads until the server ends the stream.
-pub fn exchange(address: SocketAddr, request: &[u8]) -> String {
+pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = dial(address);
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
@@ -142,7 +142,7 @@ pub fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 /// Waits until `condition` holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "never came true: {what}");
