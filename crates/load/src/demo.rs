@@ -20,7 +20,8 @@ pub struct CrowdPlan {
     pub target: Target,
     /// Clients. Default 1,000.
     pub clients: usize,
-    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. Default: 50 rooms.
+    /// Channels at `/ws/{channel}`; the clients are spread evenly over them. With fewer than two clients for each,
+    /// only the first few are used, so that nobody talks alone. Default: 50 rooms.
     pub channels: Vec<String>,
     /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second and, 20 in a room,
     /// hear 9,500.
@@ -33,6 +34,12 @@ impl CrowdPlan {
     pub fn new(target: Target) -> Self {
         let channels = (1..=50).map(|room| format!("room-{room}")).collect();
         Self { target, clients: 1000, channels, rate_per_s: 0.5 }
+    }
+
+    /// The channels that are used: at most one for two clients.
+    fn rooms(&self) -> &[String] {
+        let most = (self.clients / 2).max(1);
+        &self.channels[..self.channels.len().min(most)]
     }
 }
 
@@ -97,7 +104,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         backlog: 1 << 20,
         exact: false,
     };
-    let resources = plan.channels.iter().map(|channel| format!("/ws/{channel}")).collect();
+    let resources = plan.rooms().iter().map(|channel| format!("/ws/{channel}")).collect();
     let talk = Talk::new(resources, plan.rate_per_s, Arc::clone(&tally));
     let thread = std::thread::Builder::new()
         .name("throng-crowd".to_owned())
@@ -162,5 +169,20 @@ impl ClientsHandle {
 impl Drop for ClientsHandle {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_a_room_alone() {
+        let target = Target::parse("ws://127.0.0.1:9001").unwrap();
+        for (clients, rooms) in [(1, 1), (2, 1), (3, 1), (20, 10), (50, 25), (100, 50), (1000, 50)]
+        {
+            let plan = CrowdPlan { clients, ..CrowdPlan::new(target.clone()) };
+            assert_eq!(plan.rooms().len(), rooms, "{clients} clients");
+        }
     }
 }
