@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::Failure;
 use crate::serve::SettingFlags;
+use crate::{Failure, say};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,7 +30,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = flags.settings().map_err(Failure::usage)?;
     for (setting, value, from) in settings.each() {
         let note = if origin { from.to_string() } else { setting.help.to_owned() };
-        println!("{:<40} # {note}", format!("{} = {value:?}", setting.key));
+        let pair = format!("{} = {value:?}", setting.key);
+        if !say::line(format_args!("{pair:<40} # {note}")) {
+            // Whoever read this has seen enough (`| head -1`).
+            break;
+        }
     }
     settings.checked().map_err(Failure::usage)?;
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 //! `throng demo`: a server, a page and a crowd, in one process, to see it all in a minute.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use throng_load::{Summary, Target};
 
 use crate::settings::{Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, serve, site};
+use crate::{Failure, say, serve, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// End by itself after this time, for example 30s; otherwise on Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Clients that talk, spread over 50 channels
+    /// Clients that talk, spread over 50 channels; fewer than 100 clients over half as many
     #[arg(long, value_name = "N", default_value_t = 1000)]
     clients: usize,
     /// Messages a second that each client says
@@ -56,26 +56,26 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = settings.checked().map_err(Failure::usage)?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
-    if args.clients * 2 + 200 > limit {
+    if args.clients.saturating_mul(2).saturating_add(200) > limit {
+        let possible = limit.saturating_sub(200) / 2;
         return Err(Failure::usage(format!(
-            "--clients is {}, which needs {} descriptors, but the limit is {limit}: at most {} clients, or raise \
-             it with `ulimit -n {}`",
-            args.clients,
-            args.clients * 2 + 200,
-            limit.saturating_sub(200) / 2,
-            args.clients * 2 + 200
+            "--clients is {}, but the descriptor limit of {limit} allows {possible}; take fewer, or raise it with \
+             `ulimit -n`: two for each client, and 200",
+            args.clients
         )));
     }
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let running = site::bind(&settings)?.spawn()?;
     let address = running.local_addr();
-    println!("throng listens on http://{address}  <- open this page and join in");
-    println!("{} clients come and talk; Ctrl-C ends it", grouped(args.clients as u64));
+    say::line(format_args!("throng listens on http://{address}  <- open this page and join in"));
+    let clients = grouped(args.clients as u64);
+    say::line(format_args!("{clients} clients come and talk; Ctrl-C ends it"));
     let target = Target::parse(&format!("ws://{address}/")).map_err(Failure::runtime)?;
     let plan = CrowdPlan { clients: args.clients, rate_per_s: args.rate, ..CrowdPlan::new(target) };
     let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
 
-    let ends = args.duration.map(|duration| Instant::now() + duration);
+    // An end beyond what a clock can show is none.
+    let ends = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let mut line = Line::new(limit);
     loop {
         let left = ends.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
@@ -85,16 +85,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         line.show(&running, &crowd.snapshot());
     }
     line.finish();
-    println!("ending: the clients say goodbye, the server closes in good order");
+    say::line("ending: the clients say goodbye, the server closes in good order");
     let last = crowd.stop();
     if let Some(error) = &last.first_error {
-        eprintln!("throng: {} connections failed; the first: {error}", last.failures);
+        say::trouble(format_args!("{} connections failed; the first: {error}", last.failures));
     }
-    println!(
+    say::line(format_args!(
         "the crowd said {} messages and heard {}",
         grouped(last.messages_out),
         grouped(last.messages_in)
-    );
+    ));
     let plan = DrainPlan { window: Duration::from_secs(2), ..settings.drain };
     serve::finish(running, plan)
 }
@@ -131,18 +131,15 @@ impl Line {
             grouped(process::descriptors_in_use() as u64),
             grouped(self.limit as u64),
         );
-        // A closed pipe is no reason to stop the demonstration.
-        let mut out = std::io::stdout();
-        let _ = match self.in_place {
-            true => write!(out, "\r\x1b[2K{text}"),
-            false => writeln!(out, "{text}"),
+        match self.in_place {
+            true => say::text_as_is(format_args!("\r\x1b[2K{text}")),
+            false => say::line(text),
         };
-        let _ = out.flush();
     }
 
     fn finish(&self) {
         if self.in_place {
-            println!();
+            say::line("");
         }
     }
 }

@@ -9,6 +9,7 @@
 mod bench;
 mod config;
 mod demo;
+mod say;
 mod serve;
 mod settings;
 mod signals;
@@ -31,7 +32,8 @@ const EXAMPLES: &str = "Examples:
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
 
-Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong, 3 a shutdown had to be forced.";
+Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong,
+3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("throng: {}", failure.message);
+            say::trouble(failure.message);
             ExitCode::from(failure.code)
         }
     }

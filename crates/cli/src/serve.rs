@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::settings::{Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, site};
+use crate::{Failure, say, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -17,7 +17,8 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "Paths:
   /echo            a WebSocket that answers with what it gets
-  /ws/{channel}    a WebSocket whose messages go to the channel's other members; ?echo=1 to get one's own
+  /ws/{channel}    a WebSocket whose messages go to the channel's other members;
+                   with ?echo=1 to oneself, too
   /                a page to try it; /stats.json its figures
   /metrics         for Prometheus; /livez and /readyz for supervisors
 
@@ -27,7 +28,11 @@ Examples:
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
 
 Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
-`throng config show` lists them all. SIGTERM or Ctrl-C drains; a second one ends at once.";
+`throng config show` lists them all. The variables that Kubernetes sets for a
+service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
+
+Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset.
+A second one ends at once: exit code 130.";
 
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(clap::Args)]
@@ -41,10 +46,10 @@ pub(crate) struct SettingFlags {
     /// How to speak to the kernel: auto, epoll or portable [default: auto]
     #[arg(long, value_name = "IO")]
     io: Option<String>,
-    /// Larger messages are closed with 1009 [default: 4MiB]
+    /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default: 4MiB]
     #[arg(long, value_name = "SIZE")]
     max_message_size: Option<String>,
-    /// Larger frames are closed with 1009 [default: 4MiB]
+    /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
     #[arg(long, value_name = "SIZE")]
     max_frame_size: Option<String>,
     /// Read settings from a TOML file
@@ -62,10 +67,7 @@ impl SettingFlags {
         if let Some(path) = &self.config {
             settings.read_file(path)?;
         }
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        settings.read_environment(variables)?;
+        settings.read_environment(std::env::vars_os())?;
         for pair in &self.set {
             settings.set_pair(pair)?;
         }
@@ -88,18 +90,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = args.flags.settings().and_then(|s| s.checked()).map_err(Failure::usage)?;
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let bound = site::bind(&settings)?;
-    println!(
+    say::line(format_args!(
         "throng listens on http://{} (up to {} connections)",
         bound.local_addr(),
         bound.max_connections()
-    );
+    ));
     let running = bound.spawn()?;
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
             return running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from);
         }
     }
-    println!("draining: {} connections", running.stats().connections);
+    say::line("draining: every session is closed with 1001");
     finish(running, settings.drain)
 }
 
@@ -110,9 +112,12 @@ pub(crate) fn finish(
 ) -> Result<ExitCode, Failure> {
     let drained = running.drain(plan)?;
     if drained.forced > 0 {
-        eprintln!("throng: {} connections missed the deadline and were reset", drained.forced);
+        say::trouble(format_args!(
+            "{} connections missed the deadline and were reset",
+            drained.forced
+        ));
         return Ok(ExitCode::from(3));
     }
-    println!("stopped; every connection was closed in good order");
+    say::line("stopped; every connection was closed in good order");
     Ok(ExitCode::SUCCESS)
 }

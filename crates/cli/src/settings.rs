@@ -3,7 +3,11 @@
 //! Flags win over `THRONG_*` variables, those over the configuration file, that over the defaults. Each value keeps
 //! where it came from, so that a mistake can be told where it was made and `throng config show` can explain.
 
+mod environment;
+mod file;
+
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -35,12 +39,23 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("max_connections", "0", "0 = what the descriptor limit allows"),
     setting("max_pending_handshakes", "0", "connections without a whole request yet; 0 = no cap"),
     setting("max_connections_per_ip", "0", "0 = no cap"),
-    setting("max_message_size", "4MiB", "larger messages are closed with 1009"),
+    setting(
+        "max_message_size",
+        "4MiB",
+        "larger messages are closed with 1009; raises max_frame_size, too, unless that is set",
+    ),
     setting("max_frame_size", "4MiB", "larger frames are closed with 1009"),
     setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
     setting("max_headers", "100", "header lines of a request; more get 431"),
     setting("max_body", "1MiB", "request bodies; larger ones get 413"),
     setting("max_backlog", "1MiB", "output queued for one connection before it is a slow consumer"),
+    setting(
+        "max_messages_per_second",
+        "0",
+        "of one session; more are closed with 1008; 0 = no limit",
+    ),
+    setting("max_bytes_per_second", "0", "of one session; more are closed with 1008; 0 = no limit"),
+    setting("max_lifetime", "0s", "a session that is older is closed with 1001; 0s = no end"),
     setting("handshake_timeout", "10s", "from accept to a whole request; 408"),
     setting("keep_alive_timeout", "75s", "silence between two requests"),
     setting("reassembly_timeout", "60s", "from a message's first byte to its last; 1008"),
@@ -49,6 +64,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
     setting("heartbeat.timeout", "60s", "from an unanswered ping to the end"),
     setting("heartbeat.always", "false", "ping connections that are not silent, too"),
+    setting("drain.delay", "0s", "from /readyz turning to 503 to the first close of a shutdown"),
     setting("drain.window", "10s", "closes of a shutdown are spread over this time"),
     setting("drain.grace", "5s", "from the end of the window to a reset"),
 ];
@@ -57,13 +73,22 @@ const fn setting(key: &'static str, default: &'static str, help: &'static str) -
     Setting { key, default, help }
 }
 
+fn default_of(key: &str) -> &'static str {
+    SETTINGS.iter().find(|setting| setting.key == key).map_or("", |setting| setting.default)
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
-    File { path: String, line: usize },
+    File {
+        path: String,
+        line: usize,
+    },
     Environment(String),
     Flag(String),
+    /// Not set; raised by another setting that was.
+    Follows(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -73,6 +98,7 @@ impl fmt::Display for Origin {
             Self::File { path, line } => write!(f, "{path}:{line}"),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::Follows(key) => write!(f, "follows {key}"),
         }
     }
 }
@@ -95,22 +121,18 @@ impl Settings {
     /// Reads the configuration file.
     pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read the configuration file {name}: {error}"))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            format!(
+                "cannot read the configuration file {name}: {error}; check the path after --config"
+            )
+        })?;
         self.read_toml(&name, &text)
     }
 
     fn read_toml(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let line_at = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
-        let document = toml::de::DeTable::parse(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| line_at(span.start));
-            format!("{name}:{line}: {}", error.message().replace('\n', "; "))
-        })?;
-        let mut found = Vec::new();
-        flatten("", document.get_ref(), &mut found);
-        for (key, value, offset) in found {
-            let origin = Origin::File { path: name.to_owned(), line: line_at(offset) };
-            self.set(&key, value, origin)?;
+        for found in file::read(name, text)? {
+            let origin = Origin::File { path: name.to_owned(), line: found.line };
+            self.set(&found.key, found.value, origin)?;
         }
         Ok(())
     }
@@ -118,14 +140,12 @@ impl Settings {
     /// Reads `THRONG_*`: `THRONG_MAX_BACKLOG`, `THRONG_HEARTBEAT_INTERVAL`.
     pub(crate) fn read_environment(
         &mut self,
-        variables: impl Iterator<Item = (String, String)>,
+        variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<(), String> {
         for (name, value) in variables {
-            let Some(rest) = name.strip_prefix("THRONG_") else { continue };
-            let key = rest.to_ascii_lowercase();
-            let known = SETTINGS.iter().find(|setting| setting.key.replace('.', "_") == key);
-            let key = known.map_or(key, |setting| setting.key.to_owned());
-            self.set(&key, value, Origin::Environment(name))?;
+            if let Some(found) = environment::read(name, value)? {
+                self.set(&found.key, found.value, Origin::Environment(found.variable))?;
+            }
         }
         Ok(())
     }
@@ -146,10 +166,29 @@ impl Settings {
                 || "; `throng config show` lists all settings".to_owned(),
                 |near| format!("; did you mean {near}?"),
             );
-            return Err(format!("there is no setting {key} ({origin}){hint}"));
+            return Err(format!("there is no setting {} ({origin}){hint}", key.escape_debug()));
         };
         self.values.insert(setting.key, (value, origin));
+        if setting.key == "max_message_size" {
+            self.raise_max_frame_size();
+        }
         Ok(())
+    }
+
+    /// A message may come in one frame: who allows larger messages means larger frames, too.
+    fn raise_max_frame_size(&mut self) {
+        let default = default_of("max_frame_size");
+        if !matches!(self.values["max_frame_size"].1, Origin::Default | Origin::Follows(_)) {
+            return;
+        }
+        let message = &self.values["max_message_size"].0;
+        let raised = match (parse_size(message.trim()), parse_size(default)) {
+            (Ok(message_size), Ok(usual)) if message_size > usual => {
+                (message.clone(), Origin::Follows("max_message_size"))
+            }
+            _ => (default.to_owned(), Origin::Default),
+        };
+        self.values.insert("max_frame_size", raised);
     }
 
     /// Key, value and origin of every setting, in the order of the table.
@@ -162,28 +201,37 @@ impl Settings {
 
     /// The values as the library takes them.
     pub(crate) fn checked(&self) -> Result<Checked, String> {
-        let mut limits = Limits::default();
-        limits.max_connections = self.count("max_connections")?;
-        limits.max_pending_handshakes = self.count("max_pending_handshakes")?;
-        limits.max_connections_per_ip = self.count("max_connections_per_ip")?;
-        limits.ws.max_message_size = self.size("max_message_size")?;
-        limits.ws.max_frame_size = self.size("max_frame_size")?;
-        limits.http.max_header_bytes = self.size("max_header_bytes")?;
-        limits.http.max_headers = self.count("max_headers")?;
-        limits.http.max_body = self.size("max_body")? as u64;
-        limits.max_backlog = self.size("max_backlog")?;
-        limits.handshake_timeout = self.duration("handshake_timeout")?;
-        limits.keep_alive_timeout = self.duration("keep_alive_timeout")?;
-        limits.reassembly_timeout = self.duration("reassembly_timeout")?;
-        limits.write_timeout = self.duration("write_timeout")?;
-        limits.close_timeout = self.duration("close_timeout")?;
-        limits.heartbeat_interval = self.duration("heartbeat.interval")?;
-        limits.heartbeat_timeout = self.duration("heartbeat.timeout")?;
-        limits.heartbeat_always = self.parse("heartbeat.always", |text| {
-            text.parse().map_err(|_| "write true or false".to_owned())
-        })?;
+        let Limits { mut ws, mut http, .. } = Limits::default();
+        ws.max_message_size = self.size("max_message_size")?;
+        ws.max_frame_size = self.size("max_frame_size")?;
+        http.max_header_bytes = self.size("max_header_bytes")?;
+        http.max_headers = self.count("max_headers")?;
+        http.max_body = self.size("max_body")? as u64;
+        // All fields, so that a limit without a setting does not compile.
+        let limits = Limits {
+            ws,
+            http,
+            max_connections: self.count("max_connections")?,
+            max_pending_handshakes: self.count("max_pending_handshakes")?,
+            max_connections_per_ip: self.count("max_connections_per_ip")?,
+            max_backlog: self.size("max_backlog")?,
+            max_messages_per_second: self.count("max_messages_per_second")? as u64,
+            max_bytes_per_second: self.size("max_bytes_per_second")? as u64,
+            max_lifetime: self.duration("max_lifetime")?,
+            handshake_timeout: self.duration("handshake_timeout")?,
+            keep_alive_timeout: self.duration("keep_alive_timeout")?,
+            reassembly_timeout: self.duration("reassembly_timeout")?,
+            write_timeout: self.duration("write_timeout")?,
+            close_timeout: self.duration("close_timeout")?,
+            heartbeat_interval: self.duration("heartbeat.interval")?,
+            heartbeat_timeout: self.duration("heartbeat.timeout")?,
+            heartbeat_always: self.parse("heartbeat.always", |text| {
+                text.parse().map_err(|_| "write true or false".to_owned())
+            })?,
+        };
         limits.check().map_err(|error| error.to_string())?;
         let drain = DrainPlan {
+            delay: self.duration("drain.delay")?,
             window: self.duration("drain.window")?,
             grace: self.duration("drain.grace")?,
             ..DrainPlan::default()
@@ -246,35 +294,6 @@ pub(crate) struct Checked {
     pub(crate) drain: DrainPlan,
 }
 
-/// `[heartbeat] interval = "25s"` as `heartbeat.interval`, with its place in the text.
-fn flatten(prefix: &str, table: &toml::de::DeTable<'_>, found: &mut Vec<(String, String, usize)>) {
-    for (key, value) in table {
-        let name = match prefix {
-            "" => key.get_ref().to_string(),
-            _ => format!("{prefix}.{}", key.get_ref()),
-        };
-        match value.get_ref() {
-            toml::de::DeValue::Table(inner) => flatten(&name, inner, found),
-            other => found.push((name, plain(other), key.span().start)),
-        }
-    }
-}
-
-fn plain(value: &toml::de::DeValue<'_>) -> String {
-    use toml::de::DeValue;
-    match value {
-        DeValue::String(text) => text.to_string(),
-        DeValue::Integer(number) => number.as_str().to_owned(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(value) => value.to_string(),
-        DeValue::Datetime(value) => value.to_string(),
-        DeValue::Array(items) => {
-            items.iter().map(|item| plain(item.get_ref())).collect::<Vec<_>>().join(",")
-        }
-        DeValue::Table(_) => String::new(),
-    }
-}
-
 /// The setting whose key is closest to `key`, if it is close enough for a typing mistake.
 fn nearest(key: &str) -> Option<&'static str> {
     let best = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key))?;
@@ -326,9 +345,7 @@ mod tests {
             .unwrap();
         let variables =
             [("THRONG_HEARTBEAT_INTERVAL", "8s"), ("THRONG_SHARDS", "2"), ("HOME", "/")];
-        settings
-            .read_environment(variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
-            .unwrap();
+        settings.read_environment(variables.iter().map(|(k, v)| (k.into(), v.into()))).unwrap();
         settings.set_pair("shards=1").unwrap();
         let checked = settings.checked().unwrap();
         assert_eq!((checked.limits.max_backlog, checked.shards), (2 << 20, 1));
@@ -338,6 +355,37 @@ mod tests {
         assert_eq!(origins["max_backlog"], "t.toml:1");
         assert_eq!(origins["heartbeat.interval"], "environment THRONG_HEARTBEAT_INTERVAL");
         assert_eq!((origins["shards"].as_str(), origins["io"].as_str()), ("flag --set", "default"));
+    }
+
+    #[test]
+    fn larger_messages_mean_larger_frames_unless_those_are_set() {
+        let sizes = |pairs: &[&str]| {
+            let ws = with(pairs).unwrap().limits.ws;
+            (ws.max_message_size >> 20, ws.max_frame_size >> 20)
+        };
+        assert_eq!(sizes(&["max_message_size=8MiB"]), (8, 8));
+        assert_eq!(sizes(&["max_message_size=8MiB", "max_message_size=1MiB"]), (1, 4));
+        assert_eq!(sizes(&["max_frame_size=2MiB", "max_message_size=8MiB"]), (8, 2));
+        assert_eq!(sizes(&["max_message_size=8MiB", "max_frame_size=4MiB"]), (8, 4));
+        let mut settings = Settings::new();
+        settings.set_pair("max_message_size=8MiB").unwrap();
+        let (_, value, origin) = settings.each().find(|(s, ..)| s.key == "max_frame_size").unwrap();
+        assert_eq!((value, origin.to_string().as_str()), ("8MiB", "follows max_message_size"));
+    }
+
+    #[test]
+    fn rates_and_lifetimes_are_passed_on() {
+        let checked = with(&[
+            "max_messages_per_second=50",
+            "max_bytes_per_second=1MiB",
+            "max_lifetime=2h",
+            "drain.delay=3s",
+        ])
+        .unwrap();
+        assert_eq!(checked.limits.max_messages_per_second, 50);
+        assert_eq!(checked.limits.max_bytes_per_second, 1 << 20);
+        assert_eq!(checked.limits.max_lifetime, Duration::from_secs(7200));
+        assert_eq!(checked.drain.delay, Duration::from_secs(3));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use throng_load::Error;
 
-use crate::Failure;
 use crate::signals::Stop;
+use crate::{Failure, say};
 
 pub(crate) use args::Args;
 
@@ -29,9 +29,9 @@ fn measure(args: Args, stop: &Stop) -> Result<u8, Error> {
     bar.finish();
     let report = outcome?;
     if output.json {
-        print!("{}", report.to_json());
+        say::text_as_is(report.to_json());
     } else {
-        print!("{report}");
+        say::text_as_is(&report);
     }
     Ok(report.exit_code())
 }

@@ -1,0 +1,357 @@
+//! `throng serve`, `demo` and `config show` as people and supervisors run them: the real binary, its lines, signals
+//! and exit codes.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use throng_proto::Input;
+use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn throng(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.0.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    fn exit(&mut self) -> ExitStatus {
+        eventually("the process ends", || self.0.try_wait().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `throng serve` on a free port.
+struct Served {
+    process: Running,
+    address: SocketAddr,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Served {
+    fn start(words: &[&str]) -> Self {
+        let mut child = throng(&["serve", "--listen", "127.0.0.1:0", "--shards", "1"])
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let process = Running(child);
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let address = line
+            .strip_prefix("throng listens on http://")
+            .and_then(|rest| rest.split(' ').next()?.parse().ok())
+            .unwrap_or_else(|| panic!("no address in {line:?}"));
+        Self { process, address, lines }
+    }
+
+    /// What it still has to say, and how it ended.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let status = self.process.exit();
+        let (mut out, mut errors) = (String::new(), String::new());
+        self.lines.read_to_string(&mut out).unwrap();
+        self.process.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (status.code(), out, errors)
+    }
+}
+
+/// Polls until there is an answer.
+fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = poll() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// The whole answer to a request.
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = dial(address);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// What the server sent over a WebSocket.
+#[derive(Debug, PartialEq, Eq)]
+enum Got {
+    Text(String),
+    Close(u16),
+    End,
+}
+
+struct Client {
+    stream: TcpStream,
+    decoder: Decoder,
+    received: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: SocketAddr, target: &str) -> Self {
+        let mut stream = dial(address);
+        let key = handshake::Key::new(*b"0123456789abcdef");
+        let mut request = Vec::new();
+        handshake::encode_request("localhost", target, &key, &[], &[], &mut request).unwrap();
+        stream.write_all(&request).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() }
+    }
+
+    fn send(&mut self, opcode: Opcode, payload: &[u8]) {
+        let mut frame = Vec::new();
+        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
+        self.stream.write_all(&frame).unwrap();
+    }
+
+    fn next(&mut self) -> Got {
+        let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
+        loop {
+            let mut input = Input::new(&mut self.received);
+            let got = match self.decoder.next_event(&mut input, &limits).unwrap() {
+                Some(Event::Text(text)) => Some(Got::Text(text.to_owned())),
+                Some(Event::Close(reason)) => {
+                    Some(Got::Close(reason.map_or(1005, |reason| reason.code)))
+                }
+                Some(other) => panic!("{other:?}"),
+                None => None,
+            };
+            let left = input.len();
+            let taken = self.received.len() - left;
+            self.received.drain(..taken);
+            if let Some(got) = got {
+                return got;
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Got::End,
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Got::End,
+                Err(error) => panic!("nothing came: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn it_says_its_address_and_answers_at_every_path() {
+    let served = Served::start(&[]);
+    for (path, part) in [
+        ("/livez", ""),
+        ("/readyz", ""),
+        ("/metrics", "# TYPE "),
+        ("/stats.json", "{"),
+        ("/", "<html"),
+    ] {
+        let answer = get(served.address, path);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(body.contains(part), "{path}: {body}");
+    }
+    assert!(get(served.address, "/nowhere").starts_with("HTTP/1.1 404 "));
+    let mut client = Client::connect(served.address, "/echo");
+    client.send(Opcode::Text, "h\u{e9}llo".as_bytes());
+    assert_eq!(client.next(), Got::Text("h\u{e9}llo".to_owned()));
+    let (mut a, mut b) =
+        (Client::connect(served.address, "/ws/x?echo=1"), Client::connect(served.address, "/ws/x"));
+    a.send(Opcode::Text, b"to all");
+    assert_eq!((a.next(), b.next()), (Got::Text("to all".into()), Got::Text("to all".into())));
+}
+
+#[test]
+fn sigterm_closes_sessions_with_1001_and_exits_0() {
+    for signal in ["TERM", "INT"] {
+        let served = Served::start(&[]);
+        let mut clients: Vec<_> =
+            (0..5).map(|_| Client::connect(served.address, "/echo")).collect();
+        served.process.signal(signal);
+        for client in &mut clients {
+            assert_eq!(client.next(), Got::Close(1001));
+            client.send(Opcode::Close, &1001u16.to_be_bytes());
+            assert_eq!(client.next(), Got::End);
+        }
+        let (code, out, errors) = served.end();
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+        let lines: Vec<_> = out.lines().collect();
+        assert!(lines[0].starts_with("draining") && lines[1].starts_with("stopped"), "{out}");
+    }
+}
+
+#[test]
+fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
+    let served = Served::start(&["--set", "drain.grace=1s", "--set", "close_timeout=1s"]);
+    let mut client = Client::connect(served.address, "/echo");
+    served.process.signal("TERM");
+    assert_eq!((client.next(), client.next()), (Got::Close(1001), Got::End));
+    let (code, _, errors) = served.end();
+    assert_eq!(code, Some(3), "{errors}");
+    assert!(errors.contains("1 connections missed the deadline"), "{errors}");
+}
+
+#[test]
+fn a_second_signal_ends_at_once_with_130() {
+    let served = Served::start(&["--set", "drain.grace=1h", "--set", "close_timeout=1h"]);
+    let mut client = Client::connect(served.address, "/echo");
+    served.process.signal("TERM");
+    // The first has been seen, and is not over: nobody answers.
+    assert_eq!(client.next(), Got::Close(1001));
+    served.process.signal("TERM");
+    assert_eq!(served.end().0, Some(130));
+}
+
+#[test]
+fn a_reader_that_left_changes_nothing() {
+    let mut served = Served::start(&[]);
+    drop(served.lines);
+    drop(served.process.0.stderr.take());
+    let mut client = Client::connect(served.address, "/echo");
+    served.process.signal("TERM");
+    assert_eq!(client.next(), Got::Close(1001));
+    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    assert_eq!(client.next(), Got::End);
+    assert_eq!(served.process.exit().code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_standard_output_changes_nothing() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    // An address of its own, so that no other test takes the port in between.
+    let free = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap();
+    let mut served = Running(
+        throng(&["serve", "--shards", "1", "--listen", &free.to_string()])
+            .stdout(full())
+            .stderr(full())
+            .spawn()
+            .unwrap(),
+    );
+    // Signals are looked after before it listens.
+    eventually("it listens", || TcpStream::connect(free).ok());
+    served.signal("TERM");
+    assert_eq!(served.exit().code(), Some(0));
+    for words in [
+        &["config", "show"][..],
+        &["demo", "--for", "100ms", "--clients", "2", "--listen", "127.0.0.1:0"],
+    ] {
+        let output = throng(words).stdout(full()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{words:?}");
+    }
+    let mut wrong = throng(&["serve", "--shards", "x"]);
+    assert_eq!(wrong.stdout(full()).stderr(full()).status().unwrap().code(), Some(2));
+}
+
+/// Code and the one line on standard error.
+fn refused(output: &Output) -> (Option<i32>, String) {
+    let errors = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(output.stdout.is_empty() && errors.starts_with("throng: "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    (output.status.code(), errors)
+}
+
+#[test]
+fn a_port_that_is_taken_is_one_line_and_exit_code_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, errors) = refused(&throng(&["serve", "--listen", &address]).output().unwrap());
+    assert_eq!(code, Some(1));
+    assert!(errors.contains(&address) && errors.contains("choose another port"), "{errors}");
+}
+
+#[test]
+fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
+    let file = std::env::temp_dir().join(format!("throng-{}.toml", std::process::id()));
+    std::fs::write(&file, "shards = 1\nmax_backlog = 1MiB\n").unwrap();
+    let file = file.to_str().unwrap();
+    let nowhere = format!("{file}.not-here");
+    let (bad_file, no_file) = (["serve", "--config", file], ["serve", "--config", &nowhere]);
+    for (words, parts) in [
+        (&["serve", "--set", "max_mesage_size=1"][..], &["did you mean max_message_size?"][..]),
+        (&["serve", "--set", "max_backlog=1M"], &["max_backlog", "\"1M\"", "1MiB"]),
+        (&["serve", "--shards", "many"], &["shards", "many", "--shards", "whole number"]),
+        (&["config", "show", "--set", "zzz=1"], &["zzz", "config show"]),
+        (&bad_file, &[file, ":2: "]),
+        (&no_file, &["cannot read", &nowhere, "--config"]),
+        (&["serve", "--config", "/"], &["cannot read", "--config"]),
+        (&["demo", "--clients", "9223372036854775807"], &["--clients", "take fewer"]),
+        (&["demo", "--clients", "0"], &["--clients", "at least 1"]),
+    ] {
+        let output = throng(words).output().unwrap();
+        let (code, errors) = refused(&output);
+        assert_eq!(code, Some(2), "{words:?}: {errors}");
+        for part in parts {
+            assert!(errors.contains(part), "{words:?}: {errors:?} does not say {part:?}");
+        }
+    }
+    let output = throng(&["serve"]).env("THRONG_SHARDS", "x").output().unwrap();
+    assert!(refused(&output).1.contains("environment THRONG_SHARDS"));
+    let output = throng(&["serve", "--lisen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--listen"), "names the nearest");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_descriptor_limit_that_is_too_low_says_how_to_raise_it() {
+    let script = "ulimit -n 60; exec \"$0\" serve --listen 127.0.0.1:0";
+    let output =
+        Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_throng")]).output().unwrap();
+    let (code, errors) = refused(&output);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("ulimit -n") && errors.contains("60"), "{errors}");
+}
+
+#[test]
+fn a_demonstration_of_twenty_shows_messages_and_ends_well() {
+    let output =
+        throng(&["demo", "--for", "2s", "--clients", "20", "--rate", "20"]).output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{out}");
+    let live: Vec<_> = out.lines().filter(|line| line.contains(" in/s ")).collect();
+    assert!(!live.is_empty(), "{out}");
+    let heard = out.lines().find_map(|line| line.split(" and heard ").nth(1)).unwrap();
+    assert_ne!(heard, "0", "two in a room hear each other: {out}");
+    let out_rate = |line: &&str| -> Option<u64> {
+        let (before, _) = line.split_once(" out/s")?;
+        before.split_whitespace().last()?.replace(',', "").parse().ok()
+    };
+    assert!(live.iter().filter_map(out_rate).any(|rate| rate > 0), "{out}");
+}
