@@ -173,8 +173,8 @@ fn both_roles_agree_whatever_the_network_does() {
         let listener = net.borrow_mut().listen(here);
         drivers[0].add_listener(listener);
         let (calls, served) = (Calls::default(), Rc::default());
-        let mut limits = Limits::default();
-        limits.heartbeat_interval = std::time::Duration::from_secs(5);
+        let heartbeat_interval = std::time::Duration::from_secs(5);
+        let limits = Limits { heartbeat_interval, ..Limits::default() };
         // One shard's listener and no other accepts; a process of its own for each role.
         let mut shards = Vec::new();
         for (index, driver) in drivers.into_iter().enumerate() {
