@@ -125,14 +125,14 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
 /// A stream whose reads always end inside a message is no message that takes too long.
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
-    let limits = Limits { reassembly_timeout: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits { reassembly_timeout: Duration::from_secs(2), ..Limits::default() };
     let echo = Ws::on_message(|ws, message| ws.send(message));
     let (address, running) = start(Server::new().ws("/", echo).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     let mut frame = Vec::new();
     ws::encode_masked(Opcode::Text, &[b'x'; 1000], [7; 4], &mut frame);
     client.stream.write_all(&frame[..500]).unwrap();
-    let until = Instant::now() + Duration::from_secs(4);
+    let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until {
         // The end of one message and half of the next, in one write.
         client.stream.write_all(&[&frame[500..], &frame[..500]].concat()).unwrap();

@@ -294,7 +294,7 @@ fn a_request_that_never_ends_is_timed_out_with_408() {
 fn silence_is_pinged_and_the_dead_are_buried() {
     let limits = limits(|limits| {
         limits.heartbeat_interval = Duration::from_secs(1);
-        limits.heartbeat_timeout = Duration::from_secs(1);
+        limits.heartbeat_timeout = Duration::from_secs(3);
     });
     let (address, running) = start(echo().limits(limits).shards(1));
     let mut client = Client::connect(address, "/echo");
@@ -314,6 +314,8 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
     let limits = limits(|limits| {
         limits.max_backlog = 64 << 10;
         limits.close_timeout = Duration::from_secs(1);
+        // The session is told, and given as long as any write to take it.
+        limits.write_timeout = Duration::from_secs(2);
     });
     let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
         ws.subscribe("feed");
