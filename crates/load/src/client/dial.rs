@@ -50,11 +50,6 @@ impl Dialler {
         Some(self.start.after(Duration::from_nanos(offset)))
     }
 
-    /// Whether any connection is being made.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way > 0
-    }
-
     /// A connection is ready, or has failed.
     pub(crate) fn settle(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);

@@ -140,14 +140,9 @@ pub(crate) struct Crew {
     wanted: usize,
     seed: u64,
     nonce: u64,
-    /// When to look for connections that have failed silently.
-    look_at: Instant,
     read_serial: u64,
     read_at: Instant,
 }
-
-/// How often connections under way are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Crew {
     /// The connection's name; sends to one that has gone say so.
@@ -273,19 +268,6 @@ impl<W: Work> Client<W> {
         cx.data() as usize
     }
 
-    /// The engine tells when a connect fails; a connection that ends *during* the upgrade (end of stream, or the
-    /// deadline of the handshake) shows by its id naming nobody any more.
-    fn find_failed(&mut self, core: &Core, now: Instant) {
-        self.crew.look_at = now.after(LOOK_EVERY);
-        for index in 0..self.crew.members.len() {
-            let Member { id, step, .. } = self.crew.members[index];
-            if step == Step::Upgrading && core.data(id).is_none() {
-                let error = self.no_answer(index);
-                self.failed(index, error);
-            }
-        }
-    }
-
     fn no_answer(&self, index: usize) -> Error {
         let resource = self.work.resource(index).to_owned();
         let reason =
@@ -397,16 +379,12 @@ impl<W: Work> Service for Client<W> {
             Some(_) => self.work.next_deadline(),
             None => None,
         };
-        let look = self.crew.dialler.is_under_way().then_some(self.crew.look_at);
-        [work, self.crew.dialler.next_at(), look].into_iter().flatten().min()
+        [work, self.crew.dialler.next_at()].into_iter().flatten().min()
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         // The work's times are compared with a fresh clock, which must not be behind the one that woke us.
         let now = now.max(self.crew.clock.now());
-        if self.crew.look_at <= now && self.crew.dialler.is_under_way() {
-            self.find_failed(core, now);
-        }
         let Some(&timeline) = self.crew.shared.timeline() else { return };
         if !self.started && timeline.start <= now {
             self.started = true;

@@ -110,7 +110,6 @@ impl<W: Work> Worker<W> {
                 wanted: start.wanted,
                 seed: RandomState::new().hash_one(start.thread),
                 nonce: 0,
-                look_at: start.clock.now(),
                 read_serial: u64::MAX,
                 read_at: Instant(0),
             },
