@@ -1,7 +1,7 @@
 //! The driver contract: what an engine may rely on, whichever way the kernel is spoken to.
 //!
 //! Numbered, because each rule has a test of that name that runs on every driver and on the simulator
-//! (`contract.rs`):
+//! (`contract/`):
 //!
 //! * **C1** Lent bytes live until the next call to the driver. [`Segment::Lent`](crate::Segment::Lent) refers to
 //!   them, and only in a send that is that very next call.
