@@ -36,6 +36,7 @@ pub use self::core::{Core, Cx, Delivery, MAILBOX_CAPACITY, Mail, MailboxFull, Re
 pub use admission::Admission;
 pub use audit::Audit;
 pub use build::{Built, build};
+pub use channels::{MAX_PATTERN_TOKENS, PatternError, Tally, Totals};
 pub use connections::Sent;
 pub use frame::Frame;
 pub use limits::{LimitError, Limits};

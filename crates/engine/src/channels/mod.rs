@@ -1,0 +1,317 @@
+//! Channels of one shard: who gets what is published.
+//!
+//! A channel's members are a dense vector, so a publish is a linear walk. A membership costs 12 bytes: 4 in the
+//! channel (`Member`) and 8 at the connection (`Sub`, in `subs.rs`), which knows its place among the members, so that
+//! leaving is a swap-remove. The connection that is moved finds the channel among its own: it does not have to be told
+//! where, which would be 4 bytes more. Vectors grow by an eighth and shrink, so that the slack is small too.
+//!
+//! With wildcards a pattern is a channel like any other, and also in a trie (`trie.rs`) that finds it.
+
+mod subs;
+mod table;
+mod totals;
+mod trie;
+mod wildcard;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use subs::{MAX_CHANNELS, Sub, Subs};
+use trie::Trie;
+
+pub use totals::{Tally, Totals};
+pub use wildcard::{MAX_PATTERN_TOKENS, PatternError};
+
+/// Index of a channel in its shard, valid while the channel has members.
+type ChannelIndex = u32;
+
+const NONE: u32 = u32::MAX;
+
+/// One member of a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) slot: u32,
+}
+
+#[derive(Debug)]
+struct Channel {
+    members: Vec<Member>,
+    /// Its name and its count over all shards; `None` while the index is free.
+    tally: Option<Tally>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    by_name: HashMap<Arc<str>, ChannelIndex>,
+    channels: Vec<Channel>,
+    free: Vec<ChannelIndex>,
+    subs: Subs,
+    memberships: usize,
+    totals: Arc<Totals>,
+    wildcards: bool,
+    patterns: Trie,
+    /// Channels that match what is published now; kept for its memory, as is the next.
+    matched: Vec<ChannelIndex>,
+    leaving: Vec<Sub>,
+    visited: Visited,
+}
+
+impl Default for Channels {
+    /// Without wildcards, of a server with one shard.
+    fn default() -> Self {
+        Self::new(false, Arc::default())
+    }
+}
+
+impl Channels {
+    /// Channels of a shard of the server that `totals` counts for. Without `wildcards`, `*` and `>` are characters.
+    pub(crate) fn new(wildcards: bool, totals: Arc<Totals>) -> Self {
+        Self {
+            by_name: HashMap::new(),
+            channels: Vec::new(),
+            free: Vec::new(),
+            subs: Subs::new(RandomState::new().hash_one(0u8) | 1),
+            memberships: 0,
+            totals,
+            wildcards,
+            patterns: Trie::default(),
+            matched: Vec::new(),
+            leaving: Vec::new(),
+            visited: Visited::default(),
+        }
+    }
+
+    /// Channels and patterns with at least one member here.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Memberships of all connections together.
+    pub(crate) fn memberships(&self) -> usize {
+        self.memberships
+    }
+
+    /// Members of the channel, or the pattern, of exactly this name; empty if nobody here listens.
+    pub(crate) fn members(&self, name: &str) -> &[Member] {
+        self.by_name.get(name).map_or(&[], |&c| &self.channels[c as usize].members)
+    }
+
+    /// Calls `each` once with the slot of every connection that gets what is published to `name`, however many of its
+    /// subscriptions match. `name` is literal: see `wildcard.rs`.
+    #[cfg_attr(not(test), allow(dead_code, reason = "publishing still walks `members`"))]
+    pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
+        if self.patterns.is_empty() {
+            self.members(name).iter().for_each(|member| each(member.slot));
+            return;
+        }
+        self.matched.clear();
+        self.patterns.matching(name, &mut self.matched);
+        // A pattern matches its own text, so it may have been found by that already.
+        if let Some(channel) = self.by_name.get(name).filter(|c| !self.matched.contains(c)) {
+            self.matched.push(*channel);
+        }
+        let members = |channel: &ChannelIndex| self.channels[*channel as usize].members.iter();
+        if let [only] = &self.matched[..] {
+            members(only).for_each(|member| each(member.slot));
+            return;
+        }
+        self.visited.begin(self.subs.slots());
+        for member in self.matched.iter().flat_map(members) {
+            if self.visited.is_first(member.slot) {
+                each(member.slot);
+            }
+        }
+    }
+
+    /// Whether this may be subscribed to.
+    ///
+    /// # Errors
+    /// Wildcards are on, and it is malformed.
+    pub(crate) fn check(&self, name: &str) -> Result<(), PatternError> {
+        if self.wildcards {
+            wildcard::check(name)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the connection in `slot` a member; false if it was one, or if [`Channels::check`] refuses the name.
+    pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
+        let index = match self.by_name.get(name) {
+            Some(&channel) if self.subs.contains(slot, channel) => return false,
+            Some(&channel) => channel,
+            None if self.check(name).is_err() => return false,
+            None => self.create(name),
+        };
+        let channel = &mut self.channels[index as usize];
+        let sub = Sub { channel: index, position: channel.members.len() as u32 };
+        grow(&mut channel.members, 1);
+        channel.members.push(Member { slot });
+        channel.tally().add_one();
+        self.memberships += 1;
+        let channels = &self.channels;
+        self.subs.add(slot, sub, |sub| owner(channels, sub));
+        true
+    }
+
+    /// Ends a membership; false if there was none.
+    pub(crate) fn unsubscribe(&mut self, slot: u32, name: &str) -> bool {
+        let Some(&channel) = self.by_name.get(name) else { return false };
+        let channels = &self.channels;
+        match self.subs.remove(slot, channel, |sub| owner(channels, sub)) {
+            Some(position) => {
+                self.leave(Sub { channel, position });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends all memberships of the connection in `slot`; returns how many.
+    pub(crate) fn unsubscribe_all(&mut self, slot: u32) -> usize {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        let channels = &self.channels;
+        self.subs.take(slot, |sub| owner(channels, sub), &mut leaving);
+        let ended = leaving.len();
+        leaving.drain(..).for_each(|sub| self.leave(sub));
+        trim(&mut leaving);
+        self.leaving = leaving;
+        ended
+    }
+
+    /// Names of the channels and patterns the connection in `slot` is a member of, in no order.
+    pub(crate) fn subscriptions(&self, slot: u32) -> impl Iterator<Item = &Arc<str>> {
+        self.subs.iter(slot).map(|sub| self.channels[sub.channel as usize].tally().name())
+    }
+
+    fn create(&mut self, name: &str) -> ChannelIndex {
+        let tally = self.totals.enter(name);
+        let name = Arc::clone(tally.name());
+        let channel = Channel { members: Vec::new(), tally: Some(tally) };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.channels[index as usize] = channel;
+                index
+            }
+            None => {
+                debug_assert!(self.channels.len() < MAX_CHANNELS);
+                self.channels.push(channel);
+                self.channels.len() as u32 - 1
+            }
+        };
+        if self.is_pattern(&name) {
+            self.patterns.insert(&name, index);
+        }
+        self.by_name.insert(name, index);
+        index
+    }
+
+    /// The channel's side of a membership that its connection has no more.
+    fn leave(&mut self, Sub { channel: index, position }: Sub) {
+        self.memberships -= 1;
+        let channel = &mut self.channels[index as usize];
+        channel.tally().subtract(1);
+        channel.members.swap_remove(position as usize);
+        trim(&mut channel.members);
+        if let Some(moved) = channel.members.get(position as usize) {
+            self.subs.set_position(moved.slot, index, position);
+        } else if channel.members.is_empty() {
+            self.remove(index);
+        }
+    }
+
+    /// Removes a channel without members.
+    fn remove(&mut self, index: ChannelIndex) {
+        let channel = &mut self.channels[index as usize];
+        channel.members = Vec::new();
+        let tally = channel.tally.take().expect("a channel in use has a tally");
+        if self.is_pattern(tally.name()) {
+            self.patterns.remove(tally.name());
+        }
+        self.by_name.remove(tally.name());
+        self.totals.leave(tally);
+        self.free.push(index);
+        if self.by_name.is_empty() {
+            // Whatever the most channels ever took is given back, if it was much.
+            self.free.clear();
+            self.channels.clear();
+            trim(&mut self.free);
+            trim(&mut self.channels);
+        }
+        if self.by_name.capacity() > 64 && self.by_name.len() < self.by_name.capacity() / 4 {
+            self.by_name.shrink_to(self.by_name.len() * 2);
+        }
+    }
+
+    /// Of a name that was accepted.
+    fn is_pattern(&self, name: &str) -> bool {
+        self.wildcards && wildcard::check(name) == Ok(true)
+    }
+}
+
+/// A shard that ends takes its members out of the counts.
+impl Drop for Channels {
+    fn drop(&mut self) {
+        for channel in &mut self.channels {
+            if let Some(tally) = channel.tally.take() {
+                tally.subtract(channel.members.len());
+                self.totals.leave(tally);
+            }
+        }
+    }
+}
+
+impl Channel {
+    fn tally(&self) -> &Tally {
+        self.tally.as_ref().expect("a channel in use has a tally")
+    }
+}
+
+/// Whose membership it is.
+fn owner(channels: &[Channel], sub: Sub) -> u32 {
+    channels[sub.channel as usize].members[sub.position as usize].slot
+}
+
+/// Which connections one publish has come to. A slot is marked with the publish's number, so that nothing has to be
+/// wiped before the next.
+#[derive(Debug, Default)]
+struct Visited {
+    marks: Vec<u32>,
+    now: u32,
+}
+
+impl Visited {
+    fn begin(&mut self, slots: usize) {
+        if self.marks.len() < slots {
+            self.marks.resize(slots, 0);
+        }
+        self.now = self.now.wrapping_add(1);
+        if self.now == 0 {
+            self.marks.fill(0);
+            self.now = 1;
+        }
+    }
+
+    fn is_first(&mut self, slot: u32) -> bool {
+        std::mem::replace(&mut self.marks[slot as usize], self.now) != self.now
+    }
+}
+
+/// Makes room for `more`, with an eighth to spare instead of the usual whole: still a constant number of moves for
+/// each element, and half a byte of slack for a `Member` instead of four.
+fn grow<T>(vec: &mut Vec<T>, more: usize) {
+    if vec.capacity() - vec.len() < more {
+        vec.reserve_exact((vec.len() / 8).max(more).max(4));
+    }
+}
+
+/// Gives memory back when more than half of it is free.
+fn trim<T>(vec: &mut Vec<T>) {
+    if vec.capacity() > 64 && vec.len() < vec.capacity() / 2 {
+        vec.shrink_to(vec.len() * 9 / 8);
+    }
+}

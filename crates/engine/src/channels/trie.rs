@@ -1,0 +1,220 @@
+//! The patterns in use on a shard, and which of them match a name.
+//!
+//! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for once and not once for
+//! each prefix that it could continue, and a node is 16 bytes whatever its tokens are. All edges lie in one map.
+//! A look-up visits the prefixes that match the name so far: at most the nodes there are, and at most two for each one
+//! of the token before. Names cost nothing where there is no pattern.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::ChannelIndex;
+use super::wildcard::{ANY, MAX_PATTERN_TOKENS, TAIL};
+
+type NodeIndex = u32;
+
+/// Not reused: 64 bits never run out.
+type TokenId = u64;
+
+const NONE: u32 = u32::MAX;
+const ROOT: NodeIndex = 0;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Where `*` leads.
+    any: NodeIndex,
+    /// The pattern that goes on with `>`.
+    tail: ChannelIndex,
+    /// The pattern that ends here.
+    channel: ChannelIndex,
+    /// Literal tokens that lead on.
+    edges: u32,
+}
+
+const BARE: Node = Node { any: NONE, tail: NONE, channel: NONE, edges: 0 };
+
+impl Node {
+    fn is_bare(&self) -> bool {
+        (self.any, self.tail, self.channel, self.edges) == (NONE, NONE, NONE, 0)
+    }
+}
+
+#[derive(Debug)]
+struct Token {
+    id: TokenId,
+    /// Edges that have it.
+    edges: u32,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Trie {
+    /// The root is the first, if there is any pattern.
+    nodes: Vec<Node>,
+    free: Vec<NodeIndex>,
+    tokens: HashMap<Box<str>, Token>,
+    next_token: TokenId,
+    edges: HashMap<(NodeIndex, TokenId), NodeIndex>,
+    patterns: usize,
+    /// Nodes that the tokens so far lead to, and those that the next one does; kept for their memory.
+    reached: Vec<NodeIndex>,
+    next: Vec<NodeIndex>,
+}
+
+impl Trie {
+    pub(super) fn is_empty(&self) -> bool {
+        self.patterns == 0
+    }
+
+    /// Adds a pattern that is well-formed and not there yet.
+    pub(super) fn insert(&mut self, pattern: &str, channel: ChannelIndex) {
+        if self.nodes.is_empty() {
+            self.nodes.push(BARE);
+        }
+        self.patterns += 1;
+        let mut node = ROOT;
+        for token in pattern.split('.') {
+            node = match token {
+                TAIL => {
+                    self.nodes[node as usize].tail = channel;
+                    return;
+                }
+                ANY => self.any(node),
+                literal => self.edge(node, literal),
+            };
+        }
+        self.nodes[node as usize].channel = channel;
+    }
+
+    /// Takes out a pattern that is there, and the nodes that were its alone.
+    pub(super) fn remove(&mut self, pattern: &str) {
+        self.patterns -= 1;
+        if self.patterns == 0 {
+            // Whatever the most patterns ever took is given back.
+            *self = Self::default();
+            return;
+        }
+        // The way down, to be walked back up.
+        let mut path = [(ROOT, ""); MAX_PATTERN_TOKENS];
+        let (mut node, mut depth, mut is_tail) = (ROOT, 0, false);
+        for token in pattern.split('.') {
+            is_tail = token == TAIL;
+            if is_tail {
+                break;
+            }
+            path[depth] = (node, token);
+            depth += 1;
+            node = match token {
+                ANY => self.nodes[node as usize].any,
+                literal => self.edges[&(node, self.tokens[literal].id)],
+            };
+        }
+        let last = &mut self.nodes[node as usize];
+        *(if is_tail { &mut last.tail } else { &mut last.channel }) = NONE;
+        for &(parent, token) in path[..depth].iter().rev() {
+            if !self.nodes[node as usize].is_bare() {
+                break;
+            }
+            self.free.push(node);
+            match token {
+                ANY => self.nodes[parent as usize].any = NONE,
+                literal => self.cut(parent, literal),
+            }
+            node = parent;
+        }
+    }
+
+    /// Appends the channels of all patterns that match `name` to `found`, each once.
+    pub(super) fn matching(&mut self, name: &str, found: &mut Vec<ChannelIndex>) {
+        // A malformed name is no name, rather than one that `>` matches and `*.*` may not.
+        if self.is_empty() || name.split('.').any(str::is_empty) {
+            return;
+        }
+        self.reached.clear();
+        self.reached.push(ROOT);
+        for token in name.split('.') {
+            let id = self.tokens.get(token).map(|token| token.id);
+            self.next.clear();
+            for &node in &self.reached {
+                let Node { any, tail, edges, .. } = self.nodes[node as usize];
+                if tail != NONE {
+                    found.push(tail);
+                }
+                if any != NONE {
+                    self.next.push(any);
+                }
+                if let Some(id) = id.filter(|_| edges > 0) {
+                    self.next.extend(self.edges.get(&(node, id)));
+                }
+            }
+            std::mem::swap(&mut self.reached, &mut self.next);
+            if self.reached.is_empty() {
+                return;
+            }
+        }
+        let ends = self.reached.iter().map(|&node| self.nodes[node as usize].channel);
+        found.extend(ends.filter(|&channel| channel != NONE));
+    }
+
+    /// Nodes, edges and tokens in use, for tests: what patterns that are gone must not leave behind.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        (self.nodes.len() - self.free.len(), self.edges.len(), self.tokens.len())
+    }
+
+    fn node(&mut self) -> NodeIndex {
+        if let Some(node) = self.free.pop() {
+            self.nodes[node as usize] = BARE;
+            return node;
+        }
+        self.nodes.push(BARE);
+        self.nodes.len() as NodeIndex - 1
+    }
+
+    fn any(&mut self, node: NodeIndex) -> NodeIndex {
+        if self.nodes[node as usize].any == NONE {
+            self.nodes[node as usize].any = self.node();
+        }
+        self.nodes[node as usize].any
+    }
+
+    fn edge(&mut self, node: NodeIndex, token: &str) -> NodeIndex {
+        let id = match self.tokens.get(token) {
+            Some(token) => token.id,
+            None => {
+                let id = self.next_token;
+                self.next_token += 1;
+                self.tokens.insert(token.into(), Token { id, edges: 0 });
+                id
+            }
+        };
+        if let Some(&to) = self.edges.get(&(node, id)) {
+            return to;
+        }
+        let to = self.node();
+        self.edges.insert((node, id), to);
+        self.nodes[node as usize].edges += 1;
+        self.tokens.get_mut(token).expect("it was found or made above").edges += 1;
+        to
+    }
+
+    /// Removes an edge that is there.
+    fn cut(&mut self, node: NodeIndex, token: &str) {
+        self.nodes[node as usize].edges -= 1;
+        let known = self.tokens.get_mut(token).expect("an edge's token is known");
+        self.edges.remove(&(node, known.id));
+        known.edges -= 1;
+        if known.edges == 0 {
+            self.tokens.remove(token);
+            shrink(&mut self.tokens);
+        }
+        shrink(&mut self.edges);
+    }
+}
+
+/// A map never shrinks by itself. Halving at a quarter full leaves as many removals until the next time.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 4 {
+        map.shrink_to(map.len() * 2);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a subscription may be called where wildcards are on.
+//!
+//! Names are tokens between dots. In a subscription the token `*` stands for exactly one token and `>`, at the end
+//! only, for one or more; as a part of a token (`n*`) they are ordinary characters. A name that is published to is
+//! always literal: publishing to `news.*` reaches those that wait for `news.*`, `news.>`, `*.*` or `>`, because `*` is
+//! then a token like any other, and not those of `news.eu`.
+
+/// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a shard hold, are no
+/// more. A name without wildcards may have any number.
+pub const MAX_PATTERN_TOKENS: usize = 16;
+
+pub(super) const ANY: &str = "*";
+pub(super) const TAIL: &str = ">";
+
+/// Why a subscription is refused where wildcards are on: the subscriber's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// Nothing before, after or between dots, as in `a..b`.
+    EmptyToken,
+    /// `>` before the end, as in `a.>.b`.
+    TailNotLast,
+    /// A pattern of more than [`MAX_PATTERN_TOKENS`] tokens.
+    TooManyTokens,
+}
+
+impl std::fmt::Display for PatternError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::EmptyToken => {
+                f.write_str("a token is empty; put something before, after and between dots")
+            }
+            Self::TailNotLast => {
+                f.write_str("the wildcard > is not at the end; put * in its place")
+            }
+            Self::TooManyTokens => {
+                write!(
+                    f,
+                    "a pattern has more than {MAX_PATTERN_TOKENS} tokens; end it with > earlier"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// Whether a subscription's name is a pattern, that is has a wildcard.
+///
+/// # Errors
+/// It is malformed.
+pub(super) fn check(name: &str) -> Result<bool, PatternError> {
+    let (mut tokens, mut is_pattern, mut ended) = (0, false, false);
+    for token in name.split('.') {
+        if token.is_empty() {
+            return Err(PatternError::EmptyToken);
+        }
+        if ended {
+            return Err(PatternError::TailNotLast);
+        }
+        ended = token == TAIL;
+        is_pattern |= ended || token == ANY;
+        tokens += 1;
+    }
+    if is_pattern && tokens > MAX_PATTERN_TOKENS {
+        return Err(PatternError::TooManyTokens);
+    }
+    Ok(is_pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_patterns_and_what_is_neither() {
+        for name in ["a", "a.b", "*a", "a*.b>", "room-1", "**", ">>", &["x"; 40].join(".")] {
+            assert_eq!(check(name), Ok(false), "{name}");
+        }
+        for pattern in ["*", ">", "a.*", "*.a", "a.*.b", "a.>", "*.>", "*.*", &["*"; 16].join(".")]
+        {
+            assert_eq!(check(pattern), Ok(true), "{pattern}");
+        }
+        for empty in ["", ".", "a.", ".a", "a..b", "a..>", ".>", ">."] {
+            assert_eq!(check(empty), Err(PatternError::EmptyToken), "{empty}");
+        }
+        for early in [">.a", "a.>.b", ">.>", "a.>.*"] {
+            assert_eq!(check(early), Err(PatternError::TailNotLast), "{early}");
+        }
+        assert_eq!(check(&["*"; 17].join(".")), Err(PatternError::TooManyTokens));
+    }
+}
