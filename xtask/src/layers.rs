@@ -56,7 +56,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "cargo test --workspace: unit, property, simulation and doc tests",
         run: cargo_test::run,
     },
-    Layer { name: "loom", about: "every interleaving of the shard's mailbox", run: loom::run },
+    Layer { name: "loom", about: "every interleaving of mailbox and counts", run: loom::run },
     Layer { name: "fuzz", about: "a few seconds of each fuzz target", run: fuzz::run },
     Layer {
         name: "examples",
