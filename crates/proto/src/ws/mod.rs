@@ -6,6 +6,7 @@
 
 mod close;
 mod decode;
+pub mod deflate;
 mod encode;
 mod error;
 mod event;

@@ -1,9 +1,11 @@
 //! The client's side, RFC 6455 section 4.1.
 
+use std::io::Write;
 use std::{error, fmt};
 
 use super::fields::{has_element, only_value};
 use super::{Headers, Key, Unsendable, VERSION, is_token, list};
+use crate::ws::deflate;
 
 /// Fields that the handshake writes itself, or that would change the framing of the request.
 const RESERVED: [&str; 9] = [
@@ -28,6 +30,23 @@ pub fn encode_request(
     target: &str,
     key: &Key,
     subprotocols: &[&str],
+    extra: &[(&str, &str)],
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
+    encode_request_with(host, target, key, subprotocols, None, extra, out)
+}
+
+/// As [`encode_request`], with an offer of permessage-deflate, see
+/// [`Policy::offer`](crate::ws::deflate::Policy::offer).
+///
+/// # Errors
+/// As [`encode_request`].
+pub fn encode_request_with(
+    host: &str,
+    target: &str,
+    key: &Key,
+    subprotocols: &[&str],
+    deflate: Option<&deflate::Parameters>,
     extra: &[(&str, &str)],
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
@@ -64,6 +83,11 @@ pub fn encode_request(
     if !subprotocols.is_empty() {
         add(&["\r\n"]);
     }
+    if let Some(offer) = deflate {
+        // Writing to a vector does not fail.
+        let _ = write!(out, "Sec-WebSocket-Extensions: {offer}\r\n");
+    }
+    let mut add = |parts: &[&str]| parts.iter().for_each(|part| out.extend(part.as_bytes()));
     for (name, value) in extra {
         add(&[name, ": ", value, "\r\n"]);
     }
@@ -87,6 +111,8 @@ pub enum BadResponse {
     Extension,
     /// A subprotocol that was not asked for, or several.
     Subprotocol,
+    /// What it answered to our offer of permessage-deflate.
+    Deflate(deflate::BadAnswer),
 }
 
 impl fmt::Display for BadResponse {
@@ -100,6 +126,7 @@ impl fmt::Display for BadResponse {
             Self::Accept => "the response's Sec-WebSocket-Accept does not answer our key",
             Self::Extension => "the server uses an extension that was not asked for",
             Self::Subprotocol => "the server chose a subprotocol that was not asked for",
+            Self::Deflate(answer) => return answer.fmt(f),
         })
     }
 }
@@ -117,6 +144,29 @@ pub fn check_response<'a>(
     key: &Key,
     asked: &[&'a str],
 ) -> Result<Option<&'a str>, BadResponse> {
+    check_response_with(status, headers, key, asked, None).map(|opened| opened.subprotocol)
+}
+
+/// What a good response settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened<'a> {
+    /// The server's choice.
+    pub subprotocol: Option<&'a str>,
+    /// How both ends compress; `None`: not at all.
+    pub deflate: Option<deflate::Agreed>,
+}
+
+/// As [`check_response`], when permessage-deflate was offered by this policy.
+///
+/// # Errors
+/// The first rule that the server broke.
+pub fn check_response_with<'a>(
+    status: u16,
+    headers: &(impl Headers + ?Sized),
+    key: &Key,
+    asked: &[&'a str],
+    deflate: Option<&deflate::Policy>,
+) -> Result<Opened<'a>, BadResponse> {
     if status != 101 {
         return Err(BadResponse::Status(status));
     }
@@ -129,16 +179,22 @@ pub fn check_response<'a>(
     if only_value(headers, "Sec-WebSocket-Accept").map(str::as_bytes) != Some(&key.accept()[..]) {
         return Err(BadResponse::Accept);
     }
-    if list(headers.values("Sec-WebSocket-Extensions")).next().is_some() {
-        return Err(BadResponse::Extension);
-    }
-    if headers.values("Sec-WebSocket-Protocol").next().is_none() {
-        return Ok(None);
-    }
-    only_value(headers, "Sec-WebSocket-Protocol")
-        .and_then(|chosen| asked.iter().copied().find(|name| *name == chosen))
-        .map(Some)
-        .ok_or(BadResponse::Subprotocol)
+    let deflate = match deflate {
+        Some(policy) => policy.check_answer(headers).map_err(BadResponse::Deflate)?,
+        None if list(headers.values("Sec-WebSocket-Extensions")).next().is_some() => {
+            return Err(BadResponse::Extension);
+        }
+        None => None,
+    };
+    let subprotocol = match headers.values("Sec-WebSocket-Protocol").next() {
+        None => None,
+        Some(_) => Some(
+            only_value(headers, "Sec-WebSocket-Protocol")
+                .and_then(|chosen| asked.iter().copied().find(|name| *name == chosen))
+                .ok_or(BadResponse::Subprotocol)?,
+        ),
+    };
+    Ok(Opened { subprotocol, deflate })
 }
 
 #[cfg(test)]

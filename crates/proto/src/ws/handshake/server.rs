@@ -1,9 +1,11 @@
 //! The server's side, RFC 6455 section 4.2.
 
+use std::io::Write;
 use std::{error, fmt};
 
 use super::fields::{Once, is_named, lists};
 use super::{Headers, Key, Unsendable, VERSION, is_token, list};
+use crate::ws::deflate;
 
 /// Why a request is not a handshake to accept; to be answered with [`Refusal::status`] and
 /// [`Refusal::headers`].
@@ -24,6 +26,15 @@ pub enum Refusal {
     Version,
     /// `Sec-WebSocket-Key` is missing, repeated, or not the base64 of 16 bytes: 400.
     Key,
+    /// `Sec-WebSocket-Extensions` is not a list of extensions: 400. Only seen by who looks at it, see
+    /// [`Policy::accept`](crate::ws::deflate::Policy::accept).
+    Extensions,
+}
+
+impl From<deflate::MalformedOffer> for Refusal {
+    fn from(_: deflate::MalformedOffer) -> Self {
+        Self::Extensions
+    }
 }
 
 impl Refusal {
@@ -33,7 +44,7 @@ impl Refusal {
         match self {
             Self::Method => 405,
             Self::NotUpgrade | Self::Version => 426,
-            Self::HttpVersion | Self::Host | Self::Connection | Self::Key => 400,
+            Self::HttpVersion | Self::Host | Self::Connection | Self::Key | Self::Extensions => 400,
         }
     }
 
@@ -63,6 +74,7 @@ impl fmt::Display for Refusal {
             Self::Connection => "Connection: Upgrade is needed",
             Self::Version => "Sec-WebSocket-Version must be 13",
             Self::Key => "exactly one Sec-WebSocket-Key, the base64 of 16 bytes, is needed",
+            Self::Extensions => "Sec-WebSocket-Extensions must be a list of extensions",
         })
     }
 }
@@ -136,6 +148,20 @@ pub fn encode_response(
     subprotocol: Option<&str>,
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
+    encode_response_with(accept, subprotocol, None, out)
+}
+
+/// As [`encode_response`], with the answer to an offer of permessage-deflate, see
+/// [`Policy::accept`](crate::ws::deflate::Policy::accept).
+///
+/// # Errors
+/// As [`encode_response`].
+pub fn encode_response_with(
+    accept: &[u8; 28],
+    subprotocol: Option<&str>,
+    deflate: Option<&deflate::Parameters>,
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
     if subprotocol.is_some_and(|name| !is_token(name)) {
         return Err(Unsendable::Subprotocol);
     }
@@ -149,6 +175,10 @@ pub fn encode_response(
     if let Some(name) = subprotocol {
         out.extend_from_slice(b"\r\nSec-WebSocket-Protocol: ");
         out.extend_from_slice(name.as_bytes());
+    }
+    if let Some(answer) = deflate {
+        // Writing to a vector does not fail.
+        let _ = write!(out, "\r\nSec-WebSocket-Extensions: {answer}");
     }
     out.extend_from_slice(b"\r\n\r\n");
     Ok(())

@@ -1,0 +1,20 @@
+//! permessage-deflate, RFC 7692: negotiation, and compression with one codec per shard.
+//!
+//! A connection costs nothing but its [`Agreed`], and a [`History`] per direction where a context is kept.
+//! Negotiation: [`Settings`], [`Policy`]. The road of a message that comes: [`Decoder::next_incoming`] gives a
+//! [`Deflated`], an [`Inflater`] makes it an event. The road of one that goes: a [`Deflater`], then
+//! [`encode_deflated`](super::encode_deflated).
+//!
+//! [`Decoder::next_incoming`]: super::Decoder::next_incoming
+//! [`Deflated`]: super::Deflated
+
+mod negotiate;
+mod parameters;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+pub use negotiate::{Accepted, Agreed, BadAnswer, MalformedOffer};
+pub use parameters::Parameters;
+pub use settings::{InvalidSetting, Mode, Policy, Rejected, Settings};

@@ -1,0 +1,4 @@
+//! Rule by rule, and accident by accident.
+
+mod accidents;
+mod negotiation;

@@ -1,0 +1,178 @@
+//! The grammar of `Sec-WebSocket-Extensions`, RFC 6455 section 9.1.
+
+use super::is_token;
+
+/// A part of a list of extensions, in the order of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    /// An extension begins: its name.
+    Extension(&'a str),
+    /// A parameter of the extension that began last: its name and value.
+    Parameter(&'a str, Option<Value<'a>>),
+}
+
+/// The value of a parameter. It may have been quoted; what the quotes mean has to be a token, so the
+/// only thing left to undo is a backslash before a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value<'a> {
+    /// Without the quotes, with the backslashes.
+    text: &'a str,
+}
+
+impl<'a> Value<'a> {
+    /// The bytes it means.
+    pub(crate) fn bytes(self) -> impl Iterator<Item = u8> + 'a {
+        self.text.bytes().filter(|byte| *byte != b'\\')
+    }
+}
+
+/// The header is no list of extensions at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Shows `see` every part of one field's value, from left to right.
+///
+/// Empty elements of the list are skipped (RFC 9110 section 5.6.1); empty parameters are not allowed.
+pub(crate) fn parse<'a>(value: &'a str, mut see: impl FnMut(Part<'a>)) -> Result<(), Malformed> {
+    let mut rest = Scanner { rest: value };
+    loop {
+        while rest.skip(',') {}
+        if rest.is_at_end() {
+            return Ok(());
+        }
+        see(Part::Extension(rest.token()?));
+        while rest.skip(';') {
+            let name = rest.token()?;
+            let value = if rest.skip('=') { Some(rest.value()?) } else { None };
+            see(Part::Parameter(name, value));
+        }
+        if !rest.is_at_end() && !rest.skip(',') {
+            return Err(Malformed);
+        }
+    }
+}
+
+struct Scanner<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Scanner<'a> {
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t']);
+    }
+
+    fn is_at_end(&mut self) -> bool {
+        self.skip_space();
+        self.rest.is_empty()
+    }
+
+    /// Takes `wanted` and the white space before it, if it is next.
+    fn skip(&mut self, wanted: char) -> bool {
+        self.skip_space();
+        match self.rest.strip_prefix(wanted) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn token(&mut self) -> Result<&'a str, Malformed> {
+        self.skip_space();
+        let end = self.rest.find([' ', '\t', ',', ';', '=', '"']).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        if is_token(token) { Ok(token) } else { Err(Malformed) }
+    }
+
+    fn value(&mut self) -> Result<Value<'a>, Malformed> {
+        if !self.skip('"') {
+            return self.token().map(|text| Value { text });
+        }
+        let end = self.rest.find('"').ok_or(Malformed)?;
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = &rest[1..];
+        // What is quoted must be a token once unquoted, so neither `"` nor `\` can be meant by an escape, and
+        // what follows a backslash is itself.
+        let mut characters = text.split('\\');
+        let first = characters.next().unwrap_or_default();
+        let is_good = |part: &str| part.is_empty() || is_token(part);
+        if text.is_empty() || !is_good(first) || !characters.all(is_token) {
+            return Err(Malformed);
+        }
+        Ok(Value { text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list as `name;parameter=value` again, one extension a line.
+    fn read(value: &str) -> Result<String, Malformed> {
+        let mut seen = String::new();
+        parse(value, |part| match part {
+            Part::Extension(name) => {
+                if !seen.is_empty() {
+                    seen.push('\n');
+                }
+                seen.push_str(name);
+            }
+            Part::Parameter(name, None) => seen.extend([";", name]),
+            Part::Parameter(name, Some(value)) => {
+                seen.extend([";", name, "="]);
+                seen.extend(value.bytes().map(char::from));
+            }
+        })?;
+        Ok(seen)
+    }
+
+    #[test]
+    fn rfc6455_9_1_lists_of_extensions() {
+        for (text, meaning) in [
+            ("", ""),
+            (" , ,\t", ""),
+            ("foo", "foo"),
+            ("foo,bar", "foo\nbar"),
+            (" foo ;\tx ; y = 10,bar; z", "foo;x;y=10\nbar;z"),
+            ("foo; x=\"10\"", "foo;x=10"),
+            (r#"foo; x="1\0"; y=a"#, "foo;x=10;y=a"),
+            ("foo;x=\"a\" , , bar", "foo;x=a\nbar"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(meaning), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rfc6455_9_1_what_is_no_list_of_extensions() {
+        for text in [
+            ";",
+            "=",
+            "foo;",
+            "foo;;x",
+            "foo;=1",
+            "foo;x=",
+            "foo;x=,bar",
+            "foo bar",
+            "foo;x y",
+            "foo;x=1 2",
+            "foo=1",
+            "\"foo\"",
+            "foo;\"x\"",
+            "foo;x=\"",
+            "foo;x=\"\"",
+            "foo;x=\"1 0\"",
+            "foo;x=\"1,0\"",
+            "foo;x=\"a\"b",
+            r#"foo;x="1\""#,
+            r#"foo;x="1\\0""#,
+            "fo\0o",
+            "föö",
+            "foo;x=\"ä\"",
+            "foo; x=\"1\\\"; y",
+        ] {
+            assert_eq!(read(text), Err(Malformed), "{text:?}");
+        }
+    }
+}
