@@ -31,6 +31,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("shards", "0", "event loops; 0 = one for each usable CPU"),
     setting("io", "auto", "auto, epoll or portable"),
     setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
+    setting("share_port", "false", "let other processes that share it listen on the port, too"),
     setting(
         "allowed_origins",
         "",
@@ -244,6 +245,9 @@ impl Settings {
             Ok(backlog) if backlog > 0 => Ok(backlog),
             _ => Err("write a number of at least 1, for example 4096".to_owned()),
         })?;
+        let share_port = self.parse("share_port", |text| {
+            text.parse().map_err(|_| "write true or false".to_owned())
+        })?;
         let io = self.parse("io", str::parse::<Io>)?;
         let listen = self.parse("listen", |text| {
             let text =
@@ -253,7 +257,8 @@ impl Settings {
                 Err(_) => Err("write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0".to_owned()),
             }
         })?;
-        Ok(Checked { listen, shards: self.count("shards")?, io, backlog, origins, limits, drain })
+        let shards = self.count("shards")?;
+        Ok(Checked { listen, shards, io, backlog, share_port, origins, limits, drain })
     }
 
     fn parse<T>(
@@ -289,6 +294,7 @@ pub(crate) struct Checked {
     pub(crate) shards: usize,
     pub(crate) io: Io,
     pub(crate) backlog: i32,
+    pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) limits: Limits,
     pub(crate) drain: DrainPlan,

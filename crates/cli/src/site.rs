@@ -44,6 +44,7 @@ pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
         .shards(settings.shards)
         .io(settings.io)
         .backlog(settings.backlog)
+        .share_port(settings.share_port)
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
         .get("/", |_| Response::html(PAGE))

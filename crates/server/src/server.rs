@@ -64,6 +64,7 @@ pub struct Server<R = ()> {
     shards: usize,
     io: Io,
     backlog: i32,
+    share_port: bool,
     mistake: Option<String>,
 }
 
@@ -96,6 +97,7 @@ impl Server {
             shards: 0,
             io: Io::Auto,
             backlog: 4096,
+            share_port: false,
             mistake: None,
         }
     }
@@ -188,6 +190,15 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// Lets other processes that ask for the same listen on the port, too (Linux): the kernel spreads connections
+    /// over them, so that several processes hold more connections than one may have descriptors. Channels are each
+    /// process's own. Default false: a port that another program has is an error.
+    #[must_use]
+    pub fn share_port(mut self, share: bool) -> Self {
+        self.share_port = share;
+        self
+    }
+
     /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] tells. Connections wait in the
     /// kernel until the server runs.
     ///
@@ -200,7 +211,11 @@ impl<R: Routes> Server<R> {
         self.limits.check().map_err(|error| Error::Setting(error.to_string()))?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
-        let options = ListenOptions { backlog: self.backlog, ..ListenOptions::default() };
+        let options = ListenOptions {
+            backlog: self.backlog,
+            reuse_port: self.share_port,
+            ..ListenOptions::default()
+        };
         let (listeners, bound) =
             listen_many(address, options, count).map_err(|source| Error::bind(&address, source))?;
         let max_connections = self.max_connections(count)?;
@@ -248,9 +263,31 @@ impl<R: Routes> Server<R> {
     }
 
     fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
-        let Self { routes, count, router, limits, origins, shards, io, backlog, mistake } = self;
+        let Self {
+            routes,
+            count,
+            router,
+            limits,
+            origins,
+            shards,
+            io,
+            backlog,
+            share_port,
+            mistake,
+        } = self;
         let routes = extend(routes);
-        Server { routes, count: count + 1, router, limits, origins, shards, io, backlog, mistake }
+        Server {
+            routes,
+            count: count + 1,
+            router,
+            limits,
+            origins,
+            shards,
+            io,
+            backlog,
+            share_port,
+            mistake,
+        }
     }
 
     fn route(&mut self, method: Option<Method>, path: &str, target: Target) {

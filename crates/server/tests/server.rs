@@ -442,6 +442,15 @@ fn mistakes_are_told_at_bind() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_port_is_shared_only_with_those_that_share_it() {
+    let first = echo().share_port(true).bind("127.0.0.1:0").unwrap();
+    let port = first.local_addr();
+    assert_eq!(echo().share_port(true).bind(port).unwrap().local_addr(), port);
+    assert!(echo().bind(port).is_err());
+}
+
+#[test]
 fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     let limits = limits(|limits| limits.max_backlog = 256 << 10);
     let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
