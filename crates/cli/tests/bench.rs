@@ -77,8 +77,12 @@ fn every_mode_measures_our_server_in_another_process() {
     let report =
         json(&["connect", bare, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"]);
     assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
-    let report = json(&["broadcast", bare, "--json", "-n", "40", "--publishes", "3"]);
+    let report = json(&["broadcast", "--against", bare, "--json", "-n", "40", "--rounds", "3"]);
     assert_eq!(report["result"]["delivery"]["count"], 120, "{report}");
+    let channels = ["--channels", "4", "--subscribers", "3", "--rate", "100/s"];
+    let report = json(&[&["fanout", "--against", bare], &channels[..], &short[..5]].concat());
+    assert_eq!(report["result"]["lost"], 0, "{report}");
+    assert_eq!(report["server"]["pids"][0].as_u64().unwrap(), served.pid());
 }
 
 #[test]

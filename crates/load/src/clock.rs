@@ -36,3 +36,19 @@ impl Clock {
         then.since(self.now())
     }
 }
+
+/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of another.
+#[cfg(unix)]
+#[must_use]
+pub fn machine_now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Nanoseconds that all processes of this machine agree on, to compare a time of one with a time of another.
+#[cfg(not(unix))]
+#[must_use]
+pub fn machine_now_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}

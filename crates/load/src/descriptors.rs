@@ -30,6 +30,20 @@ pub fn make_room(_connections: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// The most descriptors this process may ever have; `None` if there is no such limit.
+#[cfg(unix)]
+#[must_use]
+pub fn hard_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
+}
+
+/// The most descriptors this process may ever have: sockets are not counted in descriptors here.
+#[cfg(not(unix))]
+#[must_use]
+pub fn hard_limit() -> Option<u64> {
+    None
+}
+
 /// The soft limit needed, `None` if the present one will do. `None` as a limit is "unlimited".
 fn shortfall(
     connections: usize,

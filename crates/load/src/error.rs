@@ -64,6 +64,8 @@ pub enum Error {
         /// The time given.
         after: Duration,
     },
+    /// A process that the benchmark started failed, or did not do its part in time; the text says what.
+    Child(String),
     /// The caller stopped the run before there was anything to report.
     Interrupted,
     /// The system refused something else.
@@ -93,7 +95,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) => f.write_str(text),
+            Self::Usage(text) | Self::Child(text) => f.write_str(text),
             Self::Resolve { host, reason } => write!(f, "cannot find the host {host:?}: {reason}"),
             Self::Descriptors { wanted, possible, hard_limit } => write!(
                 f,

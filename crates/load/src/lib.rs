@@ -2,7 +2,7 @@
 //!
 //! * Duty: drive any WebSocket server by a plan, verify every answer, and report rates, latency and what the
 //!   server paid, with a verdict on who was the limit.
-//! * Not its duty: the command line (the CLI mounts it), plots, the server.
+//! * Not its duty: the command line (the CLI mounts it), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
 //! * Start reading at: [`plan`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
 //!
@@ -21,11 +21,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cast;
 mod client;
 mod clock;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
+pub mod page;
 pub mod plan;
 pub mod progress;
 pub mod record;
@@ -33,12 +35,14 @@ pub mod report;
 mod run;
 pub mod sampler;
 pub mod schedule;
+pub mod sequence;
 pub mod sources;
 pub mod target;
 pub mod units;
 pub mod verdict;
 mod work;
 
+pub use clock::machine_now_ns;
 pub use error::Error;
 pub use plan::{Mode, Pace, Plan};
 pub use progress::{Progress, Stage};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::work::FANOUT_SMALLEST;
 use crate::{Error, Target};
 
 /// A whole run: where, how many, what.
@@ -12,7 +13,8 @@ pub struct Plan {
     /// What is measured.
     pub mode: Mode,
     /// Connections held, or, with [`Mode::Connect`], being made at a time. With [`Mode::Broadcast`] the
-    /// subscribers; the publisher is one more. Default 100.
+    /// subscribers; the publisher is one more. With [`Mode::Fanout`] what [`Plan::fanout_connections`] says.
+    /// Default 100.
     pub connections: usize,
     /// Payload bytes of each message. Default 100.
     pub size: usize,
@@ -55,6 +57,19 @@ pub enum Mode {
         /// Time measured. Default 10 s.
         duration: Duration,
         /// Time run before, not counted. Default 1 s.
+        warmup: Duration,
+    },
+    /// Messages to many channels at a fixed rate; how late they reach each subscriber, and which never do.
+    Fanout {
+        /// Channels; each has one publisher. The URL names them by `{channel}`. Default 1,000.
+        channels: usize,
+        /// Subscribers of each channel. Default 15.
+        subscribers: usize,
+        /// Messages a second to all channels together, which take turns. Default 1,000.
+        rate_per_s: f64,
+        /// Time measured. Default 10 s.
+        duration: Duration,
+        /// Time run before, not counted. Default 2 s.
         warmup: Duration,
     },
     /// One publishes, all others receive; time until the last has it.
@@ -101,6 +116,7 @@ impl Mode {
             Self::Idle { .. } => "idle",
             Self::Connect { .. } => "connect",
             Self::Broadcast { .. } => "broadcast",
+            Self::Fanout { .. } => "fanout",
         }
     }
 
@@ -109,6 +125,7 @@ impl Mode {
     pub fn default_resource(&self) -> &'static str {
         match self {
             Self::Broadcast { .. } => "/ws/bench",
+            Self::Fanout { .. } => "/ws/{channel}",
             _ => "/echo",
         }
     }
@@ -131,6 +148,12 @@ impl Plan {
             setup_timeout: Duration::from_secs(10),
             server_pids: Vec::new(),
         }
+    }
+
+    /// Connections that [`Mode::Fanout`] needs: each channel's publisher and its subscribers.
+    #[must_use]
+    pub fn fanout_connections(channels: usize, subscribers: usize) -> usize {
+        channels.saturating_mul(subscribers.saturating_add(1))
     }
 
     /// Sockets that the plan keeps open at a time.
@@ -161,6 +184,9 @@ impl Plan {
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
         let too_long = Duration::from_secs(7 * 24 * 3600);
+        if let Mode::Fanout { channels, subscribers, rate_per_s, .. } = self.mode {
+            self.check_fanout(channels, subscribers, rate_per_s)?;
+        }
         if self.connections == 0 {
             return refuse("--connections must be at least 1".to_owned());
         }
@@ -189,14 +215,18 @@ impl Plan {
             return refuse("--setup-timeout must be longer than 0s".to_owned());
         }
         match self.mode {
-            Mode::Echo { duration, .. } | Mode::Connect { duration, .. }
+            Mode::Echo { duration, .. }
+            | Mode::Connect { duration, .. }
+            | Mode::Fanout { duration, .. }
                 if duration < Duration::from_millis(10) =>
             {
                 return refuse(
                     "--duration must be at least 10ms: less measures nothing".to_owned(),
                 );
             }
-            Mode::Echo { duration, warmup, .. } | Mode::Connect { duration, warmup }
+            Mode::Echo { duration, warmup, .. }
+            | Mode::Connect { duration, warmup }
+            | Mode::Fanout { duration, warmup, .. }
                 if duration > too_long || warmup > too_long =>
             {
                 return refuse("--duration and --warmup must be at most a week (168h)".to_owned());
@@ -232,6 +262,47 @@ impl Plan {
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_fanout(
+        &self,
+        channels: usize,
+        subscribers: usize,
+        rate_per_s: f64,
+    ) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
+        if channels == 0 || subscribers == 0 {
+            return refuse(format!(
+                "--channels is {channels} and --subscribers {subscribers}; both must be at least 1"
+            ));
+        }
+        if self.connections != Self::fanout_connections(channels, subscribers) {
+            return refuse(format!(
+                "--connections is {}, but {channels} channels of {subscribers} subscribers and a publisher need {}",
+                self.connections,
+                Self::fanout_connections(channels, subscribers)
+            ));
+        }
+        if !(0.001..=1e7).contains(&rate_per_s) {
+            return refuse(format!(
+                "--rate is {rate_per_s}; it is messages a second to all channels together, between 0.001 and \
+                 10000000"
+            ));
+        }
+        if self.size < FANOUT_SMALLEST {
+            return refuse(format!(
+                "--size is {}; a message needs {FANOUT_SMALLEST} bytes for its channel, number and planned time",
+                self.size
+            ));
+        }
+        if channels > 1 && !self.resource().contains("{channel}") {
+            return refuse(format!(
+                "--against has the path {:?}, which names one channel; write {{channel}} where its name goes, as in \
+                 /ws/{{channel}}, or --channels 1",
+                self.resource()
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -294,6 +365,37 @@ mod tests {
         for (plan, flag) in bad {
             let error = plan.check().unwrap_err();
             assert!(error.to_string().contains(flag) && error.exit_code() == 2, "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_fanout_must_fit_together() {
+        let fanout = |url: &str, channels, subscribers, rate_per_s| {
+            let (duration, warmup) = (SECOND, SECOND);
+            let mode = Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup };
+            let connections = Plan::fanout_connections(channels, subscribers);
+            Plan { connections, ..Plan::new(Target::parse(url).unwrap(), mode) }
+        };
+        let url = "ws://127.0.0.1:9001";
+        let fine = || fanout(url, 1_000, 15, 1_000.0);
+        assert!(fine().check().is_ok());
+        assert_eq!((fine().sockets(), fine().resource()), (16_000, "/ws/{channel}"));
+        let one = "ws://127.0.0.1:9001/feed";
+        assert!(fanout(one, 1, 15, 1.0).check().is_ok());
+        for (plan, words) in [
+            (fanout(url, 0, 15, 1.0), "--channels is 0"),
+            (fanout(url, 5, 0, 1.0), "--subscribers 0"),
+            (fanout(url, 5, 5, 0.0), "--rate is 0"),
+            (fanout(url, 5, 5, f64::INFINITY), "--rate is inf"),
+            (fanout(one, 2, 5, 1.0), "write {channel}"),
+            (Plan { size: 39, ..fine() }, "--size is 39; a message needs 40"),
+            (Plan { connections: 7, ..fine() }, "need 16000"),
+        ] {
+            let error = plan.check().unwrap_err();
+            assert!(
+                error.to_string().contains(words) && error.exit_code() == 2,
+                "{words}: {error}"
+            );
         }
     }
 

@@ -35,6 +35,22 @@ pub enum Limit {
     Unknown,
 }
 
+impl Limit {
+    /// The word in JSON and CSV.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Generator => "generator",
+            Self::Server => "server",
+            Self::Both => "both",
+            Self::Machine => "machine",
+            Self::Neither => "neither",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What is known after a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
@@ -89,6 +105,17 @@ impl Verdict {
     pub fn of(facts: &Facts) -> Self {
         let (limit, line) = judge(facts);
         Self { limit, line }
+    }
+
+    /// The same, saying that `lost` of `expected` deliveries never came. A server may drop by its policy, so that
+    /// alone makes no figure worthless; but nobody should read the figures without it.
+    #[must_use]
+    pub fn with_loss(mut self, lost: u64, expected: u64) -> Self {
+        if lost > 0 && self.limit != Limit::Invalid {
+            let (lost, expected) = (units::grouped(lost), units::grouped(expected));
+            self.line.push_str(&format!("; {lost} of {expected} deliveries never came"));
+        }
+        self
     }
 }
 
@@ -347,6 +374,13 @@ mod tests {
         check(&busy, Limit::Server, &["99 %"]);
         let unknown = Facts { server: None, ..paced(backlog) };
         check(&unknown, Limit::Unknown, &["fell behind the plan", "--server-pid"]);
+    }
+
+    #[test]
+    fn loss_is_said_and_none_is_not() {
+        let verdict = |lost| Verdict::of(&facts(0.5, 0.99)).with_loss(lost, 5_000);
+        assert!(verdict(12).line.ends_with("; 12 of 5,000 deliveries never came"));
+        assert!(!verdict(0).line.contains("never came"));
     }
 
     #[test]

@@ -7,9 +7,11 @@ use clap::Subcommand;
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Error, Mode, Pace, Plan, Target};
 
+use super::{cast, fanout, server, subscribers};
+
 /// Put a WebSocket server under load, and say what it paid.
 ///
-/// Works against any WebSocket server. Every answer is checked. The last line says whether the server or this
+/// Works against any WebSocket server; `broadcast` and `fanout` start one of their own. Every answer is checked. The last line says whether the server or this
 /// generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
@@ -17,7 +19,8 @@ use throng_load::{Error, Mode, Pace, Plan, Target};
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --duration 30s
   throng bench idle ws://127.0.0.1:9001/echo --connections 15000
   throng bench connect ws://127.0.0.1:9001/echo
-  throng bench broadcast ws://127.0.0.1:9001/ws/news --subscribers 15000
+  throng bench broadcast --shards 1,2 --html broadcast.html
+  throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command.")]
 pub(crate) struct Args {
@@ -47,13 +50,28 @@ enum Work {
     #[command(after_help = "Example:
   throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s")]
     Connect(Connect),
-    /// One publishes, all others receive: time until the last has it
+    /// One message to everybody, three ways: time until the last has it, and what it costs the server
     ///
-    /// All connections join by the URL (our server: /ws/{channel}); a message from one of them goes to all others.
-    /// Publishes follow one another, each when the one before has reached everybody.
-    #[command(after_help = "Example:
-  throng bench broadcast ws://127.0.0.1:9001/ws/news --subscribers 15000 --publishes 20")]
-    Broadcast(Broadcast),
+    /// By itself it starts a server and its subscribers, each a process of its own, and compares a loop that encodes
+    /// for every client (naive), one encoded frame for all (encoded) and a publish to a channel (publish), the ways
+    /// taking turns in every round. With --against it measures a publish on any server instead: all connections join
+    /// by the URL (our server: /ws/{channel}), and a message from one of them goes to all others.
+    #[command(after_help = cast::EXAMPLES)]
+    Broadcast(cast::Args),
+    /// Many channels at a fixed rate: how late messages reach their subscribers, and which never do
+    ///
+    /// An open loop: every publish has its planned time, whatever became of those before it, and latency counts from
+    /// there to each subscriber. Each message carries its channel and number, so that what is lost, comes twice or
+    /// comes out of order is counted exactly. By itself it starts a server; --against takes any other that sends a
+    /// message of one connection to the others of its channel.
+    #[command(after_help = fanout::EXAMPLES)]
+    Fanout(fanout::Args),
+    /// The server that `broadcast` and `fanout` start
+    #[command(hide = true)]
+    OwnServer(server::Args),
+    /// The subscribers that `broadcast` starts
+    #[command(hide = true)]
+    OwnSubscribers(subscribers::Args),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -107,25 +125,6 @@ struct Connect {
 }
 
 #[derive(Debug, ClapArgs)]
-struct Broadcast {
-    #[command(flatten)]
-    target: TargetArgs,
-    /// Subscribers; the publisher is one connection more
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
-    subscribers: usize,
-    /// Publishes to measure
-    #[arg(long, short, value_name = "K", default_value_t = 10)]
-    publishes: usize,
-    /// Longest wait for one publish to reach everybody
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
-    timeout: Duration,
-    #[command(flatten)]
-    message: MessageArgs,
-    #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Debug, ClapArgs)]
 struct TargetArgs {
     /// The server, as ws://host:port/path; without a path, where `throng serve` does this
     #[arg(value_name = "URL")]
@@ -133,13 +132,13 @@ struct TargetArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-struct MessageArgs {
+pub(super) struct MessageArgs {
     /// Payload of each message, such as 100, 4KiB or 1MiB
     #[arg(long, short, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
-    size: usize,
+    pub(super) size: usize,
     /// Send text messages instead of binary ones
     #[arg(long)]
-    text: bool,
+    pub(super) text: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -160,6 +159,13 @@ struct Common {
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    connecting: Connecting,
+}
+
+/// How this generator makes its connections, and whom it watches.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Connecting {
     /// Threads of this generator; one keeps up with one server thread
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -182,6 +188,18 @@ struct Common {
     server_pid: Vec<u32>,
 }
 
+impl Connecting {
+    /// Puts the flags into the plan.
+    pub(super) fn apply(self, plan: &mut Plan) {
+        plan.threads = self.threads;
+        plan.sources = self.sources;
+        plan.window = self.window;
+        plan.ramp = self.ramp;
+        plan.setup_timeout = self.setup_timeout;
+        plan.server_pids = self.server_pid;
+    }
+}
+
 /// How the result is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Output {
@@ -191,9 +209,24 @@ pub(super) struct Output {
     pub(super) quiet: bool,
 }
 
+/// What was typed, sorted by who runs it.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// A plan for one run of the generator.
+    Run(Plan, Output),
+    /// A broadcast comparison, or a broadcast on a foreign server.
+    Broadcast(cast::Args),
+    /// Many channels at a fixed rate.
+    Fanout(fanout::Args),
+    /// A process that another benchmark started.
+    OwnServer(server::Args),
+    /// A process that another benchmark started.
+    OwnSubscribers(subscribers::Args),
+}
+
 impl Args {
-    /// The plan that was typed, and how to show its result.
-    pub(super) fn plan(self) -> Result<(Plan, Output), Error> {
+    /// What was typed.
+    pub(super) fn task(self) -> Result<Task, Error> {
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {
                 let pace = match echo.rate {
@@ -212,24 +245,19 @@ impl Args {
                 let mode = Mode::Connect { duration, warmup };
                 (connect.target, mode, connect.concurrency, Some(connect.message), connect.common)
             }
-            Work::Broadcast(cast) => {
-                let mode = Mode::Broadcast { publishes: cast.publishes, timeout: cast.timeout };
-                (cast.target, mode, cast.subscribers, Some(cast.message), cast.common)
-            }
+            Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
+            Work::Fanout(args) => return Ok(Task::Fanout(args)),
+            Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
+            Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };
         let mut plan = Plan::new(Target::parse(&target.url)?, mode);
         plan.connections = connections;
         if let Some(message) = message {
             (plan.size, plan.text) = (message.size, message.text);
         }
-        plan.threads = common.threads;
-        plan.sources = common.sources;
-        plan.window = common.window;
-        plan.ramp = common.ramp;
-        plan.setup_timeout = common.setup_timeout;
-        plan.server_pids = common.server_pid;
+        common.connecting.apply(&mut plan);
         plan.check()?;
-        Ok((plan, Output { json: common.json, quiet: common.quiet }))
+        Ok(Task::Run(plan, Output { json: common.json, quiet: common.quiet }))
     }
 }
 
@@ -248,7 +276,10 @@ mod tests {
     fn plan(line: &str) -> Result<(Plan, Output), String> {
         let words = std::iter::once("bench").chain(line.split_whitespace());
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
-        bench.args.plan().map_err(|error| error.to_string())
+        match bench.args.task().map_err(|error| error.to_string())? {
+            Task::Run(plan, output) => Ok((plan, output)),
+            other => panic!("{other:?}"),
+        }
     }
 
     const URL: &str = "ws://127.0.0.1:9001";
@@ -291,9 +322,6 @@ mod tests {
         assert_eq!((idle.connections, idle.ramp), (15, Duration::from_secs(3)));
         let (connect, _) = plan(&format!("connect {URL} --concurrency 7 --sources 3")).unwrap();
         assert_eq!((connect.connections, connect.sources), (7, Some(3)));
-        let (cast, _) = plan(&format!("broadcast {URL} --subscribers 9 --publishes 4")).unwrap();
-        assert!(matches!(cast.mode, Mode::Broadcast { publishes: 4, .. }) && cast.connections == 9);
-        assert_eq!(cast.resource(), "/ws/bench");
     }
 
     #[test]
@@ -307,7 +335,6 @@ mod tests {
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
             ("eco ws://h", "echo"),
-            ("broadcast ws://h --publishes 0", "--publishes"),
             ("echo", "URL"),
         ] {
             let error = plan(line).unwrap_err();

@@ -1,37 +1,59 @@
 //! `throng bench`: the command line around `throng-load`.
 
 mod args;
+mod cast;
+mod fanout;
+mod output;
+mod own;
 mod progress;
+mod server;
+mod subscribers;
 
 use std::process::ExitCode;
 
-use throng_load::Error;
+use throng_load::{Error, Plan, Report};
 
+use self::args::{Output, Task};
 use crate::signals::Stop;
 use crate::{Failure, say};
 
 pub(crate) use args::Args;
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { message: error.to_string(), code: error.exit_code() }
+    }
+}
+
 /// Runs the load that was asked for, prints its report on standard output, and returns the exit code.
 ///
 /// Ctrl-C ends the run early with a report of what was measured until then; a second one ends the process.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    // For the children too, which get a terminal's Ctrl-C as well: they end when this process lets them go.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
-    let code = measure(args, &stop)
-        .map_err(|error| Failure { message: error.to_string(), code: error.exit_code() })?;
-    Ok(ExitCode::from(code))
+    match args.task()? {
+        Task::Run(plan, output) => measure(&plan, output, &stop),
+        Task::Broadcast(args) => cast::run(args, &stop),
+        Task::Fanout(args) => fanout::run(args, &stop),
+        Task::OwnServer(args) => server::run(&args),
+        Task::OwnSubscribers(args) => subscribers::run(&args),
+    }
 }
 
-fn measure(args: Args, stop: &Stop) -> Result<u8, Error> {
-    let (plan, output) = args.plan()?;
-    let mut bar = progress::Bar::new(&plan, output.quiet);
-    let outcome = throng_load::run(&plan, stop.flag(), &mut |progress| bar.show(progress));
+/// One run of the generator, and its report.
+fn measure(plan: &Plan, output: Output, stop: &Stop) -> Result<ExitCode, Failure> {
+    let report = load(plan, output.quiet, stop)?;
+    match output.json {
+        true => say::text_as_is(report.to_json()),
+        false => say::text_as_is(&report),
+    };
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+/// One run of the generator.
+fn load(plan: &Plan, quiet: bool, stop: &Stop) -> Result<Report, Error> {
+    let mut bar = progress::Bar::new(plan.mode.name(), quiet);
+    let outcome = throng_load::run(plan, stop.flag(), &mut |progress| bar.show(progress));
     bar.finish();
-    let report = outcome?;
-    if output.json {
-        say::text_as_is(report.to_json());
-    } else {
-        say::text_as_is(&report);
-    }
-    Ok(report.exit_code())
+    outcome
 }

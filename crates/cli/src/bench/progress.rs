@@ -1,8 +1,9 @@
 //! The line that shows how far a run is, on standard error and only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use throng_load::cast::CastProgress;
 use throng_load::units::{grouped, rounded, show_duration};
-use throng_load::{Plan, Progress, Stage};
+use throng_load::{Progress, Stage};
 
 /// A progress line. Hidden when standard error is not a terminal.
 pub(super) struct Bar {
@@ -11,7 +12,7 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    pub(super) fn new(plan: &Plan, quiet: bool) -> Self {
+    pub(super) fn new(title: &str, quiet: bool) -> Self {
         let bar = ProgressBar::new(1000);
         if quiet {
             bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -20,12 +21,18 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
             bar.set_style(style);
         }
-        Self { bar, title: plan.mode.name().to_owned() }
+        Self { bar, title: title.to_owned() }
     }
 
     pub(super) fn show(&mut self, progress: &Progress) {
         self.bar.set_position((progress.stage.share() * 1000.0) as u64);
         self.bar.set_message(format!("{}: {}", self.title, words(progress)));
+    }
+
+    /// The same for a comparison of broadcasts.
+    pub(super) fn show_cast(&mut self, progress: &CastProgress) {
+        self.bar.set_position((progress.done * 1000 / progress.total.max(1)) as u64);
+        self.bar.set_message(format!("{}: {}", self.title, cast_words(progress)));
     }
 
     pub(super) fn finish(self) {
@@ -52,11 +59,34 @@ fn words(progress: &Progress) -> String {
     }
 }
 
+fn cast_words(progress: &CastProgress) -> String {
+    let subscribers = grouped(progress.subscribers as u64);
+    let shards = progress.shards;
+    let s = if shards == 1 { "" } else { "s" };
+    if progress.connecting {
+        return format!("connecting {subscribers} subscribers, {shards} shard{s}");
+    }
+    format!(
+        "{subscribers} subscribers, {shards} shard{s}, broadcast {} of {}",
+        grouped(progress.done as u64),
+        grouped(progress.total as u64)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_comparison_says_where_it_is() {
+        let mut progress =
+            CastProgress { shards: 1, subscribers: 15_000, connecting: true, done: 3, total: 66 };
+        assert_eq!(cast_words(&progress), "connecting 15,000 subscribers, 1 shard");
+        (progress.connecting, progress.shards) = (false, 2);
+        assert_eq!(cast_words(&progress), "15,000 subscribers, 2 shards, broadcast 3 of 66");
+    }
 
     #[test]
     fn every_stage_has_words() {

@@ -247,7 +247,7 @@ impl Crew {
     }
 }
 
-fn describe_close(index: usize, close: Close<'_>) -> String {
+pub(crate) fn describe_close(index: usize, close: Close<'_>) -> String {
     match (close.code, close.reason) {
         (1006, "") => format!("connection {index} was cut off by the server"),
         (1005, _) => format!("connection {index} was closed by the server without a code"),

@@ -2,10 +2,13 @@
 //!
 //! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
 
+pub(crate) mod csv;
+mod fanout;
 mod table;
 
 use serde::Serialize;
 
+pub use self::fanout::{FanoutReport, Slice};
 use crate::plan::{Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
@@ -57,7 +60,7 @@ impl Report {
 /// The plan, as far as it matters for repeating a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanReport {
-    /// `echo`, `idle`, `connect` or `broadcast`.
+    /// `echo`, `idle`, `connect`, `broadcast` or `fanout`.
     pub mode: &'static str,
     /// The server and the request target.
     pub url: String,
@@ -69,7 +72,7 @@ pub struct PlanReport {
     pub text: bool,
     /// Messages under way per connection, in a closed loop.
     pub pipeline: Option<usize>,
-    /// Messages a second per connection, in an open loop.
+    /// Messages a second in an open loop: per connection, or with `fanout` to all channels together.
     pub rate_per_s: Option<f64>,
     /// Time measured (echo, connect) or held (idle).
     pub duration_s: Option<f64>,
@@ -114,6 +117,11 @@ impl PlanReport {
                 report.warmup_s = Some(warmup.as_secs_f64());
             }
             Mode::Broadcast { publishes, .. } => report.publishes = Some(publishes),
+            Mode::Fanout { rate_per_s, duration, warmup, .. } => {
+                report.rate_per_s = Some(rate_per_s);
+                report.duration_s = Some(duration.as_secs_f64());
+                report.warmup_s = Some(warmup.as_secs_f64());
+            }
         }
         report
     }
@@ -144,6 +152,8 @@ pub enum Measured {
     Connect(ConnectReport),
     /// See [`BroadcastReport`].
     Broadcast(BroadcastReport),
+    /// See [`FanoutReport`].
+    Fanout(FanoutReport),
 }
 
 /// Messages that came back.

@@ -6,7 +6,7 @@ use super::{BroadcastReport, ConnectReport, EchoReport, IdleReport, Measured, Pl
 use crate::record::Summary;
 use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
 
-const LABEL: usize = 12;
+pub(super) const LABEL: usize = 12;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,6 +17,7 @@ impl fmt::Display for Report {
             Measured::Idle(idle) => idle.rows(f)?,
             Measured::Connect(connect) => connect.rows(f)?,
             Measured::Broadcast(broadcast) => broadcast.rows(f)?,
+            Measured::Fanout(fanout) => fanout.rows(f)?,
         }
         self.setup_row(f)?;
         self.server_rows(f)?;
@@ -49,7 +50,8 @@ impl fmt::Display for PlanReport {
             write!(f, ", pipeline {pipeline} (closed loop)")?;
         }
         if let Some(rate) = self.rate_per_s {
-            write!(f, ", {} messages/s each (open loop)", rounded(rate))?;
+            let of = if self.mode == "fanout" { "in all" } else { "each" };
+            write!(f, ", {} messages/s {of} (open loop)", rounded(rate))?;
         }
         if let Some(publishes) = self.publishes {
             write!(f, ", {} publishes", grouped(publishes as u64))?;
@@ -72,7 +74,7 @@ impl fmt::Display for PlanReport {
 }
 
 /// The heading and the rows of one or more [`Summary`]s.
-fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
+pub(super) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
     if rows.iter().all(|(_, summary)| summary.is_none()) {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
 
+mod fanout;
 mod modes;
 mod steer;
 
@@ -13,6 +14,7 @@ use crate::client::{Setup, Shared, Start, Work, Worker, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
 use crate::sampler::{Processes, listening_pids};
+use crate::work::Seats;
 use crate::{Error, Plan, Progress, Report, Sources, descriptors, sources};
 
 /// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
@@ -48,6 +50,10 @@ pub fn run(
         }
         Mode::Idle { hold } => modes::idle(&ground, steering, hold),
         Mode::Connect { duration, warmup } => modes::connect(&ground, steering, duration, warmup),
+        Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup } => {
+            let seats = Seats { channels, subscribers };
+            fanout::run(&ground, steering, seats, rate_per_s, duration, warmup)
+        }
         Mode::Broadcast { publishes, timeout } => {
             modes::broadcast(&ground, steering, publishes, timeout)
         }
@@ -92,7 +98,10 @@ impl Ground<'_> {
         make: impl Fn(usize, usize) -> W + Sync,
         steer: impl FnOnce() -> Result<R, Error>,
     ) -> Result<(R, Setup, Vec<W::Outcome>), Error> {
-        let exact = matches!(self.plan.mode, Mode::Echo { pace: Pace::Open { .. }, .. });
+        let exact = matches!(
+            self.plan.mode,
+            Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Fanout { .. }
+        );
         thread::scope(|scope| {
             let mut first = 0;
             let mut threads = Vec::new();

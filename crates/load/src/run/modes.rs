@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Longest wait for the answers that are still out when an open loop has ended.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Bytes queued for one connection of an open loop before the server counts as stuck.
-const OPEN_BACKLOG: usize = 256 << 20;
+pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 
 /// Messages back and forth, each answer triggering the next.
 pub(super) fn closed_echo(
@@ -261,7 +261,7 @@ fn measure(
 
 impl Measured {
     /// The server's CPU use.
-    fn server(&self) -> Option<CpuUsage> {
+    pub(super) fn server(&self) -> Option<CpuUsage> {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
@@ -273,7 +273,7 @@ impl Measured {
 
     /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the
     /// plan, not by the samples, which are taken a moment later.
-    fn seconds(&self, planned: Duration) -> f64 {
+    pub(super) fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };
         measured.as_secs_f64().max(1e-9)
@@ -291,7 +291,7 @@ impl Measured {
 
 impl Ground<'_> {
     /// Sets the timeline; the threads begin.
-    fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
+    pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
         let start: Instant = self.clock.now().after(LEAD);
         let from = start.after(warmup);
         let timeline = Timeline { start, from, to: from.after(duration) };
@@ -299,7 +299,7 @@ impl Ground<'_> {
         timeline
     }
 
-    fn report(
+    pub(super) fn report(
         &self,
         took: Option<Duration>,
         setup: Setup,

@@ -122,6 +122,17 @@ impl Processes {
         (!self.pids.is_empty()).then_some(sum)
     }
 
+    /// Resident memory of all processes in bytes; `None` if one cannot be read. Cheap enough for the middle of a
+    /// measurement: the kernel keeps the count.
+    #[must_use]
+    pub fn resident(&self) -> Option<u64> {
+        let one = |&pid: &u32| {
+            let statm = fs::read_to_string(self.dir(pid).join("statm")).ok()?;
+            Some(parse::statm_resident_pages(&statm)? * page_size())
+        };
+        self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
+    }
+
     /// Open descriptors of all processes; `None` if one cannot be read.
     #[must_use]
     pub fn descriptors(&self) -> Option<usize> {
@@ -215,6 +226,16 @@ fn ticks_per_second() -> u64 {
     100
 }
 
+#[cfg(unix)]
+fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+#[cfg(not(unix))]
+fn page_size() -> u64 {
+    4096
+}
+
 fn descriptors(dir: &Path) -> Option<usize> {
     // Since Linux 6.2 the directory's size is their number; before, it is 0 and they have to be listed.
     match fs::metadata(dir).ok()?.len() {
@@ -267,6 +288,11 @@ mod tests {
         let before = own.cpu(0).unwrap();
         let memory = own.memory().unwrap();
         assert!(memory.rss_bytes >= memory.anonymous_bytes && memory.anonymous_bytes > 0);
+        let resident = own.resident().unwrap();
+        assert!(
+            resident / 2 < memory.rss_bytes && memory.rss_bytes < resident * 2,
+            "{resident} {memory:?}"
+        );
         assert!(own.descriptors().unwrap() >= 3);
         assert!(own.cpus_allowed().unwrap() >= 1);
         assert!(own.name().is_some());

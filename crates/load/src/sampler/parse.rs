@@ -90,6 +90,11 @@ fn kernel_hex(address: IpAddr, digits: usize) -> String {
     octets.chunks(4).map(word).collect()
 }
 
+/// Resident pages in /proc/pid/statm: the second field.
+pub(super) fn statm_resident_pages(statm: &str) -> Option<u64> {
+    statm.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The inode in a descriptor's link `socket:[12345]`.
 pub(super) fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
@@ -107,6 +112,12 @@ mod tests {
         assert_eq!(stat_cpu_ticks(stat), Some(200));
         assert_eq!(stat_name(stat), Some("a) b (c)"));
         assert_eq!(stat_cpu_ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn resident_pages() {
+        assert_eq!(statm_resident_pages("5000 1234 800 200 0 400 0\n"), Some(1234));
+        assert_eq!(statm_resident_pages("5000"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod broadcast;
 mod closed;
 mod connect;
+mod fanout;
 mod idle;
 mod open;
 mod talk;
@@ -10,6 +11,7 @@ mod talk;
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
 pub(crate) use closed::ClosedEcho;
 pub(crate) use connect::{Connect, ConnectOutcome};
+pub(crate) use fanout::{Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST, Seats};
 pub(crate) use idle::Idle;
 pub(crate) use open::{OpenEcho, OpenOutcome};
 pub(crate) use talk::{Talk, TalkTally};

@@ -1,0 +1,169 @@
+//! `throng bench fanout`: many channels at a fixed rate, on a server of our own or a foreign one.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use throng_load::units::parse_duration;
+use throng_load::{Error, Mode, Plan, Report, Target};
+
+use super::args::{Connecting, MessageArgs};
+use super::own::OwnServer;
+use super::{load, output};
+use crate::Failure;
+use crate::signals::Stop;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  throng bench fanout
+  throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s --duration 30s --html fanout.html
+  throng bench fanout --channels 1 --subscribers 5000 --rate 20/s --size 1KiB --shards 2
+  throng bench fanout --against ws://127.0.0.1:9001/ws/{channel} --rate 500/s --server-pid 4711
+
+Connections: a publisher for each channel, and its subscribers: 1000 channels of 15 are 16,000.
+--csv and --html show latency, CPU and memory over time; --json has both.";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Channels, each with a publisher of its own
+    #[arg(long, short, value_name = "C", default_value_t = 1000)]
+    channels: usize,
+    /// Subscribers of each channel
+    #[arg(long, short = 'n', value_name = "M", default_value_t = 15)]
+    subscribers: usize,
+    /// Messages a second to all channels together, which take turns
+    #[arg(long, short, value_name = "PER_SECOND", default_value = "1000/s", value_parser = parse_rate)]
+    rate: f64,
+    #[command(flatten)]
+    message: MessageArgs,
+    /// Time measured, such as 10s, 1.5s or 2m
+    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Time run before and not counted
+    #[arg(long, short, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    warmup: Duration,
+    /// Event loops of our own server
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "against")]
+    shards: usize,
+    /// Measure this server instead, as ws://host:port/path with {channel} where a channel's name goes
+    #[arg(long, alias = "url", value_name = "URL")]
+    against: Option<String>,
+    #[command(flatten)]
+    output: output::OutputArgs,
+    #[command(flatten)]
+    connecting: Connecting,
+}
+
+/// Measures, and shows the report.
+pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
+    args.output.check()?;
+    // Of the address only what a mistake in the other flags needs: those are told before a server is started.
+    let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
+    let (plan, own) = match shards {
+        Some(shards) => {
+            let own = OwnServer::start(shards)?;
+            let target = Target::parse(&format!("ws://{}", own.address))?;
+            (Plan { target, server_pids: vec![own.pid()], ..plan }, Some(own))
+        }
+        None => (plan, None),
+    };
+    let report = load(&plan, output.quiet, stop)?;
+    drop(own);
+    output.show(&report)?;
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+impl Args {
+    /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
+    fn plan(self, own: &str) -> Result<(Plan, output::OutputArgs, Option<usize>), Error> {
+        let Self { channels, subscribers, rate: rate_per_s, duration, warmup, .. } = self;
+        let mode = Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup };
+        let shards = self.against.is_none().then_some(self.shards);
+        if shards == Some(0) {
+            return Err(Error::Usage("--shards is 0; a server needs at least 1".to_owned()));
+        }
+        let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
+        plan.connections = Plan::fanout_connections(channels, subscribers);
+        (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.connecting.apply(&mut plan);
+        if shards.is_some() && !plan.server_pids.is_empty() {
+            return Err(Error::Usage(
+                "--server-pid is for a foreign server; without --against it is known".to_owned(),
+            ));
+        }
+        plan.check()?;
+        Ok((plan, self.output, shards))
+    }
+}
+
+/// `1000`, `1000/s` or `0.5/s`.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).replace(['_', ','], "");
+    number.parse().map_err(|_| {
+        format!("{text:?} is not a rate: write messages a second, such as 1000 or 1000/s")
+    })
+}
+
+impl output::Shown for Report {
+    fn to_json(&self) -> String {
+        self.to_json()
+    }
+
+    fn to_csv(&self) -> String {
+        self.to_csv()
+    }
+
+    fn to_html(&self) -> String {
+        self.to_html()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Bench {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Result<(Plan, Option<usize>), String> {
+        let words = std::iter::once("fanout").chain(line.split_whitespace());
+        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
+        let (plan, _, shards) =
+            bench.args.plan("ws://127.0.0.1:1").map_err(|error| error.to_string())?;
+        Ok((plan, shards))
+    }
+
+    #[test]
+    fn flags_become_a_plan() {
+        let (usual, shards) = plan("").unwrap();
+        assert_eq!((usual.connections, usual.size, shards), (16_000, 100, Some(1)));
+        let line =
+            "-c 20 -n 5 --rate 50/s -d 1s -w 0s --text --url ws://h:1/x/{channel}/y --server-pid 7";
+        let (plan, shards) = plan(line).unwrap();
+        assert_eq!((plan.connections, shards, plan.resource()), (120, None, "/x/{channel}/y"));
+        assert!(
+            matches!(plan.mode, Mode::Fanout { channels: 20, subscribers: 5, rate_per_s, .. } if rate_per_s == 50.0)
+        );
+        assert_eq!(plan.server_pids, [7]);
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (line, words) in [
+            ("--rate 5/min", "1000/s"),
+            ("--rate 0", "--rate is 0"),
+            ("--size 10", "--size is 10"),
+            ("--against ws://h/news", "write {channel}"),
+            ("--server-pid 7", "--server-pid"),
+            ("--shards 0", "--shards is 0"),
+            ("--against ws://h/{channel} --shards 2", "cannot be used with"),
+            ("--json --csv", "cannot be used with"),
+        ] {
+            let error = plan(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

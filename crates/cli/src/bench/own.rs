@@ -1,0 +1,119 @@
+//! Starting this very binary again, for a part of a benchmark that is to be a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use throng_load::Error;
+use throng_load::cast::Role;
+use throng_load::cast::wire::{Told, hear};
+
+use super::server::ALL;
+
+/// The command that plays `role`; its standard streams are the caller's to set.
+pub(super) fn command(role: &Role) -> Command {
+    // Where this binary cannot be found, starting it fails with a message that names it.
+    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "throng".into()));
+    command.arg("bench");
+    let mut flags = |word: &str, flags: &[(&str, String)]| {
+        command.arg(word);
+        for (flag, value) in flags {
+            command.arg(flag).arg(value);
+        }
+    };
+    match role {
+        Role::Server { shards, size } => {
+            flags("own-server", &[("--shards", shards.to_string()), ("--size", size.to_string())])
+        }
+        Role::Subscribers { address, subscribers, of, first, size, setup_timeout } => flags(
+            "own-subscribers",
+            &[
+                ("--url", format!("ws://{address}{ALL}")),
+                ("--subscribers", subscribers.to_string()),
+                ("--of", of.to_string()),
+                ("--first", first.to_string()),
+                ("--size", size.to_string()),
+                ("--setup-timeout", format!("{}s", setup_timeout.as_secs_f64())),
+            ],
+        ),
+    }
+    command
+}
+
+/// A server of ours in a process of its own; ended when dropped.
+pub(super) struct OwnServer {
+    child: Child,
+    /// Where it listens.
+    pub(super) address: String,
+}
+
+impl OwnServer {
+    /// Starts one with so many event loops.
+    ///
+    /// # Errors
+    /// It could not be started, or ended before it listened.
+    pub(super) fn start(shards: usize) -> Result<Self, Error> {
+        let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
+        let mut child = command(&Role::Server { shards, size: 0 })
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| cannot(error.to_string()))?;
+        let said = child.stdout.take().map(|output| heard(&mut BufReader::new(output)));
+        let mut server = Self { child, address: String::new() };
+        match said {
+            Some(Ok(Some(Told::Listening { address }))) => server.address = address,
+            Some(Err(error)) => return Err(cannot(error.to_string())),
+            // It has said why on standard error.
+            _ => return Err(cannot("it ended before it listened".to_owned())),
+        }
+        Ok(server)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+fn heard(output: &mut impl BufRead) -> std::io::Result<Option<Told>> {
+    hear(output)
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        // Its figures have been read; it holds nothing that would want a goodbye.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn roles_become_flags() {
+        let words = |role| -> Vec<String> {
+            command(&role).get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+        };
+        let server = words(Role::Server { shards: 2, size: 100 });
+        assert_eq!(server, ["bench", "own-server", "--shards", "2", "--size", "100"]);
+        let address = "127.0.0.1:5".to_owned();
+        let setup_timeout = Duration::from_millis(2_500);
+        let role = Role::Subscribers {
+            address,
+            subscribers: 7,
+            of: 9,
+            first: 2,
+            size: 100,
+            setup_timeout,
+        };
+        let line = words(role).join(" ");
+        assert!(
+            line.contains("--url ws://127.0.0.1:5/all --subscribers 7 --of 9 --first 2"),
+            "{line}"
+        );
+        assert!(line.ends_with("--setup-timeout 2.5s"), "{line}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The server that a benchmark starts for itself: an ordinary program on the public library, in a process of its
+//! own so that its CPU time and memory are its own.
+//!
+//! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
+//! does. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+
+use std::collections::BTreeSet;
+use std::io::{stdin, stdout};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng::prelude::*;
+use throng_load::cast::message::compose;
+use throng_load::cast::wire::{Order, Told, Way, hear, say};
+use throng_load::machine_now_ns;
+
+use crate::Failure;
+
+/// Where broadcasts go.
+pub(super) const ALL: &str = "/all";
+/// The channel that all connections there are members of.
+const CHANNEL: &str = "all";
+
+/// Every connection at [`ALL`].
+type Connections = Arc<Mutex<BTreeSet<Handle>>>;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Event loops
+    #[arg(long)]
+    shards: usize,
+    /// Payload of a broadcast
+    #[arg(long)]
+    size: usize,
+}
+
+/// Serves until standard input ends.
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let connections = Connections::default();
+    let bound = Server::new()
+        .shards(args.shards)
+        // A broadcast that waits behind a slow machine is measured, not cut off.
+        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .ws(ALL, everybody(&connections))
+        .ws("/ws/{channel}", channels())
+        .bind("127.0.0.1:0")?;
+    let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
+    tell(&Told::Listening { address: bound.local_addr().to_string() })?;
+    let hub = bound.hub();
+    // Kept to the end: dropping it would not stop the server, but its end is this process's.
+    let _running = bound.spawn()?;
+    let (mut input, mut text) = (stdin().lock(), String::new());
+    while let Some(order) = hear::<Order>(&mut input).map_err(Failure::runtime)? {
+        tell(&cast(&hub, &connections, order, args.size, &mut text))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Registers who comes, for the loops, and makes a member, for publishing.
+fn everybody(connections: &Connections) -> impl Handler {
+    let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
+    Ws::upgrade(|_| Ok(()))
+        .open(move |ws| {
+            ws.subscribe(CHANNEL);
+            lock(&coming).insert(ws.handle());
+        })
+        .close(move |ws, _| {
+            lock(&going).remove(&ws.handle());
+        })
+}
+
+fn channels() -> impl Handler {
+    Ws::upgrade(|request| {
+        let channel = request.param("channel").ok_or(Reject::not_found())?;
+        Ok(Box::<str>::from(channel))
+    })
+    .open(|ws| {
+        let channel = ws.data().clone();
+        ws.subscribe(&channel);
+    })
+    .message(|ws, message| {
+        let channel = ws.data().clone();
+        ws.publish(&channel, message);
+    })
+}
+
+/// One broadcast from this thread, which plays the program's part.
+fn cast(
+    hub: &Hub,
+    connections: &Connections,
+    Order { way, round }: Order,
+    size: usize,
+    text: &mut String,
+) -> Told {
+    let connections = lock(connections);
+    let (mut waits, called_ns) = (0, machine_now_ns());
+    compose(text, size, round, called_ns);
+    let text = text.as_str();
+    match way {
+        Way::Naive => {
+            for &to in connections.iter() {
+                patiently(&mut waits, || hub.send(to, text));
+            }
+        }
+        Way::Encoded => {
+            let frame = Frame::text(text);
+            for &to in connections.iter() {
+                patiently(&mut waits, || hub.send(to, &frame));
+            }
+        }
+        Way::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
+    }
+    let returned_ns = machine_now_ns();
+    Told::Cast { round, called_ns, returned_ns, handles: connections.len(), waits }
+}
+
+/// Sends, as often as it takes: a full mailbox empties within a turn of its shard.
+fn patiently<E>(waits: &mut u64, send: impl Fn() -> Result<(), E>) {
+    while send().is_err() {
+        *waits += 1;
+        std::thread::yield_now();
+    }
+}
+
+fn lock(connections: &Connections) -> MutexGuard<'_, BTreeSet<Handle>> {
+    // A set is whole whoever panicked beside it.
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,209 @@
+//! One self-contained HTML page of text, tables and plots: a file to mail, with nothing to load from elsewhere.
+//!
+//! Well-formed XML as well, so that any XML tool can take it apart. Every bench that draws something comes here.
+
+mod plot;
+
+use std::fmt::Write;
+
+pub use plot::{Axis, Plot, Scale, Series};
+
+/// A page being put together, in the order of the calls.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+impl Page {
+    /// An empty page.
+    #[must_use]
+    pub fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), body: String::new() }
+    }
+
+    /// Adds a paragraph.
+    #[must_use]
+    pub fn text(mut self, text: &str) -> Self {
+        self.element("p", text);
+        self
+    }
+
+    /// Adds a paragraph that stands out: the verdict.
+    #[must_use]
+    pub fn notice(mut self, text: &str) -> Self {
+        let _ = writeln!(self.body, r#"<p class="notice">{}</p>"#, escaped(text));
+        self
+    }
+
+    /// Adds a heading.
+    #[must_use]
+    pub fn heading(mut self, text: &str) -> Self {
+        self.element("h2", text);
+        self
+    }
+
+    /// Adds a plot. One without any point that can be drawn becomes a sentence that says so.
+    #[must_use]
+    pub fn plot(mut self, plot: &Plot) -> Self {
+        match plot.to_svg() {
+            Some(svg) => {
+                let _ = writeln!(
+                    self.body,
+                    "<figure>\n{svg}\n<figcaption>{}</figcaption>\n</figure>",
+                    escaped(plot.caption())
+                );
+                self
+            }
+            None => {
+                let text = format!("{}: nothing was measured that could be drawn.", plot.title());
+                self.text(&text)
+            }
+        }
+    }
+
+    /// Adds a table; columns whose every cell begins with a digit or a sign are set flush right.
+    #[must_use]
+    pub fn table(mut self, head: &[&str], rows: &[Vec<String>]) -> Self {
+        let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let right = |column| rows.iter().all(|row| row.get(column).is_none_or(is_number));
+        let class = |column| if right(column) { r#" class="number""# } else { "" };
+        self.body.push_str("<table>\n<thead><tr>");
+        for (column, cell) in head.iter().enumerate() {
+            let _ = write!(self.body, r#"<th scope="col"{}>{}</th>"#, class(column), escaped(cell));
+        }
+        self.body.push_str("</tr></thead>\n<tbody>\n");
+        for row in rows {
+            self.body.push_str("<tr>");
+            for (column, cell) in row.iter().enumerate() {
+                let _ = write!(self.body, "<td{}>{}</td>", class(column), escaped(cell));
+            }
+            self.body.push_str("</tr>\n");
+        }
+        self.body.push_str("</tbody>\n</table>\n");
+        self
+    }
+
+    /// The finished document.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        let title = escaped(&self.title);
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n\
+             <meta charset=\"utf-8\"/>\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n{}\
+             </main>\n</body>\n</html>\n",
+            self.body
+        )
+    }
+
+    fn element(&mut self, name: &str, text: &str) {
+        let _ = writeln!(self.body, "<{name}>{}</{name}>", escaped(text));
+    }
+}
+
+const STYLE: &str = "\
+:root { color-scheme: light dark; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+figure { margin: 1.5rem 0; }
+figure svg { width: 100%; height: auto; background: #fff; border-radius: 6px; }
+figcaption { font-size: .875rem; opacity: .8; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; display: block; overflow-x: auto; }
+th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
+.number { text-align: right; }
+.notice { padding: .6rem .9rem; border-left: 4px solid #d68a00; background: #d68a0022; }
+";
+
+/// Text that stands for itself in HTML and in attributes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // Not allowed in XML at all, whatever way they are written.
+            c if c.is_control() && c != '\n' && c != '\t' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Panics unless `text` is well-formed as far as tags, attributes' quotes and `&` go.
+    pub(crate) fn assert_well_formed(text: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('<') {
+            assert_entities(&rest[..at]);
+            rest = &rest[at + 1..];
+            let end = rest.find('>').expect("a tag that ends");
+            let tag = &rest[..end];
+            rest = &rest[end + 1..];
+            assert!(!tag.contains('<'), "<{tag}>");
+            assert_entities(tag);
+            if tag.starts_with('!') || tag.starts_with('?') {
+                continue;
+            }
+            assert_eq!(tag.matches('"').count() % 2, 0, "<{tag}>");
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "</{name}>");
+            } else if !tag.ends_with('/') {
+                open.push(tag.split_whitespace().next().expect("a name"));
+            }
+        }
+        assert_entities(rest);
+        assert!(open.is_empty(), "left open: {open:?}");
+    }
+
+    fn assert_entities(text: &str) {
+        for (at, _) in text.match_indices('&') {
+            let entity = text[at..].split_inclusive(';').next().unwrap_or_default();
+            let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&apos;"].contains(&entity);
+            assert!(known || entity.starts_with("&#"), "{entity:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_holds_everything_and_is_well_formed() {
+        let plot = Plot::new("Time & <size>", Axis::new("subscribers"), Axis::new("time in ms"))
+            .series("naive \"loop\"", &[(1.0, 2.0), (2.0, 4.0)]);
+        let empty = Plot::new("Nothing", Axis::new("x"), Axis::new("y"));
+        let rows =
+            [vec!["a<b".to_owned(), "12".to_owned()], vec!["c\u{1}".to_owned(), "-3".to_owned()]];
+        let html = Page::new("A & B")
+            .text("1 < 2")
+            .notice("client-limited")
+            .heading("Figures")
+            .plot(&plot)
+            .plot(&empty)
+            .table(&["name", "value"], &rows)
+            .to_html();
+        assert_well_formed(&html);
+        for words in [
+            "<h1>A &amp; B</h1>",
+            "1 &lt; 2",
+            r#"<td class="number">-3</td>"#,
+            "<td>a&lt;b</td>",
+            "Nothing: nothing was measured",
+            "client-limited",
+        ] {
+            assert!(html.contains(words), "{words:?} in\n{html}");
+        }
+        assert!(!html.contains("src="), "nothing is loaded from elsewhere");
+    }
+
+    #[test]
+    #[should_panic(expected = "</b>")]
+    fn the_check_notices_a_wrong_tag() {
+        assert_well_formed("<a><b/></b></a>");
+    }
+}

@@ -1,0 +1,148 @@
+//! The phases of the fan-out mode: connect, warm up, measure in slices, wait for what is under way, report.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use super::steer::{Moment, Steering};
+use super::{Ground, modes};
+use crate::client::Timeline;
+use crate::report::{FanoutReport, Measured as Results, Report, Slice};
+use crate::sampler::Processes;
+use crate::verdict::{Facts, Pacing};
+use crate::work::{Fanout, FanoutOutcome, FanoutTally, Seats};
+use crate::{Error, Stage};
+
+/// Longest wait for deliveries that are still out when the last message has left.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Most slices of a run, and the shortest: a shorter one has too few ticks of the kernel's clock.
+const MOST_SLICES: u32 = 120;
+const SHORTEST_SLICE: Duration = Duration::from_millis(250);
+
+/// Messages to many channels by the schedule.
+pub(super) fn run(
+    ground: &Ground<'_>,
+    mut steering: Steering<'_>,
+    seats: Seats,
+    rate_per_s: f64,
+    duration: Duration,
+    warmup: Duration,
+) -> Result<Report, Error> {
+    let tally = Arc::new(FanoutTally::new());
+    let ((took, measured, slices), setup, outcomes) = ground.with_threads(
+        0,
+        modes::OPEN_BACKLOG.max(ground.plan.size.saturating_mul(4)),
+        |thread, share| {
+            let first = (0..thread).map(|before| ground.plan.share(before)).sum();
+            Fanout::new(ground.plan, seats, rate_per_s, first, share, Arc::clone(&tally))
+        },
+        || {
+            let took = steering.ready(ground.plan.connections)?;
+            let timeline = ground.begin(warmup, duration);
+            let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
+            if !steering.until(timeline.from, timeline.start, warming) {
+                return Err(Error::Interrupted);
+            }
+            let begin = steering.moment();
+            let slices = slices(&mut steering, ground, &tally, timeline, duration);
+            if steering.is_over() {
+                tally.until_ns.store(steering.clock.now().0, Ordering::Release);
+            }
+            let measured = steering.measured(begin);
+            let shared = &ground.shared;
+            let waiting =
+                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
+            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            Ok((took, measured, slices))
+        },
+    )?;
+    let mut sum = FanoutOutcome::default();
+    outcomes.iter().for_each(|outcome| sum.merge(outcome));
+    let measured_s = measured.seconds(duration);
+    let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
+    let fanout = FanoutReport {
+        measured_s,
+        channels: seats.channels as u64,
+        subscribers_per_channel: seats.subscribers as u64,
+        published: sum.published,
+        published_per_s: sum.published as f64 / measured_s,
+        expected: sum.expected,
+        received: sum.received,
+        received_per_s: sum.in_time as f64 / measured_s,
+        lost: sum.lost,
+        subscribers_with_loss: sum.losers,
+        most_lost_by_one_subscriber: sum.most_lost,
+        duplicates: sum.duplicates,
+        reordered: sum.reordered,
+        latency: sum.latency.summary(),
+        lateness: sum.lateness.summary(),
+        server_cpu_us_per_delivery: server_cpu_us
+            .filter(|_| sum.received > 0)
+            .map(|us| us / sum.received as f64),
+        slices,
+    };
+    let pacing = Pacing {
+        lateness_p99_ns: sum.lateness.quantile_ns(0.99),
+        planned: sum.expected,
+        in_time: sum.in_time,
+    };
+    let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
+    let lost = (sum.lost, sum.expected);
+    let mut report = ground.report(Some(took), setup, &measured, Results::Fanout(fanout), facts);
+    report.verdict = report.verdict.with_loss(lost.0, lost.1);
+    Ok(report)
+}
+
+/// Waits through the measurement, and looks at everything at the end of each slice.
+fn slices(
+    steering: &mut Steering<'_>,
+    ground: &Ground<'_>,
+    tally: &FanoutTally,
+    timeline: Timeline,
+    duration: Duration,
+) -> Vec<Slice> {
+    let length = (duration / MOST_SLICES).max(SHORTEST_SLICE);
+    let mut slices = Vec::new();
+    // What came during the warm-up is nobody's slice.
+    drop(tally.take_latency());
+    let mut before = steering.moment();
+    let mut end = timeline.from;
+    while end < timeline.to && !steering.is_over() {
+        end = end.after(length).min(timeline.to);
+        steering.until(end, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
+        let now = steering.moment();
+        slices.push(slice(&before, &now, timeline.from, tally, ground.server.as_ref()));
+        before = now;
+    }
+    slices
+}
+
+fn slice(
+    before: &Moment,
+    now: &Moment,
+    from: Instant,
+    tally: &FanoutTally,
+    server: Option<&Processes>,
+) -> Slice {
+    let latency = tally.take_latency();
+    let seconds = now.at.since(before.at).as_secs_f64().max(1e-9);
+    let cores = now
+        .server
+        .as_ref()
+        .zip(before.server.as_ref())
+        .map(|(now, before)| now.since(before).cores);
+    Slice {
+        at_s: now.at.since(from).as_secs_f64(),
+        received_per_s: latency.count() as f64 / seconds,
+        latency: latency.summary(),
+        server_cores: cores,
+        server_rss_bytes: server.and_then(Processes::resident),
+        generator_cores: now
+            .own
+            .as_ref()
+            .zip(before.own.as_ref())
+            .map(|(now, before)| now.since(before).busiest_thread_cores),
+    }
+}

@@ -1,0 +1,404 @@
+//! Many channels: one connection of each publishes by the schedule, all others of it receive.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throng_engine::{Core, Cx, Message};
+use throng_io::Instant;
+
+use crate::client::{Crew, Timeline, Work};
+use crate::plan::Plan;
+use crate::sequence::{Arrival, Sequence};
+use crate::{Record, Schedule};
+
+/// Fewest bytes of a message: channel, number and planned time in hexadecimal.
+pub(crate) const SMALLEST: usize = 8 + 16 + 16;
+
+/// How often a thread's latencies are shown to the steering thread.
+const SHOW_EVERY: Duration = Duration::from_millis(50);
+
+/// What the threads and the steering thread share.
+#[derive(Debug)]
+pub(crate) struct FanoutTally {
+    /// Since it was last taken: from the planned time to each subscriber, whatever the time it counts for.
+    pub(crate) latency: Mutex<Record>,
+    /// Messages planned from here on are not sent; set when a run is cut short.
+    pub(crate) until_ns: AtomicU64,
+}
+
+impl FanoutTally {
+    pub(crate) fn new() -> Self {
+        Self { latency: Mutex::new(Record::new()), until_ns: AtomicU64::new(u64::MAX) }
+    }
+
+    /// The latencies since the last call.
+    pub(crate) fn take_latency(&self) -> Record {
+        std::mem::take(&mut *self.latency.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Who is who: each channel has one publisher and `subscribers` subscribers, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seats {
+    pub(crate) channels: usize,
+    pub(crate) subscribers: usize,
+}
+
+impl Seats {
+    fn channel(self, connection: usize) -> usize {
+        connection / (self.subscribers + 1)
+    }
+
+    fn is_publisher(self, connection: usize) -> bool {
+        connection.is_multiple_of(self.subscribers + 1)
+    }
+
+    fn publisher(self, channel: usize) -> usize {
+        channel * (self.subscribers + 1)
+    }
+
+    /// Numbers of the channel's messages that are planned within `from..to`, all channels taking turns.
+    fn numbers(
+        self,
+        schedule: &Schedule,
+        channel: usize,
+        from: Instant,
+        to: Instant,
+    ) -> Range<u64> {
+        let before = |at: Instant| {
+            let all = schedule.due(Instant(at.0.saturating_sub(1)));
+            (all + (self.channels - 1 - channel) as u64) / self.channels as u64
+        };
+        let start = before(from);
+        start..before(to).max(start)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Fanout {
+    seats: Seats,
+    /// Number of this thread's first connection among all.
+    first: usize,
+    resources: Vec<String>,
+    rate_per_s: f64,
+    text: bool,
+    size: usize,
+    /// The tail that makes a message as long as asked.
+    filler: String,
+    body: String,
+    schedule: Option<Schedule>,
+    timeline: Option<Timeline>,
+    /// The next message of all channels.
+    next: u64,
+    received: Vec<Sequence>,
+    tally: Arc<FanoutTally>,
+    shown: Record,
+    show_at: Instant,
+    expected: u64,
+    delivered: u64,
+    outcome: FanoutOutcome,
+}
+
+/// What one thread measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FanoutOutcome {
+    /// Planned within the measured time, from there to each subscriber.
+    pub(crate) latency: Record,
+    /// How late publishers were.
+    pub(crate) lateness: Record,
+    /// Messages planned within the measured time, and sent.
+    pub(crate) published: u64,
+    /// Deliveries expected of the messages planned within the measured time.
+    pub(crate) expected: u64,
+    /// Of those: received, and received before its end.
+    pub(crate) received: u64,
+    pub(crate) in_time: u64,
+    /// Of those: never received; and subscribers that lost any, and the most that one of them lost.
+    pub(crate) lost: u64,
+    pub(crate) losers: u64,
+    pub(crate) most_lost: u64,
+    /// At any time.
+    pub(crate) duplicates: u64,
+    pub(crate) reordered: u64,
+}
+
+impl FanoutOutcome {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.latency.merge(&other.latency);
+        self.lateness.merge(&other.lateness);
+        self.published += other.published;
+        self.expected += other.expected;
+        self.received += other.received;
+        self.in_time += other.in_time;
+        self.lost += other.lost;
+        self.losers += other.losers;
+        self.most_lost = self.most_lost.max(other.most_lost);
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+    }
+}
+
+impl Fanout {
+    pub(crate) fn new(
+        plan: &Plan,
+        seats: Seats,
+        rate_per_s: f64,
+        first: usize,
+        connections: usize,
+        tally: Arc<FanoutTally>,
+    ) -> Self {
+        let resource = plan.resource();
+        let name = |channel| resource.replace("{channel}", &format!("fanout-{channel}"));
+        let filler = (SMALLEST..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+        Self {
+            seats,
+            first,
+            resources: (0..seats.channels).map(name).collect(),
+            rate_per_s,
+            text: plan.text,
+            size: plan.size,
+            filler,
+            body: String::new(),
+            schedule: None,
+            timeline: None,
+            next: 0,
+            received: vec![Sequence::default(); connections],
+            tally,
+            shown: Record::new(),
+            show_at: Instant(0),
+            expected: 0,
+            delivered: 0,
+            outcome: FanoutOutcome::default(),
+        }
+    }
+
+    /// The end of what is sent.
+    fn until(&self, timeline: Timeline) -> Instant {
+        timeline.to.min(Instant(self.tally.until_ns.load(Ordering::Acquire)))
+    }
+
+    fn show(&mut self, now: Instant) {
+        self.show_at = now.after(SHOW_EVERY);
+        self.tally.latency.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.shown);
+        self.shown.clear();
+    }
+
+    /// Sends what is due and belongs to this thread's publishers.
+    fn publish_due(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+        let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) else { return };
+        let until = self.until(timeline);
+        let own = self.first..self.first + self.received.len();
+        let mut now = now;
+        loop {
+            let planned = schedule.planned(self.next);
+            if planned > now || planned >= until {
+                break;
+            }
+            let (channel, number) =
+                (schedule.connection(self.next), self.next / self.seats.channels as u64);
+            self.next += 1;
+            let publisher = self.seats.publisher(channel);
+            if !own.contains(&publisher) {
+                continue;
+            }
+            compose(&mut self.body, channel, number, planned, &self.filler);
+            let message = match self.text {
+                true => Message::Text(&self.body),
+                false => Message::Binary(self.body.as_bytes()),
+            };
+            let sent = core.send(crew.id(publisher - self.first), message);
+            crew.note_sent(sent);
+            self.expected += self.seats.subscribers as u64;
+            if timeline.counts(planned) {
+                self.outcome.published += 1;
+                now = crew.clock.now();
+                self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
+            }
+        }
+        crew.lane().sent.store(self.expected, Ordering::Relaxed);
+    }
+}
+
+impl Work for Fanout {
+    type Outcome = FanoutOutcome;
+
+    fn resource(&self, index: usize) -> &str {
+        &self.resources[self.seats.channel(self.first + index)]
+    }
+
+    fn on_start(&mut self, _: &mut Crew, _: &mut Core, timeline: Timeline) {
+        let channels = self.seats.channels;
+        let each = self.rate_per_s / channels as f64;
+        self.schedule = Some(Schedule::new(timeline.start, channels, each));
+        self.timeline = Some(timeline);
+        self.show_at = timeline.start;
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let planned = self.schedule?.planned(self.next);
+        match planned < self.until(self.timeline?) {
+            true => Some(planned.min(self.show_at)),
+            false => Some(self.show_at),
+        }
+    }
+
+    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+        if self.show_at <= now {
+            self.show(now);
+        }
+        self.publish_due(crew, core, now);
+    }
+
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        _: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let connection = self.first + index;
+        // Some servers send a publish back to its sender.
+        if self.seats.is_publisher(connection) {
+            return;
+        }
+        let channel = self.seats.channel(connection);
+        let as_asked = matches!(message, Message::Text(_)) == self.text;
+        let (own, number, planned) = match parse(message.as_bytes(), self.size) {
+            Some(parsed) if as_asked => parsed,
+            _ => {
+                return crew.note_wrong(|| {
+                    let bytes = message.as_bytes().len();
+                    format!(
+                        "a subscriber of channel {channel} got {bytes} bytes that nobody published"
+                    )
+                });
+            }
+        };
+        if own != channel {
+            return crew.note_wrong(|| {
+                format!("a subscriber of channel {channel} got a message of {own}")
+            });
+        }
+        match self.received[index].take(number) {
+            Arrival::Fresh => {}
+            Arrival::Late => {
+                self.outcome.reordered += 1;
+                crew.note_wrong(|| {
+                    format!("message {number} of channel {channel} came after later ones")
+                });
+            }
+            Arrival::Duplicate => {
+                self.outcome.duplicates += 1;
+                return crew
+                    .note_wrong(|| format!("message {number} of channel {channel} came twice"));
+            }
+        }
+        self.delivered += 1;
+        crew.lane().done.store(self.delivered, Ordering::Relaxed);
+        let age = now.since(planned).as_nanos() as u64;
+        self.shown.add(age);
+        if let Some(timeline) = self.timeline
+            && timeline.counts(planned)
+        {
+            self.outcome.latency.add(age);
+            self.outcome.received += 1;
+            self.outcome.in_time += u64::from(now < timeline.to);
+        }
+    }
+
+    fn finish(&mut self, _: &mut Crew, now: Instant) -> FanoutOutcome {
+        self.show(now);
+        if let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) {
+            let to = self.until(timeline);
+            for (index, sequence) in self.received.iter().enumerate() {
+                let connection = self.first + index;
+                if self.seats.is_publisher(connection) {
+                    continue;
+                }
+                let channel = self.seats.channel(connection);
+                let expected = self.seats.numbers(&schedule, channel, timeline.from, to);
+                let lost = sequence.lost(expected.clone());
+                self.outcome.expected += expected.end - expected.start;
+                self.outcome.lost += lost;
+                self.outcome.losers += u64::from(lost > 0);
+                self.outcome.most_lost = self.outcome.most_lost.max(lost);
+            }
+        }
+        std::mem::take(&mut self.outcome)
+    }
+}
+
+fn compose(body: &mut String, channel: usize, number: u64, planned: Instant, filler: &str) {
+    body.clear();
+    // Writing to a string cannot fail.
+    let _ = write!(body, "{channel:08x}{number:016x}{:016x}{filler}", planned.0);
+}
+
+/// Channel, number and planned time; `None` for what [`compose`] did not make for this `size`.
+fn parse(bytes: &[u8], size: usize) -> Option<(usize, u64, Instant)> {
+    if bytes.len() != size {
+        return None;
+    }
+    let field = |range: Range<usize>| {
+        let mut value = 0;
+        for &byte in bytes.get(range)? {
+            value = value << 4 | u64::from(char::from(byte).to_digit(16)?);
+        }
+        Some(value)
+    };
+    Some((field(0..8)? as usize, field(8..24)?, Instant(field(24..40)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEATS: Seats = Seats { channels: 3, subscribers: 2 };
+
+    #[test]
+    fn everybody_has_a_seat() {
+        let seat = |connection| (SEATS.channel(connection), SEATS.is_publisher(connection));
+        let seats: Vec<_> = (0..9).map(seat).collect();
+        let of = |channel| [(channel, true), (channel, false), (channel, false)];
+        assert_eq!(seats, [of(0), of(1), of(2)].concat());
+        assert_eq!([0, 1, 2].map(|channel| SEATS.publisher(channel)), [0, 3, 6]);
+    }
+
+    #[test]
+    fn a_message_carries_channel_number_and_time() {
+        let mut body = String::new();
+        compose(&mut body, 70_000, 1 << 40, Instant(123_456_789), "abc");
+        assert_eq!(body.len(), SMALLEST + 3);
+        assert_eq!(parse(body.as_bytes(), 43), Some((70_000, 1 << 40, Instant(123_456_789))));
+        assert_eq!(parse(body.as_bytes(), 42), None);
+        assert_eq!(parse(&[b'x'; 43], 43), None);
+    }
+
+    /// The numbers by formula are those that a walk over the schedule finds.
+    #[test]
+    fn the_expected_numbers_are_those_planned_in_the_window() {
+        let start = Instant(1_000_000_000);
+        for rate in [1.0, 3.0, 77.7, 1_000.0] {
+            let schedule = Schedule::new(start, SEATS.channels, rate / SEATS.channels as f64);
+            let (from, to) = (
+                start.after(Duration::from_millis(700)),
+                start.after(Duration::from_millis(2_300)),
+            );
+            for channel in 0..SEATS.channels {
+                let walked: Vec<u64> = (0..10_000)
+                    .filter(|&n| schedule.connection(n) == channel)
+                    .filter(|&n| (from..to).contains(&schedule.planned(n)))
+                    .map(|n| n / SEATS.channels as u64)
+                    .collect();
+                let range = SEATS.numbers(&schedule, channel, from, to);
+                assert_eq!(range.collect::<Vec<_>>(), walked, "{rate} a second, channel {channel}");
+            }
+            assert!(SEATS.numbers(&schedule, 0, to, from).is_empty(), "cut short before it began");
+        }
+    }
+}
