@@ -22,6 +22,9 @@ pub struct Audit {
     pub paused: usize,
     /// The largest backlog of a connection, in bytes.
     pub largest_backlog: usize,
+    /// The most bytes by which messages of one class that wait for one connection are over their cap, not
+    /// counting a message that waits alone.
+    pub largest_excess: usize,
     /// The most bytes that a connection's decoder holds.
     pub largest_partial: usize,
     /// Channels with members.
@@ -65,6 +68,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             audit.sessions += usize::from(conn.has(flag::SESSION));
             audit.paused += usize::from(conn.has(flag::PAUSED));
             audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
+            if let Some(waiting) = connections.cold(id).and_then(|cold| cold.waiting.as_deref()) {
+                debug_assert!(conn.has(flag::WAITING) && !waiting.is_empty());
+                let cap = |class| connections.rules.class(class).max_backlog;
+                audit.largest_excess = audit.largest_excess.max(waiting.excess(cap));
+            }
             let partial = match &state.inbound[id.slot()] {
                 Inbound::Http(decoder) => decoder.buffered(),
                 Inbound::Ws(decoder) => decoder.buffered(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use throng_io::Driver;
 
 use crate::admission::Admission;
-use crate::channels::Channels;
+use crate::backpressure::Classes;
+use crate::channels::{Channels, Totals};
 use crate::connections::Connections;
 use crate::core::{Core, MAILBOX_CAPACITY, Remote};
 use crate::limits::{LimitError, Limits};
@@ -26,23 +27,41 @@ pub struct Built<D: Driver, S: Service> {
     pub remote: Remote,
     /// Their figures, by shard.
     pub snapshots: Arc<[Arc<Snapshot>]>,
+    /// Subscribers of each channel, over all shards.
+    pub totals: Arc<Totals>,
     /// Counts and caps of the process.
     pub admission: Arc<Admission>,
 }
 
-/// Makes one shard of each driver. `max_connections` is the limit in force (0 = none), `seed` drives what is
-/// random (masks, the order of draining): `None` outside of simulations.
+/// What [`build`] needs to know besides the drivers.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Every ceiling and timeout.
+    pub limits: Limits,
+    /// What happens to messages for slow receivers.
+    pub classes: Classes,
+    /// Whether `*` and `>` mean something in subscriptions.
+    pub wildcards: bool,
+    /// The limit on connections in force; 0 = none.
+    pub max_connections: usize,
+    /// Drives what is random (masks, the order of draining); `None` outside of simulations.
+    pub seed: Option<u64>,
+}
+
+/// Makes one shard of each driver.
 ///
 /// # Errors
-/// `limits` contradict themselves.
+/// Limits or classes contradict themselves.
 pub fn build<D: Driver, S: Service>(
     drivers: Vec<D>,
-    limits: &Limits,
-    max_connections: usize,
-    seed: Option<u64>,
+    setup: &Setup,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, LimitError> {
+    let Setup { limits, classes, wildcards, max_connections, seed } = setup;
     let checked = limits.checked()?;
+    let rules = Arc::new(classes.checked(limits)?);
+    let totals = Arc::new(Totals::default());
+    let (max_connections, seed) = (*max_connections, *seed);
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
     let (mut mail, mut letters, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
     for driver in &drivers {
@@ -56,7 +75,8 @@ pub fn build<D: Driver, S: Service>(
     let remote = Remote::new(mail);
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
-    let snapshots: Arc<[Arc<Snapshot>]> = drivers.iter().map(|_| Arc::default()).collect();
+    let snapshots: Arc<[Arc<Snapshot>]> =
+        drivers.iter().map(|_| Arc::new(Snapshot::new(&rules))).collect();
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0u8));
     let shards = drivers
         .into_iter()
@@ -67,11 +87,16 @@ pub fn build<D: Driver, S: Service>(
             let seed = seed.wrapping_add((shard as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             Shard::new(Parts {
                 core: Core {
-                    connections: Connections::new(checked.clone(), capacity, seed),
-                    channels: Channels::default(),
+                    connections: Connections::new(
+                        checked.clone(),
+                        Arc::clone(&rules),
+                        capacity,
+                        seed,
+                        driver.now(),
+                    ),
+                    channels: Channels::new(*wildcards, Arc::clone(&totals)),
                     remote: remote.clone(),
                     shard,
-                    now: driver.now(),
                     published: 0,
                 },
                 service: service(shard, &admission, &remote),
@@ -86,5 +111,5 @@ pub fn build<D: Driver, S: Service>(
             })
         })
         .collect();
-    Ok(Built { shards, remote, snapshots, admission })
+    Ok(Built { shards, remote, snapshots, totals, admission })
 }

@@ -4,6 +4,7 @@ use throng_io::{Batch, ConnId};
 
 use crate::slab::Index;
 use crate::tick::Tick;
+use crate::waiting::Waiting;
 
 /// Where in its life a connection is. Moves only downwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +15,8 @@ pub(crate) enum Stage {
     Upgrading,
     /// Server: HTTP requests are read.
     Http,
+    /// Server: the answer to a request is a stream of events, and the peer says nothing more.
+    Events,
     /// A WebSocket session.
     Open,
     /// Our Close frame is queued or sent, the peer's is awaited.
@@ -71,13 +74,14 @@ pub(crate) mod flag {
     pub(crate) const UPGRADING: u16 = 1 << 13;
     /// In the list of batches in flight.
     pub(crate) const FLIGHT_LISTED: u16 = 1 << 14;
-    /// In the list of messages partly here.
-    pub(crate) const ASSEMBLY_LISTED: u16 = 1 << 15;
+    /// Messages wait one by one, behind the queue.
+    pub(crate) const WAITING: u16 = 1 << 15;
 
     /// While any of these is set, sending a message is more than appending it to the queue.
-    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT;
+    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING;
     /// While any of these is set, a flush is more than handing the queue to the driver.
-    pub(crate) const NOT_PLAIN_TO_FLUSH: u16 = IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING;
+    pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
+        IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING | WAITING;
 }
 
 /// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
@@ -140,8 +144,12 @@ pub(crate) struct Cold {
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
     pub(crate) unsent: usize,
     pub(crate) progress: Option<Tick>,
+    /// Messages that may still be dropped; what [`flag::WAITING`] says.
+    pub(crate) waiting: Option<Box<Waiting>>,
     /// When the unfinished message began.
     pub(crate) assembling: Option<Tick>,
+    /// In the list of messages partly here.
+    pub(crate) assembly_listed: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
 }
@@ -151,7 +159,9 @@ impl Cold {
         self.peer.is_none()
             && self.in_flight == 0
             && self.progress.is_none()
+            && self.waiting.is_none()
             && self.assembling.is_none()
+            && !self.assembly_listed
             && self.closed_with == 0
     }
 }

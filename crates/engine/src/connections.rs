@@ -3,9 +3,13 @@
 //! While bytes are lent the driver is borrowed, so nothing here touches a socket: output goes to the
 //! connection's queue, and the connection to the list that [`Shard::flush`](crate::Shard) empties.
 
-use throng_io::{Batch, ConnId, Segment};
+use std::sync::Arc;
+
+use throng_io::{Batch, ConnId, Instant, Segment};
+use throng_proto::sse;
 use throng_proto::ws::{self, Opcode};
 
+use crate::backpressure::{ClassIndex, Rules, SlowPolicy};
 use crate::borrowed::{Borrowed, LARGE};
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
 use crate::frame::Frame;
@@ -13,23 +17,10 @@ use crate::limits::Checked;
 use crate::rate::Rates;
 use crate::slab::Slab;
 use crate::spares::Spares;
-use crate::stats::Stats;
+use crate::stats::{ClassFigures, Stats};
+use crate::subprotocols::Subprotocols;
 use crate::tick::{Deadlines, Heartbeats, Tick};
-
-/// What became of a message given to `send`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a slow receiver shows here, and only here"]
-pub enum Sent {
-    /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
-    Written,
-    /// Queued behind output that waits for the peer, or the queue has passed its high-water mark. Nothing is
-    /// lost; `drain` is called when the backlog has fallen.
-    Queued,
-    /// Not sent: the connection's backlog is full, and the slow-consumer policy was applied.
-    Dropped,
-    /// Not sent: the connection is closed or closing.
-    Closed,
-}
+use crate::waiting::{Admitted, Millis, Waiting};
 
 /// What a connection's record says when bytes come.
 pub(crate) struct Receiving {
@@ -41,10 +32,6 @@ pub(crate) struct Receiving {
     pub(crate) assembling: bool,
 }
 
-/// Frames up to this many bytes are copied into queues: a reference costs as much, in memory and in a gathered send,
-/// and would let tiny messages pass the backlog's limit, which counts bytes.
-pub(crate) const SMALL_FRAME: usize = 64;
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -54,6 +41,7 @@ pub(crate) struct Connections {
     /// The ends of sessions' lives; untouched while those have no limit.
     pub(crate) lifetimes: Deadlines,
     pub(crate) rates: Rates,
+    subprotocols: Subprotocols,
     pub(crate) dirty: Vec<ConnId>,
     /// `on_drain` is due for these.
     pub(crate) drained: Vec<ConnId>,
@@ -65,19 +53,37 @@ pub(crate) struct Connections {
     pub(crate) borrowed: Borrowed,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
+    pub(crate) rules: Arc<Rules>,
+    /// By class.
+    pub(crate) figures: Vec<ClassFigures>,
+    /// The time of this turn.
+    pub(crate) now: Instant,
+    /// A queue has passed its limit within this turn, which only a flush can tell from a slow reader.
+    pub(crate) overfull: bool,
     tick: Tick,
     heartbeats: Heartbeats,
     masks: Masks,
 }
 
 impl Connections {
-    pub(crate) fn new(limits: Checked, capacity: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        limits: Checked,
+        rules: Arc<Rules>,
+        capacity: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
         Self {
+            figures: vec![ClassFigures::default(); rules.names().count()],
+            rules,
+            now,
+            overfull: false,
             conns: Vec::with_capacity(capacity),
             cold: Slab::default(),
             deadlines: Deadlines::with_capacity(capacity),
             lifetimes: Deadlines::default(),
             rates: Rates::new(limits.max_messages_per_second, limits.max_bytes_per_second),
+            subprotocols: Subprotocols::default(),
             dirty: Vec::new(),
             drained: Vec::new(),
             in_flight: Vec::new(),
@@ -100,6 +106,7 @@ impl Connections {
         }
         self.deadlines.add_slot(slot);
         self.rates.forget(slot);
+        self.subprotocols.forget(slot);
         debug_assert_eq!(self.conns[slot].stage, Stage::Free, "a slot was named twice");
         self.conns[slot] = Conn::new(id, stage);
         self.stats.connections += 1;
@@ -117,8 +124,10 @@ impl Connections {
         if let Some(batch) = out {
             self.spares.give(batch);
         }
-        if let Some(index) = cold {
-            self.cold.remove(index);
+        if let Some(cold) = cold.and_then(|index| self.cold.remove(index))
+            && let Some(waiting) = cold.waiting
+        {
+            waiting.discard(&mut self.figures);
         }
         self.deadlines.set(slot, Tick::NEVER);
         if self.limits.lifetime > 0 {
@@ -151,6 +160,29 @@ impl Connections {
     pub(crate) fn in_slot(&self, slot: u32) -> Option<ConnId> {
         let conn = self.conns.get(slot as usize)?;
         (conn.stage != Stage::Free).then_some(conn.id)
+    }
+
+    /// Slots in use or used before.
+    pub(crate) fn slots(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// The connection in `slot`, if broadcasts reach it.
+    pub(crate) fn listener_in(&self, slot: usize) -> Option<ConnId> {
+        let conn = &self.conns[slot];
+        matches!(conn.stage, Stage::Open | Stage::Events).then_some(conn.id)
+    }
+
+    /// The subprotocol that was agreed.
+    pub(crate) fn subprotocol(&self, id: ConnId) -> Option<&str> {
+        self.conn(id).and_then(|_| self.subprotocols.of(id.slot()))
+    }
+
+    /// Notes the subprotocol that was agreed.
+    pub(crate) fn set_subprotocol(&mut self, id: ConnId, name: &str) {
+        if self.conn(id).is_some() {
+            self.subprotocols.set(id.slot(), name);
+        }
     }
 
     /// All connections.
@@ -233,6 +265,16 @@ impl Connections {
         }
     }
 
+    /// The list of messages partly here does not have it any more.
+    pub(crate) fn unlist_assembling(&mut self, id: ConnId) {
+        if self.cold(id).is_some()
+            && let Some(cold) = self.cold_mut(id)
+        {
+            cold.assembly_listed = false;
+            self.shed_cold(id);
+        }
+    }
+
     /// The current second.
     pub(crate) fn tick(&self) -> Tick {
         self.tick
@@ -264,76 +306,9 @@ impl Connections {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }
 
-    /// Queues one message.
-    #[inline]
-    pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
-        let high = self.high_water();
-        match self.conns.get_mut(id.slot()) {
-            // A small message to a session of a server that is where its sender wants it, so nearly all: one
-            // look and one write.
-            Some(conn)
-                if conn.id == id
-                    && payload.len() < LARGE
-                    && conn.stage == Stage::Open
-                    && conn.flags & (flag::NOT_PLAIN_TO_SEND | flag::DIRTY) == flag::DIRTY
-                    && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
-            {
-                self.stats.messages_out += 1;
-                let out = conn.out.get_or_insert_with(|| self.spares.take());
-                out.append(|out| ws::encode(opcode, payload, out));
-                Sent::Written
-            }
-            _ => self.send_rarely(id, opcode, payload),
-        }
-    }
-
-    /// The same for any connection.
-    #[inline(never)]
-    fn send_rarely(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
-        let sent = match self.admit(id, payload.len()) {
-            Ok(sent) => sent,
-            Err(refused) => return refused,
-        };
-        self.stats.messages_out += 1;
-        let flags = self.conns[id.slot()].flags;
-        if flags & flag::CLIENT != 0 {
-            let key = self.masks.next();
-            self.append(id, |out| ws::encode_masked(opcode, payload, key, out));
-            return sent;
-        }
-        // With a batch in flight the next flush is not the one that follows this event.
-        let is_large = payload.len() >= LARGE && flags & flag::IN_FLIGHT == 0;
-        match is_large.then(|| self.borrowed.piece(id, payload)).flatten() {
-            Some(piece) => {
-                let header = ws::encode_header(opcode, true, payload.len() as u64, None);
-                let batch = self.queue(id);
-                batch.append(|out| out.extend_from_slice(&header));
-                batch.push(piece);
-            }
-            None => self.append(id, |out| ws::encode(opcode, payload, out)),
-        }
-        sent
-    }
-
-    /// Queues a reference to a finished frame.
-    pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame) -> Sent {
-        let sent = match self.admit(id, frame.as_bytes().len()) {
-            Ok(sent) => sent,
-            Err(refused) => return refused,
-        };
-        self.stats.messages_out += 1;
-        let batch = self.queue(id);
-        if frame.as_bytes().len() <= SMALL_FRAME {
-            batch.append(|out| out.extend_from_slice(frame.as_bytes()));
-        } else {
-            batch.push(Segment::Shared(frame.shared()));
-        }
-        sent
-    }
-
     /// Queues raw bytes: HTTP, before there is a session.
     pub(crate) fn write(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.stage(id) < Stage::Closing {
+        if self.stage(id) < Stage::Events {
             self.append(id, write);
         }
     }
@@ -346,6 +321,17 @@ impl Connections {
         }
     }
 
+    /// A sign of life on a stream of events.
+    pub(crate) fn comment(&mut self, id: ConnId) {
+        self.stats.pings += 1;
+        self.append(id, |out| out.extend_from_slice(sse::COMMENT));
+    }
+
+    /// Sets the deadline to when the next heartbeat is due.
+    pub(crate) fn await_heartbeat(&mut self, id: ConnId) {
+        self.deadlines.set(id.slot(), self.heartbeats.due(id.slot()));
+    }
+
     /// Answers a ping. While output waits, only the latest unsent pong is kept, and it is first to leave
     /// (RFC 6455 section 5.5.3 lets one pong answer several pings), so that a peer that pings and does not read
     /// costs 131 bytes.
@@ -356,7 +342,7 @@ impl Connections {
             return;
         }
         let mut bytes = Vec::with_capacity(payload.len() + 6);
-        self.encode_control(id, Opcode::Pong, payload, &mut bytes);
+        self.encode(id, Opcode::Pong, payload, &mut bytes);
         let replace = self.conns[id.slot()].has(flag::PONG_FIRST);
         let batch = self.queue(id);
         if replace {
@@ -367,10 +353,16 @@ impl Connections {
         self.conns[id.slot()].set(flag::PONG_FIRST, true);
     }
 
-    /// Begins the closing handshake: a Close frame behind what is queued. Nothing is sent after it.
+    /// Begins the closing handshake: a Close frame behind what is queued. Nothing is sent after it. A stream of
+    /// events just ends.
     pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
-        if self.stage(id) != Stage::Open {
-            return;
+        match self.stage(id) {
+            Stage::Open => self.take_waiting(id, usize::MAX),
+            Stage::Events => {
+                self.take_waiting(id, usize::MAX);
+                return self.finish(id, AfterFlush::Close);
+            }
+            _ => return,
         }
         let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
         self.append(id, |out| ws::encode_close(code, reason, mask, out));
@@ -384,7 +376,7 @@ impl Connections {
     /// Ends a session that cannot go on: what is queued is dropped, a Close frame takes its place, and the
     /// connection closes once that has left (RFC 6455 section 7.1.7).
     pub(crate) fn fail(&mut self, id: ConnId, code: u16, reason: &str) {
-        if self.stage(id) == Stage::Open {
+        if matches!(self.stage(id), Stage::Open | Stage::Events) {
             if !self.conns[id.slot()].has(flag::UPGRADING) {
                 self.drop_queue(id);
             }
@@ -409,18 +401,36 @@ impl Connections {
     pub(crate) fn drop_queue(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.set(flag::PONG_FIRST, false);
+        let waited = conn.has(flag::WAITING);
+        conn.set(flag::WAITING, false);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
         }
+        if waited && let Some(waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) {
+            waiting.discard(&mut self.figures);
+            self.shed_cold(id);
+        }
     }
 
-    /// Bytes queued, here and in the driver.
+    /// Bytes queued: here, waiting, and in the driver.
     #[inline]
     pub(crate) fn backlog(&self, id: ConnId) -> usize {
+        self.backlog_of(id, Waiting::bytes)
+    }
+
+    /// The same without what may still be dropped: the measure of whether its peer reads its own answers.
+    #[inline]
+    pub(crate) fn kept_backlog(&self, id: ConnId) -> usize {
+        self.backlog_of(id, Waiting::kept)
+    }
+
+    #[inline]
+    fn backlog_of(&self, id: ConnId, of_waiting: impl Fn(&Waiting) -> usize) -> usize {
         let Some(conn) = self.conn(id) else { return 0 };
         let queued = conn.out.as_ref().map_or(0, |batch| batch.len());
-        if conn.has(flag::IN_FLIGHT) {
-            return queued + self.cold(id).map_or(0, |cold| cold.in_flight);
+        if conn.has(flag::IN_FLIGHT | flag::WAITING) {
+            let Some(cold) = self.cold(id) else { return queued };
+            return queued + cold.in_flight + cold.waiting.as_deref().map_or(0, of_waiting);
         }
         queued
     }
@@ -462,45 +472,6 @@ impl Connections {
         }
     }
 
-    /// Whether a message of `len` may be queued, and what its sender is told.
-    fn admit(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
-        let high = self.high_water();
-        let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
-        if conn.id != id || conn.stage != Stage::Open {
-            return Err(Sent::Closed);
-        }
-        if conn.flags & flag::IN_FLIGHT == 0 {
-            match &conn.out {
-                None => return Ok(Sent::Written),
-                Some(batch) if batch.len() + len <= high => return Ok(Sent::Written),
-                Some(_) => {}
-            }
-        }
-        self.admit_behind(id, len)
-    }
-
-    /// The same, for a connection that is not where its sender wants it.
-    #[cold]
-    fn admit_behind(&mut self, id: ConnId, len: usize) -> Result<Sent, Sent> {
-        let (backlog, max, high) = (self.backlog(id), self.limits.max_backlog, self.high_water());
-        let conn = &mut self.conns[id.slot()];
-        let in_flight = conn.has(flag::IN_FLIGHT);
-        // Only a peer that does not take bytes is slow: without a batch in flight the kernel was not asked yet. The
-        // backlog before this message counts, so that a message of any size finds its way into a short queue.
-        if in_flight && backlog > max {
-            conn.set(flag::BEHIND, true);
-            self.stats.messages_dropped += 1;
-            self.stats.slow_consumers += 1;
-            self.fail(id, 1008, "slow consumer");
-            return Err(Sent::Dropped);
-        }
-        if in_flight || backlog + len > high {
-            conn.set(flag::BEHIND, true);
-            return Ok(Sent::Queued);
-        }
-        Ok(Sent::Written)
-    }
-
     fn control(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) {
         let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
         self.append(id, |out| match mask {
@@ -509,7 +480,7 @@ impl Connections {
         });
     }
 
-    fn encode_control(&mut self, id: ConnId, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+    fn encode(&mut self, id: ConnId, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
         match self.conns[id.slot()].has(flag::CLIENT) {
             false => ws::encode(opcode, payload, out),
             true => ws::encode_masked(opcode, payload, self.masks.next(), out),

@@ -8,9 +8,12 @@ use throng_proto::ws::Opcode;
 
 use crate::channels::Channels;
 use crate::conn::{AfterFlush, Stage};
-use crate::connections::{Connections, SMALL_FRAME, Sent};
+use crate::connections::Connections;
+use crate::delivery::{Delivery, Receipt, Share};
+use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::mailbox::Mailbox;
+use crate::sending::{Published, SMALL_FRAME, Sent};
 use crate::service::Message;
 use crate::shutdown::DrainPlan;
 use crate::stats::Stats;
@@ -29,6 +32,17 @@ pub enum Mail {
         frame: Frame,
         /// The member that does not get it, usually the publisher.
         except: Option<ConnId>,
+        /// Where the shard's counts go.
+        share: Share,
+    },
+    /// Send to everyone that a filter lets through.
+    Broadcast {
+        /// Who gets it.
+        filter: Arc<Filter>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// Where the shard's counts go.
+        share: Share,
     },
     /// Send to one connection, if it is still there.
     Send {
@@ -50,26 +64,15 @@ pub enum Mail {
     Drain(DrainPlan),
 }
 
-/// Exact counts of one publish on one shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delivery {
-    /// Queued for members that keep up.
-    pub delivered: u64,
-    /// Queued behind output that a member has not taken yet.
-    pub queued: u64,
-    /// Not sent: the member's backlog was full.
-    pub dropped: u64,
-    /// Not sent: the member is closing.
-    pub closed: u64,
-}
-
-impl Delivery {
-    fn count(&mut self, sent: Sent) {
-        match sent {
-            Sent::Written => self.delivered += 1,
-            Sent::Queued => self.queued += 1,
-            Sent::Dropped => self.dropped += 1,
-            Sent::Closed => self.closed += 1,
+impl Mail {
+    /// The memory that this letter keeps alive.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { frame, .. }
+            | Self::Broadcast { frame, .. }
+            | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::Close { reason, .. } => reason.len(),
+            Self::Drain(_) => 0,
         }
     }
 }
@@ -81,7 +84,6 @@ pub struct Core {
     pub(crate) channels: Channels,
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
-    pub(crate) now: Instant,
     /// Memory that publications have put into queues since the last flush of all.
     pub(crate) published: usize,
 }
@@ -98,13 +100,19 @@ impl Core {
     /// The time of this turn.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.now
+        self.connections.now
     }
 
     /// Which shard this is.
     #[must_use]
     pub fn shard(&self) -> usize {
         self.shard
+    }
+
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.channels.totals().count(channel)
     }
 
     /// This shard's figures so far.
@@ -122,10 +130,22 @@ impl Core {
     /// Sends to every member of `channel` but `except`, on this shard now and on the others by one letter each.
     /// The counts are this shard's.
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
+        let unreached = self.remote.publish_from(self.shard, channel, frame, except);
+        self.count_letters(unreached);
+        Delivery { unreached, ..self.publish_here(channel, frame, except) }
+    }
+
+    /// Sends to everyone that `filter` lets through, on this shard now and on the others by one letter each. The
+    /// counts are this shard's.
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
+        let unreached = self.remote.broadcast_from(self.shard, filter, frame);
+        self.count_letters(unreached);
+        Delivery { unreached, ..self.broadcast_here(filter, frame) }
+    }
+
+    fn count_letters(&mut self, unreached: u64) {
         self.connections.stats.publishes += 1;
-        let unreached = self.remote.publish_from(Some(self.shard), channel, frame, except);
-        self.connections.stats.letters_dropped += unreached as u64;
-        self.publish_here(channel, frame, except)
+        self.connections.stats.letters_dropped += unreached;
     }
 
     pub(crate) fn publish_here(
@@ -135,26 +155,74 @@ impl Core {
         except: Option<ConnId>,
     ) -> Delivery {
         let mut delivery = Delivery::default();
-        for member in self.channels.members(channel) {
-            let Some(id) = self.connections.in_slot(member.slot) else { continue };
+        let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+        let connections = &mut self.connections;
+        self.channels.matching(channel, |slot| {
+            let Some(id) = connections.in_slot(slot) else { return };
             if Some(id) != except {
-                delivery.count(self.connections.send_frame(id, frame));
+                delivery.count(connections.publish_to(id, frame, of));
+            }
+        });
+        self.spend(&delivery, frame);
+        delivery
+    }
+
+    /// One letter a shard; each finds its own receivers.
+    pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
+        let mut delivery = Delivery::default();
+        let Self { connections, channels, shard, .. } = self;
+        let channel = filter.channel.as_deref();
+        let of = Published {
+            channel: channel.unwrap_or_default(),
+            class: channel.and_then(|channel| connections.rules.of_channel(channel)),
+        };
+        let mut offer = |connections: &mut Connections, id: ConnId| {
+            let excluded = filter.excludes(id);
+            let wanted = filter.subprotocol.as_deref();
+            if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
+                delivery.count(connections.publish_to(id, frame, of));
+            }
+        };
+        match (&filter.include, channel) {
+            (included, Some(channel)) => channels.matching(channel, |slot| {
+                if let Some(id) = connections.in_slot(slot)
+                    && included.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
+                {
+                    offer(connections, id);
+                }
+            }),
+            (Some(included), None) => {
+                for &id in included.iter().filter(|id| id.shard() == *shard) {
+                    offer(connections, id);
+                }
+            }
+            (None, None) => {
+                for slot in 0..connections.slots() {
+                    if let Some(id) = connections.listener_in(slot) {
+                        offer(connections, id);
+                    }
+                }
             }
         }
+        self.spend(&delivery, frame);
+        delivery
+    }
+
+    fn spend(&mut self, delivery: &Delivery, frame: &Frame) {
         let queued = (delivery.delivered + delivery.queued) as usize;
         self.published += queued * (frame.as_bytes().len().min(SMALL_FRAME) + REFERENCE_COST);
-        delivery
     }
 
     /// Publications have used up their share of the turn.
     #[inline]
     pub(crate) fn has_published_enough(&self) -> bool {
-        self.published > PUBLISH_BUDGET
+        self.published > PUBLISH_BUDGET || self.connections.overfull
     }
 
     /// No more messages are to be pulled for this connection now: its answers wait, or others do.
     pub(crate) fn must_yield(&self, id: ConnId) -> bool {
-        self.has_published_enough() || self.connections.backlog(id) > self.connections.high_water()
+        self.has_published_enough()
+            || self.connections.kept_backlog(id) > self.connections.high_water()
     }
 
     /// Sends a message to a connection of this shard.
@@ -169,7 +237,7 @@ impl Core {
 
     /// Sends a finished frame to a connection of this shard.
     pub fn send_frame(&mut self, to: ConnId, frame: &Frame) -> Sent {
-        self.connections.send_frame(to, frame)
+        self.connections.send_frame(to, frame, Published::default())
     }
 
     /// Begins the closing handshake.
@@ -261,9 +329,30 @@ impl<'a> Cx<'a> {
         self.core.abort(self.id);
     }
 
+    /// Makes this connection a stream of server-sent events. The head of the answer is written, channels are
+    /// subscribed to, and the callback returns [`Answer::Events`](crate::Answer::Events).
+    pub fn start_events(&mut self) {
+        if let Some(conn) = self.core.connections.conn_mut(self.id)
+            && conn.stage == Stage::Http
+        {
+            conn.stage = Stage::Events;
+        }
+    }
+
+    /// Notes the subprotocol that was agreed, for [`Filter::subprotocol`].
+    pub fn set_subprotocol(&mut self, name: &str) {
+        self.core.connections.set_subprotocol(self.id, name);
+    }
+
+    /// The subprotocol that was agreed, if any.
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.core.connections.subprotocol(self.id)
+    }
+
     /// Makes this connection a member of a channel; false if it was one, or is closing.
     pub fn subscribe(&mut self, channel: &str) -> bool {
-        self.core.connections.stage(self.id) == Stage::Open
+        matches!(self.core.connections.stage(self.id), Stage::Open | Stage::Events)
             && self.core.channels.subscribe(self.id.slot() as u32, channel)
     }
 
@@ -280,6 +369,11 @@ impl<'a> Cx<'a> {
     /// Sends to every other member of a channel.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
         self.core.publish(channel, frame, Some(self.id))
+    }
+
+    /// Sends to everyone that `filter` lets through, this connection included.
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
+        self.core.broadcast(filter, frame)
     }
 
     /// Bytes queued for this connection that the kernel has not taken.
@@ -325,13 +419,17 @@ pub struct Remote {
     shards: Arc<[Mailbox<Mail>]>,
 }
 
-/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters: the shard is far behind, and this letter was not sent.
+/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters or 64 MiB of messages: the shard is far behind, and this letter
+/// was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxFull;
 
 impl std::fmt::Display for MailboxFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a shard is {MAILBOX_CAPACITY} letters behind; send less, or more slowly")
+        write!(
+            f,
+            "a shard is {MAILBOX_CAPACITY} letters or 64 MiB of messages behind; send less, or more slowly"
+        )
     }
 }
 
@@ -357,11 +455,32 @@ impl Remote {
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-    ) -> Result<(), MailboxFull> {
-        match self.publish_from(None, channel, frame, except) {
-            0 => Ok(()),
-            _ => Err(MailboxFull),
+    ) -> Result<Receipt, MailboxFull> {
+        let channel: Arc<str> = channel.into();
+        self.to_all(|share| {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            Mail::Publish { channel, frame, except, share }
+        })
+    }
+
+    /// Sends to everyone that `filter` lets through: one letter to each shard.
+    ///
+    /// # Errors
+    /// As for [`Remote::publish`].
+    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
+        self.to_all(|share| {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Mail::Broadcast { filter, frame, share }
+        })
+    }
+
+    fn to_all(&self, letter: impl Fn(Share) -> Mail) -> Result<Receipt, MailboxFull> {
+        let (receipt, shares) = Receipt::new(self.shards.len());
+        let mut outcome = Ok(());
+        for (shard, share) in shares.into_iter().enumerate() {
+            outcome = outcome.and(self.post(shard, letter(share)));
         }
+        outcome.map(|()| receipt)
     }
 
     /// Sends to one connection, if it is still there.
@@ -388,31 +507,43 @@ impl Remote {
         (0..self.shards.len()).try_for_each(|shard| self.post(shard, Mail::Drain(plan)))
     }
 
-    /// Letters that found their mailbox full.
+    /// To all shards but `from`; returns how many mailboxes were full.
     fn publish_from(
         &self,
-        from: Option<usize>,
+        from: usize,
         channel: &str,
         frame: &Frame,
         except: Option<ConnId>,
-    ) -> usize {
-        if self.shards.len() == usize::from(from.is_some()) {
+    ) -> u64 {
+        if self.shards.len() == 1 {
             return 0;
         }
         let channel: Arc<str> = channel.into();
-        let others = (0..self.shards.len()).filter(|shard| Some(*shard) != from);
-        others
-            .filter(|&shard| {
-                let (channel, frame) = (Arc::clone(&channel), frame.clone());
-                self.post(shard, Mail::Publish { channel, frame, except }).is_err()
-            })
-            .count()
+        self.to_others(from, || {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            Mail::Publish { channel, frame, except, share: Share::nobodys() }
+        })
+    }
+
+    fn broadcast_from(&self, from: usize, filter: &Arc<Filter>, frame: &Frame) -> u64 {
+        self.to_others(from, || {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Mail::Broadcast { filter, frame, share: Share::nobodys() }
+        })
+    }
+
+    fn to_others(&self, from: usize, letter: impl Fn() -> Mail) -> u64 {
+        let others = (0..self.shards.len()).filter(|&shard| shard != from);
+        others.filter(|&shard| self.post(shard, letter()).is_err()).count() as u64
     }
 
     /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
     fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
         match self.shards.get(shard) {
-            Some(mailbox) => mailbox.send(mail).map_err(|_| MailboxFull),
+            Some(mailbox) => {
+                let bytes = mail.bytes();
+                mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
+            }
             None => Ok(()),
         }
     }

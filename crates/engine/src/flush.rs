@@ -36,8 +36,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if conn.has(flag::IN_FLIGHT) {
             return self.pause_if_behind(id);
         }
-        if let Some(batch) = conn.out.take() {
-            conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING);
+        loop {
+            let connections = &mut self.state.core.connections;
+            connections.refill(id);
+            let Some(conn) = connections.conn_mut(id) else { return };
+            let Some(batch) = conn.out.take() else { break };
+            conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING | flag::DIRTY);
             if !self.send(id, batch) {
                 return;
             }
@@ -92,7 +96,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Whoever does not read its answers is not read: TCP carries the back-pressure to it.
     pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
-        let behind = connections.backlog(id) > connections.high_water();
+        let behind = connections.kept_backlog(id) > connections.high_water();
         let Some(conn) = connections.conn_mut(id) else { return };
         if behind && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
             conn.set(flag::PAUSED, true);
@@ -139,6 +143,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Flushes every connection that has something to send, and carries out what callbacks asked for.
     pub fn flush_all(&mut self) {
         self.state.core.published = 0;
+        self.state.core.connections.overfull = false;
         let mut at = 0;
         while let Some(&id) = self.state.core.connections.dirty.get(at) {
             at += 1;
@@ -149,7 +154,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.dirty.clear();
     }
 
-    /// Flushes everything when publications have put much memory into queues within one turn.
+    /// Flushes everything when publications have put much memory into queues, or much into one, within one turn.
     #[inline]
     pub(crate) fn flush_published(&mut self) {
         if self.state.core.has_published_enough() {

@@ -1,20 +1,36 @@
 //! Frames encoded once and sent many times.
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use throng_proto::sse;
 use throng_proto::ws::{self, Opcode};
 
 use crate::service::Message;
 
-/// A finished server frame, header included, behind a reference count.
+/// A message encoded once for everyone: finished bytes, header included, behind a reference count.
 ///
 /// Make one when the same message goes to many connections or more than once: it is queued as a 16-byte
-/// reference and never copied per receiver. Cloning counts a reference.
+/// reference and never copied per receiver (frames of up to 64 bytes are: the reference would cost as much). Cloning
+/// counts a reference. What other transports need is made when the first of their connections is sent it, and
+/// shared likewise: today that is the form of server-sent events.
 #[derive(Clone)]
 pub struct Frame {
-    bytes: Arc<[u8]>,
+    inner: Arc<Inner>,
 }
+
+struct Inner {
+    bytes: Arc<[u8]>,
+    text: bool,
+    header: usize,
+    /// Of [`Frame::keyed`]; 0 = none.
+    key: u64,
+    event: OnceLock<Arc<[u8]>>,
+}
+
+/// Keys are compared by a 64-bit hash, so it must not be one that a client can find collisions of.
+static KEY_HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Frame {
     /// A text message.
@@ -32,23 +48,55 @@ impl Frame {
     fn encode(opcode: Opcode, payload: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(payload.len() + 10);
         ws::encode(opcode, payload, &mut bytes);
-        Self { bytes: bytes.into() }
+        let (text, header) = (opcode == Opcode::Text, bytes.len() - payload.len());
+        let bytes = bytes.into();
+        Self { inner: Arc::new(Inner { bytes, text, header, key: 0, event: OnceLock::new() }) }
     }
 
-    /// The frame as it goes over the wire.
+    /// The same message as the newest value of `key`, for [`SlowPolicy::Latest`](crate::SlowPolicy::Latest): while a
+    /// receiver is slow, only the newest value of each key waits for it. Keys of different channels are different.
+    #[must_use]
+    pub fn keyed(self, key: impl Hash) -> Self {
+        let Inner { bytes, text, header, event, .. } = &*self.inner;
+        let key = KEY_HASH.hash_one(key).max(1);
+        let (bytes, event) = (Arc::clone(bytes), event.clone());
+        Self { inner: Arc::new(Inner { bytes, text: *text, header: *header, key, event }) }
+    }
+
+    /// The frame as it goes over the wire of a WebSocket.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.inner.bytes
     }
 
-    pub(crate) fn shared(&self) -> Arc<[u8]> {
-        Arc::clone(&self.bytes)
+    /// The message.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.inner.bytes[self.inner.header..]
+    }
+
+    /// What tells this message's key from others, in this channel: without a key of its own, the channel.
+    pub(crate) fn key_in(&self, channel: &str) -> u64 {
+        KEY_HASH.hash_one((channel, self.inner.key))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<[u8]> {
+        &self.inner.bytes
+    }
+
+    /// The message as a server-sent event.
+    pub(crate) fn event(&self) -> &Arc<[u8]> {
+        self.inner.event.get_or_init(|| {
+            let mut out = Vec::with_capacity(self.inner.bytes.len() + 16);
+            sse::encode(self.inner.text, self.payload(), &mut out);
+            out.into()
+        })
     }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({} bytes)", self.bytes.len())
+        write!(f, "Frame({} bytes)", self.inner.bytes.len())
     }
 }
 

@@ -39,9 +39,19 @@ pub struct Letters<T> {
     drained: Vec<T>,
 }
 
+/// Letters that refer to more memory than this are not taken in until the shard has looked: a publisher that is
+/// faster than another shard's receivers would else fill the process's memory, 65,536 large messages at a time.
+pub const MAX_BYTES: usize = 64 << 20;
+
+struct Queue<T> {
+    letters: Vec<T>,
+    /// What they refer to, as their senders said.
+    bytes: usize,
+}
+
 struct Inner<T> {
     /// `None` once the owner is gone.
-    queue: Mutex<Option<Vec<T>>>,
+    queue: Mutex<Option<Queue<T>>>,
     has_mail: AtomicBool,
     capacity: usize,
     waker: Waker,
@@ -50,7 +60,7 @@ struct Inner<T> {
 /// A mailbox for at most `capacity` letters, whose owner `waker` wakes.
 pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
     let inner = Arc::new(Inner {
-        queue: Mutex::new(Some(Vec::new())),
+        queue: Mutex::new(Some(Queue { letters: Vec::new(), bytes: 0 })),
         has_mail: AtomicBool::new(false),
         capacity,
         waker,
@@ -67,17 +77,26 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Gives the letter back when the mailbox is full: the shard is behind by `capacity` letters.
     pub fn send(&self, letter: T) -> Result<(), T> {
+        self.send_with(letter, 0)
+    }
+
+    /// The same for a letter that keeps `bytes` of memory alive.
+    ///
+    /// # Errors
+    /// Gives the letter back when the mailbox is full: so many letters are in it, or [`MAX_BYTES`] besides this one's.
+    pub fn send_with(&self, letter: T, bytes: usize) -> Result<(), T> {
         let first = {
             let mut queue = lock(&self.inner.queue);
             // The letter is dropped after the lock is let go.
             let Some(queue) = queue.as_mut() else { return Ok(()) };
-            if queue.len() >= self.inner.capacity {
+            if queue.letters.len() >= self.inner.capacity || queue.bytes > MAX_BYTES {
                 return Err(letter);
             }
-            queue.push(letter);
+            queue.letters.push(letter);
+            queue.bytes += bytes;
             // Set under the lock, so that a flag seen without letters is the only possible disagreement.
             self.inner.has_mail.store(true, Ordering::Release);
-            queue.len() == 1
+            queue.letters.len() == 1
         };
         if first {
             self.inner.waker.wake();
@@ -93,7 +112,8 @@ impl<T> Letters<T> {
             let mut queue = lock(&self.inner.queue);
             self.inner.has_mail.store(false, Ordering::Release);
             if let Some(queue) = queue.as_mut() {
-                std::mem::swap(queue, &mut self.drained);
+                std::mem::swap(&mut queue.letters, &mut self.drained);
+                queue.bytes = 0;
             }
         }
         self.drained.drain(..)

@@ -20,6 +20,8 @@ pub(crate) enum Inbound {
     /// Turned away: whatever it sends is dropped, and it is not counted among the connections.
     Refused,
     Http(http1::Decoder),
+    /// The answer is a stream of events: whatever the peer says is dropped.
+    Events,
     /// Client: the answer to the upgrade request. Boxed, so that servers do not pay for its size.
     Response(Box<http1::ResponseDecoder>),
     Ws(ws::Decoder),
@@ -201,10 +203,10 @@ impl<S: Service> State<S> {
         }
         if between {
             connections.shed_cold(id);
-        } else if let Some(conn) = connections.conn_mut(id)
-            && !conn.has(flag::ASSEMBLY_LISTED)
+        } else if let Some(cold) = connections.cold_mut(id)
+            && !cold.assembly_listed
         {
-            conn.set(flag::ASSEMBLY_LISTED, true);
+            cold.assembly_listed = true;
             connections.assembling.push(id);
         }
     }
@@ -216,6 +218,9 @@ impl<S: Service> State<S> {
         match self.inbound[id.slot()] {
             Inbound::Http(_) => self.pump_http(id, input),
             Inbound::Response(_) => self.pump_response(id, input),
+            Inbound::Events => {
+                input.take(usize::MAX);
+            }
             Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
         }
         matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
@@ -247,6 +252,10 @@ impl<S: Service> State<S> {
                     match answer {
                         Answer::Upgraded => {
                             return self.open_session(id, ws::Role::Server);
+                        }
+                        Answer::Events => {
+                            input.take(usize::MAX);
+                            return self.open_events(id);
                         }
                         Answer::Done { keep_alive: false } => {
                             self.core.connections.finish(id, AfterFlush::Linger);
@@ -310,7 +319,9 @@ impl<S: Service> State<S> {
             Ok(Some(http1::ResponseEvent::Head(response))) => {
                 match service.on_response(&mut Cx::new(core, id), &response) {
                     Answer::Upgraded => self.open_session(id, ws::Role::Client),
-                    Answer::Done { .. } => core.connections.finish(id, AfterFlush::Abort),
+                    Answer::Done { .. } | Answer::Events => {
+                        core.connections.finish(id, AfterFlush::Abort);
+                    }
                 }
             }
             Ok(Some(_)) | Err(_) => core.connections.finish(id, AfterFlush::Abort),
@@ -339,6 +350,17 @@ impl<S: Service> State<S> {
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
+    /// The head of the answer is queued, and the connection subscribed: events follow for as long as both want.
+    fn open_events(&mut self, id: ConnId) {
+        self.inbound[id.slot()] = Inbound::Events;
+        let connections = &mut self.core.connections;
+        connections.stats.streams += 1;
+        connections.start_session(id.slot());
+        if let Some(conn) = connections.conn_mut(id) {
+            conn.set(flag::REQUEST, false);
+        }
+    }
+
     /// A connection's deadline has come; what it was for follows from its stage.
     pub(crate) fn on_due(&mut self, slot: u32) {
         let Some(id) = self.core.connections.in_slot(slot) else { return };
@@ -352,6 +374,13 @@ impl<S: Service> State<S> {
             Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
             // The time for its Close begins when ours has left; the write timeout watches that.
             Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
+            // Nothing answers a comment; the write timeouts tell whether the peer is there.
+            Stage::Events => {
+                if !in_flight {
+                    connections.comment(id);
+                }
+                connections.await_heartbeat(id);
+            }
             Stage::Open if !pinged => {
                 connections.ping(id);
                 if let Some(conn) = connections.conn_mut(id) {
@@ -420,13 +449,12 @@ impl<S: Service> State<S> {
             let connections = &mut self.core.connections;
             let timeout = connections.limits.reassembly;
             let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
-                if let Some(conn) = connections.conn_mut(id) {
-                    conn.set(flag::ASSEMBLY_LISTED, false);
-                }
+                connections.unlist_assembling(id);
                 return false;
             };
             if connections.stage(id) != Stage::Open {
                 // Its last message came together with its Close, or nobody waits for the rest.
+                connections.unlist_assembling(id);
                 return false;
             }
             // While we do not read it, the delay is ours.
@@ -436,6 +464,7 @@ impl<S: Service> State<S> {
             }
             connections.stats.timeouts += 1;
             connections.fail(id, 1008, "message took too long to arrive");
+            connections.unlist_assembling(id);
             self.end_session(id, Close { code: 1008, reason: "" }, false);
             false
         });

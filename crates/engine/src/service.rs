@@ -46,6 +46,9 @@ pub enum Answer {
     },
     /// The 101 is queued (server) or was accepted (client): the connection is a WebSocket now.
     Upgraded,
+    /// The head of a `text/event-stream` is queued and the connection was made a stream by
+    /// [`Cx::start_events`].
+    Events,
 }
 
 /// Why a connection is turned away before it said anything.

@@ -70,7 +70,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             refusing: 0,
             seed: parts.seed,
         };
-        state.core.now = started;
+        state.core.connections.now = started;
         Self {
             driver: parts.driver,
             state,
@@ -100,7 +100,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// The driver's wait failed.
     pub fn turn(&mut self) -> io::Result<Option<usize>> {
         self.driver.wait(self.next_deadline())?;
-        self.state.core.now = self.driver.now();
+        self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
         while let Some(event) = self.driver.next_event() {
             // `event` borrows the driver, so nothing in `on_event` *can* write to a socket.
@@ -112,7 +112,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 }
                 Then::Place(socket, peer) => self.place(socket, peer),
                 Then::RestAccept => {
-                    self.accept_rests_until = Some(self.state.core.now.after(ACCEPT_REST));
+                    self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
                 }
                 Then::RetryAccept => self.retry_accept(),
                 Then::Nothing => {}
@@ -182,8 +182,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.flush_published();
             let state = &mut self.state;
             match mail {
-                Mail::Publish { channel, frame, except } => {
-                    let _ = state.core.publish_here(&channel, &frame, except);
+                Mail::Publish { channel, frame, except, share } => {
+                    share.count(state.core.publish_here(&channel, &frame, except));
+                }
+                Mail::Broadcast { filter, frame, share } => {
+                    share.count(state.core.broadcast_here(&filter, &frame));
                 }
                 Mail::Send { to, frame } => {
                     let _ = state.core.send_frame(to, &frame);
@@ -198,13 +201,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let state = &mut self.state;
             state.admission.begin_drain();
             let ids = state.core.connections.ids().collect();
-            state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now, state.seed));
+            state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
         }
     }
 
     /// What time alone brings about: once a second the sweep, then the service's own deadline and the drain.
     fn expire(&mut self) {
-        let now = self.state.core.now;
+        let now = self.state.core.now();
         let secs = now.since(self.state.started).as_secs();
         if secs > self.state.swept_secs {
             self.sweep(secs);
@@ -251,6 +254,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 conn.set(flag::FLIGHT_LISTED, false);
                 return false;
             }
+            connections.expire_waiting(id);
             let Some(cold) = connections.cold_mut(id) else { return false };
             let since = *cold.progress.get_or_insert(now);
             if unsent != cold.unsent {
@@ -268,16 +272,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn call_drained(&mut self) {
         for id in std::mem::take(&mut self.state.core.connections.drained) {
             let state = &mut self.state;
-            let low = state.core.connections.low_water();
-            let backlog = state.core.connections.backlog(id);
-            let Some(conn) = state.core.connections.conn_mut(id) else { continue };
+            let connections = &mut state.core.connections;
+            let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
+            let backlog = connections.backlog(id);
+            let Some(conn) = connections.conn_mut(id) else { continue };
             conn.set(flag::DRAIN_LISTED, false);
-            if backlog > low {
+            if kept > low {
                 // It is listed again when more has left.
                 continue;
             }
             let paused = conn.has(flag::PAUSED);
-            if conn.has(flag::BEHIND) {
+            if conn.has(flag::BEHIND) && backlog <= low {
                 conn.set(flag::BEHIND, false);
                 if conn.stage == Stage::Open {
                     state.guarded(id, |state| {
@@ -322,13 +327,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = &self.state;
         let core = &state.core;
         if !core.connections.drained.is_empty() || !core.connections.dirty.is_empty() {
-            return Some(core.now);
+            return Some(core.now());
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();
         let sweep =
             sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
         let drain = match &state.phase {
-            Phase::Draining(drain) => Some(drain.next_step(core.now)),
+            Phase::Draining(drain) => Some(drain.next_step(core.now())),
             _ => None,
         };
         [sweep, drain, self.accept_rests_until, state.service.next_deadline()]

@@ -125,8 +125,7 @@ impl<S: Service> State<S> {
             cold.progress = None;
         }
         connections.shed_cold(id);
-        let low = connections.low_water();
-        if connections.backlog(id) <= low {
+        if connections.kept_backlog(id) <= connections.low_water() {
             connections.mark_drained(id);
         }
         connections.mark_dirty(id);
@@ -152,6 +151,11 @@ impl<S: Service> State<S> {
         match stage {
             // Answers that are queued still go out to a client that has half-closed.
             Stage::Http | Stage::Upgrading => {
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            // A browser that stops listening ends its whole connection.
+            Stage::Events => {
+                self.core.connections.drop_queue(id);
                 self.core.connections.finish(id, AfterFlush::Close);
             }
             // Nobody reads what a session has queued once its peer is gone without a closing handshake.
@@ -183,10 +187,16 @@ impl<S: Service> State<S> {
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
         }
-        match std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing) {
+        let inbound = std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing);
+        self.core.channels.unsubscribe_all(id.slot() as u32);
+        match inbound {
             Inbound::Refused => self.refusing -= 1,
             _ if client => {}
-            _ => self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip())),
+            inbound => {
+                let streams = &mut self.core.connections.stats.streams;
+                *streams -= u64::from(matches!(inbound, Inbound::Events));
+                self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip()));
+            }
         }
         self.core.connections.leave(id);
     }
@@ -216,7 +226,7 @@ impl<S: Service> State<S> {
     /// Goes on with the drain, if there is one. True when everyone was told, and listening is to end.
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Phase::Draining(drain) = &mut self.phase else { return false };
-        let now = self.core.now;
+        let now = self.core.now();
         let code = drain.code;
         let batch = drain.next_batch(now);
         if batch.is_empty() && drain.is_overdue(now) {
@@ -231,7 +241,7 @@ impl<S: Service> State<S> {
 
     fn say_goodbye(&mut self, id: ConnId, code: u16) {
         match self.core.connections.stage(id) {
-            Stage::Open => self.core.connections.close(id, code, "going away"),
+            Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
             // Half a request: whoever sends it learns why it ends here.
             Stage::Http if self.core.connections.is_in_request(id) => {
                 self.guarded(id, |state| {
@@ -266,10 +276,11 @@ impl<S: Service> State<S> {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;
         core.connections.stats.subscriptions = core.channels.memberships() as u64;
-        self.snapshot.publish(&core.connections.stats);
+        self.snapshot.publish(&core.connections.stats, &core.connections.figures);
     }
 
     pub(crate) fn has_unpublished_stats(&self) -> bool {
-        self.snapshot.is_behind(&self.core.connections.stats)
+        let connections = &self.core.connections;
+        self.snapshot.is_behind(&connections.stats, &connections.figures)
     }
 }

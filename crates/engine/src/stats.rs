@@ -3,23 +3,29 @@
 //! Counters are plain integers of the shard's own. They are copied to a shared [`Snapshot`] once a second while
 //! there is something to copy, so the hot path holds no atomic and a scrape is at most a second old.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! stats {
-    ($($(#[doc = $doc:literal])+ $name:ident $kind:ident,)+) => {
-        /// A shard's counters and gauges.
+use crate::backpressure::{Rules, SlowPolicy};
+
+macro_rules! figures {
+    (
+        $(#[doc = $about:literal])+ $figures:ident, $published:ident;
+        $($(#[doc = $doc:literal])+ $name:ident $kind:ident,)+
+    ) => {
+        $(#[doc = $about])+
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Stats {
+        pub struct $figures {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        /// A [`Stats`] that another thread can read.
+        /// The same, as another thread can read them.
         #[derive(Debug, Default)]
-        pub struct Snapshot {
+        struct $published {
             $($name: AtomicU64,)+
         }
 
-        impl Stats {
+        impl $figures {
             /// Each figure: name, meaning, whether it only grows, value.
             pub fn each(&self, mut see: impl FnMut(&'static str, &'static str, Kind, u64)) {
                 $(see(stringify!($name), concat!($($doc),+).trim(), Kind::$kind, self.$name);)+
@@ -31,22 +37,20 @@ macro_rules! stats {
             }
         }
 
-        impl Snapshot {
-            /// The figures as they were when last published.
-            #[must_use]
-            pub fn read(&self) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)+ }
+        impl $published {
+            fn read(&self) -> $figures {
+                $figures { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
 
-            /// Whether it says something else than `stats`.
-            pub(crate) fn is_behind(&self, stats: &Stats) -> bool {
+            /// Whether it says something else than `figures`; the number of turns alone is no news.
+            fn is_behind(&self, figures: &$figures) -> bool {
                 $(if stringify!($name) != "turns"
-                    && self.$name.load(Ordering::Relaxed) != stats.$name { return true; })+
+                    && self.$name.load(Ordering::Relaxed) != figures.$name { return true; })+
                 false
             }
 
-            pub(crate) fn publish(&self, stats: &Stats) {
-                $(self.$name.store(stats.$name, Ordering::Relaxed);)+
+            fn publish(&self, figures: &$figures) {
+                $(self.$name.store(figures.$name, Ordering::Relaxed);)+
             }
         }
     };
@@ -61,11 +65,15 @@ pub enum Kind {
     Counter,
 }
 
-stats! {
+figures! {
+    /// A shard's counters and gauges.
+    Stats, PublishedStats;
     /// Connections of any kind that are open now.
     connections Gauge,
     /// WebSocket sessions that are open now.
     sessions Gauge,
+    /// Server-sent event streams that are open now.
+    streams Gauge,
     /// Channels with at least one subscriber on the shard.
     channels Gauge,
     /// Subscriptions of all connections together.
@@ -116,4 +124,67 @@ stats! {
     publishes Counter,
     /// Turns of the event loop.
     turns Counter,
+}
+
+figures! {
+    /// What became of the messages of one class of back-pressure, on one shard. The first four count publications
+    /// and broadcasts by what their publisher was told; the rest count every message of the class.
+    ClassFigures, PublishedClass;
+    /// Queued for receivers that keep up.
+    delivered Counter,
+    /// Queued behind output that a receiver has not taken yet.
+    queued Counter,
+    /// Not sent: the receiver was closing.
+    closed Counter,
+    /// Not sent: the receiver was closed for being too slow.
+    slow_consumers Counter,
+    /// Dropped when they came: their cap was reached (`drop_newest`).
+    dropped_newest Counter,
+    /// Dropped while they waited, to make room for a newer one (`drop_oldest`, `latest`).
+    dropped_oldest Counter,
+    /// Replaced while they waited by a newer value of their key (`latest`).
+    conflated Counter,
+    /// Dropped because they waited longer than `max_age`.
+    expired Counter,
+    /// Waiting when their receiver went away.
+    discarded Counter,
+}
+
+/// One shard's figures, readable from any thread; at most a second old.
+#[derive(Debug)]
+pub struct Snapshot {
+    stats: PublishedStats,
+    classes: Box<[(Arc<str>, SlowPolicy, PublishedClass)]>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(rules: &Rules) -> Self {
+        let classes =
+            rules.names().map(|(name, policy)| (Arc::clone(name), policy, Default::default()));
+        Self { stats: PublishedStats::default(), classes: classes.collect() }
+    }
+
+    /// The figures as they were when last published.
+    #[must_use]
+    pub fn read(&self) -> Stats {
+        self.stats.read()
+    }
+
+    /// The classes of back-pressure: the pattern of channels or the route's path, its policy, and its figures. The
+    /// same classes in the same order on every shard.
+    pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassFigures)> {
+        self.classes.iter().map(|(name, policy, figures)| (&**name, *policy, figures.read()))
+    }
+
+    pub(crate) fn is_behind(&self, stats: &Stats, classes: &[ClassFigures]) -> bool {
+        let mut pairs = self.classes.iter().zip(classes);
+        self.stats.is_behind(stats) || pairs.any(|((.., published), now)| published.is_behind(now))
+    }
+
+    pub(crate) fn publish(&self, stats: &Stats, classes: &[ClassFigures]) {
+        self.stats.publish(stats);
+        for ((.., published), now) in self.classes.iter().zip(classes) {
+            published.publish(now);
+        }
+    }
 }

@@ -8,6 +8,7 @@
 
 pub mod http1;
 mod input;
+pub mod sse;
 pub mod ws;
 
 pub use input::Input;

@@ -91,6 +91,11 @@ impl Channels {
         self.by_name.len()
     }
 
+    /// The counts over all shards.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
     /// Memberships of all connections together.
     pub(crate) fn memberships(&self) -> usize {
         self.memberships
@@ -103,7 +108,6 @@ impl Channels {
 
     /// Calls `each` once with the slot of every connection that gets what is published to `name`, however many of its
     /// subscriptions match. `name` is literal: see `wildcard.rs`.
-    #[cfg_attr(not(test), allow(dead_code, reason = "publishing still walks `members`"))]
     pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
         if self.patterns.is_empty() {
             self.members(name).iter().for_each(|member| each(member.slot));
