@@ -35,7 +35,7 @@ pub struct Built<D: Driver, S: Service> {
 
 /// What [`build`] needs to know besides the drivers.
 #[derive(Clone, Debug, Default)]
-pub struct Setup {
+pub struct BuildOptions {
     /// Every ceiling and timeout.
     pub limits: Limits,
     /// What happens to messages for slow receivers.
@@ -54,10 +54,10 @@ pub struct Setup {
 /// Limits or classes contradict themselves.
 pub fn build<D: Driver, S: Service>(
     drivers: Vec<D>,
-    setup: &Setup,
+    options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, LimitError> {
-    let Setup { limits, classes, wildcards, max_connections, seed } = setup;
+    let BuildOptions { limits, classes, wildcards, max_connections, seed } = options;
     let checked = limits.checked()?;
     let rules = Arc::new(classes.checked(limits)?);
     let totals = Arc::new(Totals::default());

@@ -9,10 +9,9 @@ use throng_io::{Batch, ConnId, Instant, Segment};
 use throng_proto::sse;
 use throng_proto::ws::{self, Opcode};
 
-use crate::backpressure::{ClassIndex, Rules, SlowPolicy};
-use crate::borrowed::{Borrowed, LARGE};
+use crate::backpressure::Rules;
+use crate::borrowed::Borrowed;
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
-use crate::frame::Frame;
 use crate::limits::Checked;
 use crate::rate::Rates;
 use crate::slab::Slab;
@@ -20,7 +19,7 @@ use crate::spares::Spares;
 use crate::stats::{ClassFigures, Stats};
 use crate::subprotocols::Subprotocols;
 use crate::tick::{Deadlines, Heartbeats, Tick};
-use crate::waiting::{Admitted, Millis, Waiting};
+use crate::waiting::Waiting;
 
 /// What a connection's record says when bytes come.
 pub(crate) struct Receiving {
@@ -35,7 +34,7 @@ pub(crate) struct Receiving {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    conns: Vec<Conn>,
+    pub(crate) conns: Vec<Conn>,
     pub(crate) cold: Slab<Cold>,
     pub(crate) deadlines: Deadlines,
     /// The ends of sessions' lives; untouched while those have no limit.
@@ -62,7 +61,7 @@ pub(crate) struct Connections {
     pub(crate) overfull: bool,
     tick: Tick,
     heartbeats: Heartbeats,
-    masks: Masks,
+    pub(crate) masks: Masks,
 }
 
 impl Connections {
@@ -308,7 +307,7 @@ impl Connections {
 
     /// Queues raw bytes: HTTP, before there is a session.
     pub(crate) fn write(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.stage(id) < Stage::Events {
+        if self.stage(id) < Stage::Open {
             self.append(id, write);
         }
     }
@@ -480,19 +479,19 @@ impl Connections {
         });
     }
 
-    fn encode(&mut self, id: ConnId, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, id: ConnId, opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
         match self.conns[id.slot()].has(flag::CLIENT) {
             false => ws::encode(opcode, payload, out),
             true => ws::encode_masked(opcode, payload, self.masks.next(), out),
         }
     }
 
-    fn append(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn append(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         self.queue(id).append(write);
     }
 
     /// The connection's queue, made if it has none; the connection will be flushed.
-    fn queue(&mut self, id: ConnId) -> &mut Batch {
+    pub(crate) fn queue(&mut self, id: ConnId) -> &mut Batch {
         let conn = &mut self.conns[id.slot()];
         if conn.flags & flag::DIRTY == 0 {
             conn.flags |= flag::DIRTY;
@@ -505,10 +504,10 @@ impl Connections {
 /// Masking keys for our client side. RFC 6455 section 10.3 wants them unpredictable to a script inside a browser
 /// that chooses the payload; nobody but us chooses ours, so a fast generator with a random seed does.
 #[derive(Debug)]
-struct Masks(u64);
+pub(crate) struct Masks(u64);
 
 impl Masks {
-    fn next(&mut self) -> [u8; 4] {
+    pub(crate) fn next(&mut self) -> [u8; 4] {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_io::{ConnId, Instant};
 use throng_proto::ws::Opcode;
 
-use crate::channels::Channels;
+use crate::channels::{Channels, PatternError, Totals};
 use crate::conn::{AfterFlush, Stage};
 use crate::connections::Connections;
 use crate::delivery::{Delivery, Receipt, Share};
@@ -107,6 +107,20 @@ impl Core {
     #[must_use]
     pub fn shard(&self) -> usize {
         self.shard
+    }
+
+    /// Whether a channel of this name can be subscribed to.
+    ///
+    /// # Errors
+    /// Wildcards are on, and it is a malformed pattern.
+    pub fn check_channel(&self, name: &str) -> Result<(), PatternError> {
+        self.channels.check(name)
+    }
+
+    /// The counts of subscribers over all shards.
+    #[must_use]
+    pub fn totals(&self) -> &Arc<Totals> {
+        self.channels.totals()
     }
 
     /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment.

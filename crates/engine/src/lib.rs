@@ -43,7 +43,7 @@ pub use self::core::{Core, Cx, MAILBOX_CAPACITY, Mail, MailboxFull, Remote};
 pub use admission::Admission;
 pub use audit::Audit;
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
-pub use build::{Built, Setup, build};
+pub use build::{BuildOptions, Built, build};
 pub use channels::{MAX_PATTERN_TOKENS, PatternError, Tally, Totals};
 pub use delivery::{Delivery, Receipt, Share};
 pub use filter::Filter;

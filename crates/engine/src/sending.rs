@@ -214,7 +214,7 @@ impl Connections {
         self.take_waiting(id, HELPING);
     }
 
-    fn take_waiting(&mut self, id: ConnId, helping: usize) {
+    pub(crate) fn take_waiting(&mut self, id: ConnId, helping: usize) {
         let Some(conn) = self.conn(id) else { return };
         if !conn.has(flag::WAITING) {
             return;

@@ -267,6 +267,20 @@ impl Response {
 
     /// Appends the head alone.
     pub fn encode_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
+        let mut head = self.start_head(to, out);
+        if self.status.allows_body() {
+            head = head.content_length(self.body.len() as u64);
+        }
+        head.finish();
+    }
+
+    /// Appends the head of an answer that goes on until the connection ends (RFC 9112 section 6.3): without a length, and
+    /// with `Connection: close`.
+    pub fn encode_endless_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
+        self.start_head(&ReplyTo { keep_alive: false, ..*to }, out).finish();
+    }
+
+    fn start_head<'o>(&self, to: &ReplyTo<'_>, out: &'o mut Vec<u8>) -> ResponseHead<'o> {
         let mut head = ResponseHead::start(out, self.status.code(), self.status.reason());
         // Values were checked when they were set; they are checked again rather than believed, since
         // it costs little.
@@ -286,10 +300,7 @@ impl Response {
             (true, false) => head = head.field(CONNECTION, KEEP_ALIVE),
             (false, _) => head = head.field(CONNECTION, CLOSE),
         }
-        if self.status.allows_body() {
-            head = head.content_length(self.body.len() as u64);
-        }
-        head.finish();
+        head
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use throng_engine::{Close, Message, Sent};
+use throng_engine::{Backpressure, Close, Message, Sent};
 use throng_http::{Reject, Request};
 
 use crate::socket::Socket;
@@ -54,6 +54,12 @@ pub trait Handler: Send + Sync + 'static {
     fn max_message_size(&self) -> Option<usize> {
         None
     }
+
+    /// What happens to messages for connections of this endpoint that read too slowly, instead of the server's rules.
+    /// Those of a channel win over both.
+    fn backpressure(&self) -> Option<Backpressure> {
+        None
+    }
 }
 
 /// What a message callback may return, so that a one-line `|ws, msg| ws.send(msg)` needs no `let _`.
@@ -79,17 +85,21 @@ pub struct Ws<D, U, O, M, R, C> {
     message: M,
     drain: R,
     close: C,
+    settings: Settings,
+    data: PhantomData<fn() -> D>,
+}
+
+/// What is no callback.
+#[derive(Debug, Default)]
+struct Settings {
     subprotocols: Vec<&'static str>,
     max_message_size: Option<usize>,
-    data: PhantomData<fn() -> D>,
+    backpressure: Option<Backpressure>,
 }
 
 impl<D, U, O, M, R, C> fmt::Debug for Ws<D, U, O, M, R, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ws")
-            .field("subprotocols", &self.subprotocols)
-            .field("max_message_size", &self.max_message_size)
-            .finish_non_exhaustive()
+        f.debug_struct("Ws").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -159,8 +169,7 @@ impl Ws<(), (), (), (), (), ()> {
             message: ignore::<D>,
             drain: nothing::<D>,
             close: forget::<D>,
-            subprotocols: Vec::new(),
-            max_message_size: None,
+            settings: Settings::default(),
             data: PhantomData,
         }
     }
@@ -172,9 +181,8 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     where
         F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
     {
-        let Self { upgrade, message, drain, close, subprotocols, max_message_size, data, .. } =
-            self;
-        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+        let Self { upgrade, message, drain, close, settings, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, settings, data }
     }
 
     /// Called with each message. See [`Handler::message`].
@@ -186,8 +194,8 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
         let message = move |ws: &mut Socket<'_, D>, incoming: Message<'_>| {
             message(ws, incoming);
         };
-        let Self { upgrade, open, drain, close, subprotocols, max_message_size, data, .. } = self;
-        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+        let Self { upgrade, open, drain, close, settings, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, settings, data }
     }
 
     /// Called when a connection that was behind has caught up. See [`Handler::drain`].
@@ -195,8 +203,8 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     where
         F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
     {
-        let Self { upgrade, open, message, close, subprotocols, max_message_size, data, .. } = self;
-        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+        let Self { upgrade, open, message, close, settings, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, settings, data }
     }
 
     /// Called when the session has ended. See [`Handler::close`].
@@ -204,21 +212,28 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     where
         F: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static,
     {
-        let Self { upgrade, open, message, drain, subprotocols, max_message_size, data, .. } = self;
-        Ws { upgrade, open, message, drain, close, subprotocols, max_message_size, data }
+        let Self { upgrade, open, message, drain, settings, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, settings, data }
     }
 
     /// The subprotocols spoken, best first. See [`Handler::subprotocols`].
     #[must_use]
     pub fn subprotocols(mut self, names: &[&'static str]) -> Self {
-        self.subprotocols = names.to_vec();
+        self.settings.subprotocols = names.to_vec();
         self
     }
 
     /// The largest message in bytes. See [`Handler::max_message_size`].
     #[must_use]
     pub fn max_message_size(mut self, bytes: usize) -> Self {
-        self.max_message_size = Some(bytes);
+        self.settings.max_message_size = Some(bytes);
+        self
+    }
+
+    /// The rules for slow receivers. See [`Handler::backpressure`].
+    #[must_use]
+    pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
+        self.settings.backpressure = Some(rules.into());
         self
     }
 }
@@ -256,10 +271,14 @@ where
     }
 
     fn subprotocols(&self) -> &[&'static str] {
-        &self.subprotocols
+        &self.settings.subprotocols
     }
 
     fn max_message_size(&self) -> Option<usize> {
-        self.max_message_size
+        self.settings.max_message_size
+    }
+
+    fn backpressure(&self) -> Option<Backpressure> {
+        self.settings.backpressure
     }
 }

@@ -1,7 +1,11 @@
 //! Connections and channels from any thread.
 
-use throng_engine::{Frame, MailboxFull, Remote};
+use std::sync::Arc;
+
+use throng_engine::{Frame, MailboxFull, Receipt, Remote, Totals};
 use throng_io::ConnId;
+
+use crate::filter::Filter;
 
 /// Names a connection: 64 bits, `Copy`, `Send`. A handle kept after its connection ended names nobody, not
 /// whoever came later.
@@ -11,6 +15,10 @@ pub struct Handle(ConnId);
 impl Handle {
     pub(crate) fn of(id: ConnId) -> Self {
         Self(id)
+    }
+
+    pub(crate) fn id(self) -> ConnId {
+        self.0
     }
 
     /// The 64 bits, to store.
@@ -28,24 +36,66 @@ impl Handle {
 
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
-/// Each call puts one letter into the mailbox of each shard concerned (65,536 letters at most) and wakes it.
-/// Letters of one thread are carried out in order.
+/// Each call puts one letter into the mailbox of each shard concerned and wakes it if it slept. A mailbox holds 65,536
+/// letters and 64 MiB of messages. Letters of one thread are carried out in order.
 #[derive(Clone, Debug)]
 pub struct Hub {
     remote: Remote,
+    totals: Arc<Totals>,
 }
 
 impl Hub {
-    pub(crate) fn new(remote: Remote) -> Self {
-        Self { remote }
+    pub(crate) fn new(remote: Remote, totals: Arc<Totals>) -> Self {
+        Self { remote, totals }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     /// Sends to every member of a channel. One letter a shard, whatever the number of members.
     ///
     /// # Errors
     /// A shard's mailbox is full; members on the other shards get the message.
-    pub fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<(), MailboxFull> {
+    pub fn publish(
+        &self,
+        channel: &str,
+        message: impl Into<Frame>,
+    ) -> Result<Receipt, MailboxFull> {
         self.remote.publish(channel, &message.into(), None)
+    }
+
+    /// Sends to every session and every stream of events. One letter a shard, encoded once: pass a `&`[`Frame`] to
+    /// send the same message again.
+    ///
+    /// # Errors
+    /// A shard's mailbox is full; those on the other shards get the message.
+    pub fn broadcast(&self, message: impl Into<Frame>) -> Result<Receipt, MailboxFull> {
+        self.broadcast_to(&Filter::new(), message)
+    }
+
+    /// Sends to everyone that `filter` lets through.
+    ///
+    /// # Errors
+    /// As for [`Hub::broadcast`].
+    pub fn broadcast_to(
+        &self,
+        filter: &Filter,
+        message: impl Into<Frame>,
+    ) -> Result<Receipt, MailboxFull> {
+        self.remote.broadcast(filter.inner(), &message.into())
+    }
+
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.totals.count(channel)
+    }
+
+    /// Channels and patterns that have subscribers, with their number, in no order.
+    #[must_use]
+    pub fn channels(&self) -> Vec<(Arc<str>, usize)> {
+        self.totals.list()
     }
 
     /// Sends to one connection, if it is still there.

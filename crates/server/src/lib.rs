@@ -64,6 +64,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod filter;
 mod handler;
 mod hub;
 mod observe;
@@ -75,21 +76,23 @@ mod service;
 mod socket;
 
 pub use error::{Error, Result};
+pub use filter::Filter;
 pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
 pub use hub::{Handle, Hub};
-pub use routes::{HttpRoute, Routes, WsRoute};
+pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running};
 pub use server::{Io, Server};
 pub use socket::{Sendable, Socket};
 pub use throng_engine::{
-    Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message, Sent, Stats,
+    Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
+    Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Close, DrainPlan, Frame, Handle, Handler, Hub, Io, Limits, Message, Origins, Reject,
-        Request, Response, Sent, Server, Socket, Status, Ws,
+        Backpressure, Close, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub, Io, Limits,
+        Message, Origins, Reject, Request, Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
     };
 }

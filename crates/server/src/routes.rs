@@ -40,6 +40,9 @@ pub trait Routes: Send + Sync + 'static {
 
     /// Answers an HTTP request.
     fn respond(&self, route: u16, request: &Request<'_>) -> Response;
+
+    /// Tells which channel a stream of events is of.
+    fn events(&self, route: u16, request: &Request<'_>) -> Result<String, Reject>;
 }
 
 /// A WebSocket endpoint among [`Routes`].
@@ -52,6 +55,12 @@ pub struct WsRoute<H> {
 pub struct HttpRoute<F> {
     pub(crate) number: u16,
     pub(crate) handler: F,
+}
+
+/// A stream of events among [`Routes`].
+pub struct EventsRoute<F> {
+    pub(crate) number: u16,
+    pub(crate) channel: F,
 }
 
 /// The end of the list. Only a number that no route has leads here, and numbers come from the router alone.
@@ -80,6 +89,10 @@ impl Routes for () {
 
     fn respond(&self, _: u16, _: &Request<'_>) -> Response {
         Reject::not_found().into_response()
+    }
+
+    fn events(&self, _: u16, _: &Request<'_>) -> Result<String, Reject> {
+        Err(Reject::not_found())
     }
 }
 
@@ -156,6 +169,10 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {
         self.1.respond(route, request)
     }
+
+    fn events(&self, route: u16, request: &Request<'_>) -> Result<String, Reject> {
+        self.1.events(route, request)
+    }
 }
 
 impl<F, T, R> Routes for (HttpRoute<F>, R)
@@ -204,6 +221,63 @@ where
         match route == self.0.number {
             true => (self.0.handler)(request).into_response(),
             false => self.1.respond(route, request),
+        }
+    }
+
+    fn events(&self, route: u16, request: &Request<'_>) -> Result<String, Reject> {
+        self.1.events(route, request)
+    }
+}
+
+impl<F, R> Routes for (EventsRoute<F>, R)
+where
+    F: Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync + 'static,
+    R: Routes,
+{
+    type Data = R::Data;
+
+    fn upgrade(
+        &self,
+        data: &mut Self::Data,
+        route: u16,
+        request: &Request<'_>,
+    ) -> Result<u32, Reject> {
+        self.1.upgrade(data, route, request)
+    }
+
+    fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        self.1.open(data, cx);
+    }
+
+    #[inline(always)]
+    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
+        self.1.message(data, cx, message);
+    }
+
+    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
+        self.1.drain(data, cx);
+    }
+
+    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
+        self.1.close(data, cx, close);
+    }
+
+    fn subprotocols(&self, route: u16) -> &[&'static str] {
+        self.1.subprotocols(route)
+    }
+
+    fn max_message_size(&self, route: u16) -> Option<usize> {
+        self.1.max_message_size(route)
+    }
+
+    fn respond(&self, route: u16, request: &Request<'_>) -> Response {
+        self.1.respond(route, request)
+    }
+
+    fn events(&self, route: u16, request: &Request<'_>) -> Result<String, Reject> {
+        match route == self.0.number {
+            true => (self.0.channel)(request),
+            false => self.1.events(route, request),
         }
     }
 }

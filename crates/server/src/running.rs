@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use throng_engine::{Admission, Built, DrainPlan, Limits, Remote, Service, Snapshot, Stats};
+use throng_engine::{Admission, BuildOptions, Built, DrainPlan, Remote, Service, Snapshot, Stats};
 use throng_io::Driver;
 
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ impl Bound {
     /// The way to its connections and channels from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
-        Hub::new(self.shards.remote.clone())
+        self.shards.hub.clone()
     }
 
     /// Connections it may hold: the setting, or what the descriptor limit allows.
@@ -53,13 +53,14 @@ impl Bound {
     /// # Errors
     /// A shard's thread could not be started.
     pub fn spawn(self) -> Result<Running> {
-        let Shards { starts, remote, snapshots, admission } = self.shards;
+        let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
-        let mut running = Running { address: self.address, remote, snapshots, admission, threads };
+        let mut running = Running { address: self.address, hub, snapshots, admission, threads };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let name = format!("throng-shard-{}", running.threads.len());
-            let (admission, remote) = (Arc::clone(&running.admission), running.remote.clone());
+            let (admission, remote) =
+                (Arc::clone(&running.admission), running.hub.remote().clone());
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let mut others = Others { admission, remote, must_drain: true };
                 let ended = start();
@@ -89,7 +90,7 @@ impl fmt::Debug for Bound {
 /// A running server.
 pub struct Running {
     address: SocketAddr,
-    remote: Remote,
+    hub: Hub,
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
     threads: Vec<JoinHandle<std::io::Result<usize>>>,
@@ -105,7 +106,7 @@ impl Running {
     /// The way to its connections and channels from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
-        Hub::new(self.remote.clone())
+        self.hub.clone()
     }
 
     /// Connections it may hold.
@@ -148,7 +149,7 @@ impl Running {
 
     /// The same, without waiting; [`Running::join`] waits.
     pub fn begin_drain(&self, plan: DrainPlan) {
-        begin_drain(&self.admission, &self.remote, plan);
+        begin_drain(&self.admission, self.hub.remote(), plan);
     }
 
     /// Waits until the server has ended.
@@ -216,7 +217,7 @@ type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 /// Shards ready to run, whatever their driver.
 pub(crate) struct Shards {
     starts: Vec<Start>,
-    remote: Remote,
+    hub: Hub,
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
 }
@@ -224,22 +225,19 @@ pub(crate) struct Shards {
 impl Shards {
     pub(crate) fn build<D, S>(
         drivers: Vec<D>,
-        limits: &Limits,
-        max_connections: usize,
+        options: &BuildOptions,
         service: impl Fn(&Arc<Admission>) -> S,
     ) -> Result<Self>
     where
         D: Driver + Send + 'static,
         S: Service + Send + 'static,
     {
-        let Built { shards, remote, snapshots, admission } =
-            throng_engine::build(drivers, limits, max_connections, None, |_, admission, _| {
-                service(admission)
-            })
-            .map_err(|error| Error::Setting(error.to_string()))?;
+        let Built { shards, remote, snapshots, totals, admission } =
+            throng_engine::build(drivers, options, |_, admission, _| service(admission))
+                .map_err(|error| Error::Setting(error.to_string()))?;
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
-        Ok(Self { starts, remote, snapshots, admission })
+        Ok(Self { starts, hub: Hub::new(remote, totals), snapshots, admission })
     }
 
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {

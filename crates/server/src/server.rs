@@ -5,14 +5,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use throng_engine::Limits;
-use throng_http::{IntoResponse, Method, Origins, Request, Router};
+use throng_engine::{Backpressure, BuildOptions, Classes, Limits};
+use throng_http::{IntoResponse, Method, Origins, Reject, Request, Router};
 use throng_io::{ListenOptions, Options, Portable, listen_many};
 use throng_proto::ws::{self, handshake};
 
 use crate::error::{Error, Result};
 use crate::handler::Handler;
-use crate::routes::{HttpRoute, Routes, WsRoute};
+use crate::routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
 use crate::service::{ShardService, Shared, Target};
 
@@ -60,6 +60,8 @@ pub struct Server<R = ()> {
     count: u16,
     router: Router<Target>,
     limits: Limits,
+    classes: Classes,
+    wildcards: bool,
     origins: Origins,
     shards: usize,
     io: Io,
@@ -93,6 +95,8 @@ impl Server {
             count: 0,
             router: Router::new(),
             limits: Limits::default(),
+            classes: Classes::default(),
+            wildcards: false,
             origins: Origins::SameHost,
             shards: 0,
             io: Io::Auto,
@@ -112,8 +116,72 @@ impl<R: Routes> Server<R> {
         if let Some(name) = handler.subprotocols().iter().find(|name| !handshake::is_token(name)) {
             self.note(format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)"));
         }
+        if let Some(rules) = handler.backpressure() {
+            self.classes.add_route(number, path, rules);
+        }
         self.route(Some(Method::Get), path, Target::Ws(number));
         self.add(|routes| (WsRoute { number, handler }, routes))
+    }
+
+    /// Streams a channel at `path` as server-sent events (WHATWG HTML section 9.2), the read-only fallback for clients that
+    /// cannot have a WebSocket: what is published there comes as `data:` lines, binary messages as events of type
+    /// `binary` in base64. `channel` tells which channel a request is for, or refuses it; with
+    /// [`wildcards`](Self::wildcards) it may be a pattern. Origins are checked as for WebSockets, and pages of other hosts
+    /// that are let in may read the stream (CORS). The rules for slow receivers are the same; a stream that is closed
+    /// for being slow just ends, and browsers come back by themselves.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// Server::new().events("/sse/{channel}", |request| {
+    ///     Ok(request.param("channel").unwrap_or_default().to_owned())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn events<F>(mut self, path: &str, channel: F) -> Server<(EventsRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> std::result::Result<String, Reject> + Send + Sync + 'static,
+    {
+        let number = self.count;
+        self.route(Some(Method::Get), path, Target::Events(number));
+        self.add(|routes| (EventsRoute { number, channel }, routes))
+    }
+
+    /// What happens to messages for receivers that read too slowly, where neither the channel nor the route has rules
+    /// of its own. Default: [`SlowPolicy::Close`](crate::SlowPolicy::Close) at [`Limits::max_backlog`].
+    #[must_use]
+    pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
+        self.classes.set_default(rules.into());
+        self
+    }
+
+    /// The same for what is published to the channels that match `pattern`: tokens separated by dots, `*` for any one
+    /// token, `>` at the end for any that follow. Of several patterns that match, the one given first rules; a
+    /// channel's rules win over those of its receivers' routes.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use std::time::Duration;
+    /// // A slow client gets the newest price of each symbol, and none that is older than five seconds.
+    /// Server::<()>::new().channels(
+    ///     "prices.*",
+    ///     Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)),
+    /// );
+    /// ```
+    #[must_use]
+    pub fn channels(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
+        if let Err(error) = self.classes.add_channels(pattern, rules.into()) {
+            self.note(error.to_string());
+        }
+        self
+    }
+
+    /// Whether subscriptions may be patterns: `news.*` for all channels of two tokens of which the first is `news`,
+    /// `news.>` for all that begin with `news.`. Default false: a star is a character like any other. Then a
+    /// malformed pattern is not subscribed to; what is published to stays literal.
+    #[must_use]
+    pub fn wildcards(mut self, wildcards: bool) -> Self {
+        self.wildcards = wildcards;
+        self
     }
 
     /// Answers GET (and HEAD) at `path` with what `handler` returns: text, bytes, a
@@ -209,15 +277,16 @@ impl<R: Routes> Server<R> {
             return Err(Error::Setting(mistake));
         }
         self.limits.check().map_err(|error| Error::Setting(error.to_string()))?;
+        let (limits, classes) = (self.limits.clone(), self.classes.clone());
         let address = resolve(address)?;
         let count = self.shard_count()?;
-        let options = ListenOptions {
+        let listen = ListenOptions {
             backlog: self.backlog,
             reuse_port: self.share_port,
             ..ListenOptions::default()
         };
         let (listeners, bound) =
-            listen_many(address, options, count).map_err(|source| Error::bind(&address, source))?;
+            listen_many(address, listen, count).map_err(|source| Error::bind(&address, source))?;
         let max_connections = self.max_connections(count)?;
         let shared = Arc::new(Shared {
             routes: self.routes,
@@ -225,6 +294,13 @@ impl<R: Routes> Server<R> {
             origins: self.origins,
             snapshots: OnceLock::new(),
         });
+        let options = BuildOptions {
+            limits,
+            classes,
+            wildcards: self.wildcards,
+            max_connections,
+            seed: None,
+        };
         let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
         let ws_limits = ws_limits(&shared.routes, self.count, self.limits.ws);
         let service = |admission: &Arc<_>| {
@@ -240,7 +316,7 @@ impl<R: Routes> Server<R> {
                     driver.add_listener(listener).map_err(Error::Shard)?;
                     drivers.push(driver);
                 }
-                Shards::build(drivers, &self.limits, max_connections, service)?
+                Shards::build(drivers, &options, service)?
             }
             #[cfg(not(target_os = "linux"))]
             Io::Epoll => {
@@ -255,7 +331,7 @@ impl<R: Routes> Server<R> {
                     driver.add_listener(listener).map_err(Error::Shard)?;
                     drivers.push(driver);
                 }
-                Shards::build(drivers, &self.limits, max_connections, service)?
+                Shards::build(drivers, &options, service)?
             }
         };
         let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
@@ -263,30 +339,19 @@ impl<R: Routes> Server<R> {
     }
 
     fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
-        let Self {
-            routes,
-            count,
-            router,
-            limits,
-            origins,
-            shards,
-            io,
-            backlog,
-            share_port,
-            mistake,
-        } = self;
-        let routes = extend(routes);
         Server {
-            routes,
-            count: count + 1,
-            router,
-            limits,
-            origins,
-            shards,
-            io,
-            backlog,
-            share_port,
-            mistake,
+            routes: extend(self.routes),
+            count: self.count + 1,
+            router: self.router,
+            limits: self.limits,
+            classes: self.classes,
+            wildcards: self.wildcards,
+            origins: self.origins,
+            shards: self.shards,
+            io: self.io,
+            backlog: self.backlog,
+            share_port: self.share_port,
+            mistake: self.mistake,
         }
     }
 

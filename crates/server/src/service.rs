@@ -5,11 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{Admission, Answer, Close, Cx, Message, Refusal, Service, Snapshot};
 use throng_http::{
-    DateCache, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response, Router, Status,
+    DateCache, HeaderError, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response,
+    Router, Status,
 };
 use throng_io::Instant;
-use throng_proto::http1;
 use throng_proto::ws::{self, handshake};
+use throng_proto::{http1, sse};
 
 use crate::observe;
 use crate::routes::Routes;
@@ -21,6 +22,7 @@ const RETRY_AFTER: u64 = 5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Ws(u16),
+    Events(u16),
     Http(u16),
     Metrics,
     Stats,
@@ -116,7 +118,46 @@ impl<R: Routes> ShardService<R> {
             return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));
         }
         cx.set_route(route, data);
+        if let Some(name) = subprotocol {
+            cx.set_subprotocol(name);
+        }
         Ok(())
+    }
+
+    /// Begins a stream of events.
+    fn events(
+        &mut self,
+        cx: &mut Cx<'_>,
+        route: u16,
+        head: &http1::Request<'_>,
+        request: &Request<'_>,
+    ) -> Result<Answer, Reject> {
+        if !self.admission.is_ready() {
+            return Err(Reject::unavailable(RETRY_AFTER).because("the server is shutting down"));
+        }
+        if !self.shared.origins.allow(head.origins(), head.host()) {
+            return Err(Reject::forbidden().because("this origin is not allowed"));
+        }
+        let channel = self.shared.routes.events(route, request)?;
+        cx.core_ref()
+            .check_channel(&channel)
+            .map_err(|error| Reject::bad_request(error.to_string()))?;
+        self.refresh_date(cx.core_ref().now());
+        let to = ReplyTo::request(head, self.date.current());
+        let response = events_head(head)
+            .map_err(|_| Reject::bad_request("this origin cannot be repeated in an answer"))?;
+        if to.is_head {
+            cx.write(|out| response.encode_endless_head(&to, out));
+            return Ok(Answer::Done { keep_alive: false });
+        }
+        cx.write(|out| {
+            response.encode_endless_head(&to, out);
+            out.extend_from_slice(sse::COMMENT);
+        });
+        cx.start_events();
+        cx.set_route(route, 0);
+        cx.subscribe(&channel);
+        Ok(Answer::Events)
     }
 }
 
@@ -129,6 +170,10 @@ impl<R: Routes> Service for ShardService<R> {
                 match value {
                     Target::Ws(route) => match self.upgrade(cx, route, head, &request) {
                         Ok(()) => return Answer::Upgraded,
+                        Err(reject) => reject.into_response(),
+                    },
+                    Target::Events(route) => match self.events(cx, route, head, &request) {
+                        Ok(answer) => return answer,
                         Err(reject) => reject.into_response(),
                     },
                     Target::Http(route) => shared.routes.respond(route, &request),
@@ -190,6 +235,21 @@ impl<R: Routes> Service for ShardService<R> {
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
         self.shared.routes.close(&mut self.data, cx.reborrow(), close);
+    }
+}
+
+/// Neither browsers nor proxies are to keep it, or to wait for its end.
+fn events_head(head: &http1::Request<'_>) -> Result<Response, HeaderError> {
+    let response = Response::new(Status::OK)
+        .with_bytes("text/event-stream", Vec::new())
+        .header("Cache-Control", "no-store")?
+        .header("X-Accel-Buffering", "no")?;
+    // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section 3.2).
+    match head.origins().next().map(str::from_utf8) {
+        Some(Ok(origin)) => response
+            .header("Access-Control-Allow-Origin", origin.to_owned())?
+            .header("Vary", "Origin"),
+        _ => Ok(response),
     }
 }
 

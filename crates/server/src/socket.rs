@@ -1,9 +1,11 @@
 //! A connection, seen from its callbacks.
 
 use std::fmt;
+use std::sync::Arc;
 
 use throng_engine::{Cx, Delivery, Frame, Message, Sent};
 
+use crate::filter::Filter;
 use crate::hub::{Handle, Hub};
 
 /// One WebSocket connection inside a callback. It lives on its shard; to reach the connection later or from
@@ -53,7 +55,9 @@ impl<'a, D> Socket<'a, D> {
         self.cx.abort();
     }
 
-    /// Joins a channel; false if it had joined before. Costs 16 bytes while it lasts, and ends with the session.
+    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a pattern; false if it
+    /// had joined before, or if the pattern is malformed. Costs 12 bytes while it lasts, and ends with the session. A
+    /// connection gets a message once, however many of its subscriptions match.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
     }
@@ -75,6 +79,30 @@ impl<'a, D> Socket<'a, D> {
         self.cx.publish(channel, &message.into())
     }
 
+    /// Sends to every *other* session and every stream of events, on all shards. The counts are this shard's.
+    pub fn broadcast(&mut self, message: impl Into<Frame>) -> Delivery {
+        let others = Filter::new().exclude([self.handle()]);
+        self.broadcast_to(&others, message)
+    }
+
+    /// Sends to everyone that `filter` lets through, on all shards, this connection included if it does. The counts
+    /// are this shard's.
+    pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Delivery {
+        self.cx.broadcast(filter.inner(), &message.into())
+    }
+
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.cx.core_ref().subscribers(channel)
+    }
+
+    /// The subprotocol that was agreed on, if any (RFC 6455 section 1.9).
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.cx.subprotocol()
+    }
+
     /// This connection's name: 64 bits, `Copy`, `Send`.
     #[must_use]
     pub fn handle(&self) -> Handle {
@@ -84,7 +112,8 @@ impl<'a, D> Socket<'a, D> {
     /// The way to all connections from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
-        Hub::new(self.cx.core_ref().remote().clone())
+        let core = self.cx.core_ref();
+        Hub::new(core.remote().clone(), Arc::clone(core.totals()))
     }
 
     /// Bytes queued that the peer has not taken.

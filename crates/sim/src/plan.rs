@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_engine::{DrainPlan, Limits};
+use throng_engine::{BuildOptions, Classes, DrainPlan, Limits};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::faults::Faults;
@@ -75,6 +75,10 @@ pub struct Plan {
     pub limits: Limits,
     /// The limit on connections in force, 0 = none.
     pub max_connections: usize,
+    /// What happens to messages for slow receivers.
+    pub classes: Classes,
+    /// Whether subscriptions may be patterns.
+    pub wildcards: bool,
     /// Faults of every driver.
     pub faults: Faults,
     /// Who comes.
@@ -122,7 +126,29 @@ impl Plan {
                 code: rng.pick(&[1001, 1012]),
             },
         });
-        Self { seed, shards, limits, max_connections, faults, parts, drain }
+        Self {
+            seed,
+            shards,
+            limits,
+            max_connections,
+            classes: Classes::default(),
+            wildcards: false,
+            faults,
+            parts,
+            drain,
+        }
+    }
+
+    /// What the engine is built with.
+    #[must_use]
+    pub fn options(&self) -> BuildOptions {
+        BuildOptions {
+            limits: self.limits.clone(),
+            classes: self.classes.clone(),
+            wildcards: self.wildcards,
+            max_connections: self.max_connections,
+            seed: Some(self.seed),
+        }
     }
 
     /// A plan for one test: no faults, no limits that bite, nobody there yet.
@@ -133,6 +159,8 @@ impl Plan {
             shards: 1,
             limits: Limits::default(),
             max_connections: 0,
+            classes: Classes::default(),
+            wildcards: false,
             faults: Faults::default(),
             parts: Vec::new(),
             drain: None,

@@ -90,8 +90,7 @@ impl World {
         let service =
             |shard: usize, _: &_, _: &_| Probe::new(SharedRecord::clone(&record), shard, shards);
         let Built { shards, remote, .. } =
-            build(drivers, &plan.limits, plan.max_connections, Some(plan.seed), service)
-                .expect("the plan's limits are valid");
+            build(drivers, &plan.options(), service).expect("the plan's limits are valid");
         let mut arrivals: Vec<usize> = (0..plan.parts.len()).collect();
         arrivals.sort_by_key(|index| std::cmp::Reverse(plan.parts[*index].at));
         Self {

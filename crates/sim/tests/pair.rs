@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use throng_engine::{Answer, Close, Cx, Limits, Message, Refusal, Sent, Service, Shard, build};
+use throng_engine::{
+    Answer, BuildOptions, Close, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
+};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::handshake::{
     Key, check_request, check_response, encode_request, encode_response,
@@ -178,7 +180,12 @@ fn both_roles_agree_whatever_the_network_does() {
         // One shard's listener and no other accepts; a process of its own for each role.
         let mut shards = Vec::new();
         for (index, driver) in drivers.into_iter().enumerate() {
-            let built = build(vec![driver], &limits, 0, Some(seed), |_, _, _| Role {
+            let options = BuildOptions {
+                limits: limits.clone(),
+                seed: Some(seed),
+                ..BuildOptions::default()
+            };
+            let built = build(vec![driver], &options, |_, _, _| Role {
                 serves: index == 0,
                 calls: Rc::clone(&calls),
                 served: Rc::clone(&served),

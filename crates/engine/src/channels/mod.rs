@@ -92,7 +92,7 @@ impl Channels {
     }
 
     /// The counts over all shards.
-    pub(crate) fn totals(&self) -> &Totals {
+    pub(crate) fn totals(&self) -> &Arc<Totals> {
         &self.totals
     }
 

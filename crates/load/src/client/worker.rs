@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Limits, Shard, build};
+use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::{ConnId, Driver, Instant, Options};
 
 use super::dial::Dialler;
@@ -116,7 +116,12 @@ impl<W: Work> Worker<W> {
             work,
             started: false,
         });
-        let built = build(vec![driver], &limits(&start), start.connections, None, |_, _, _| {
+        let options = BuildOptions {
+            limits: limits(&start),
+            max_connections: start.connections,
+            ..BuildOptions::default()
+        };
+        let built = build(vec![driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
         let mut shards = built.map_err(|error| cannot(io::Error::other(error)))?.shards;
