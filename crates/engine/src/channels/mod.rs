@@ -109,27 +109,27 @@ impl Channels {
     /// Calls `each` once with the slot of every connection that gets what is published to `name`, however many of its
     /// subscriptions match. `name` is literal: see `wildcard.rs`.
     pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
-        if self.patterns.is_empty() {
-            self.members(name).iter().for_each(|member| each(member.slot));
-            return;
-        }
-        self.matched.clear();
-        self.patterns.matching(name, &mut self.matched);
-        // A pattern matches its own text, so it may have been found by that already.
-        if let Some(channel) = self.by_name.get(name).filter(|c| !self.matched.contains(c)) {
-            self.matched.push(*channel);
-        }
-        let members = |channel: &ChannelIndex| self.channels[*channel as usize].members.iter();
-        if let [only] = &self.matched[..] {
-            members(only).for_each(|member| each(member.slot));
-            return;
-        }
-        self.visited.begin(self.subs.slots());
-        for member in self.matched.iter().flat_map(members) {
-            if self.visited.is_first(member.slot) {
-                each(member.slot);
+        let exact = self.by_name.get(name).copied();
+        let members = |channel: ChannelIndex| self.channels[channel as usize].members.iter();
+        let only = if self.patterns.is_empty() {
+            exact
+        } else {
+            self.matched.clear();
+            self.patterns.matching(name, &mut self.matched);
+            // A pattern matches its own text, so it may be there twice then: marks take care of that too.
+            self.matched.extend(exact);
+            if self.matched.len() > 1 {
+                self.visited.begin(self.subs.slots());
+                for member in self.matched.iter().copied().flat_map(members) {
+                    if self.visited.is_first(member.slot) {
+                        each(member.slot);
+                    }
+                }
+                return;
             }
-        }
+            self.matched.first().copied()
+        };
+        only.into_iter().flat_map(members).for_each(|member| each(member.slot));
     }
 
     /// Whether this may be subscribed to.

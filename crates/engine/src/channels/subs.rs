@@ -238,3 +238,31 @@ impl Subs {
         trim(blocks);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_memberships_are_a_table_and_few_a_list_with_room_between() {
+        let mut subs = Subs::new(1);
+        let owner = |_| 0;
+        let add = |subs: &mut Subs, channel| subs.add(0, Sub { channel, position: 0 }, owner);
+        (0..MAX_LIST as u32).for_each(|channel| add(&mut subs, channel));
+        assert!(matches!(subs.held(0), Held::List { len: MAX_LIST, .. }));
+        add(&mut subs, 100);
+        assert!(matches!(subs.held(0), Held::Table(0)));
+        assert!(subs.blocks.iter().all(Vec::is_empty));
+        for channel in 0..(MAX_LIST + 1 - MIN_TABLE) as u32 {
+            assert!(matches!(subs.held(0), Held::Table(0)), "{channel}");
+            assert_eq!(subs.remove(0, channel, owner), Some(0));
+        }
+        assert!(matches!(subs.held(0), Held::Table(0)));
+        assert_eq!(subs.remove(0, 100, owner), Some(0));
+        assert!(matches!(subs.held(0), Held::List { block: 0, .. }));
+        assert_eq!((subs.iter(0).count(), subs.tables.len()), (MIN_TABLE - 1, 0));
+        subs.take(0, owner, &mut Vec::new());
+        assert!(matches!(subs.held(0), Held::Nothing));
+        assert!(subs.blocks.iter().all(Vec::is_empty));
+    }
+}

@@ -76,6 +76,25 @@ fn agree(channels: &mut Channels, model: &Model, slot: u32, published: &str, wil
         model.iter().filter(|(_, set)| set.contains(&slot)).map(|(name, _)| &**name).collect();
     assert_eq!((&set, names.len()), (&expected, expected.len()));
 
+    // Not one node, edge or token more than the patterns have between them.
+    let patterns = model.keys().map(|name| tokens(name));
+    let patterns: Vec<_> = patterns
+        .filter(|tokens| wildcards && tokens.iter().any(|token| ["*", ">"].contains(token)))
+        .collect();
+    let prefixes: BTreeSet<&[&str]> = patterns
+        .iter()
+        .flat_map(|tokens| (0..=tokens.len()).map(|len| &tokens[..len]))
+        .filter(|prefix| prefix.last() != Some(&">"))
+        .collect();
+    let literals: Vec<&str> = prefixes
+        .iter()
+        .filter_map(|prefix| prefix.last())
+        .filter(|t| **t != "*")
+        .copied()
+        .collect();
+    let distinct: BTreeSet<&str> = literals.iter().copied().collect();
+    assert_eq!(channels.patterns.sizes(), (prefixes.len(), literals.len(), distinct.len()));
+
     let reached_by = |pattern: &str| match wildcards {
         true => !tokens(published).contains(&"") && matches(&tokens(pattern), &tokens(published)),
         false => pattern == published,
@@ -244,8 +263,12 @@ fn the_mark_of_a_publish_may_run_over() {
     for name in ["a.*", "*.b", "a.b"] {
         assert!(channels.subscribe(0, name) && channels.subscribe(7, name));
     }
-    channels.visited.now = u32::MAX - 2;
-    for _ in 0..6 {
+    for publish in 0..6 {
+        if publish == 1 {
+            // What the first marked must not look marked by the first of the next round.
+            assert_eq!(channels.visited.now, 1);
+            channels.visited.now = u32::MAX;
+        }
         let mut visited = Vec::new();
         channels.matching("a.b", |slot| visited.push(slot));
         visited.sort_unstable();
@@ -349,7 +372,7 @@ fn bytes_per_membership(each: u32, churned: bool) -> (f64, i64) {
 
 #[test]
 fn a_million_memberships_cost_at_most_sixteen_bytes_each_with_all_slack() {
-    for each in [1, 2, 3, 4, 8, 16, 32, 33, 64, 128, 512] {
+    for each in [1, 2, 3, 8, 32, 33, 64, 512] {
         for churned in [false, true] {
             let (bytes, kept) = bytes_per_membership(each, churned);
             println!("{each} for a connection, churned: {churned}: {bytes:.2} bytes, {kept} kept");

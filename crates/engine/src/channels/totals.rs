@@ -27,7 +27,7 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 /// Subscribers of every channel of a server, shared by its shards.
 ///
 /// A channel is a name as it was subscribed to: with wildcards `news.*` is a channel of its own, and a subscriber of
-/// it counts there and not at `news.eu`. The memory is that of the channels in use: about 150 bytes and the name.
+/// it counts there and not at `news.eu`. The memory is that of the channels in use: about 100 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,

@@ -164,7 +164,7 @@ impl Trie {
 
     fn node(&mut self) -> NodeIndex {
         if let Some(node) = self.free.pop() {
-            self.nodes[node as usize] = BARE;
+            // It was bare, or it would not have been freed.
             return node;
         }
         self.nodes.push(BARE);

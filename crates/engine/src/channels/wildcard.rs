@@ -6,7 +6,8 @@
 //! then a token like any other, and not those of `news.eu`.
 
 /// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a shard hold, are no
-/// more. A name without wildcards may have any number.
+/// more. A token of which there is no other costs about 110 bytes and itself, so a pattern at most about 2 KB and twice
+/// its name. A name without wildcards may have any number of tokens.
 pub const MAX_PATTERN_TOKENS: usize = 16;
 
 pub(super) const ANY: &str = "*";
