@@ -33,8 +33,8 @@ const NONE: u32 = u32::MAX;
 
 /// One member of a channel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) slot: u32,
+struct Member {
+    slot: u32,
 }
 
 #[derive(Debug)]
@@ -61,6 +61,7 @@ pub(crate) struct Channels {
     visited: Visited,
 }
 
+#[cfg(test)]
 impl Default for Channels {
     /// Without wildcards, of a server with one shard.
     fn default() -> Self {
@@ -101,8 +102,9 @@ impl Channels {
         self.memberships
     }
 
-    /// Members of the channel, or the pattern, of exactly this name; empty if nobody here listens.
-    pub(crate) fn members(&self, name: &str) -> &[Member] {
+    /// Members of the channel, or the pattern, of exactly this name.
+    #[cfg(test)]
+    fn members(&self, name: &str) -> &[Member] {
         self.by_name.get(name).map_or(&[], |&c| &self.channels[c as usize].members)
     }
 
