@@ -12,7 +12,7 @@
 
 struct options opt = {.mode = "echo", .host = "127.0.0.1", .path = "/echo", .connections = 100,
                       .size = 100, .pipeline = 1, .rate = 10, .warmup = 0.5, .duration = 1.5,
-                      .hold = 2, .publishes = 5};
+                      .hold = 2, .publishes = 5, .processes = 1, .references = 1000000};
 
 static const char usage[] =
     "usage: loadgen MODE --port PORT [options]\n"
@@ -23,6 +23,8 @@ static const char usage[] =
     "  connect     connect, upgrade, one echo, reset, again\n"
     "  idle        open --connections, hold them, measure the server's memory and CPU\n"
     "  broadcast   --connections subscribers; one publishes, until the last one has it\n"
+    "  channels    open loop: --rate publishes a second over --channels of --connections subscribers\n"
+    "  slow        --connections subscribers that do not read, until --references messages wait\n"
     "\n"
     "options (default)\n"
     "  --host ADDRESS (127.0.0.1)   --port PORT          --path PATH (/echo)\n"
@@ -30,11 +32,19 @@ static const char usage[] =
     "  --warmup S (0.5)             --duration S (1.5)   --hold S (2)         --publishes N (5)\n"
     "  --text   text messages       --utf8   text with multi-byte characters\n"
     "  --touch  idle: one echo on every connection first\n"
+    "  --processes N (1)     broadcast: generator processes for the subscribers\n"
+    "  --channels N (0)      paths PATH-0 ... PATH-(N-1) in turn instead of PATH\n"
+    "  --receive-buffer B    SO_RCVBUF of each connection\n"
+    "  --references N (1000000)  slow: messages that must wait inside the server\n"
+    "  --deflate  compressed text (permessage-deflate, no context takeover)\n"
     "  --messages N  echo: stop after N answers instead of by time\n"
     "  --raw    no WebSocket: the same number of bytes to a bare TCP echo\n"
-    "  --server-pid PID  read this process's CPU clock and memory\n"
+    "  --server-pid PID  read this process's CPU clock and memory; several are summed, and broadcast\n"
+    "                    finds a publisher for each of them behind the one port\n"
     "\n"
     "Prints one JSON object. Exit code 1 if any answer is missing, wrong or late, 2 for bad usage.\n";
+
+void (*fail_instead)(const char *why);
 
 void fail(const char *format, ...)
 {
@@ -46,6 +56,8 @@ void fail(const char *format, ...)
     for (char *p = text; *p != 0; p++) /* keep the JSON valid whatever a server answered */
         if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
             *p = ' ';
+    if (fail_instead != NULL)
+        fail_instead(text);
     printf("\"error\": \"%s\"}\n", text);
     fflush(stdout);
     fprintf(stderr, "loadgen: %s\n", text);
@@ -75,7 +87,9 @@ static void parse(int argc, char **argv)
         {"size", 1, 0, 's'},     {"pipeline", 1, 0, 'P'},  {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'w'},
         {"duration", 1, 0, 'd'}, {"hold", 1, 0, 'o'},      {"touch", 0, 0, 't'},  {"text", 0, 0, 'x'},
         {"utf8", 0, 0, 'u'},     {"messages", 1, 0, 'm'},  {"raw", 0, 0, 'R'},    {"publishes", 1, 0, 'b'},
-        {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {0, 0, 0, 0}};
+        {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {"processes", 1, 0, 'y'},
+        {"channels", 1, 0, 'n'}, {"receive-buffer", 1, 0, 'B'}, {"references", 1, 0, 'f'},
+        {"deflate", 0, 0, 'z'},  {0, 0, 0, 0}};
     int o, index = 0;
     while ((o = getopt_long(argc, argv, "", known, &index)) != -1) {
         const char *name = o == '?' ? "" : known[index].name;
@@ -92,7 +106,16 @@ static void parse(int argc, char **argv)
         case 'o': opt.hold = number(name, optarg, 1e-3, 3600); break;
         case 'm': opt.messages = (long)number(name, optarg, 1, 1e12); break;
         case 'b': opt.publishes = (int)number(name, optarg, 1, 100000); break;
-        case 'S': opt.server = (pid_t)number(name, optarg, 1, 1 << 30); break;
+        case 'S':
+            if (opt.servers == SERVERS_MAX)
+                bad_usage("too many --", name);
+            opt.server[opt.servers++] = (pid_t)number(name, optarg, 1, 1 << 30);
+            break;
+        case 'y': opt.processes = (int)number(name, optarg, 1, 64); break;
+        case 'n': opt.channels = (int)number(name, optarg, 1, 100000); break;
+        case 'B': opt.receive_buffer = (int)number(name, optarg, 1, 1 << 30); break;
+        case 'f': opt.references = (long)number(name, optarg, 1, 1e9); break;
+        case 'z': opt.text = opt.deflate = true; break;
         case 't': opt.touch = true; break;
         case 'x': opt.text = true; break;
         case 'u': opt.text = opt.utf8 = true; break;
@@ -114,7 +137,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } modes[] = {{"echo", run_echo}, {"open", run_open}, {"connect", run_churn},
-                 {"idle", run_idle}, {"broadcast", run_broadcast}};
+                 {"idle", run_idle}, {"broadcast", run_broadcast}, {"channels", run_channels},
+                 {"slow", run_slow}};
     struct rlimit files;
     parse(argc, argv);
     getrlimit(RLIMIT_NOFILE, &files);

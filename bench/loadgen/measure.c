@@ -18,6 +18,19 @@ double now_s(void)
     return (double)now_ns() / 1e9;
 }
 
+int64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+void sleep_ms(int ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
 static double clock_s(clockid_t id)
 {
     struct timespec t;
@@ -31,34 +44,98 @@ static double clock_s(clockid_t id)
 struct usage usage_now(void)
 {
     struct usage u = {now_s(), 0, clock_s(CLOCK_PROCESS_CPUTIME_ID)};
-    clockid_t id;
-    if (opt.server > 0) {
-        if (clock_getcpuclockid(opt.server, &id) != 0)
-            fail("no process %d: the server ended", (int)opt.server);
-        u.server = clock_s(id);
+    for (int i = 0; i < opt.servers; i++) {
+        clockid_t id;
+        if (clock_getcpuclockid(opt.server[i], &id) != 0)
+            fail("no process %d: the server ended", (int)opt.server[i]);
+        u.server += clock_s(id);
     }
     return u;
 }
 
-struct memory memory_of(pid_t pid)
+/* Adds up the fields of a /proc file of every server that are given in kB; returns bytes. */
+static long sum_kb(const char *file, const char *field)
 {
-    struct memory m = {0, 0};
+    long sum = 0, kib;
+    size_t n = strlen(field);
     char path[64], line[256];
-    long kib;
-    if (pid <= 0)
-        return m;
-    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
-    FILE *f = fopen(path, "r");
+    for (int i = 0; i < opt.servers; i++) {
+        snprintf(path, sizeof path, "/proc/%d/%s", (int)opt.server[i], file);
+        FILE *f = fopen(path, "r");
+        if (f == NULL)
+            fail("cannot read %s", path);
+        while (fgets(line, sizeof line, f) != NULL)
+            if (strncmp(line, field, n) == 0 && sscanf(line + n, ": %ld kB", &kib) == 1)
+                sum += kib * 1024;
+        fclose(f);
+    }
+    return sum;
+}
+
+/* smaps_rollup walks the pages: exact, where the counters in `status` lag by some pages a CPU. */
+struct memory memory_now(void)
+{
+    return (struct memory){sum_kb("smaps_rollup", "Rss"), sum_kb("smaps_rollup", "Anonymous")};
+}
+
+void memory_forget_peak(void)
+{
+    char path[64];
+    for (int i = 0; i < opt.servers; i++) {
+        snprintf(path, sizeof path, "/proc/%d/clear_refs", (int)opt.server[i]);
+        FILE *f = fopen(path, "w");
+        if (f == NULL || fputs("5", f) < 0 || fclose(f) != 0)
+            fail("cannot reset the memory peak through %s", path);
+    }
+}
+
+long memory_peak(void)
+{
+    return sum_kb("status", "VmHWM");
+}
+
+/* Until the servers have used next to no CPU for 50 ms. The sockets are not touched meanwhile, so
+ * that nothing the generator does is paid by a server's send. */
+void wait_until_servers_rest(void)
+{
+    double deadline = now_s() + 30, before = usage_now().server;
+    if (opt.servers == 0) {
+        sleep_ms(100);
+        return;
+    }
+    for (int still = 0; still < 10;) {
+        sleep_ms(5);
+        double now = usage_now().server;
+        still = now - before < 0.0003 ? still + 1 : 0;
+        before = now;
+        if (now_s() > deadline)
+            fail("the server is still busy after 30 s");
+    }
+}
+
+/* The send queues of the server's sockets (not acknowledged, or not sent) and the receive queues of
+ * ours, as /proc/net/tcp shows them. Listening sockets and those half closed do not count. */
+long bytes_in_kernel(void)
+{
+    enum { ESTABLISHED = 1 };
+    char line[512];
+    long sum = 0;
+    FILE *f = fopen("/proc/net/tcp", "r");
     if (f == NULL)
-        fail("cannot read %s", path);
+        fail("cannot read /proc/net/tcp");
     while (fgets(line, sizeof line, f) != NULL) {
-        if (sscanf(line, "Rss: %ld kB", &kib) == 1)
-            m.rss = kib * 1024;
-        else if (sscanf(line, "Anonymous: %ld kB", &kib) == 1)
-            m.anonymous = kib * 1024;
+        unsigned from, to, state;
+        unsigned long sending, receiving;
+        if (sscanf(line, " %*d: %*8x:%x %*8x:%x %x %lx:%lx", &from, &to, &state, &sending, &receiving) != 5
+            || state != ESTABLISHED)
+            continue;
+        if ((int)from == opt.port)
+            sum += (long)sending;
+        if ((int)to == opt.port)
+            sum += (long)receiving;
     }
     fclose(f);
-    return m;
+    return sum;
 }
 
 /* 128 linear buckets an octave: values are right to 0.8 %. */

@@ -8,7 +8,13 @@
 static long answered_total;
 static bool stopping;
 
-static void print_usage(struct usage from, struct usage to, long messages)
+static void print_ratio(uint64_t bytes, long messages)
+{
+    if (opt.deflate)
+        printf(", \"ratio\": %.4f", (double)bytes / (double)messages / (double)opt.size);
+}
+
+void print_usage(struct usage from, struct usage to, long messages)
 {
     double server = to.server - from.server;
     printf("\"messages\": %ld, \"wall_s\": %.6f, \"server_cpu_s\": %.6f, \"generator_cpu_s\": %.6f, "
@@ -17,7 +23,7 @@ static void print_usage(struct usage from, struct usage to, long messages)
            (double)messages / (to.wall - from.wall), server > 0 ? (double)messages / server : 0);
 }
 
-static void print_latency(void)
+void print_latency(void)
 {
     printf(", \"p50_us\": %.2f, \"p90_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"recorded\": %llu",
            hist_quantile(0.5) / 1e3, hist_quantile(0.9) / 1e3, hist_quantile(0.99) / 1e3,
@@ -25,7 +31,7 @@ static void print_latency(void)
 }
 
 /* Polls for the given time. */
-static void poll_for(double seconds)
+void poll_for(double seconds)
 {
     double end = now_s() + seconds;
     while (now_s() < end)
@@ -75,6 +81,7 @@ void run_echo(void)
     struct usage to = usage_now();
     stopping = true;
     print_usage(from, to, answered_total - before);
+    print_ratio(wire_payload_in, answered_total);
 }
 
 /* open loop: message m is due at start + m / total rate, on connection m % connections, whatever
@@ -171,6 +178,8 @@ static void count_answer(struct conn *c, int count)
 void run_idle(void)
 {
     net_init((struct events){.answered = count_answer}, opt.connections + 1);
+    for (int i = 0; opt.channels > 0 && i < opt.connections; i++)
+        conns[i].channel = (uint32_t)(i % opt.channels);
     /* One connection comes and goes first: what a server allocates once is not a connection's. */
     struct conn *first = &conns[opt.connections];
     net_connect(first);
@@ -181,7 +190,7 @@ void run_idle(void)
         net_poll(100);
     net_reset(first);
     poll_for(0.2);
-    struct memory before = memory_of(opt.server);
+    struct memory before = memory_now();
     struct usage start = usage_now();
     net_connect_all(opt.connections);
     answered_total = 0;
@@ -196,7 +205,7 @@ void run_idle(void)
     struct usage from = usage_now();
     poll_for(opt.hold);
     struct usage to = usage_now();
-    struct memory after = memory_of(opt.server);
+    struct memory after = memory_now();
     double n = opt.connections;
     printf("\"connect_s\": %.3f, \"hold_s\": %.3f, \"idle_cpu_percent\": %.4f, "
            "\"rss_before\": %ld, \"rss_after\": %ld, \"rss_per_connection\": %.1f, "
@@ -204,49 +213,4 @@ void run_idle(void)
            connect_s, to.wall - from.wall, 100 * (to.server - from.server) / (to.wall - from.wall),
            before.rss, after.rss, (double)(after.rss - before.rss) / n,
            (double)(after.anonymous - before.anonymous) / n);
-}
-
-/* broadcast: one member publishes, the clock runs until the last of the others has it. */
-
-static int by_wall(const void *a, const void *b)
-{
-    double x = ((const struct usage *)a)->wall, y = ((const struct usage *)b)->wall;
-    return (x > y) - (x < y);
-}
-
-void run_broadcast(void)
-{
-    struct usage *runs = calloc((size_t)opt.publishes, sizeof *runs);
-    struct conn *publisher;
-    if (runs == NULL)
-        fail("no memory for %d publications", opt.publishes);
-    net_init((struct events){.answered = count_answer}, opt.connections + 1);
-    net_connect_all(opt.connections + 1);
-    publisher = &conns[opt.connections];
-    wire_expect_from(publisher->id);
-    poll_for(opt.warmup);
-    for (int i = 0; i < opt.publishes; i++) {
-        answered_total = 0;
-        struct usage from = usage_now();
-        net_send(publisher, 1);
-        while (answered_total < opt.connections) {
-            net_poll(100);
-            if (now_s() > from.wall + 20)
-                fail("after 20 s only %ld of %d subscribers have the message", answered_total,
-                     opt.connections);
-        }
-        double wall = now_s() - from.wall;
-        poll_for(0.05);
-        struct usage to = usage_now(); /* the server's CPU may end a little after the last arrival */
-        if (publisher->received > 0 || answered_total > opt.connections)
-            fail("a subscriber got the message twice, or its sender got it");
-        runs[i] = (struct usage){wall, to.server - from.server, to.self - from.self};
-    }
-    qsort(runs, (size_t)opt.publishes, sizeof *runs, by_wall);
-    struct usage *m = &runs[opt.publishes / 2];
-    printf("\"publishes\": %d, \"wall_ms\": %.3f, \"server_cpu_ms\": %.3f, \"best_wall_ms\": %.3f, "
-           "\"worst_wall_ms\": %.3f",
-           opt.publishes, m->wall * 1e3, m->server * 1e3, runs[0].wall * 1e3,
-           runs[opt.publishes - 1].wall * 1e3);
-    free(runs);
 }

@@ -16,6 +16,9 @@
 enum { PORTS_PER_ADDRESS = 25000, AT_ONCE = 128, EVENTS = 1024, HEAD_LIMIT = 4096 };
 
 struct conn *conns;
+int net_source;
+bool net_stamped;
+int64_t net_last_arrival;
 static int epoll_fd, capacity, opened_count;
 static struct sockaddr_in server;
 static struct events on;
@@ -30,7 +33,7 @@ void net_init(struct events handlers, int count)
     if (epoll_fd < 0 || conns == NULL)
         fail("cannot prepare %d connections: %s", count, strerror(errno));
     for (int i = 0; i < count; i++)
-        conns[i] = (struct conn){.fd = -1, .id = (uint32_t)i, .state = CLOSED};
+        conns[i] = (struct conn){.fd = -1, .id = (uint32_t)i, .from = (uint32_t)i, .state = CLOSED};
     server.sin_family = AF_INET;
     server.sin_port = htons((uint16_t)opt.port);
     if (inet_pton(AF_INET, opt.host, &server.sin_addr) != 1)
@@ -50,22 +53,36 @@ static void bind_source(struct conn *c)
 {
     struct sockaddr_in from = {.sin_family = AF_INET};
     int one = 1;
-    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + c->id / PORTS_PER_ADDRESS);
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)net_source + c->id / PORTS_PER_ADDRESS);
     setsockopt(c->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
     if (bind(c->fd, (struct sockaddr *)&from, sizeof from) != 0)
         fail("cannot use a second source address: %s", strerror(errno));
+}
+
+/* Before connecting: the receive buffer decides the window that is offered, and the server's kernel sizes
+ * its send buffer by our segment size, which on loopback (64 KB) would make it 1.3 MB; so say what
+ * Ethernet has. */
+static void keep_buffers_small(struct conn *c)
+{
+    int segment = 1460;
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &opt.receive_buffer, sizeof opt.receive_buffer);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
 }
 
 void net_connect(struct conn *c)
 {
     int one = 1;
     uint32_t id = c->id;
-    *c = (struct conn){.id = id, .state = CONNECTING};
+    *c = (struct conn){.id = id, .from = c->from, .channel = c->channel, .state = CONNECTING, .packed = c->packed};
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         fail("connection %u: %s (the limit: ulimit -n)", id, strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (capacity > PORTS_PER_ADDRESS)
+    if (opt.receive_buffer > 0)
+        keep_buffers_small(c);
+    if (net_stamped && setsockopt(c->fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) != 0)
+        fail("no receive time stamps: %s", strerror(errno));
+    if (net_source > 0 || capacity > PORTS_PER_ADDRESS)
         bind_source(c);
     if (connect(c->fd, (struct sockaddr *)&server, sizeof server) != 0 && errno != EINPROGRESS)
         fail("connection %u: cannot connect: %s", id, strerror(errno));
@@ -117,7 +134,7 @@ static void connected(struct conn *c)
         opened(c);
         return;
     }
-    n = wire_request(request, sizeof request);
+    n = wire_request(c, request, sizeof request);
     if (send(c->fd, request, (size_t)n, MSG_NOSIGNAL) != n)
         fail("connection %u: cannot send the upgrade request", c->id);
     c->state = UPGRADING;
@@ -196,9 +213,49 @@ void net_send(struct conn *c, int count)
         flush(c);
 }
 
+void net_mute(struct conn *c)
+{
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_DEL, c->fd, NULL) != 0)
+        fail("epoll_ctl: %s", strerror(errno));
+}
+
+void net_hear(struct conn *c)
+{
+    int ordinary = 1 << 20;
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &ordinary, sizeof ordinary);
+    watch(c, EPOLL_CTL_ADD, false);
+}
+
+/* A stamp is the moment at which the kernel received the last byte that is read: on loopback, while
+ * the server's send runs. It does not matter when we got round to reading it. */
+static ssize_t receive(struct conn *c)
+{
+    if (!net_stamped)
+        return recv(c->fd, received, sizeof received, 0);
+    union {
+        char bytes[CMSG_SPACE(sizeof(struct timespec))];
+        struct cmsghdr align;
+    } control;
+    struct iovec all = {received, sizeof received};
+    struct msghdr message = {
+        .msg_iov = &all, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(c->fd, &message, 0);
+    struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (n > 0 && (head == NULL || head->cmsg_type != SCM_TIMESTAMPNS))
+        fail("connection %u: the kernel did not stamp what it received", c->id);
+    if (n > 0) {
+        struct timespec t;
+        memcpy(&t, CMSG_DATA(head), sizeof t);
+        int64_t ns = t.tv_sec * 1000000000LL + t.tv_nsec;
+        if (ns > net_last_arrival)
+            net_last_arrival = ns;
+    }
+    return n;
+}
+
 static void readable(struct conn *c)
 {
-    ssize_t n = recv(c->fd, received, sizeof received, 0);
+    ssize_t n = receive(c);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)

@@ -21,8 +21,9 @@ static size_t head_size, payload_size, stamp_size;
 static uint8_t *template_plain; /* the payload as the server must send it back */
 static uint8_t *template_wire;  /* header, key and masked payload */
 static uint8_t key[4];
-static bool from_publisher;
-static uint32_t publisher;
+static size_t stamp_at;         /* of the stamp in the payload on the wire */
+static uint8_t *inflated;       /* one message, payload_size + 1 bytes */
+uint64_t wire_payload_in;
 
 static void fill_text(uint8_t *out, size_t len)
 {
@@ -40,40 +41,82 @@ static void fill_text(uint8_t *out, size_t len)
         out[at] = (uint8_t)('a' + at % 26);
 }
 
+/* What an API answers: few keys, many values; deflate makes about a third of it. */
+static void fill_json(uint8_t *out, size_t len)
+{
+    size_t at = stamp_size;
+    for (uint32_t i = 0, x = 12345; at < len; i++) {
+        char record[160];
+        x = x * 1664525u + 1013904223u;
+        int n = snprintf(record, sizeof record,
+                         "%s{\"id\":%u,\"symbol\":\"%c%c%c\",\"price\":%u.%02u,\"volume\":%u,\"side\":\"%s\"}",
+                         i == 0 ? "{\"trades\":[" : ",", 81234000 + i * 7, 'A' + x % 26, 'A' + (x >> 8) % 26,
+                         'A' + (x >> 16) % 26, x >> 22, (x >> 4) % 100, x >> 18, x & 1 << 30 ? "buy" : "sell");
+        size_t fits = (size_t)n < len - at ? (size_t)n : len - at;
+        memcpy(out + at, record, fits);
+        at += fits;
+    }
+}
+
+/* The compressed message takes the place of the plain one in what is sent. */
+static size_t pack_template(uint8_t *to)
+{
+    if (payload_size < STAMP || payload_size > SEND_SCRATCH / 4)
+        fail("--deflate wants a --size of %d to %d", STAMP, SEND_SCRATCH / 4);
+    inflated = malloc(payload_size + 1);
+    size_t n = deflate_message(template_plain, payload_size, to, deflate_bound(payload_size));
+    if (inflated == NULL || n == 0)
+        fail("cannot compress the message");
+    return n;
+}
+
 void wire_prepare(void)
 {
-    uint8_t *h;
+    uint8_t *h, *body;
     size_t n = opt.size;
-    head_size = n < 126 ? 6 : n < 65536 ? 8 : 14;
-    wire_size = head_size + n;
     payload_size = n;
-    if (opt.raw) { /* as many bytes on the way there as a frame has, none of them a header */
-        payload_size = wire_size;
-        head_size = 0;
-    }
+    if (opt.raw) /* as many bytes on the way there as a frame has, none of them a header */
+        payload_size += n < 126 ? 6 : n < 65536 ? 8 : 14;
     stamp_size = payload_size >= STAMP ? STAMP : 0;
     template_plain = calloc(1, payload_size + STAMP);
-    template_wire = calloc(1, wire_size + STAMP);
-    if (template_plain == NULL || template_wire == NULL)
+    body = template_plain;
+    if (template_plain == NULL)
         fail("no memory for a message of %zu bytes", n);
-    if (opt.text)
+    if (opt.deflate)
+        fill_json(template_plain, payload_size);
+    else if (opt.text)
         fill_text(template_plain, payload_size);
     else
         for (size_t i = 0; i < payload_size; i++)
             template_plain[i] = (uint8_t)(i * 131 + (i >> 8) * 29 + 7);
     if (getrandom(key, sizeof key, 0) != sizeof key || opt.raw)
         memset(key, opt.raw ? 0 : 0x5a, sizeof key);
+    if (opt.deflate) {
+        if ((body = malloc(deflate_bound(payload_size))) == NULL)
+            fail("no memory for a message of %zu bytes", n);
+        n = pack_template(body);
+        stamp_at = STORED_HEAD;
+    } else {
+        n = payload_size;
+    }
 
+    head_size = opt.raw ? 0 : n < 126 ? 6 : n < 65536 ? 8 : 14;
+    wire_size = head_size + n;
+    template_wire = calloc(1, wire_size + STAMP);
+    if (template_wire == NULL)
+        fail("no memory for a message of %zu bytes", n);
     h = template_wire;
     if (!opt.raw) {
-        *h++ = opt.text ? 0x81 : 0x82;
+        *h++ = (uint8_t)((opt.deflate ? 0xc0 : 0x80) | (opt.text ? 1 : 2));
         *h++ = (uint8_t)(0x80 | (n < 126 ? n : n < 65536 ? 126 : 127));
         for (int shift = n < 126 ? -8 : n < 65536 ? 8 : 56; shift >= 0; shift -= 8)
             *h++ = (uint8_t)((uint64_t)n >> shift);
         memcpy(h, key, 4);
     }
-    for (size_t i = 0; i < payload_size; i++)
-        template_wire[head_size + i] = template_plain[i] ^ key[i & 3];
+    for (size_t i = 0; i < n; i++)
+        template_wire[head_size + i] = body[i] ^ key[i & 3];
+    if (body != template_plain)
+        free(body);
 }
 
 static uint64_t stamp(uint32_t id, uint64_t sequence)
@@ -87,11 +130,9 @@ static uint64_t stamp(uint32_t id, uint64_t sequence)
 
 static void put_stamp(uint32_t id, uint64_t sequence, uint8_t *payload)
 {
-    uint32_t k;
     uint64_t s = stamp(id, sequence);
-    memcpy(&k, key, 4);
-    s ^= (uint64_t)k << 32 | k;
-    memcpy(payload, &s, stamp_size);
+    for (size_t i = 0; i < stamp_size; i++)
+        payload[stamp_at + i] = (uint8_t)(s >> (8 * i)) ^ key[(stamp_at + i) & 3];
 }
 
 void wire_build(uint32_t id, uint64_t sequence, uint8_t *out)
@@ -100,19 +141,13 @@ void wire_build(uint32_t id, uint64_t sequence, uint8_t *out)
     put_stamp(id, sequence, out + head_size);
 }
 
-/* For large messages: header and stamp in `out`, the shared rest stays where it is. */
+/* For large messages, which are not compressed: header and stamp in `out`, the rest stays where it is. */
 void wire_head(uint32_t id, uint64_t sequence, uint8_t *out, size_t *len, const uint8_t **body)
 {
     memcpy(out, template_wire, head_size);
     put_stamp(id, sequence, out + head_size);
     *len = head_size + stamp_size;
     *body = template_wire + *len;
-}
-
-void wire_expect_from(uint32_t id)
-{
-    from_publisher = true;
-    publisher = id;
 }
 
 static void verify(struct conn *c, const uint8_t *data, size_t len)
@@ -122,7 +157,7 @@ static void verify(struct conn *c, const uint8_t *data, size_t len)
         fail("connection %u: an answer is longer than the %zu bytes sent", c->id, payload_size);
     c->offset += len;
     if (at < stamp_size) {
-        uint64_t s = stamp(from_publisher ? publisher : c->id, c->received);
+        uint64_t s = stamp(c->from, c->received);
         size_t n = stamp_size - at < len ? stamp_size - at : len;
         if (memcmp((uint8_t *)&s + at, data, n) != 0)
             fail("connection %u: answer %llu is not the expected message", c->id,
@@ -145,7 +180,9 @@ static void begin_frame(struct conn *c)
 {
     const uint8_t *h = c->head;
     uint8_t opcode = h[0] & 15, expected = c->in_message ? 0 : opt.text ? 1 : 2;
-    if (h[0] & 0x70 || h[1] & 0x80)
+    /* RFC 7692 section 6: the first frame of a message says whether it is compressed. */
+    bool packed = opt.deflate && (h[0] & 0x40) && opcode > 0 && opcode < 8;
+    if (h[0] & (packed ? 0x30 : 0x70) || h[1] & 0x80)
         fail("connection %u: reserved or mask bit set in a server's frame", c->id);
     c->remaining = h[1];
     if (h[1] >= 126) {
@@ -159,11 +196,37 @@ static void begin_frame(struct conn *c)
     if (!c->control) {
         if (opcode != expected)
             fail("connection %u: opcode %u instead of %u", c->id, opcode, expected);
+        if (!c->in_message) {
+            c->compressed = packed;
+            c->packed_len = 0;
+            if (opt.deflate && !packed)
+                fail("connection %u: an answer is not compressed", c->id);
+        }
         c->in_message = true;
         c->final = h[0] >> 7;
+        wire_payload_in += c->remaining;
     }
     c->in_frame = true;
     c->head_len = 0;
+}
+
+static void keep_packed(struct conn *c, const uint8_t *data, size_t len)
+{
+    size_t most = deflate_bound(payload_size);
+    if (c->packed == NULL && (c->packed = malloc(most)) == NULL)
+        fail("no memory for compressed answers");
+    if (c->packed_len + len > most)
+        fail("connection %u: a compressed answer is far longer than its message", c->id);
+    memcpy(c->packed + c->packed_len, data, len);
+    c->packed_len += len;
+}
+
+static void unpack(struct conn *c)
+{
+    size_t n = inflate_message(c->packed, c->packed_len, inflated, payload_size + 1);
+    if (n == SIZE_MAX)
+        fail("connection %u: answer %llu does not inflate", c->id, (unsigned long long)c->received);
+    verify(c, inflated, n);
 }
 
 int wire_consume(struct conn *c, const uint8_t *data, size_t len)
@@ -181,7 +244,9 @@ int wire_consume(struct conn *c, const uint8_t *data, size_t len)
             begin_frame(c);
         }
         size_t n = c->remaining < len ? (size_t)c->remaining : len;
-        if (!c->control)
+        if (!c->control && c->compressed)
+            keep_packed(c, data, n);
+        else if (!c->control)
             verify(c, data, n);
         data += n, len -= n, c->remaining -= n;
         if (c->remaining > 0)
@@ -191,6 +256,8 @@ int wire_consume(struct conn *c, const uint8_t *data, size_t len)
             c->control = false;
             continue;
         }
+        if (c->compressed)
+            unpack(c);
         if (c->offset != payload_size)
             fail("connection %u: an answer has %llu bytes instead of %zu", c->id,
                  (unsigned long long)c->offset, payload_size);
@@ -202,15 +269,26 @@ int wire_consume(struct conn *c, const uint8_t *data, size_t len)
     return done;
 }
 
-int wire_request(char *out, size_t cap)
+/* RFC 7692 section 7.1: both sides forget their history after each message. */
+#define OFFER \
+    "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
+
+int wire_request(const struct conn *c, char *out, size_t cap)
 {
+    char channel[16] = "";
+    if (opt.channels > 0)
+        snprintf(channel, sizeof channel, "-%u", c->channel);
     return snprintf(out, cap,
-                    "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                    "Sec-WebSocket-Key: " KEY "\r\nSec-WebSocket-Version: 13\r\n\r\n",
-                    opt.path, opt.host, opt.port);
+                    "GET %s%s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    "Sec-WebSocket-Key: " KEY "\r\nSec-WebSocket-Version: 13\r\n%s\r\n",
+                    opt.path, channel, opt.host, opt.port, opt.deflate ? OFFER : "");
 }
 
 bool wire_check_response(const char *head, size_t len)
 {
-    return len > 12 && memcmp(head, "HTTP/1.1 101", 12) == 0 && memmem(head, len, ACCEPT, 28) != NULL;
+    if (len <= 12 || memcmp(head, "HTTP/1.1 101", 12) != 0 || memmem(head, len, ACCEPT, 28) == NULL)
+        return false;
+    /* Without its own promise to forget, the server's answers would need a history we do not keep. */
+    const char *promise = "server_no_context_takeover";
+    return !opt.deflate || memmem(head, len, promise, strlen(promise)) != NULL;
 }
