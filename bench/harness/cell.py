@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from . import machine
 from .paths import LOADGEN
-from .peers import Peer
+from .peers import Peer, throng_can_deflate
 from .tests import Test
 
 DESCRIPTORS_KEPT = 200  # for everything but the connections
@@ -33,6 +33,13 @@ class Cell:
 
 
 def takes_part(peer: Peer, test: Test) -> bool:
+    """Whether the peer can do the test at all; whether it is prepared is another question."""
+    if peer.only is not None and test.name not in peer.only:
+        return False
+    if test.deflate and (peer.deflate is None or (peer.family == "throng" and not throng_can_deflate())):
+        return False
+    if test.servers > 1 and not peer.shares_port:
+        return False
     return not (peer.raw and test.text) and not (test.broadcast and not peer.channels)
 
 
@@ -49,18 +56,39 @@ def attempt(peer: Peer, test: Test, round_number: int, overrides: list[str]) -> 
     if test.connections + DESCRIPTORS_KEPT > machine.Machine.describe().descriptors:
         return Cell(test.name, peer.name, round_number, {"error": "the descriptor limit is too low (ulimit -n)"})
     try:
-        port = machine.free_port()
-        with machine.Server(peer.command(port), port, peer.env) as server:
-            return _load(server, peer, test, round_number, overrides)
+        result, foreign_share = _run(peer, test, test.arguments, overrides)
+        if test.minus:  # the same with a fresh server and other work: what counts is the difference
+            other, other_share = _run(peer, test, test.minus, overrides)
+            foreign_share = max(foreign_share, other_share)
+            result = _difference(result, other)
+        return Cell(test.name, peer.name, round_number, result, foreign_share)
     except (machine.CellFailed, OSError) as error:
         return Cell(test.name, peer.name, round_number, {"error": str(error)})
 
 
-def _load(server: machine.Server, peer: Peer, test: Test, round_number: int, overrides: list[str]) -> Cell:
-    command = [str(LOADGEN), *test.arguments, "--port", str(server.port), "--server-pid", str(server.pid)]
+def _difference(one: dict, other: dict) -> dict:
+    if "error" in one or "error" in other:
+        return {"error": one.get("error") or other["error"]}
+    numbers = {key: one[key] - other[key] for key in one if isinstance(one[key], float)}
+    return {**numbers, "minuend": one, "subtrahend": other}
+
+
+def _run(peer: Peer, test: Test, arguments: tuple[str, ...], overrides: list[str]) -> tuple[dict, float]:
+    """The generator's result, and what others used of the two cores."""
+    port = machine.free_port()
+    command = peer.deflate(port) if test.deflate else peer.command(port)
+    command = [*command, *test.settings.get(peer.family, ())]
+    with machine.Server(command, port, peer.env, test.cores, test.servers) as server:
+        return _load(server, peer, arguments, overrides)
+
+
+def _load(server: machine.Server, peer: Peer, arguments: tuple[str, ...], overrides: list[str]) -> tuple[dict, float]:
+    command = [str(LOADGEN), *arguments, "--port", str(server.port)]
+    for pid in server.pids:
+        command += ["--server-pid", str(pid)]
     command += overrides + (["--raw"] if peer.raw else [])
     busy, own = machine.core_busy_seconds(), machine.child_cpu_seconds()
-    served, wall = machine.cpu_seconds(server.pid), time.monotonic()
+    served, wall = server.cpu_seconds(), time.monotonic()
     try:
         done = subprocess.run(
             command,
@@ -76,9 +104,9 @@ def _load(server: machine.Server, peer: Peer, test: Test, round_number: int, ove
         raise machine.CellFailed(f"the generator said {(done.stderr or done.stdout).strip()!r}") from None
     wall = time.monotonic() - wall
     try:
-        served = machine.cpu_seconds(server.pid) - served
+        served = server.cpu_seconds() - served
     except OSError:
         raise machine.CellFailed("the server died") from None
     own = machine.child_cpu_seconds() - own
     foreign = machine.core_busy_seconds() - busy - own - served
-    return Cell(test.name, peer.name, round_number, result, max(0.0, foreign / wall))
+    return result, max(0.0, foreign / wall)

@@ -18,11 +18,11 @@ class CellFailed(Exception):
     """One measurement did not come about; the run goes on with the next."""
 
 
-def pinned(core: int):
-    """A preexec_fn: one core, and as many descriptors as the hard limit allows."""
+def pinned(*cores: int):
+    """A preexec_fn: these cores, and as many descriptors as the hard limit allows."""
 
     def apply() -> None:
-        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, cores)
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -35,49 +35,75 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def listeners(port: int) -> int:
+    """Listening sockets on the port, of whatever address: several share one with SO_REUSEPORT."""
+    listening = "0A"
+    with open("/proc/net/tcp") as sockets:
+        fields = [line.split() for line in sockets][1:]
+    return sum(one[3] == listening and int(one[1].rpartition(":")[2], 16) == port for one in fields)
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads, in nanosecond resolution (as clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 class Server:
-    """A fresh server process on its own core; ends with the `with` block."""
+    """Fresh server processes behind one port, nearly always one; they end with the `with` block."""
 
-    def __init__(self, command: list[str], port: int, env: dict[str, str], core: int = SERVER_CORE):
+    def __init__(
+        self,
+        command: list[str],
+        port: int,
+        env: dict[str, str],
+        cores: tuple[int, ...] = (SERVER_CORE,),
+        processes: int = 1,
+    ):
         self.port = port
         self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **env},
-            preexec_fn=pinned(core),
-        )
-        self.pid = self._process.pid
+        self._processes = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                preexec_fn=pinned(*cores),
+            )
+            for _ in range(processes)
+        ]
+        self.pids = [process.pid for process in self._processes]
 
     def __enter__(self) -> "Server":
         deadline = time.monotonic() + START_DEADLINE_S
-        while self._process.poll() is None and time.monotonic() < deadline:
-            try:
+        while self._all_live() and time.monotonic() < deadline:
+            if listeners(self.port) >= len(self.pids):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return self
-            except OSError:
-                time.sleep(0.02)
+            time.sleep(0.02)
         self.__exit__()
         raise CellFailed(f"the server did not listen: {self._last_words()}")
 
     def __exit__(self, *_) -> None:
         self.stop()
 
+    def cpu_seconds(self) -> float:
+        """Of all processes; raises OSError when one has died."""
+        return sum(cpu_seconds(pid) for pid in self.pids)
+
     def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes:
             try:
-                self._process.wait(timeout=10)
+                process.wait(timeout=10)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                process.kill()
+                process.wait()
+
+    def _all_live(self) -> bool:
+        return all(process.poll() is None for process in self._processes)
 
     def _last_words(self) -> str:
         self._log.seek(0)

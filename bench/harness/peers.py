@@ -4,6 +4,7 @@ A peer is one entry of PEERS at the end. `prepare` builds it and raises Missing 
 something is not there; `command` starts it on a port.
 """
 
+import functools
 import json
 import os
 import re
@@ -32,9 +33,18 @@ class Peer:
     version: Callable[[], str]
     raw: bool = False  # a bare TCP echo: no WebSocket, no text, no broadcast
     channels: bool = True
+    # With permessage-deflate, without context takeover; None: it has none.
+    deflate: Callable[[int], list[str]] | None = None
+    shares_port: bool = False  # several processes can listen on one port
+    only: frozenset[str] | None = None  # a variant made for these tests; None: all
+    variant_of: str | None = None  # whose settings a variant takes
     env: dict[str, str] = field(default_factory=dict)
     # How to start it under valgrind; None: it does not run there (a JIT, or Go's runtime).
     callgrind: Callable[[int], list[str]] | None = None
+
+    @property
+    def family(self) -> str:
+        return self.variant_of or self.name
 
 
 def run_tool(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> str:
@@ -53,7 +63,12 @@ def run_tool(command: list[str], cwd: Path, env: dict[str, str] | None = None) -
 def prepare_loadgen() -> None:
     BIN.mkdir(parents=True, exist_ok=True)
     sources = sorted(str(path) for path in (BENCH / "loadgen").glob("*.c"))
-    run_tool(["gcc", *C_FLAGS, "-o", str(LOADGEN), *sources], BENCH)
+    try:
+        run_tool(["gcc", *C_FLAGS, "-o", str(LOADGEN), *sources, "-lz"], BENCH)
+    except Missing as why:
+        if "zlib.h" in str(why) or "-lz" in str(why):
+            raise Missing("zlib's header is not installed (Debian: apt install zlib1g-dev)") from None
+        raise
 
 
 # Our own server.
@@ -63,8 +78,20 @@ def prepare_throng() -> None:
     run_tool(["cargo", "build", "--release", "--package", "throng-cli"], WORKSPACE)
 
 
-def throng_command(port: int) -> list[str]:
-    return [str(throng_binary()), "serve", "--listen", f"127.0.0.1:{port}", "--shards", "1"]
+def throng_command(port: int, *, shards: int = 1) -> list[str]:
+    return [str(throng_binary()), "serve", "--listen", f"127.0.0.1:{port}", "--shards", str(shards)]
+
+
+def throng_deflate(mode: str) -> Callable[[int], list[str]]:
+    return lambda port: [*throng_command(port), "--deflate", mode]
+
+
+@functools.cache
+def throng_can_deflate() -> bool:
+    if not throng_binary().exists():
+        return False
+    done = subprocess.run([str(throng_binary()), "serve", "--help"], capture_output=True, text=True)
+    return "--deflate" in done.stdout
 
 
 def throng_version() -> str:
@@ -85,6 +112,7 @@ def prepare_epoll() -> None:
 # uWebSockets, in C++.
 
 UWS = BIN / "uwebsockets"
+UWS_DEFLATE = BIN / "uwebsockets-deflate"  # apart, so that the plain one stays as it was without zlib
 UWS_PORTABLE = BIN / "uwebsockets-portable"  # without AVX-512, which valgrind does not know
 
 
@@ -102,18 +130,20 @@ def uws_sources() -> tuple[Path, str]:
 
 def prepare_uws() -> None:
     root, version = uws_sources()
-    for binary, arch in ((UWS, "native"), (UWS_PORTABLE, "x86-64-v3")):
-        objects = BUILD / "uwebsockets" / arch
+    builds = ((UWS, "native", False), (UWS_DEFLATE, "native", True), (UWS_PORTABLE, "x86-64-v3", False))
+    for binary, arch, zlib in builds:
+        objects = BUILD / "uwebsockets" / binary.name
         shutil.rmtree(objects, ignore_errors=True)
         objects.mkdir(parents=True)
-        # The flags of the project's own Makefile, without TLS and compression.
-        flags = ["-O3", f"-march={arch}", "-flto=1", "-DLIBUS_NO_SSL", "-DUWS_NO_ZLIB"]
+        # The flags of the project's own Makefile, without TLS.
+        flags = ["-O3", f"-march={arch}", "-flto=1", "-DLIBUS_NO_SSL", *([] if zlib else ["-DUWS_NO_ZLIB"])]
         flags += [f"-I{root}/src", f"-I{root}/uSockets/src"]
         sockets = [*root.glob("uSockets/src/*.c"), *root.glob("uSockets/src/eventing/*.c")]
         run_tool(["gcc", "-std=c11", *flags, "-c", *map(str, sockets)], objects)
         run_tool(
             ["g++", "-std=c++20", *flags, "-o", str(binary), str(FOLDER / "uwebsockets/server.cpp")]
-            + [str(path) for path in objects.glob("*.o")],
+            + [str(path) for path in objects.glob("*.o")]
+            + (["-lz"] if zlib else []),
             objects,
         )
     (BUILD / "uwebsockets" / "version").write_text(version)
@@ -171,7 +201,7 @@ def gws_version() -> str:
 # Rust.
 
 
-def rust_peer(name: str, title: str, channels: bool = True) -> Peer:
+def rust_peer(name: str, title: str, channels: bool = True, deflate: bool = False) -> Peer:
     binary = BUILD / "cargo" / "release" / f"peer-{name}"
 
     def prepare() -> None:
@@ -189,20 +219,56 @@ def rust_peer(name: str, title: str, channels: bool = True) -> Peer:
     def command(port: int) -> list[str]:
         return [str(binary), str(port)]
 
-    return Peer(name, title, command, prepare, binary.exists, version, channels=channels, callgrind=command)
+    return Peer(
+        name,
+        title,
+        command,
+        prepare,
+        binary.exists,
+        version,
+        channels=channels,
+        deflate=(lambda port: [*command(port), "deflate"]) if deflate else None,
+        callgrind=command,
+    )
+
+
+def bun_command(port: int) -> list[str]:
+    return [bun_binary(), str(FOLDER / "bun/server.js"), str(port)]
+
+
+def node_command(port: int) -> list[str]:
+    return ["node", str(FOLDER / "node-ws/server.js"), str(port)]
+
+
+def throng_peer(name: str, title: str, command: Callable[[int], list[str]], **more) -> Peer:
+    return Peer(name, title, command, prepare_throng, lambda: throng_binary().exists(), throng_version, **more)
 
 
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer(
+        throng_peer(
             "throng",
             "Throng",
             throng_command,
-            prepare_throng,
-            lambda: throng_binary().exists(),
-            throng_version,
+            deflate=throng_deflate("shared"),
+            shares_port=True,
             callgrind=throng_command,
+        ),
+        throng_peer(
+            "throng-2shards",
+            "Throng, 2 shards",
+            lambda port: throng_command(port, shards=2),
+            only=frozenset({"broadcast-2shards"}),
+            variant_of="throng",
+        ),
+        throng_peer(
+            "throng-window10",
+            "Throng, window 10",
+            throng_command,
+            deflate=throng_deflate("window:10"),
+            only=frozenset({"deflate1k", "broadcast-deflate"}),
+            variant_of="throng",
         ),
         Peer(
             "epoll",
@@ -222,18 +288,20 @@ PEERS: dict[str, Peer] = {
             prepare_uws,
             UWS.exists,
             uws_version,
+            deflate=lambda port: [str(UWS_DEFLATE), str(port), "deflate"],
             callgrind=lambda port: [str(UWS_PORTABLE), str(port)],
         ),
         Peer(
             "bun",
             "bun",
-            lambda port: [bun_binary(), str(FOLDER / "bun/server.js"), str(port)],
+            bun_command,
             prepare_bun,
             lambda: (FOLDER / "bun/node_modules/@oven").exists(),
             lambda: npm_version("bun", "bun"),
+            deflate=lambda port: [*bun_command(port), "deflate"],
         ),
         rust_peer("fastwebsockets", "fastwebsockets", channels=False),
-        rust_peer("sockudo-ws", "sockudo-ws"),
+        rust_peer("sockudo-ws", "sockudo-ws", deflate=True),
         rust_peer("tokio-tungstenite", "tokio-tungstenite"),
         Peer(
             "gws",
@@ -242,15 +310,17 @@ PEERS: dict[str, Peer] = {
             prepare_gws,
             GWS.exists,
             gws_version,
+            deflate=lambda port: [str(GWS), str(port), "deflate"],
             env={"GOMAXPROCS": "1"},
         ),
         Peer(
             "node-ws",
             "Node ws",
-            lambda port: ["node", str(FOLDER / "node-ws/server.js"), str(port)],
+            node_command,
             lambda: npm_install("node-ws"),
             lambda: (FOLDER / "node-ws/node_modules/ws").exists(),
             node_version,
+            deflate=lambda port: [*node_command(port), "deflate"],
         ),
     )
 }

@@ -1,6 +1,9 @@
 """The work that the servers are given, and which figure of it counts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .machine import GENERATOR_CORE, SERVER_CORE
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,14 @@ class Test:
     arguments: tuple[str, ...]
     metrics: tuple[Metric, ...]
     seconds: float = 3.0  # about, with start and stop: for the estimate of a whole run
-    connections: int = 100
+    connections: int = 100  # of one server process: for the descriptor limit
     text: bool = False  # a bare echo has no text to check
     broadcast: bool = False
+    deflate: bool = False
+    servers: int = 1  # processes behind one port
+    cores: tuple[int, ...] = (SERVER_CORE,)  # the servers'
+    minus: tuple[str, ...] = ()  # other work for a second server; its figures are subtracted
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # more arguments, by server
 
 
 PER_CPU = (Metric("per_cpu_s", ""),)
@@ -40,6 +48,60 @@ def idle(name: str, title: str, flag: str = "") -> Test:
         Metric("idle_cpu_percent", "CPU %", 2, less_is_better=True),
     )
     return Test(name, title, tuple(arguments), metrics, seconds=6.0, connections=15000)
+
+
+CHANNEL = ("--path", "/ws/bench")
+
+
+def broadcast(name: str, title: str, subscribers: int, size: int = 100, publishes: int = 5, **more) -> Test:
+    arguments = ("broadcast", "--connections", str(subscribers), "--size", str(size), *CHANNEL)
+    arguments += ("--publishes", str(publishes), *more.pop("flags", ()))
+    metrics = more.pop("metrics", None) or (
+        Metric("wall_ms", "wall ms", 1, True),
+        Metric("server_cpu_ms", "CPU ms", 1, True),
+        Metric("rss_peak_growth_mb", "peak MB", 1, True),
+    )
+    connections = more.pop("connections", subscribers + 1)
+    return Test(name, title, arguments, metrics, seconds=8.0, connections=connections, broadcast=True, **more)
+
+
+def sweep(subscribers: int, **more) -> Test:
+    """One point of cost against the number of subscribers: CPU a subscriber must not grow."""
+    metrics = (
+        Metric("server_cpu_us_each", "CPU us a subscriber", 2, True),
+        Metric("wall_ms", "wall ms", 1, True),
+    )
+    name, title = f"broadcast-{subscribers}", f"broadcast to {subscribers:,}"
+    return broadcast(name, title, subscribers, publishes=9, metrics=metrics, **more)
+
+
+def channels(name: str, rate: int) -> Test:
+    arguments = ("channels", "--connections", "15000", "--channels", "1000", "--rate", str(rate), *CHANNEL)
+    arguments += ("--warmup", "1", "--duration", "6")
+    metrics = (
+        Metric("p50_us", "p50 us", 0, True),
+        Metric("p99_us", "p99 us", 0, True),
+        Metric("p999_us", "p99.9 us", 0, True),
+        Metric("lost", "lost", 0, True),
+        Metric("per_cpu_s", "deliveries"),
+    )
+    title = f"1,000 channels x 15, {rate:,} publishes/s"
+    return Test(name, title, arguments, metrics, seconds=12.0, connections=16_000, broadcast=True)
+
+
+def subscription(name: str, title: str, *flags: str) -> Test:
+    """Idle members of channels, less idle connections without."""
+    arguments = ("idle", "--connections", "15000", "--hold", "1")
+    return Test(
+        name,
+        title,
+        (*arguments, *CHANNEL, *flags),
+        (Metric("rss_per_connection", "B each", 1, True),),
+        seconds=12.0,
+        connections=15_001,
+        broadcast=True,
+        minus=arguments,
+    )
 
 
 TESTS: dict[str, Test] = {
@@ -63,14 +125,59 @@ TESTS: dict[str, Test] = {
             connections=10_000,
         ),
         Test("connect", "connect+upgrade+echo", ("connect", "--connections", "64"), PER_CPU),
+        broadcast("broadcast", "broadcast to 15,000", 15_000),
+        broadcast("broadcast16k", "broadcast of 16 KB to 15,000", 15_000, size=16 * 1024),
+        sweep(1_000),
+        sweep(5_000),
+        sweep(10_000),
+        sweep(18_000),
+        # More than a process may have descriptors: four servers behind one port, whose kernel spreads the
+        # connections by hash (15,000 each, +- 400), and four generator processes.
+        sweep(
+            60_000,
+            flags=("--processes", "4"),
+            connections=15_500,
+            servers=4,
+            settings={"throng": ("--set", "share_port=true")},
+        ),
+        # The generator sleeps during a publish, so both cores are the servers'.
+        broadcast(
+            "broadcast-2shards",
+            "broadcast to 15,000, both cores free",
+            15_000,
+            publishes=9,
+            cores=(SERVER_CORE, GENERATOR_CORE),
+        ),
+        channels("channels", 500),
+        channels("channels-heavy", 2_000),
         Test(
-            "broadcast",
-            "broadcast to 15,000",
-            ("broadcast", "--connections", "15000", "--path", "/ws/bench", "--publishes", "5"),
-            (Metric("wall_ms", "wall ms", 1, True), Metric("server_cpu_ms", "CPU ms", 1, True)),
-            seconds=6.0,
-            connections=15_001,
+            "slow",
+            "a million queued messages of 1 KB",
+            ("slow", "--connections", "1000", "--size", "1024", "--receive-buffer", "4096", *CHANNEL),
+            (Metric("growth_mb", "MB", 1, True), Metric("bytes_per_reference", "B each", 1, True)),
+            seconds=25.0,
+            connections=1_001,
             broadcast=True,
+            settings={"throng": ("--set", "max_backlog=2MiB", "--set", "write_timeout=2m")},
+        ),
+        subscription("subscription", "one channel's subscription"),
+        subscription("subscription-channels", "subscription, 1,000 channels", "--channels", "1000"),
+        Test(
+            "deflate1k",
+            "deflate echo, 1 KB JSON",
+            ("echo", "--deflate", "--size", "1024"),
+            (*PER_CPU, Metric("ratio", "ratio", 3, True)),
+            text=True,
+            deflate=True,
+        ),
+        broadcast(
+            "broadcast-deflate",
+            "broadcast of 1 KB JSON, deflated, to 10,000",
+            10_000,
+            size=1024,
+            flags=("--deflate",),
+            deflate=True,
+            metrics=(Metric("server_cpu_ms", "CPU ms", 1, True), Metric("wall_ms", "wall ms", 1, True)),
         ),
         idle("idle", "idle, 15,000 conns"),
         idle("idle-used", "idle after one echo each", "--touch"),

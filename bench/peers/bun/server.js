@@ -1,5 +1,6 @@
-// Echo at any path, broadcast at /ws/...: bun server.js PORT
+// Echo at any path, broadcast at /ws/...: bun server.js PORT [deflate]
 const MiB = 1024 * 1024;
+const compress = process.argv[3] === "deflate";
 
 Bun.serve({
   hostname: "127.0.0.1",
@@ -11,7 +12,7 @@ Bun.serve({
     return new Response("WebSocket only", { status: 426 });
   },
   websocket: {
-    perMessageDeflate: false,
+    perMessageDeflate: compress && { compress: "shared", decompress: "shared" },
     maxPayloadLength: 64 * MiB,
     backpressureLimit: 256 * MiB,
     idleTimeout: 600,
@@ -19,8 +20,8 @@ Bun.serve({
       if (ws.data) ws.subscribe(ws.data);
     },
     message(ws, message) {
-      if (ws.data) ws.publish(ws.data, message);
-      else ws.send(message);
+      if (ws.data) ws.publish(ws.data, message, compress);
+      else ws.send(message, compress);
     },
   },
 });

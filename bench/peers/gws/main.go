@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: gws PORT
+// Echo at any path, broadcast at /ws/...: gws PORT [deflate]
 package main
 
 import (
@@ -77,6 +77,7 @@ func main() {
 		CheckUtf8Enabled:    true,
 		ReadMaxPayloadSize:  maxPayload,
 		WriteMaxPayloadSize: maxPayload,
+		PermessageDeflate:   gws.PermessageDeflate{Enabled: len(os.Args) > 2 && os.Args[2] == "deflate"},
 		Authorize: func(r *http.Request, session gws.SessionStorage) bool {
 			if strings.HasPrefix(r.URL.Path, "/ws/") {
 				session.Store("channel", r.URL.Path)

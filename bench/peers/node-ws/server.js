@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: node server.js PORT
+// Echo at any path, broadcast at /ws/...: node server.js PORT [deflate]
 const { WebSocketServer } = require("ws");
 
 const channels = new Map();
@@ -7,7 +7,11 @@ const server = new WebSocketServer({
   host: "127.0.0.1",
   port: Number(process.argv[2]),
   backlog: 4096,
-  perMessageDeflate: false,
+  perMessageDeflate: process.argv[3] === "deflate" && {
+    serverNoContextTakeover: true,
+    clientNoContextTakeover: true,
+    threshold: 0,
+  },
   maxPayload: 64 * 1024 * 1024,
 });
 

@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: uwebsockets PORT
+// Echo at any path, broadcast at /ws/...: uwebsockets PORT [deflate]
 #include "App.h"
 
 #include <cstdio>
@@ -12,9 +12,11 @@ struct Member {
 };
 
 int main(int argc, char **argv) {
-    int port = argc == 2 ? atoi(argv[1]) : 0;
+    int port = argc >= 2 ? atoi(argv[1]) : 0;
+    static bool compress = argc == 3 && std::string_view(argv[2]) == "deflate";
+    auto compression = uWS::CompressOptions(compress ? uWS::SHARED_COMPRESSOR | uWS::SHARED_DECOMPRESSOR : uWS::DISABLED);
     uWS::App().ws<Member>("/ws/*", {
-        .compression = uWS::DISABLED,
+        .compression = compression,
         .maxPayloadLength = 64 * 1024 * 1024,
         .idleTimeout = 600,
         .maxBackpressure = 256 * 1024 * 1024,
@@ -24,14 +26,14 @@ int main(int argc, char **argv) {
         },
         .open = [](auto *ws) { ws->subscribe(ws->getUserData()->channel); },
         .message = [](auto *ws, std::string_view message, uWS::OpCode code) {
-            ws->publish(ws->getUserData()->channel, message, code);
+            ws->publish(ws->getUserData()->channel, message, code, compress);
         },
     }).ws<Empty>("/*", {
-        .compression = uWS::DISABLED,
+        .compression = compression,
         .maxPayloadLength = 64 * 1024 * 1024,
         .idleTimeout = 600,
         .maxBackpressure = 256 * 1024 * 1024,
-        .message = [](auto *ws, std::string_view message, uWS::OpCode code) { ws->send(message, code); },
+        .message = [](auto *ws, std::string_view message, uWS::OpCode code) { ws->send(message, code, compress); },
     }).listen("127.0.0.1", port, [port](auto *listener) {
         if (!listener) {
             fprintf(stderr, "uwebsockets: cannot listen on port %d\n", port);
