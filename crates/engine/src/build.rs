@@ -97,7 +97,6 @@ pub fn build<D: Driver, S: Service>(
                     channels: Channels::new(*wildcards, Arc::clone(&totals)),
                     remote: remote.clone(),
                     shard,
-                    published: 0,
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

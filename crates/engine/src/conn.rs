@@ -72,16 +72,18 @@ pub(crate) mod flag {
     pub(crate) const DRAIN_LISTED: u16 = 1 << 12;
     /// The 101 is queued and has not left: the queue must not be dropped, and nothing may overtake it.
     pub(crate) const UPGRADING: u16 = 1 << 13;
-    /// In the list of batches in flight.
-    pub(crate) const FLIGHT_LISTED: u16 = 1 << 14;
+    /// Frames published in this turn are all that is queued: see `fanout.rs`.
+    pub(crate) const FANNED: u16 = 1 << 14;
     /// Messages wait one by one, behind the queue.
     pub(crate) const WAITING: u16 = 1 << 15;
 
     /// While any of these is set, sending a message is more than appending it to the queue.
-    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING;
+    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING | FANNED;
     /// While any of these is set, a flush is more than handing the queue to the driver.
     pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
-        IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING | WAITING;
+        IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING | WAITING | FANNED;
+    /// While any of these is set, a published frame goes into the queue.
+    pub(crate) const NOT_PLAIN_TO_FAN: u16 = NOT_PLAIN_TO_FLUSH & !FANNED | CLIENT;
 }
 
 /// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
@@ -150,6 +152,8 @@ pub(crate) struct Cold {
     pub(crate) assembling: Option<Tick>,
     /// In the list of messages partly here.
     pub(crate) assembly_listed: bool,
+    /// In the list of batches in flight.
+    pub(crate) flight_listed: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
 }
@@ -162,6 +166,7 @@ impl Cold {
             && self.waiting.is_none()
             && self.assembling.is_none()
             && !self.assembly_listed
+            && !self.flight_listed
             && self.closed_with == 0
     }
 }

@@ -12,6 +12,7 @@ use throng_proto::ws::{self, Opcode};
 use crate::backpressure::Rules;
 use crate::borrowed::Borrowed;
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
+use crate::fanout::Fanout;
 use crate::limits::Checked;
 use crate::rate::Rates;
 use crate::slab::Slab;
@@ -49,6 +50,7 @@ pub(crate) struct Connections {
     /// Messages partly here, checked for their deadline at each sweep.
     pub(crate) assembling: Vec<ConnId>,
     pub(crate) spares: Spares,
+    pub(crate) fanout: Fanout,
     pub(crate) borrowed: Borrowed,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
@@ -57,6 +59,8 @@ pub(crate) struct Connections {
     pub(crate) figures: Vec<ClassFigures>,
     /// The time of this turn.
     pub(crate) now: Instant,
+    /// Memory that publications have put into queues since the last flush of all.
+    pub(crate) published: usize,
     /// A queue has passed its limit within this turn, which only a flush can tell from a slow reader.
     pub(crate) overfull: bool,
     tick: Tick,
@@ -76,6 +80,7 @@ impl Connections {
             figures: vec![ClassFigures::default(); rules.names().count()],
             rules,
             now,
+            published: 0,
             overfull: false,
             conns: Vec::with_capacity(capacity),
             cold: Slab::default(),
@@ -88,6 +93,7 @@ impl Connections {
             in_flight: Vec::new(),
             assembling: Vec::new(),
             spares: Spares::default(),
+            fanout: Fanout::default(),
             borrowed: Borrowed::default(),
             heartbeats: Heartbeats::new(limits.heartbeat_interval, Tick::START),
             limits,
@@ -118,6 +124,7 @@ impl Connections {
         let (out, cold, in_flight) = (conn.out.take(), conn.cold.take(), conn.has(flag::IN_FLIGHT));
         conn.stage = Stage::Free;
         conn.flags = 0;
+        self.fanout.forget(slot);
         self.stats.connections -= 1;
         self.stats.backlogged -= u64::from(in_flight);
         if let Some(batch) = out {
@@ -274,6 +281,16 @@ impl Connections {
         }
     }
 
+    /// The list of batches in flight does not have it any more.
+    pub(crate) fn unlist_flight(&mut self, id: ConnId) {
+        if self.cold(id).is_some()
+            && let Some(cold) = self.cold_mut(id)
+        {
+            cold.flight_listed = false;
+            self.shed_cold(id);
+        }
+    }
+
     /// The current second.
     pub(crate) fn tick(&self) -> Tick {
         self.tick
@@ -401,10 +418,11 @@ impl Connections {
         let Some(conn) = self.conn_mut(id) else { return };
         conn.set(flag::PONG_FIRST, false);
         let waited = conn.has(flag::WAITING);
-        conn.set(flag::WAITING, false);
+        conn.set(flag::WAITING | flag::FANNED, false);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
         }
+        self.fanout.forget(id.slot());
         if waited && let Some(waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) {
             waiting.discard(&mut self.figures);
             self.shed_cold(id);
@@ -426,6 +444,9 @@ impl Connections {
     #[inline]
     fn backlog_of(&self, id: ConnId, of_waiting: impl Fn(&Waiting) -> usize) -> usize {
         let Some(conn) = self.conn(id) else { return 0 };
+        if conn.has(flag::FANNED) {
+            return self.fanout.len(id.slot());
+        }
         let queued = conn.out.as_ref().map_or(0, |batch| batch.len());
         if conn.has(flag::IN_FLIGHT | flag::WAITING) {
             let Some(cold) = self.cold(id) else { return queued };
@@ -497,7 +518,20 @@ impl Connections {
             conn.flags |= flag::DIRTY;
             self.dirty.push(id);
         }
-        conn.out.get_or_insert_with(|| self.spares.take())
+        let fanned = conn.has(flag::FANNED);
+        let queue = conn.out.get_or_insert_with(|| self.spares.take());
+        if fanned {
+            conn.flags &= !flag::FANNED;
+            self.fanout.move_to(id.slot(), queue);
+        }
+        queue
+    }
+
+    /// Moves what was published in this turn into the connection's queue.
+    pub(crate) fn queue_fanned(&mut self, id: ConnId) {
+        if self.conn(id).is_some_and(|conn| conn.has(flag::FANNED)) {
+            self.queue(id);
+        }
     }
 }
 

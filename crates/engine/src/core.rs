@@ -13,7 +13,7 @@ use crate::delivery::{Delivery, Receipt, Share};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::mailbox::Mailbox;
-use crate::sending::{Published, SMALL_FRAME, Sent};
+use crate::sending::{Published, Sent};
 use crate::service::Message;
 use crate::shutdown::DrainPlan;
 use crate::stats::Stats;
@@ -84,17 +84,12 @@ pub struct Core {
     pub(crate) channels: Channels,
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
-    /// Memory that publications have put into queues since the last flush of all.
-    pub(crate) published: usize,
 }
 
 /// Publications of one turn may put this much memory into queues before all are flushed, and before a publisher's
 /// further messages wait for the next turn: one packet of tiny messages to thousands of members would else be
 /// gigabytes. Large enough that a burst to 15,000 members still leaves in few sends.
 const PUBLISH_BUDGET: usize = 32 << 20;
-
-/// What a queued reference costs besides its frame's bytes, generously.
-const REFERENCE_COST: usize = 64;
 
 impl Core {
     /// The time of this turn.
@@ -177,7 +172,6 @@ impl Core {
                 delivery.count(connections.publish_to(id, frame, of));
             }
         });
-        self.spend(&delivery, frame);
         delivery
     }
 
@@ -218,19 +212,13 @@ impl Core {
                 }
             }
         }
-        self.spend(&delivery, frame);
         delivery
-    }
-
-    fn spend(&mut self, delivery: &Delivery, frame: &Frame) {
-        let queued = (delivery.delivered + delivery.queued) as usize;
-        self.published += queued * (frame.as_bytes().len().min(SMALL_FRAME) + REFERENCE_COST);
     }
 
     /// Publications have used up their share of the turn.
     #[inline]
     pub(crate) fn has_published_enough(&self) -> bool {
-        self.published > PUBLISH_BUDGET || self.connections.overfull
+        self.connections.published > PUBLISH_BUDGET || self.connections.overfull
     }
 
     /// No more messages are to be pulled for this connection now: its answers wait, or others do.
@@ -353,7 +341,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Notes the subprotocol that was agreed, for [`Filter::subprotocol`].
+    /// Notes the subprotocol that was agreed, for [`Filter::set_subprotocol`].
     pub fn set_subprotocol(&mut self, name: &str) {
         self.core.connections.set_subprotocol(self.id, name);
     }

@@ -24,10 +24,47 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
+    /// Sends what was published in this turn and is all that the connection is to get; false if there is more to it.
+    #[inline]
+    fn flush_fanned(&mut self, id: ConnId) -> bool {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn(id) else { return true };
+        if conn.flags & (flag::NOT_PLAIN_TO_FAN | flag::FANNED) != flag::FANNED
+            || conn.after_flush != AfterFlush::Nothing
+        {
+            return false;
+        }
+        let bytes = connections.fanout.bytes(id.slot());
+        let sent = self.driver.try_send(id, bytes);
+        if sent < bytes.len() {
+            connections.stats.bytes_out += sent as u64;
+            self.queue_rest(id, sent);
+            return false;
+        }
+        connections.stats.bytes_out += sent as u64;
+        connections.fanout.forget(id.slot());
+        connections.conns[id.slot()].flags &= !(flag::FANNED | flag::DIRTY);
+        true
+    }
+
+    /// The kernel took only `sent` bytes of what was published: the rest waits like any other output.
+    #[cold]
+    fn queue_rest(&mut self, id: ConnId, sent: usize) {
+        let connections = &mut self.state.core.connections;
+        connections.queue_fanned(id);
+        if let Some(batch) = connections.conn_mut(id).and_then(|conn| conn.out.as_mut()) {
+            batch.advance(sent);
+        }
+    }
+
     /// What flushing can be besides: it may have to wait, and something may follow it.
     #[inline(never)]
     pub(crate) fn flush_rarely(&mut self, id: ConnId) {
+        if self.flush_fanned(id) {
+            return;
+        }
         let connections = &mut self.state.core.connections;
+        connections.queue_fanned(id);
         let Some(conn) = connections.conn_mut(id) else { return };
         let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
         if after == AfterFlush::Abort {
@@ -83,13 +120,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
             cold.in_flight = len;
             cold.unsent = len;
             cold.progress = Some(tick);
+            if !std::mem::replace(&mut cold.flight_listed, true) {
+                connections.in_flight.push(id);
+            }
         }
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.set(flag::IN_FLIGHT, true);
-        if !conn.has(flag::FLIGHT_LISTED) {
-            conn.set(flag::FLIGHT_LISTED, true);
-            connections.in_flight.push(id);
-        }
         self.pause_if_behind(id);
     }
 
@@ -142,7 +178,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Flushes every connection that has something to send, and carries out what callbacks asked for.
     pub fn flush_all(&mut self) {
-        self.state.core.published = 0;
+        self.state.core.connections.published = 0;
         self.state.core.connections.overfull = false;
         let mut at = 0;
         while let Some(&id) = self.state.core.connections.dirty.get(at) {
@@ -152,6 +188,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         self.state.core.connections.dirty.clear();
+        self.state.core.connections.fanout.clear();
     }
 
     /// Flushes everything when publications have put much memory into queues, or much into one, within one turn.

@@ -19,6 +19,7 @@ mod conn;
 mod connections;
 mod core;
 mod delivery;
+mod fanout;
 mod filter;
 mod flush;
 mod frame;

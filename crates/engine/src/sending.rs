@@ -7,7 +7,7 @@ use throng_proto::ws::{self, Opcode};
 
 use crate::backpressure::{ClassIndex, SlowPolicy};
 use crate::borrowed::LARGE;
-use crate::conn::{Stage, flag};
+use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::frame::Frame;
 use crate::waiting::{Admitted, Millis, Waiting};
@@ -31,6 +31,9 @@ pub enum Sent {
 /// Frames up to this many bytes are copied into queues: a reference costs as much, in memory and in a gathered send,
 /// and would let tiny messages pass the backlog's limit, which counts bytes.
 pub(crate) const SMALL_FRAME: usize = 64;
+
+/// What a queued reference costs besides its frame's bytes, generously.
+const REFERENCE_COST: usize = 64;
 
 /// Waiting messages follow the queue in helpings of this size: what the driver holds can no longer be dropped.
 const HELPING: usize = 64 * 1024;
@@ -140,6 +143,10 @@ impl Connections {
             Stage::Events => frame.event(),
             _ => return Sent::Closed,
         };
+        if self.fan(id, bytes) {
+            self.stats.messages_out += 1;
+            return Sent::Written;
+        }
         if self.conns[id.slot()].has(flag::IN_FLIGHT | flag::WAITING)
             && self.waits_apart(id, of.class)
         {
@@ -154,6 +161,7 @@ impl Connections {
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
+        self.published += bytes.len().min(SMALL_FRAME) + REFERENCE_COST;
         let batch = self.queue(id);
         if bytes.len() <= SMALL_FRAME {
             batch.append(|out| out.extend_from_slice(bytes));
@@ -161,6 +169,25 @@ impl Connections {
             batch.push(Segment::Shared(Arc::clone(bytes)));
         }
         sent
+    }
+
+    /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it needs a queue.
+    #[inline]
+    fn fan(&mut self, id: ConnId, bytes: &Arc<[u8]>) -> bool {
+        let conn = &mut self.conns[id.slot()];
+        if conn.flags & flag::NOT_PLAIN_TO_FAN != 0
+            || conn.out.is_some()
+            || conn.after_flush != AfterFlush::Nothing
+            || !self.fanout.add(id.slot(), bytes, conn.stage == Stage::Open)
+        {
+            return false;
+        }
+        conn.flags |= flag::FANNED;
+        if conn.flags & flag::DIRTY == 0 {
+            conn.flags |= flag::DIRTY;
+            self.dirty.push(id);
+        }
+        true
     }
 
     /// Whether messages to this connection now wait one by one: those before them do, or it is slow and their class
@@ -271,6 +298,7 @@ impl Connections {
         }
         if conn.flags & flag::IN_FLIGHT == 0 {
             match &conn.out {
+                None if conn.has(flag::FANNED) => {}
                 None => return Ok(Sent::Written),
                 Some(batch) if batch.len() + len <= high => return Ok(Sent::Written),
                 Some(_) => {}

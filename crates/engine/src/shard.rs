@@ -251,7 +251,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let timeout = connections.limits.write;
             let Some(conn) = connections.conn_mut(id) else { return false };
             if !conn.has(flag::IN_FLIGHT) {
-                conn.set(flag::FLIGHT_LISTED, false);
+                connections.unlist_flight(id);
                 return false;
             }
             connections.expire_waiting(id);

@@ -8,6 +8,7 @@
 //! * **C2** Per connection, bytes arrive in order and once.
 //! * **C3** At most one send is in flight per connection, and its batch comes home exactly once: in
 //!   [`SendOutcome::Done`], or in [`Event::Sent`], with bytes left in it if the connection closed first.
+//!   [`Driver::try_send`] leaves nothing in flight.
 //! * **C4** [`Event::Closed`] comes exactly once for each id that [`Driver::adopt`] or [`Driver::connect`] gave,
 //!   and nothing comes after it.
 //! * **C5** Every event carries the id, generation included, that it belongs to. Calls with an id of the past
@@ -100,6 +101,14 @@ pub trait Driver {
 
     /// Sends `batch`, which is not empty, on a connection with no send in flight (C3).
     fn send(&mut self, conn: ConnId, batch: Box<Batch>) -> SendOutcome;
+
+    /// Sends as much of `bytes` as the kernel takes at once, and tells how much that was: for a message that many
+    /// connections get, and few need a [`Batch`] for. Nothing is in flight before or after (C3), so the rest, if there
+    /// is any, is [sent](Driver::send) next. A driver that cannot send at once, or not on this connection, takes nothing.
+    fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        let _ = (conn, bytes);
+        0
+    }
 
     /// Bytes of the batch in flight that have not left, 0 if none is: how progress of a slow reader shows.
     fn unsent(&self, conn: ConnId) -> usize;

@@ -117,6 +117,8 @@ macro_rules! contract_suite {
             sends: c3_reset_brings_the_batch_home_before_closed,
             sends: c3_reset_brings_the_batch_home_while_paused,
             sends: c3_unsent_falls_while_a_slow_reader_reads,
+            sends: c3_trying_takes_what_fits_and_the_rest_follows,
+            sends: c3_trying_on_what_is_gone_takes_nothing,
             sends: c3_a_send_before_connected_leaves_when_it_is,
             ends: c4_closed_comes_once_and_last,
             ends: c4_closed_comes_for_whatever_ends_first,

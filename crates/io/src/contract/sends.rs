@@ -137,6 +137,41 @@ pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
     assert!(falls > 0);
 }
 
+/// C3: what leaves at once and what is sent after it are one stream, and nothing is in flight in between.
+pub fn c3_trying_takes_what_fits_and_the_rest_follows<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let bytes = pattern(3 * R::CAPACITY, 5);
+    let (mut taken, mut tries) = (0, 0);
+    while tries < 100 {
+        let piece = (bytes.len() - taken).min(1 + R::CAPACITY / 3);
+        let sent = world.rig.driver().try_send(id, &bytes[taken..taken + piece]);
+        assert!(sent <= piece, "{sent} of {piece}");
+        assert_eq!(world.rig.driver().unsent(id), 0, "something is in flight");
+        taken += sent;
+        tries += 1;
+        if sent < piece {
+            break;
+        }
+    }
+    assert!(taken < bytes.len(), "more than fits was taken");
+    world.quiet();
+    world.send_bytes(id, bytes[taken..].to_vec());
+    assert!(world.read(&mut peer, bytes.len()).0 == bytes, "the stream differs");
+    world.quiet();
+}
+
+/// C3, C5: nobody takes anything, and a broken connection says so by its end.
+pub fn c3_trying_on_what_is_gone_takes_nothing<R: Rig>() {
+    let mut world = World::<R>::new();
+    assert_eq!(world.rig.driver().try_send(ConnId::new(0, 9, 9), b"nobody"), 0);
+    let (id, peer) = world.pair();
+    world.rig.reset(peer);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    assert_eq!(world.rig.driver().try_send(id, b"too late"), 0);
+    world.quiet();
+}
+
 /// C3: a send may be waiting when the connection is not yet there.
 pub fn c3_a_send_before_connected_leaves_when_it_is<R: Rig>() {
     let mut world = World::<R>::new();

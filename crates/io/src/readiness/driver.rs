@@ -118,6 +118,18 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.send_rest(conn, batch, None)
     }
 
+    #[inline]
+    fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        self.lent = 0;
+        match self.table.entry(conn) {
+            Some(Entry { socket: Some(socket), flags, .. }) if *flags & flag::CONNECTING == 0 => {
+                // What goes wrong here goes wrong again in the send of the rest, which tells.
+                P::send(socket, bytes).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     fn unsent(&self, conn: ConnId) -> usize {
         match self.table.peek(conn) {
             Some(entry) if entry.outgoing != NONE => self.outgoing.unsent(entry.outgoing),

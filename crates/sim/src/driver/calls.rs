@@ -184,6 +184,32 @@ impl Driver for SimDriver {
         SendOutcome::Pending
     }
 
+    fn try_send(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+        self.calls.idle_turns_in_a_row = 0;
+        self.lending = false;
+        assert!(!bytes.is_empty(), "C3: nothing was to be sent");
+        self.mix(14, id.to_bits());
+        let partial = strikes(&mut self.rng, self.faults.partial_sends);
+        let share = self.rng.draw();
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let Some(conn) = self.conn_mut(id) else { return 0 };
+        assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
+        if conn.ending.is_some() || conn.connecting.is_some() {
+            return 0;
+        }
+        assert!(!conn.fin_sent, "a send after the end of our stream");
+        let mut n = net.room(conn.link, conn.side).min(bytes.len());
+        if partial {
+            n = (share % (n as u64 + 1)) as usize;
+        }
+        if n > 0 {
+            net.write(conn.link, conn.side, &bytes[..n]);
+        }
+        self.calls.bytes_sent += n as u64;
+        n
+    }
+
     fn unsent(&self, id: ConnId) -> usize {
         let Some(slot) = self.slots.get(id.slot()) else { return 0 };
         match &slot.conn {

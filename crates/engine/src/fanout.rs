@@ -1,0 +1,197 @@
+//! What was published in this turn to connections that have nothing else queued: nearly all of a publish.
+//!
+//! They get no queue. Each remembers, in one number, the list of frames that it is to get; receivers of the same frames
+//! share a list, so that its bytes are put together once and one plain send per receiver is all that follows. Only
+//! what the kernel does not take, and what meets other output, becomes a queue.
+
+use std::sync::Arc;
+
+use throng_io::{Batch, Segment};
+
+/// Number of a list; 0 is the empty one.
+type ListNumber = u32;
+
+/// Lists of several frames are joined, so they must not become large: what is more goes into queues.
+const MAX_JOINED: usize = 64 * 1024;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Fanout {
+    /// By slot.
+    of: Vec<ListNumber>,
+    lists: Vec<List>,
+    /// The longer list that was needed last, for sessions and for streams of events: consecutive receivers of a publish
+    /// mostly need the same.
+    recent: [ListNumber; 2],
+    joined: Vec<u8>,
+    /// Of which list `joined` is.
+    joined_of: ListNumber,
+}
+
+/// All frames of a shorter list, and one more.
+#[derive(Debug)]
+struct List {
+    shorter: ListNumber,
+    last: Arc<[u8]>,
+    len: usize,
+}
+
+impl Fanout {
+    /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a queue.
+    #[inline]
+    pub(crate) fn add(&mut self, slot: usize, frame: &Arc<[u8]>, is_session: bool) -> bool {
+        if self.of.len() <= slot {
+            self.of.resize(slot + 1, 0);
+        }
+        let shorter = self.of[slot];
+        let recent = self.recent[usize::from(is_session)];
+        if recent != 0
+            && let Some(list) = self.lists.get(recent as usize - 1)
+            && list.shorter == shorter
+            && Arc::ptr_eq(&list.last, frame)
+        {
+            self.of[slot] = recent;
+            return true;
+        }
+        self.add_list(slot, shorter, frame, is_session)
+    }
+
+    #[inline(never)]
+    fn add_list(
+        &mut self,
+        slot: usize,
+        shorter: ListNumber,
+        frame: &Arc<[u8]>,
+        is_session: bool,
+    ) -> bool {
+        let before = self.list(shorter).map_or(0, |list| list.len);
+        let len = before + frame.len();
+        if before > 0 && len > MAX_JOINED {
+            return false;
+        }
+        self.lists.push(List { shorter, last: Arc::clone(frame), len });
+        self.of[slot] = self.lists.len() as ListNumber;
+        self.recent[usize::from(is_session)] = self.of[slot];
+        true
+    }
+
+    /// Bytes that the connection in `slot` is to get.
+    pub(crate) fn len(&self, slot: usize) -> usize {
+        self.of.get(slot).and_then(|number| self.list(*number)).map_or(0, |list| list.len)
+    }
+
+    /// The same bytes, to be sent at once.
+    #[inline]
+    pub(crate) fn bytes(&mut self, slot: usize) -> &[u8] {
+        let number = self.of[slot];
+        match self.list(number) {
+            None => &[],
+            Some(List { shorter: 0, .. }) => &self.lists[number as usize - 1].last,
+            Some(_) => {
+                if self.joined_of != number {
+                    self.join(number);
+                }
+                &self.joined
+            }
+        }
+    }
+
+    /// The connection in `slot` has got it, or never will.
+    #[inline]
+    pub(crate) fn forget(&mut self, slot: usize) {
+        if let Some(number) = self.of.get_mut(slot) {
+            *number = 0;
+        }
+    }
+
+    /// Moves what the connection in `slot` is to get into its queue, by reference.
+    pub(crate) fn move_to(&mut self, slot: usize, queue: &mut Batch) {
+        for frame in self.frames(self.of[slot]) {
+            queue.push(Segment::Shared(Arc::clone(frame)));
+        }
+        self.forget(slot);
+    }
+
+    /// Everyone has got everything.
+    pub(crate) fn clear(&mut self) {
+        debug_assert!(self.of.iter().all(|number| *number == 0), "somebody waits for the flush");
+        self.lists.clear();
+        self.recent = [0; 2];
+        self.joined.clear();
+        self.joined.shrink_to(MAX_JOINED);
+        self.joined_of = 0;
+    }
+
+    fn list(&self, number: ListNumber) -> Option<&List> {
+        self.lists.get((number as usize).checked_sub(1)?)
+    }
+
+    /// Oldest first.
+    fn frames(&self, number: ListNumber) -> impl Iterator<Item = &Arc<[u8]>> {
+        let mut lists = Vec::new();
+        let mut next = self.list(number);
+        while let Some(list) = next {
+            lists.push(&list.last);
+            next = self.list(list.shorter);
+        }
+        lists.into_iter().rev()
+    }
+
+    #[inline(never)]
+    fn join(&mut self, number: ListNumber) {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        self.frames(number).for_each(|frame| joined.extend_from_slice(frame));
+        self.joined = joined;
+        self.joined_of = number;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(text: &str) -> Arc<[u8]> {
+        Arc::from(text.as_bytes())
+    }
+
+    #[test]
+    fn receivers_of_the_same_frames_share_a_list() {
+        let (a, b, c) = (frame("aa"), frame("b"), frame("c"));
+        let mut fanout = Fanout::default();
+        for slot in [3, 0, 7] {
+            assert!(fanout.add(slot, &a, true));
+        }
+        for slot in [0, 7, 9] {
+            assert!(fanout.add(slot, &b, true));
+        }
+        // Streams of events between sessions do not disturb them.
+        for slot in [0, 5, 7] {
+            assert!(fanout.add(slot, &c, slot != 5));
+        }
+        assert_eq!(fanout.lists.len(), 5, "aa; aa b; b; aa b c; c");
+        let expected = [(3, "aa"), (0, "aabc"), (7, "aabc"), (9, "b"), (5, "c"), (1, "")];
+        for (slot, bytes) in expected {
+            assert_eq!(fanout.bytes(slot), bytes.as_bytes(), "{slot}");
+            assert_eq!(fanout.len(slot), bytes.len());
+        }
+        let mut queue = Batch::default();
+        fanout.move_to(7, &mut queue);
+        let mut moved = Vec::new();
+        queue.copy_to(&[], &mut moved);
+        assert_eq!((moved.as_slice(), fanout.len(7)), (&b"aabc"[..], 0));
+        (0..10).for_each(|slot| fanout.forget(slot));
+        fanout.forget(1000);
+        fanout.clear();
+        assert_eq!(Arc::strong_count(&b), 1 + 1, "only the queue refers to it");
+    }
+
+    #[test]
+    fn one_frame_may_be_of_any_size_but_many_become_a_queue() {
+        let large: Arc<[u8]> = Arc::from(vec![0; 2 * MAX_JOINED]);
+        let mut fanout = Fanout::default();
+        assert!(fanout.add(0, &large, true));
+        assert!(!fanout.add(0, &frame("more"), true));
+        assert_eq!(fanout.bytes(0).len(), large.len());
+    }
+}
