@@ -3,9 +3,9 @@
 use throng_simd::{BrokenUtf8, mask, utf8};
 
 use super::close;
-use super::header::{Decoded, Head, MAX_HEAD, Whole};
+use super::header::{Decoded, Head, MAX_HEAD, Place, Whole};
 use super::pieces::{Pieces, Spare};
-use super::{Event, Limits, Opcode, ProtocolError, Role};
+use super::{Deflated, Event, Incoming, Limits, Opcode, ProtocolError, Role};
 use crate::Input;
 
 /// One end's reader of frames, for the life of a connection after its handshake.
@@ -32,12 +32,32 @@ pub struct Decoder {
     /// The fragmented message that has begun and not ended.
     message: Option<Kind>,
     role: Role,
+    /// permessage-deflate was agreed on.
+    deflate: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
     Binary,
+    DeflatedText,
+    DeflatedBinary,
+}
+
+impl Kind {
+    fn of(head: &Head) -> Option<Self> {
+        Some(match (head.opcode, head.deflated) {
+            (Opcode::Text, false) => Self::Text,
+            (Opcode::Text, true) => Self::DeflatedText,
+            (Opcode::Binary, false) => Self::Binary,
+            (Opcode::Binary, true) => Self::DeflatedBinary,
+            _ => return None,
+        })
+    }
+
+    fn is_deflated(self) -> bool {
+        matches!(self, Self::DeflatedText | Self::DeflatedBinary)
+    }
 }
 
 /// Where in the stream of frames the next byte falls.
@@ -71,7 +91,7 @@ struct Frame {
 /// What [`Decoder::advance`] came to.
 enum Next<'b> {
     /// An event within the lent bytes.
-    Lent(Event<'b>),
+    Lent(Incoming<'b>),
     /// A message, in the pieces.
     Message(Kind),
     /// A control frame, in the pieces.
@@ -84,7 +104,14 @@ impl Decoder {
     /// A decoder for what comes to `role` right after the handshake. Allocates nothing.
     #[must_use]
     pub const fn new(role: Role) -> Self {
-        Self { pieces: None, stage: Stage::Start, message: None, role }
+        Self { pieces: None, stage: Stage::Start, message: None, role, deflate: false }
+    }
+
+    /// As [`Decoder::new`], where permessage-deflate was agreed on: to be asked with
+    /// [`Decoder::next_incoming`].
+    #[must_use]
+    pub const fn with_deflate(role: Role) -> Self {
+        Self { pieces: None, stage: Stage::Start, message: None, role, deflate: true }
     }
 
     /// Takes bytes from `input` up to the next event; `None` when all are taken and none is complete.
@@ -118,6 +145,35 @@ impl Decoder {
     ) -> Result<Option<Event<'a>>, ProtocolError> {
         if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
             return Ok(Some(event));
+        }
+        if self.is_at_rest(input) {
+            return Ok(None);
+        }
+        match self.resume(input, limits, spare)? {
+            Some(Incoming::Event(event)) => Ok(Some(event)),
+            // Nobody here can inflate it: the caller's mistake, and for this connection the end.
+            Some(Incoming::Deflated(_)) => Err(ProtocolError::ReservedBits),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Decoder::next_event_with`], with compressed messages among the events where permessage-deflate
+    /// was agreed on ([`Decoder::with_deflate`]). Text among them is yet to be checked.
+    ///
+    /// A compressed message may have as many bytes as `limits` allow a message, and a few more: what it
+    /// inflates to is for the [`Inflater`](super::deflate::Inflater) to limit.
+    ///
+    /// # Errors
+    /// As [`Decoder::next_event`].
+    #[inline]
+    pub fn next_incoming<'a, 'b: 'a>(
+        &'a mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+        spare: &mut Spare,
+    ) -> Result<Option<Incoming<'a>>, ProtocolError> {
+        if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
+            return Ok(Some(Incoming::Event(event)));
         }
         if self.is_at_rest(input) {
             return Ok(None);
@@ -186,6 +242,13 @@ impl Decoder {
         if head.opcode.is_control() {
             return Ok(());
         }
+        let loose;
+        let limits = if head.deflated || self.message.is_some_and(Kind::is_deflated) {
+            loose = limits.of_deflated();
+            &loose
+        } else {
+            limits
+        };
         if head.len > limits.max_frame_size as u64 {
             return Err(self.fail(ProtocolError::FrameTooBig));
         }
@@ -200,8 +263,16 @@ impl Decoder {
     }
 
     /// The event of a frame that stands alone and whose payload is all at the front of `input`.
-    fn lent<'b>(&mut self, head: &Head, input: &mut Input<'b>) -> Result<Event<'b>, ProtocolError> {
+    fn lent<'b>(
+        &mut self,
+        head: &Head,
+        input: &mut Input<'b>,
+    ) -> Result<Incoming<'b>, ProtocolError> {
         let payload = input.take(head.len as usize);
+        if head.deflated {
+            let (text, payload) = (head.opcode == Opcode::Text, unmask(payload, head.key));
+            return Ok(Incoming::Deflated(Deflated { text, payload }));
+        }
         let event = match head.opcode {
             Opcode::Text => match unmask_text(payload, head.key) {
                 Some(text) => Ok(Event::Text(text)),
@@ -217,7 +288,7 @@ impl Decoder {
                 close::decode(unmask(payload, head.key)).map(Event::Close)
             }
         };
-        event.map_err(|error| self.fail(error))
+        event.map(Incoming::Event).map_err(|error| self.fail(error))
     }
 
     #[cold]
@@ -235,33 +306,36 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
         spare: &mut Spare,
-    ) -> Result<Option<Event<'a>>, ProtocolError> {
-        match self.advance(input, limits, spare)? {
-            Next::Lent(event) => Ok(Some(event)),
-            Next::Nothing => Ok(None),
+    ) -> Result<Option<Incoming<'a>>, ProtocolError> {
+        Ok(Some(Incoming::Event(match self.advance(input, limits, spare)? {
+            Next::Lent(incoming) => return Ok(Some(incoming)),
+            Next::Nothing => return Ok(None),
             Next::Message(kind) => {
                 let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+                let payload = joined.map_or(&[][..], |joined| joined.as_bytes());
+                if kind.is_deflated() {
+                    let text = kind == Kind::DeflatedText;
+                    return Ok(Some(Incoming::Deflated(Deflated { text, payload })));
+                }
                 spare.set_joined(joined);
                 match kind {
-                    Kind::Binary => {
-                        Ok(Some(Event::Binary(joined.map_or(&[], |joined| joined.as_bytes()))))
-                    }
                     // `advance` saw that it is text.
-                    Kind::Text => Ok(Some(Event::Text(
-                        joined.and_then(|joined| joined.as_str()).unwrap_or_default(),
-                    ))),
+                    Kind::Text => {
+                        Event::Text(joined.and_then(|joined| joined.as_str()).unwrap_or_default())
+                    }
+                    _ => Event::Binary(payload),
                 }
             }
             Next::Control(opcode) => {
                 let payload = self.control();
-                Ok(Some(match opcode {
+                match opcode {
                     Opcode::Ping => Event::Ping(payload),
                     Opcode::Pong => Event::Pong(payload),
                     // `advance` saw that it is well-formed.
                     _ => Event::Close(close::decode(payload).unwrap_or_default()),
-                }))
+                }
             }
-        }
+        })))
     }
 
     /// Takes input up to the end of the next event.
@@ -288,10 +362,8 @@ impl Decoder {
                     if self.stands_alone(&head) && input.len() as u64 >= head.len {
                         return self.lent(&head, input).map(Next::Lent);
                     }
-                    match head.opcode {
-                        Opcode::Text => self.message = Some(Kind::Text),
-                        Opcode::Binary => self.message = Some(Kind::Binary),
-                        _ => {}
+                    if let Some(kind) = Kind::of(&head) {
+                        self.message = Some(kind);
                     }
                     let Head { fin, opcode, len: remaining, key, .. } = head;
                     self.stage = Stage::Payload(Frame { remaining, key, opcode, fin });
@@ -338,8 +410,10 @@ impl Decoder {
         let mut bytes = [0; MAX_HEAD];
         bytes[..here.len()].copy_from_slice(&here);
         let mut len = usize::from(len);
+        let place =
+            Place { role: self.role, inside: self.message.is_some(), deflate: self.deflate };
         loop {
-            match Head::decode(&bytes[..len], self.role, self.message.is_some()) {
+            match Head::decode(&bytes[..len], place) {
                 Ok(Decoded::Head(head)) => return Ok(Some(head)),
                 Ok(Decoded::Needs(needs)) => {
                     let more = input.take(needs - len);
@@ -370,6 +444,7 @@ impl Decoder {
             pieces.push_control(unmask(piece, frame.key));
             return Ok(());
         }
+        // A compressed message may be a little longer than `limits`; room for that is made when it comes.
         let expected = if frame.fin {
             usize::try_from(frame.remaining).unwrap_or(usize::MAX)
         } else {

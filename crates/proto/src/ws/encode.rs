@@ -29,6 +29,20 @@ pub fn encode_masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec
     mask::append(payload, key, out);
 }
 
+/// Appends one frame that is a whole compressed message (RFC 7692 section 6.1): `deflated` is what a
+/// [`Deflater`](super::deflate::Deflater) made of it. A client masks it.
+#[inline]
+pub fn encode_deflated(text: bool, deflated: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
+    let opcode = if text { Opcode::Text } else { Opcode::Binary };
+    let head = encode_header(opcode, true, deflated.len() as u64, mask).deflated();
+    out.reserve(head.len() + deflated.len());
+    out.extend_from_slice(&head);
+    match mask {
+        Some(key) => mask::append(deflated, key, out),
+        None => out.extend_from_slice(deflated),
+    }
+}
+
 /// Appends a close frame. `reason` is cut at a character boundary to the 123 bytes there is room for.
 ///
 /// A `code` that may not be sent, such as 1005 ("none was given"), becomes an empty close frame, which

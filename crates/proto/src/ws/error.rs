@@ -2,14 +2,14 @@
 
 use std::{error, fmt};
 
-/// A rule of RFC 6455, or a limit of ours, that the peer broke. The connection is to be failed with
+/// A rule of RFC 6455 or RFC 7692, or a limit of ours, that the peer broke. The connection is to be failed with
 /// [`ProtocolError::close_code`]; its decoder gives nothing but this error from then on.
 ///
 /// `Display` says what the peer did and what the rule is, for logs and for the reason of a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A reserved bit is set and no extension that defines it was negotiated (section 5.2).
+    /// A reserved bit is set that no negotiated extension defines there (section 5.2).
     ReservedBits,
     /// An opcode of 3-7 or 11-15 (section 5.2).
     ReservedOpcode(u8),
@@ -33,6 +33,9 @@ pub enum ProtocolError {
     FrameTooBig,
     /// A message longer than [`Limits::max_message_size`](super::Limits::max_message_size).
     MessageTooBig,
+    /// A compressed message that is not DEFLATE data, ends in the middle of it, or refers to what was never
+    /// sent (RFC 7692 section 7.2.2).
+    InvalidDeflate,
     /// Text that is not UTF-8 (section 8.1).
     InvalidText,
     /// A close payload of one byte: no room for a status code (section 5.5.1).
@@ -48,7 +51,8 @@ impl ProtocolError {
     #[must_use]
     pub const fn close_code(self) -> u16 {
         match self {
-            Self::InvalidText | Self::InvalidCloseReason => 1007,
+            // The frames were good, but not what they carried: data that is not consistent with its type.
+            Self::InvalidText | Self::InvalidCloseReason | Self::InvalidDeflate => 1007,
             Self::FrameTooBig | Self::MessageTooBig => 1009,
             _ => 1002,
         }
@@ -58,7 +62,7 @@ impl ProtocolError {
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ReservedBits => "reserved bit set, but no extension was negotiated (5.2)",
+            Self::ReservedBits => "reserved bit set, but no extension allows it here (5.2)",
             Self::ReservedOpcode(code) => {
                 return write!(f, "opcode {code} is reserved: use 0, 1, 2, 8, 9 or 10 (5.2)");
             }
@@ -72,6 +76,7 @@ impl fmt::Display for ProtocolError {
             Self::LengthTopBit => "64-bit length with its top bit set: it must be 0 (5.2)",
             Self::FrameTooBig => "frame bigger than this endpoint accepts",
             Self::MessageTooBig => "message bigger than this endpoint accepts",
+            Self::InvalidDeflate => "compressed message that is not deflate data (RFC 7692)",
             Self::InvalidText => "text message that is not UTF-8 (8.1)",
             Self::ShortClose => "close of 1 byte: a status code takes 2 (5.5.1)",
             Self::InvalidCloseCode(code) => {

@@ -18,3 +18,21 @@ pub enum Event<'a> {
     /// last event: whatever the peer sends after it is discarded (section 1.4).
     Close(Option<CloseReason<'a>>),
 }
+
+/// What the peer sent, before decompression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// As it is.
+    Event(Event<'a>),
+    /// A compressed message: for an [`Inflater`](super::deflate::Inflater).
+    Deflated(Deflated<'a>),
+}
+
+/// A whole compressed message, its fragments joined, unmasked and still compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deflated<'a> {
+    /// Text once it is decompressed, else binary.
+    pub text: bool,
+    /// As it was sent: without the 00 00 FF FF at its end (RFC 7692 section 7.2.1).
+    pub payload: &'a [u8],
+}

@@ -57,6 +57,19 @@ pub(super) struct Head {
     pub(super) key: Option<[u8; 4]>,
     /// Of the head itself, 2 to 14.
     pub(super) size: usize,
+    /// RSV1: the message that begins with this frame is compressed (RFC 7692 section 6).
+    pub(super) deflated: bool,
+}
+
+/// What a frame may be, from where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Who reads.
+    pub(super) role: Role,
+    /// A fragmented message has begun and not ended.
+    pub(super) inside: bool,
+    /// permessage-deflate was agreed on.
+    pub(super) deflate: bool,
 }
 
 /// What can be said about the head at the front of some bytes.
@@ -70,12 +83,13 @@ pub(super) enum Decoded {
 impl Head {
     /// Reads the head at the front of `bytes`. Faults are reported in the order of the bytes that show
     /// them, so that it does not matter how the network cut them.
-    ///
-    /// `inside` says whether a fragmented message has begun and not ended.
     #[inline]
-    pub(super) fn decode(bytes: &[u8], role: Role, inside: bool) -> Result<Decoded, ProtocolError> {
+    pub(super) fn decode(bytes: &[u8], place: Place) -> Result<Decoded, ProtocolError> {
+        let Place { role, inside, deflate } = place;
         let [first, second, rest @ ..] = bytes else { return Ok(Decoded::Needs(2)) };
-        if first & 0x70 != 0 {
+        let deflated = first & 0x40 != 0;
+        // RFC 7692 section 6: only the first frame of a text or binary message may have RSV1.
+        if first & 0x30 != 0 || (deflated && !(deflate && matches!(first & 0x0f, 1 | 2))) {
             return Err(ProtocolError::ReservedBits);
         }
         let fin = first & 0x80 != 0;
@@ -128,10 +142,10 @@ impl Head {
             short => (u64::from(short), rest, 2),
         };
         if !masked {
-            return Ok(Decoded::Head(Self { fin, opcode, len, key: None, size }));
+            return Ok(Decoded::Head(Self { fin, opcode, len, key: None, size, deflated }));
         }
         let Some(key) = rest.first_chunk() else { return Ok(Decoded::Needs(size + 4)) };
-        Ok(Decoded::Head(Self { fin, opcode, len, key: Some(*key), size: size + 4 }))
+        Ok(Decoded::Head(Self { fin, opcode, len, key: Some(*key), size: size + 4, deflated }))
     }
 }
 
@@ -183,6 +197,17 @@ impl Whole {
 pub struct Header {
     bytes: [u8; MAX_HEAD],
     size: u8,
+}
+
+impl Header {
+    /// The same, of a message that is compressed (RSV1, RFC 7692 section 6): for the first frame of a text
+    /// or binary message only.
+    #[inline]
+    #[must_use]
+    pub fn deflated(mut self) -> Self {
+        self.bytes[0] |= 0x40;
+        self
+    }
 }
 
 impl Deref for Header {

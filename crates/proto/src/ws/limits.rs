@@ -9,7 +9,8 @@
 pub struct Limits {
     /// Payload bytes of one data frame. Default 4 MiB.
     pub max_frame_size: usize,
-    /// Payload bytes of one message, its fragments joined. Default 4 MiB.
+    /// Payload bytes of one message, its fragments joined and, if it is compressed, inflated. Default
+    /// 4 MiB.
     pub max_message_size: usize,
 }
 
@@ -21,6 +22,16 @@ impl Limits {
     #[must_use]
     pub fn max_whole_message(&self) -> usize {
         self.max_frame_size.min(self.max_message_size)
+    }
+
+    /// The limits on a compressed message while it is compressed. What does not shrink may grow by a few
+    /// bytes a block: a sixteenth is more than the smallest blocks of zlib make of it.
+    pub(super) fn of_deflated(&self) -> Self {
+        let with_overhead = |size: usize| size.saturating_add(size / 16).saturating_add(64);
+        Self {
+            max_frame_size: with_overhead(self.max_frame_size),
+            max_message_size: with_overhead(self.max_message_size),
+        }
     }
 }
 

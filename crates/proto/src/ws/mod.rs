@@ -2,7 +2,7 @@
 //!
 //! A frame's road: [`Decoder::next_event`] (decode.rs) reads its head (header.rs), unmasks and checks
 //! the payload where it lies, and gives an [`Event`]. A frame's birth: [`encode`] (encode.rs).
-//! Before either there is the [`handshake`].
+//! Before either there is the [`handshake`]; messages may be compressed between ([`deflate`]).
 
 mod close;
 mod decode;
@@ -10,6 +10,7 @@ pub mod deflate;
 mod encode;
 mod error;
 mod event;
+mod fragments;
 pub mod handshake;
 mod header;
 mod limits;
@@ -17,9 +18,10 @@ mod pieces;
 
 pub use close::{CloseReason, is_sendable_close_code};
 pub use decode::Decoder;
-pub use encode::{encode, encode_close, encode_masked};
+pub use encode::{encode, encode_close, encode_deflated, encode_masked};
 pub use error::ProtocolError;
-pub use event::Event;
+pub use event::{Deflated, Event, Incoming};
+pub use fragments::{Fragment, Fragments};
 pub use header::{Header, Opcode, encode_header};
 pub use limits::Limits;
 pub use pieces::Spare;

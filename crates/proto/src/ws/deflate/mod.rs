@@ -8,6 +8,9 @@
 //! [`Decoder::next_incoming`]: super::Decoder::next_incoming
 //! [`Deflated`]: super::Deflated
 
+mod deflater;
+mod history;
+mod inflater;
 mod negotiate;
 mod parameters;
 mod settings;
@@ -15,6 +18,9 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use deflater::Deflater;
+pub use history::History;
+pub use inflater::Inflater;
 pub use negotiate::{Accepted, Agreed, BadAnswer, MalformedOffer};
 pub use parameters::Parameters;
 pub use settings::{InvalidSetting, Mode, Policy, Rejected, Settings};

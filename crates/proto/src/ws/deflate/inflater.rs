@@ -1,0 +1,189 @@
+//! Decompression: one per shard.
+
+use std::fmt;
+
+use throng_simd::utf8;
+use zlib_rs::{Inflate, InflateFlush, Status};
+
+use super::History;
+use crate::ws::{Deflated, Event, ProtocolError};
+
+/// The decompressor of a shard, for all its connections.
+///
+/// It holds nothing of a connection between two messages. Its memory, about 50 KB and the longest message
+/// up to 4 MiB, is allocated by the first messages that need it.
+#[derive(Default)]
+pub struct Inflater {
+    inflate: Option<Box<Inflate>>,
+    /// The message, in front; behind it is what longer ones left.
+    out: Vec<u8>,
+    /// Where a history is put together.
+    dictionary: Vec<u8>,
+}
+
+/// What the sender left out (RFC 7692 section 7.2.2), and after it an empty last block: a message that ends
+/// where it should ends the stream exactly there, and any other does not.
+const TAIL: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];
+
+/// Of the memory for messages: at first, and what is kept for the next message.
+const MIN_OUT: usize = 4 << 10;
+const MAX_OUT_KEPT: usize = 4 << 20;
+
+/// The largest distance in any DEFLATE stream.
+const MAX_WINDOW: usize = 1 << 15;
+
+impl Inflater {
+    /// Allocates nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { inflate: None, out: Vec::new(), dictionary: Vec::new() }
+    }
+
+    /// Decompresses a message to the event it is, which is lent until the next call. `history` is what
+    /// earlier messages of the peer left, where the connection keeps a context; the message is appended.
+    ///
+    /// # Errors
+    /// [`ProtocolError::MessageTooBig`] if it has more than `max` bytes: found out with at most `max` bytes
+    /// of memory. [`ProtocolError::InvalidDeflate`] and [`ProtocolError::InvalidText`].
+    pub fn inflate(
+        &mut self,
+        message: Deflated<'_>,
+        history: Option<&mut History>,
+        max: usize,
+    ) -> Result<Event<'_>, ProtocolError> {
+        if self.out.len() > MAX_OUT_KEPT {
+            self.out = Vec::new();
+        }
+        let dictionary = match &history {
+            Some(history) => history.dictionary(&mut self.dictionary),
+            None => &[],
+        };
+        let inflate = self.inflate.get_or_insert_with(|| Box::new(Inflate::new(false, 15)));
+        let mut stream = Stream { inflate, out: &mut self.out, len: 0, max, dictionary };
+        stream.run(message.payload)?;
+        let len = stream.len;
+        let plaintext = &self.out[..len];
+        if let Some(history) = history {
+            history.append(plaintext);
+        }
+        if message.text {
+            utf8::check(plaintext).map(Event::Text).ok_or(ProtocolError::InvalidText)
+        } else {
+            Ok(Event::Binary(plaintext))
+        }
+    }
+
+    /// Bytes of memory held for the next message.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.out.capacity() + self.dictionary.capacity()
+    }
+}
+
+/// One message on its way.
+struct Stream<'a> {
+    inflate: &'a mut Inflate,
+    out: &'a mut Vec<u8>,
+    /// Bytes of the message in `out`.
+    len: usize,
+    max: usize,
+    dictionary: &'a [u8],
+}
+
+/// Why [`Stream::feed`] stopped.
+enum Stop {
+    /// All input is taken, and all output of it is there.
+    Taken,
+    /// After the last block of a stream; so many bytes of the input are left.
+    Ended { left: usize },
+}
+
+impl Stream<'_> {
+    fn run(&mut self, payload: &[u8]) -> Result<(), ProtocolError> {
+        self.begin()?;
+        let mut input = payload;
+        // A sender may end its stream and begin another within a message (RFC 7692 section 7.2.3.4). Each
+        // costs us its context, so there may not be one in every few bytes.
+        let mut streams_left = 16 + payload.len() / 256;
+        loop {
+            match self.feed(input)? {
+                Stop::Taken => break,
+                // Some end their last stream and do not begin another for the tail.
+                Stop::Ended { left: 0 } => return Ok(()),
+                Stop::Ended { left } => {
+                    streams_left -= 1;
+                    if streams_left == 0 {
+                        return Err(ProtocolError::InvalidDeflate);
+                    }
+                    self.begin()?;
+                    input = &input[input.len() - left..];
+                }
+            }
+        }
+        match self.feed(&TAIL)? {
+            Stop::Ended { left: 0 } => Ok(()),
+            _ => Err(ProtocolError::InvalidDeflate),
+        }
+    }
+
+    /// Begins a stream whose window is what came so far.
+    fn begin(&mut self) -> Result<(), ProtocolError> {
+        self.inflate.reset(false);
+        let out = &self.out[self.len.saturating_sub(MAX_WINDOW)..self.len];
+        let before =
+            &self.dictionary[(self.dictionary.len() + out.len()).saturating_sub(MAX_WINDOW)..];
+        for part in [before, out] {
+            if !part.is_empty() && self.inflate.set_dictionary(part).is_err() {
+                return Err(ProtocolError::InvalidDeflate);
+            }
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, mut input: &[u8]) -> Result<Stop, ProtocolError> {
+        loop {
+            let mut beyond = [0];
+            self.make_room();
+            let end = self.max.min(self.out.len());
+            let room = match self.len < end {
+                true => &mut self.out[self.len..end],
+                // Exactly the limit passes: whether there is more shows in a byte that is not kept.
+                false => &mut beyond[..],
+            };
+            let len = room.len();
+            let (taken, given) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self.inflate.decompress(input, room, InflateFlush::SyncFlush);
+            let taken = (self.inflate.total_in() - taken) as usize;
+            let given = (self.inflate.total_out() - given) as usize;
+            if self.len + given > self.max {
+                return Err(ProtocolError::MessageTooBig);
+            }
+            self.len += given;
+            input = &input[taken..];
+            match status {
+                Ok(Status::StreamEnd) => return Ok(Stop::Ended { left: input.len() }),
+                Ok(Status::Ok | Status::BufError) if given == len => {}
+                Ok(Status::Ok | Status::BufError) if input.is_empty() => return Ok(Stop::Taken),
+                // Neither input nor room is lacking, so it will never go on.
+                Ok(_) if taken == 0 && given == 0 => return Err(ProtocolError::InvalidDeflate),
+                Ok(_) => {}
+                Err(_) => return Err(ProtocolError::InvalidDeflate),
+            }
+        }
+    }
+
+    /// Doubles the memory once it is full: it follows what was inflated, and stays within the limit.
+    fn make_room(&mut self) {
+        if self.len == self.out.len() && self.len < self.max {
+            let room = (2 * self.out.len()).max(MIN_OUT).min(self.max);
+            self.out.reserve_exact(room - self.out.len());
+            self.out.resize(room, 0);
+        }
+    }
+}
+
+impl fmt::Debug for Inflater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inflater").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}

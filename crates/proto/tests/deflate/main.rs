@@ -1,0 +1,10 @@
+//! permessage-deflate from outside: the codec against plain streams, and the decoder's part in it.
+#![allow(missing_docs)]
+
+mod accidents;
+mod codec;
+mod frames;
+mod memory;
+mod peer;
+mod puff;
+mod rfc7692;
