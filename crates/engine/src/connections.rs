@@ -376,6 +376,9 @@ impl Connections {
             Stage::Open => self.take_waiting(id, usize::MAX),
             Stage::Events => {
                 self.take_waiting(id, usize::MAX);
+                // As after a Close frame: what is published from now on would keep a slow one open without end.
+                self.conns[id.slot()].stage = Stage::Closing;
+                self.due_in(id, self.limits.close);
                 return self.finish(id, AfterFlush::Close);
             }
             _ => return,

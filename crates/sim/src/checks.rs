@@ -1,13 +1,14 @@
 //! What must hold when everybody is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use throng_engine::Stats;
+use throng_engine::{ClassFigures, SlowPolicy, Stats};
 
 use crate::peer::{Do, End, Pace, Peer};
 use crate::plan::{Expect, Part, SECOND};
 use crate::reader::Heard;
-use crate::record::{Record, Session};
+use crate::record::{Expected, Offer, Record, Session};
+use crate::rules::Rules;
 use crate::world::World;
 
 /// Checks a whole run.
@@ -35,10 +36,12 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
             faults.push(format!("{} pings where heartbeats are off", stats.pings));
         }
     }
+    let figures = world.figures();
+    let mut counts = vec![Counts::default(); figures.len()];
     for (peer, part) in world.peers.iter().zip(&world.plan.parts) {
         let Some(peer) = peer else { continue };
         let session = record.sessions.get(&peer.number);
-        let mut peer_faults = heard_well(peer, part, session);
+        let mut peer_faults = heard_well(world, peer, part, session, &figures, &mut counts);
         peer_faults.extend(pinged_well(world, peer, part));
         peer_faults.extend(ended_well(world, peer, part, &record));
         let (number, name) = (peer.number, part.name);
@@ -46,6 +49,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
             peer_faults.into_iter().map(|fault| format!("peer {number} ({name}): {fault}")),
         );
     }
+    faults.extend(counted_well(world, stats, &record, &counts));
     drop(record);
     for fault in faults {
         world.violation(fault);
@@ -53,7 +57,14 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
 }
 
 /// Whatever its end: what came is right, in order, once, and its own.
-fn heard_well(peer: &Peer, part: &Part, session: Option<&Session>) -> Vec<String> {
+fn heard_well(
+    world: &World,
+    peer: &Peer,
+    part: &Part,
+    session: Option<&Session>,
+    figures: &[ClassFigures],
+    counts: &mut [Counts],
+) -> Vec<String> {
     let mut faults = peer.reader.violations.clone();
     let Some(session) = session else {
         if !peer.reader.heard.is_empty() {
@@ -64,63 +75,182 @@ fn heard_well(peer: &Peer, part: &Part, session: Option<&Session>) -> Vec<String
     if !part.raw && !peer.said.starts_with(&session.handled) {
         faults.push("on_message is not what was said, in order, once".to_owned());
     }
-    let direct: Vec<u64> = peer
-        .reader
-        .heard
-        .iter()
-        .filter_map(|heard| match heard {
-            Heard::Direct(hash) => Some(*hash),
-            _ => None,
-        })
-        .collect();
-    if !session.answered.starts_with(&direct) {
-        let (got, sent) = (direct.len(), session.answered.len());
-        faults.push(format!("the {got} answers are not the first of the {sent} that were sent"));
+    let heard = match follow(&peer.reader.heard, &session.offers, &world.plan.rules) {
+        Ok(heard) => heard,
+        Err(fault) => {
+            faults.push(fault);
+            return faults;
+        }
+    };
+    if is_clean(peer) && session.handled.len() != peer.said.len() {
+        let (handled, said) = (session.handled.len(), peer.said.len());
+        faults.push(format!("a clean end, and {handled} of {said} messages were handled"));
     }
-    let mut last = std::collections::BTreeMap::new();
-    for heard in &peer.reader.heard {
-        match heard {
-            Heard::Direct(_) => {}
-            Heard::Published { channel, by, sequence } => {
-                let what = (channel.clone(), *by, *sequence);
-                if !session.possible.contains(&what) {
-                    faults.push(format!("{what:?} was not meant for it"));
-                }
-                // One publisher's publications keep their order, whatever their channels.
-                if last.insert(*by, *sequence).is_some_and(|before| before >= *sequence) {
-                    faults.push(format!("{what:?} came twice, or too late"));
-                }
+    let caught_up = has_caught_up(world, peer, session);
+    let mut last: BTreeMap<(usize, &str), (usize, bool)> = BTreeMap::new();
+    for (at, offer) in session.offers.iter().enumerate() {
+        let got = heard.contains(&at);
+        let counts = &mut counts[offer.class];
+        counts.missing += u64::from(!got);
+        counts.missing_of_good += u64::from(caught_up && !got);
+        let rules = world.plan.rules.of(offer.class);
+        if caught_up && !got && rules.policy == SlowPolicy::Close && rules.max_age.is_zero() {
+            faults.push(format!("{:?} never came", offer.what));
+        }
+        let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
+        last.insert((offer.class, key), (at, got));
+    }
+    // The newest of a class that drops what is old, and of each key of one that keeps the newest, is always there.
+    for ((class, key), (at, got)) in last {
+        let rules = world.plan.rules.of(class);
+        let kept = match rules.policy {
+            SlowPolicy::Close | SlowPolicy::DropNewest => false,
+            SlowPolicy::DropOldest => true,
+            SlowPolicy::Latest => {
+                let later = &session.offers[at + 1..];
+                figures[class].dropped_oldest == 0 || later.iter().all(|o| o.class != class)
             }
-            Heard::Private { to, by, sequence } => {
-                if *to != peer.number || !session.private.contains(&(*by, *sequence)) {
-                    faults.push(format!("it got a message from {by} to {to}"));
-                }
-            }
+        };
+        let what = &session.offers[at].what;
+        // Of equal answers, any may be the one that came.
+        let got = got || matches!(what, Heard::Direct(_)) && peer.reader.heard.contains(what);
+        if caught_up && kept && rules.max_age.is_zero() && !got {
+            faults.push(format!("{what:?}, the newest of class {class} and key {key:?}, is lost"));
         }
     }
-    if is_clean(peer) {
-        if direct.len() != session.answered.len() {
-            let (got, sent) = (direct.len(), session.answered.len());
-            faults.push(format!("a clean end after {got} of {sent} answers"));
+    faults
+}
+
+/// Which of what was offered was heard, if that can have been: each once, in the order of the offers, but that a newer
+/// value may come in the place of one of its key that was not heard.
+pub(crate) fn follow(
+    heard: &[Heard],
+    offers: &[Offer],
+    rules: &Rules,
+) -> Result<BTreeSet<usize>, String> {
+    // Both as early as possible: what is possible later only grows by that.
+    let mut place = 0;
+    let mut newest: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for what in heard {
+        let mine = |offer: &Offer| offer.what == *what;
+        let own = offers.iter().enumerate().skip(place).find(|(at, offer)| {
+            let after = newest.get(&(offer.class, &offer.key)).copied().unwrap_or(0);
+            mine(offer) && *at >= after
+        });
+        let Some((own, offer)) = own else {
+            return Err(match offers.iter().any(mine) {
+                true => format!("{what:?} came twice, or too late"),
+                false => format!("{what:?} was not meant for it"),
+            });
+        };
+        found.insert(own);
+        if rules.of(offer.class).policy != SlowPolicy::Latest {
+            place = own + 1;
+            continue;
         }
-        if session.handled.len() != peer.said.len() {
-            let (handled, said) = (session.handled.len(), peer.said.len());
-            faults.push(format!("a clean end, and {handled} of {said} messages were handled"));
+        let key = (offer.class, &*offer.key);
+        let from = place.max(newest.get(&key).copied().unwrap_or(0));
+        let same = |other: &Offer| (other.class, &*other.key) == key;
+        place = from + 1 + offers[from..].iter().position(same).unwrap_or(0);
+        newest.insert(key, own + 1);
+    }
+    Ok(found)
+}
+
+/// What of a class was offered and not heard.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    missing: u64,
+    /// By those who have read to the end.
+    missing_of_good: u64,
+}
+
+/// It got all that was ever sent to it.
+fn has_caught_up(world: &World, peer: &Peer, session: &Session) -> bool {
+    match session.stream {
+        false => is_clean(peer),
+        // Nothing tells a stream why it ends, so no other reason may be possible.
+        true => {
+            session.dismissed
+                && peer.end.is_some_and(|(end, _)| end == End::Finished)
+                && !peer.has_finished()
+                && !world.net.borrow().was_cut(peer.link)
+                && !world.is_drained()
+                && world.figures().iter().all(|figures| figures.slow_consumers == 0)
         }
-        let heard: BTreeSet<_> = peer
-            .reader
-            .heard
-            .iter()
-            .filter_map(|heard| match heard {
-                Heard::Published { channel, by, sequence } => {
-                    Some((channel.clone(), *by, *sequence))
+    }
+}
+
+/// Nothing is missing that was not counted, and nothing was counted that is not missing.
+fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let figures = world.figures();
+    let outside_told = record.told;
+    let mut sums = [0; 4];
+    for (class, (figures, counts)) in figures.iter().zip(counts).enumerate() {
+        let attempts = record.attempts[class];
+        let refused = figures.slow_consumers + figures.dropped_newest;
+        let lost = figures.dropped_oldest + figures.conflated + figures.expired + figures.discarded;
+        let counted = (refused + lost).saturating_sub(attempts.refused);
+        if counts.missing_of_good > counted {
+            let missing = counts.missing_of_good;
+            faults.push(format!("class {class}: {missing} are missing, {counted} are counted"));
+        }
+        if counts.missing < counted {
+            let missing = counts.missing;
+            faults.push(format!("class {class}: {counted} are counted, {missing} are missing"));
+        }
+        let told = figures.delivered + figures.queued + figures.closed;
+        let most = told + refused - attempts.refused.min(refused);
+        let least = most.saturating_sub(attempts.untold);
+        if attempts.least > most || attempts.most < least {
+            faults.push(format!(
+                "class {class}: published to {attempts:?} receivers, counted {figures:?}"
+            ));
+        }
+        sums[0] += figures.delivered;
+        sums[1] += figures.queued;
+        sums[2] += refused;
+        sums[3] += figures.closed;
+        let rules = world.plan.rules.of(class);
+        let never = match rules.policy {
+            SlowPolicy::Close => {
+                figures.dropped_newest + figures.dropped_oldest + figures.conflated
+            }
+            SlowPolicy::DropNewest => {
+                figures.slow_consumers + figures.dropped_oldest + figures.conflated
+            }
+            SlowPolicy::DropOldest => {
+                figures.slow_consumers + figures.dropped_newest + figures.conflated
+            }
+            SlowPolicy::Latest => figures.slow_consumers + figures.dropped_newest,
+        };
+        if never > 0 || rules.max_age.is_zero() && figures.expired > 0 {
+            faults.push(format!("class {class}, {:?}, counted {figures:?}", rules.policy));
+        }
+    }
+    let told =
+        [outside_told.delivered, outside_told.queued, outside_told.dropped, outside_told.closed];
+    if told.iter().zip(sums).any(|(told, sum)| *told > sum) {
+        faults.push(format!("publishers were told {outside_told:?}, the figures say {sums:?}"));
+    }
+    let slow: u64 = figures.iter().map(|figures| figures.slow_consumers).sum();
+    if !world.shards.is_empty() && (stats.messages_dropped, stats.slow_consumers) != (sums[2], slow)
+    {
+        faults.push(format!("{figures:?} where all shards have {stats:?}"));
+    }
+    for Expected { receipt, receivers } in &record.receipts {
+        match receipt.total() {
+            // What a stopped shard has not taken is dropped with it.
+            None if world.is_drained() => {}
+            None => faults.push("a receipt is never complete".to_owned()),
+            Some(total) if total.unreached > 0 && world.is_drained() => {}
+            Some(total) => {
+                let sum = total.receivers();
+                if sum < receivers.0 || sum > receivers.1 || total.unreached > 0 {
+                    faults.push(format!("a receipt for {receivers:?} receivers says {total:?}"));
                 }
-                _ => None,
-            })
-            .collect();
-        for due in &session.due {
-            if !heard.contains(due) {
-                faults.push(format!("{due:?} never came"));
             }
         }
     }

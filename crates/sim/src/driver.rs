@@ -31,7 +31,9 @@ pub struct Calls {
     /// Waits that ended because of their deadline alone, without time having passed or a send since the wait
     /// before.
     pub idle_turns_in_a_row: usize,
-    /// Bytes given to sends.
+    /// Sends.
+    pub sends: u64,
+    /// Bytes given to them.
     pub bytes_sent: u64,
     /// Sends that were pending.
     pub pending: u64,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod checks;
+mod crowd;
 pub mod driver;
 pub mod faults;
 pub mod hostile;
@@ -19,6 +20,7 @@ pub mod plan;
 pub mod reader;
 pub mod record;
 pub mod rng;
+pub mod rules;
 pub mod service;
 pub mod world;
 
@@ -27,7 +29,9 @@ pub use faults::Faults;
 pub use net::{Net, SharedNet, SimSocket};
 pub use peer::{Do, End, Pace, Peer};
 pub use plan::{Expect, Plan, SECOND};
+pub use record::Audience;
 pub use rng::Rng;
+pub use rules::Rules;
 pub use world::{Outcome, World, run_seed};
 
 /// Keeps the panic hook quiet about panics that peers have asked for.

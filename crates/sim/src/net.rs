@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use throng_io::ConnId;
+
 use crate::rng::Trace;
 
 /// One network, shared by all drivers and peers of a run (they live on one thread).
@@ -134,6 +136,10 @@ pub struct Net {
     pub trace: Trace,
     /// And as text, on the standard error stream.
     pub log: bool,
+    /// The shard whose wait has returned last, until somebody takes this: its mail is not taken yet.
+    pub awake: Option<usize>,
+    /// Connections of drivers whose end was told, until somebody takes them.
+    pub ended: Vec<ConnId>,
 }
 
 impl Net {

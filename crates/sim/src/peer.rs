@@ -155,6 +155,12 @@ impl Peer {
         self.script.is_empty() && self.out_at == self.out.len() && self.replies.is_empty()
     }
 
+    /// It has ended its side of the stream.
+    #[must_use]
+    pub fn has_finished(&self) -> bool {
+        self.finished
+    }
+
     /// It waits for nobody but the clock.
     #[must_use]
     pub fn has_plans(&self) -> bool {

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use throng_engine::{BuildOptions, Classes, DrainPlan, Limits};
+use throng_engine::{BuildOptions, DrainPlan, Limits};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::faults::Faults;
 use crate::net::LinkOptions;
 use crate::peer::Do;
+use crate::record::Audience;
 use crate::rng::Rng;
-use crate::{hostile, lawful};
+use crate::rules::Rules;
+use crate::{crowd, hostile, lawful};
 
 /// How a peer's stay must end if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,15 +78,49 @@ pub struct Plan {
     /// The limit on connections in force, 0 = none.
     pub max_connections: usize,
     /// What happens to messages for slow receivers.
-    pub classes: Classes,
+    pub rules: Rules,
     /// Whether subscriptions may be patterns.
     pub wildcards: bool,
     /// Faults of every driver.
     pub faults: Faults,
     /// Who comes.
     pub parts: Vec<Part>,
+    /// What comes from outside of the shards: when, in nanoseconds, and what.
+    pub outside: Vec<(u64, Outside)>,
     /// A drain, if there is one.
     pub drain: Option<Drain>,
+}
+
+/// What another thread asks of the server.
+#[derive(Clone, Debug)]
+pub enum Outside {
+    /// A publish to a channel.
+    Publish {
+        /// Which.
+        channel: String,
+        /// The value's key; empty for none.
+        key: String,
+        /// A peer that does not get it.
+        except: Option<u32>,
+        /// How many bytes it has besides its name.
+        fill: usize,
+    },
+    /// A broadcast.
+    Broadcast {
+        /// Who gets it.
+        audience: Audience,
+        /// How many bytes it has besides its name.
+        fill: usize,
+    },
+    /// A message to one peer.
+    Send {
+        /// Which.
+        to: u32,
+        /// How many bytes it has besides its name.
+        fill: usize,
+    },
+    /// The end of a stream of events.
+    Dismiss(u32),
 }
 
 /// Nanoseconds of one second.
@@ -126,17 +162,20 @@ impl Plan {
                 code: rng.pick(&[1001, 1012]),
             },
         });
-        Self {
+        let mut plan = Self {
             seed,
             shards,
             limits,
             max_connections,
-            classes: Classes::default(),
+            rules: Rules::default(),
             wildcards: false,
             faults,
             parts,
+            outside: Vec::new(),
             drain,
-        }
+        };
+        crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
+        plan
     }
 
     /// What the engine is built with.
@@ -144,7 +183,7 @@ impl Plan {
     pub fn options(&self) -> BuildOptions {
         BuildOptions {
             limits: self.limits.clone(),
-            classes: self.classes.clone(),
+            classes: self.rules.classes(),
             wildcards: self.wildcards,
             max_connections: self.max_connections,
             seed: Some(self.seed),
@@ -159,10 +198,11 @@ impl Plan {
             shards: 1,
             limits: Limits::default(),
             max_connections: 0,
-            classes: Classes::default(),
+            rules: Rules::default(),
             wildcards: false,
             faults: Faults::default(),
             parts: Vec::new(),
+            outside: Vec::new(),
             drain: None,
         }
     }
@@ -177,6 +217,13 @@ impl Plan {
         let asks = upgrade_request("/ws", number as u32, &part.key);
         part.script.insert(0, Do::Write(asks));
         self.parts.push(part);
+        number
+    }
+
+    /// The same with a request for a stream of events of a channel.
+    pub fn add_stream(&mut self, name: &'static str, channel: &str, script: Vec<Do>) -> usize {
+        let number = self.add(name, Expect::Anything, script);
+        self.parts[number].script[0] = Do::Write(events_request(channel, number as u32));
         number
     }
 
@@ -227,8 +274,14 @@ pub fn upgrade_request(path: &str, number: u32, key: &Key) -> Vec<u8> {
     out
 }
 
+/// The request of peer `number` for the events of a channel.
+#[must_use]
+pub fn events_request(channel: &str, number: u32) -> Vec<u8> {
+    format!("GET /sse/{channel}?peer={number} HTTP/1.1\r\nHost: sim\r\n\r\n").into_bytes()
+}
+
 impl Part {
-    fn new(number: u32, rng: &mut Rng) -> Self {
+    pub(crate) fn new(number: u32, rng: &mut Rng) -> Self {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&rng.draw().to_le_bytes());
         nonce[8..12].copy_from_slice(&number.to_le_bytes());

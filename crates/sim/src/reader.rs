@@ -45,6 +45,8 @@ pub enum Reply {
 enum Stage {
     Http(ResponseDecoder),
     Ws(ws::Decoder),
+    /// What came of an event that is not whole yet.
+    Events(Vec<u8>),
 }
 
 /// See the module's documentation.
@@ -58,6 +60,10 @@ pub struct Reader {
     pub answered: usize,
     /// Messages.
     pub heard: Vec<Heard>,
+    /// When each came, in nanoseconds.
+    pub heard_at: Vec<u64>,
+    /// Comments of a stream of events, which say that it lives.
+    pub comments: usize,
     /// When the server's pings came.
     pub pings: Vec<u64>,
     /// Payloads of pongs.
@@ -80,6 +86,8 @@ impl Reader {
             statuses: Vec::new(),
             answered: 0,
             heard: Vec::new(),
+            heard_at: Vec::new(),
+            comments: 0,
             pings: Vec::new(),
             pongs: Vec::new(),
             closed: None,
@@ -90,7 +98,7 @@ impl Reader {
     /// The upgrade was accepted.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Ws(_))
+        matches!(self.stage, Stage::Ws(_) | Stage::Events(_))
     }
 
     /// Nothing is partly here: the stream may end.
@@ -99,6 +107,7 @@ impl Reader {
         match &self.stage {
             Stage::Http(decoder) => decoder.is_between_responses() || decoder.is_closed(),
             Stage::Ws(decoder) => decoder.is_between_messages(),
+            Stage::Events(partial) => partial.is_empty(),
         }
     }
 
@@ -111,7 +120,9 @@ impl Reader {
             match &mut self.stage {
                 Stage::Http(_) => self.take_http(&mut input),
                 Stage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
+                Stage::Events(_) => self.take_events(&mut input),
             }
+            self.heard_at.resize(self.heard.len(), now);
             if input.len() == before {
                 self.violations.push(format!("{before} bytes make no sense"));
                 break;
@@ -123,6 +134,7 @@ impl Reader {
     fn take_http(&mut self, input: &mut Input<'_>) {
         let Stage::Http(decoder) = &mut self.stage else { return };
         let mut switched = false;
+        let mut streams = false;
         loop {
             match decoder.next_event(input, &http1::Limits::default()) {
                 Ok(None) => break,
@@ -133,6 +145,9 @@ impl Reader {
                         if let Err(error) = check_response(101, &response, &self.key, &[]) {
                             self.violations.push(format!("a wrong 101: {error}"));
                         }
+                    } else if response.header("content-type") == Some("text/event-stream") {
+                        streams = true;
+                        break;
                     }
                 }
                 Ok(Some(ResponseEvent::Body(_))) => {}
@@ -151,11 +166,44 @@ impl Reader {
                 }
             }
         }
-        if switched {
+        if streams {
+            self.stage = Stage::Events(Vec::new());
+        } else if switched {
             self.stage = Stage::Ws(ws::Decoder::new(Role::Client));
         } else if !input.is_empty() && decoder.is_closed() {
             self.violations.push(format!("{} bytes after the last answer", input.len()));
             input.take(usize::MAX);
+        }
+    }
+
+    /// WHATWG HTML section 9.2, as far as our server writes it.
+    fn take_events(&mut self, input: &mut Input<'_>) {
+        let Stage::Events(partial) = &mut self.stage else { return };
+        partial.extend_from_slice(input.as_slice());
+        input.take(usize::MAX);
+        while let Some(end) = partial.windows(2).position(|pair| pair == b"\n\n") {
+            let event: Vec<u8> = partial.drain(..end + 2).collect();
+            let Ok(event) = std::str::from_utf8(&event[..end]) else {
+                self.violations.push("an event that is no text".to_owned());
+                continue;
+            };
+            if event.starts_with(':') {
+                self.comments += 1;
+                continue;
+            }
+            let (mut data, mut binary) = (Vec::new(), false);
+            for line in event.split('\n') {
+                match field(line) {
+                    ("data", value) => data.push(value),
+                    ("event", "binary") => binary = true,
+                    _ => self.violations.push(format!("a line of an event: {line:?}")),
+                }
+            }
+            let data = data.join("\n");
+            self.heard.push(match binary {
+                true => Heard::Direct(message_hash(false, data.as_bytes())),
+                false => heard(&data),
+            });
         }
     }
 
@@ -198,6 +246,12 @@ impl Reader {
             }
         }
     }
+}
+
+/// `name: value`, with or without the space (WHATWG HTML section 9.2).
+fn field(line: &str) -> (&str, &str) {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    (name, value.strip_prefix(' ').unwrap_or(value))
 }
 
 /// `c|channel|by|sequence|...` is a publication, `p|to|by|sequence|...` a private message.

@@ -1,61 +1,179 @@
 //! What the test service saw, shared by all shards of a run, and checked as it happens.
+//!
+//! It holds what the engine was asked to send to whom, in the order in which each shard was asked: an [`Offer`] a
+//! receiver. What a receiver hears is judged against that at the end.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use throng_engine::{Delivery, Receipt};
 use throng_io::ConnId;
+
+use crate::net::SharedNet;
+use crate::reader::Heard;
+use crate::rules::{Rules, matches};
 
 /// The record of one run.
 pub type SharedRecord = Rc<RefCell<Record>>;
 
-/// One WebSocket session.
+/// A message that the engine was asked to send to one receiver.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// As its receiver hears it.
+    pub what: Heard,
+    /// The class of back-pressure that decides about it.
+    pub class: usize,
+    /// What it is the newest value of, where values replace each other.
+    pub key: String,
+    /// When, in nanoseconds.
+    pub at: u64,
+}
+
+/// One WebSocket session, or stream of events.
 #[derive(Debug)]
 pub struct Session {
     /// Its connection.
     pub id: ConnId,
-    /// The code that `on_close` told.
+    /// A stream of server-sent events: the engine calls back neither at its beginning nor at its end.
+    pub stream: bool,
+    /// Its route.
+    pub route: u16,
+    /// The subprotocol that was agreed.
+    pub subprotocol: Option<&'static str>,
+    /// The code that `on_close` told; 0 for a stream that has ended.
     pub closed: Option<u16>,
+    /// A stream that the server was asked to end: what was offered before is owed, and nothing after.
+    pub dismissed: bool,
     /// Hashes of the messages that came, in order.
     pub handled: Vec<u64>,
-    /// Hashes of the answers that were accepted for sending, in order.
-    pub answered: Vec<u64>,
-    /// Publications that must have reached it if it ended in good order: channel, publisher, number.
-    pub due: Vec<(String, u32, u32)>,
-    /// Publications that it may have got.
-    pub possible: BTreeSet<(String, u32, u32)>,
-    /// Private messages sent to it: sender and number.
-    pub private: BTreeSet<(u32, u32)>,
+    /// What it was to be sent, in order.
+    pub offers: Vec<Offer>,
     /// A send said `Queued` or `Dropped`, and `on_drain` has not come since.
     pub behind: bool,
 }
 
-/// A publication on its way to another shard.
+impl Session {
+    /// A session that begins.
+    #[must_use]
+    pub fn new(id: ConnId, route: u16, stream: bool) -> Self {
+        Self {
+            id,
+            stream,
+            route,
+            subprotocol: None,
+            closed: None,
+            dismissed: false,
+            handled: Vec::new(),
+            offers: Vec::new(),
+            behind: false,
+        }
+    }
+}
+
+/// Whom a broadcast is for, by the numbers of peers.
+#[derive(Clone, Debug, Default)]
+pub struct Audience {
+    /// Only those that a publish to this channel would reach.
+    pub channel: Option<String>,
+    /// Only those that speak this.
+    pub subprotocol: Option<String>,
+    /// Only these.
+    pub include: Option<BTreeSet<u32>>,
+    /// Not these, whatever else holds.
+    pub exclude: BTreeSet<u32>,
+}
+
+/// What a letter to a shard asks for.
+#[derive(Clone, Debug)]
+pub enum Posted {
+    /// Sending to a channel's members but one.
+    Publish {
+        /// The channel.
+        channel: String,
+        /// The value's key; empty for none.
+        key: String,
+        /// Who does not get it.
+        except: Option<u32>,
+        /// The message.
+        what: Heard,
+    },
+    /// Sending to an audience.
+    Broadcast {
+        /// Who gets it.
+        audience: Audience,
+        /// The message.
+        what: Heard,
+    },
+    /// Sending to one.
+    Send {
+        /// Who gets it.
+        to: u32,
+        /// The message.
+        what: Heard,
+    },
+    /// Ending a stream.
+    Dismiss(u32),
+}
+
+/// A letter that its shard has not taken yet.
 #[derive(Clone, Debug)]
 pub struct Letter {
     /// Where to.
     pub shard: usize,
-    /// Channel, publisher and number.
-    pub what: (String, u32, u32),
+    /// What it asks for.
+    pub posted: Posted,
+    /// Which of the record's receipts its counts go to.
+    pub receipt: Option<usize>,
+}
+
+/// A receipt, and what it must say.
+#[derive(Debug)]
+pub struct Expected {
+    /// The engine's.
+    pub receipt: Receipt,
+    /// Receivers at least, and at most.
+    pub receivers: (u64, u64),
+}
+
+/// Publications of one class by what became of them, as far as the record knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// Receivers that publications and broadcasts were for, at least.
+    pub least: u64,
+    /// And at most.
+    pub most: u64,
+    /// Messages to one receiver that were refused to the sender's face.
+    pub refused: u64,
+    /// Messages to one receiver whose sender was not told what became of them.
+    pub untold: u64,
 }
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Record {
-    /// Sessions by peer number.
+    /// Sessions and streams by peer number.
     pub sessions: BTreeMap<u32, Session>,
     /// Every rule that was broken.
     pub violations: Vec<String>,
     /// Panics that the service was asked for.
     pub planned_panics: u64,
-    /// Members of each channel of each shard, as they should be.
+    /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
-    /// Publications that the other shards have not taken yet.
+    /// What the shards have not taken yet.
     pub letters: Vec<Letter>,
-    /// Publications made by each peer.
-    pub published: BTreeMap<u32, u32>,
-    /// Everything that was sent to another connection by its id.
-    pub private_sent: BTreeMap<u32, u32>,
+    /// Receipts of what was published from outside.
+    pub receipts: Vec<Expected>,
+    /// Messages made by each peer.
+    pub made: BTreeMap<u32, u32>,
+    /// By class.
+    pub attempts: Vec<Attempts>,
+    /// What publishers were told, all together.
+    pub told: Delivery,
+    /// The plan's rules.
+    pub rules: Rules,
+    /// Subscriptions may be patterns.
+    pub wildcards: bool,
     /// What happened, as a hash.
     pub trace: crate::rng::Trace,
     /// Requests that were refused at the door.
@@ -66,6 +184,8 @@ pub struct Record {
     pub closed: u64,
     /// Tells the callbacks on the standard error stream.
     pub log: bool,
+    /// The clock, and who has gone.
+    pub net: Option<SharedNet>,
 }
 
 impl Record {
@@ -85,6 +205,7 @@ impl Record {
             None => Some("before on_open"),
             Some(session) if session.id != id => Some("for another connection"),
             Some(session) if session.closed.is_some() => Some("after on_close"),
+            Some(session) if session.stream => Some("of a stream of events"),
             Some(_) => None,
         };
         if let Some(fault) = fault {
@@ -101,6 +222,13 @@ impl Record {
         }
     }
 
+    /// The number of a new message of this peer's.
+    pub fn next_of(&mut self, by: u32) -> u32 {
+        let made = self.made.entry(by).or_default();
+        *made += 1;
+        *made
+    }
+
     /// Removes a peer from every channel of its shard.
     pub fn forget_member(&mut self, shard: usize, peer: u32) {
         for ((at, _), members) in &mut self.members {
@@ -110,9 +238,209 @@ impl Record {
         }
     }
 
-    /// Members of a channel on a shard.
+    /// Notes the streams whose connections have ended; the driver tells.
+    pub fn note_ended_streams(&mut self) {
+        let Some(net) = self.net.clone() else { return };
+        let ended = std::mem::take(&mut net.borrow_mut().ended);
+        for id in ended {
+            let mut streams = self.sessions.iter_mut().filter(|(_, session)| session.stream);
+            let Some((&peer, session)) = streams.find(|(_, session)| session.id == id) else {
+                continue;
+            };
+            session.closed = Some(0);
+            self.forget_member(id.shard(), peer);
+        }
+    }
+
+    /// Whom a publish to `channel` reaches on a shard.
     #[must_use]
     pub fn members_of(&self, shard: usize, channel: &str) -> BTreeSet<u32> {
-        self.members.get(&(shard, channel.to_owned())).cloned().unwrap_or_default()
+        let reaches = |name: &str| match self.wildcards {
+            true => matches(name, channel),
+            false => name == channel,
+        };
+        let subscriptions =
+            self.members.iter().filter(|((at, name), _)| *at == shard && reaches(name));
+        subscriptions.flat_map(|(_, members)| members.iter().copied()).collect()
+    }
+
+    /// Subscriptions to exactly this channel or pattern, on all shards.
+    #[must_use]
+    pub fn subscribers(&self, name: &str) -> usize {
+        let same = self.members.iter().filter(|((_, known), _)| known == name);
+        same.map(|(_, members)| members.len()).sum()
+    }
+
+    /// One message was accepted for one receiver.
+    pub fn offer(&mut self, to: u32, what: Heard, channel: Option<&str>, key: &str) {
+        let at = self.net.as_ref().map_or(0, |net| net.borrow().now());
+        let Some(session) = self.sessions.get_mut(&to) else { return };
+        if session.dismissed {
+            return;
+        }
+        let class = self.rules.class_of(channel, session.route);
+        let key = format!("{}|{key}", channel.unwrap_or_default());
+        session.offers.push(Offer { what, class, key, at });
+    }
+
+    /// A message to one receiver was refused.
+    pub fn refuse(&mut self, to: u32) {
+        let class = self.class_alone(to);
+        self.attempts[class].refused += 1;
+    }
+
+    fn class_alone(&self, to: u32) -> usize {
+        let route = self.sessions.get(&to).map_or(0, |session| session.route);
+        self.rules.class_of(None, route)
+    }
+
+    /// A shard publishes; returns how many receivers there are.
+    pub fn publish(
+        &mut self,
+        shard: usize,
+        channel: &str,
+        key: &str,
+        except: Option<u32>,
+        what: &Heard,
+    ) -> u64 {
+        self.note_ended_streams();
+        let mut members = self.members_of(shard, channel);
+        if let Some(except) = except {
+            members.remove(&except);
+        }
+        for &to in &members {
+            self.attempt(Some(channel), to, true);
+            self.offer(to, what.clone(), Some(channel), key);
+        }
+        members.len() as u64
+    }
+
+    /// A shard broadcasts; returns how many receivers there are, at least and at most.
+    pub fn broadcast(&mut self, shard: usize, audience: &Audience, what: &Heard) -> (u64, u64) {
+        self.note_ended_streams();
+        let channel = audience.channel.as_deref();
+        let here = |session: &Session| session.id.shard() == shard;
+        // Who has gone may still be in the engine's table, closing, and who is there may be; only membership is certain.
+        let alive = |session: &Session| session.closed.is_none();
+        let mut receivers: BTreeSet<u32> = match (channel, &audience.include) {
+            (Some(channel), _) => self.members_of(shard, channel),
+            (None, Some(included)) => included.clone(),
+            (None, None) => self
+                .sessions
+                .iter()
+                .filter(|(_, session)| alive(session))
+                .map(|(peer, _)| *peer)
+                .collect(),
+        };
+        receivers.retain(|peer| {
+            let Some(session) = self.sessions.get(peer).filter(|session| here(session)) else {
+                return false;
+            };
+            let included = audience.include.as_ref().is_none_or(|ids| ids.contains(peer));
+            let excluded = audience.exclude.contains(peer);
+            let speaks = audience.subprotocol.as_deref();
+            included && !excluded && speaks.is_none_or(|name| session.subprotocol == Some(name))
+        });
+        let most = receivers.len() as u64;
+        let certain = match (channel, &audience.include) {
+            (Some(_), _) => true,
+            // Each is counted, gone or not; what it speaks is known while it is there.
+            (None, Some(_)) => audience.subprotocol.is_none(),
+            (None, None) => false,
+        };
+        for &to in &receivers {
+            let there = self.sessions.get(&to).is_some_and(alive);
+            self.attempt(channel, to, certain && there);
+            if there {
+                self.offer(to, what.clone(), channel, "");
+            }
+        }
+        if certain { (most, most) } else { (0, most) }
+    }
+
+    fn attempt(&mut self, channel: Option<&str>, to: u32, certain: bool) {
+        let Some(session) = self.sessions.get(&to) else { return };
+        let class = self.rules.class_of(channel, session.route);
+        match session.closed {
+            // The slot may be another's by now, of another route.
+            Some(_) => self.attempts.iter_mut().for_each(|attempts| attempts.most += 1),
+            None => {
+                self.attempts[class].most += 1;
+                self.attempts[class].least += u64::from(certain);
+            }
+        }
+    }
+
+    /// A shard takes its mail, all of it, oldest first.
+    pub fn take_letters(&mut self, shard: usize) {
+        let letters = std::mem::take(&mut self.letters);
+        let (mine, others): (Vec<_>, _) =
+            letters.into_iter().partition(|letter| letter.shard == shard);
+        self.letters = others;
+        for Letter { posted, receipt, .. } in mine {
+            let (least, most) = match posted {
+                Posted::Publish { channel, key, except, what } => {
+                    let receivers = self.publish(shard, &channel, &key, except, &what);
+                    (receivers, receivers)
+                }
+                Posted::Broadcast { audience, what } => self.broadcast(shard, &audience, &what),
+                Posted::Send { to, what } => {
+                    let class = self.class_alone(to);
+                    self.attempts[class].untold += 1;
+                    if self.sessions.get(&to).is_some_and(|session| session.closed.is_none()) {
+                        self.offer(to, what, None, "");
+                    }
+                    (0, 0)
+                }
+                Posted::Dismiss(peer) => {
+                    self.dismiss(peer);
+                    (0, 0)
+                }
+            };
+            if let Some(expected) = receipt.and_then(|at| self.receipts.get_mut(at)) {
+                expected.receivers.0 += least;
+                expected.receivers.1 += most;
+            }
+        }
+    }
+
+    /// The server is asked to end a stream.
+    pub fn dismiss(&mut self, peer: u32) {
+        self.note_ended_streams();
+        if let Some(session) = self.sessions.get_mut(&peer)
+            && session.stream
+        {
+            session.dismissed |= session.closed.is_none();
+        }
+    }
+
+    /// Adds letters to every shard but one.
+    pub fn post_to_others(&mut self, from: usize, shards: usize, posted: &Posted) {
+        for shard in (0..shards).filter(|shard| *shard != from) {
+            self.letters.push(Letter { shard, posted: posted.clone(), receipt: None });
+        }
+    }
+
+    /// Adds letters to every shard, whose counts come back in `receipt`.
+    pub fn post_to_all(&mut self, shards: usize, posted: &Posted, receipt: Receipt) {
+        self.receipts.push(Expected { receipt, receivers: (0, 0) });
+        let at = Some(self.receipts.len() - 1);
+        for shard in 0..shards {
+            self.letters.push(Letter { shard, posted: posted.clone(), receipt: at });
+        }
+    }
+
+    /// What a publisher was told must be what it should be.
+    pub fn check_told(&mut self, delivery: Delivery, (least, most): (u64, u64)) {
+        let told = delivery.receivers();
+        if told < least || told > most || delivery.unreached > 0 {
+            self.violation(format!(
+                "a publish to {least} to {most} receivers counted {delivery:?}"
+            ));
+        }
+        self.told.delivered += delivery.delivered;
+        self.told.queued += delivery.queued;
+        self.told.dropped += delivery.dropped;
+        self.told.closed += delivery.closed;
     }
 }

@@ -1,20 +1,80 @@
-//! The service under test: echoes, channels, and whatever a message asks for; it records every callback.
+//! The service under test: echoes, channels, streams, and whatever a message asks for; it records every callback.
 //!
 //! A rule that it sees broken becomes a line in the record, never a panic: the engine would catch it.
 
 use std::panic::panic_any;
+use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Answer, Close, Cx, Frame, Message, Refusal, Sent, Service};
+use throng_engine::{Answer, Close, Cx, Filter, Frame, Message, Refusal, Sent, Service};
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, ResponseHead};
 use throng_proto::ws::handshake::{check_request, encode_response};
 
-use crate::record::{Letter, Session, SharedRecord};
+use crate::reader::Heard;
+use crate::record::{Audience, Letter, Posted, Record, Session, SharedRecord};
 use crate::rng::message_hash;
 
 /// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about it.
 pub struct Planned;
+
+/// The route of `/feed`, which is `/ws` under other rules.
+pub const FEED: u16 = 3;
+
+/// The route of `/sse/{channel}`.
+pub const STREAMS: u16 = 4;
+
+/// Every third peer speaks one of these, by its number.
+#[must_use]
+pub fn subprotocol_of(peer: u32) -> Option<&'static str> {
+    [None, Some("chat"), Some("feed")][peer as usize % 3]
+}
+
+/// The frame of a message; its fill may be anything without spaces.
+#[must_use]
+pub fn frame_of(what: &Heard, key: &str, fill: &str) -> Frame {
+    let frame = Frame::text(match what {
+        Heard::Published { channel, by, sequence } => format!("c|{channel}|{by}|{sequence}|{fill}"),
+        Heard::Private { to, by, sequence } => format!("p|{to}|{by}|{sequence}|{fill}"),
+        Heard::Direct(_) => fill.to_owned(),
+    });
+    if key.is_empty() { frame } else { frame.keyed(key) }
+}
+
+/// `c=red;s=chat;i=1,2;x=3` of a command: any of channel, subprotocol, include, exclude.
+fn audience(words: &str) -> Audience {
+    let mut audience = Audience::default();
+    for word in words.split(';') {
+        let (kind, value) = word.split_once('=').unwrap_or((word, ""));
+        let peers = || value.split(',').filter_map(|peer| peer.parse::<u32>().ok());
+        match kind {
+            "c" => audience.channel = Some(value.to_owned()),
+            "s" => audience.subprotocol = Some(value.to_owned()),
+            "i" => audience.include.get_or_insert_default().extend(peers()),
+            "x" => audience.exclude.extend(peers()),
+            _ => {}
+        }
+    }
+    audience
+}
+
+/// The engine's words for an audience; of peers that never came it has none.
+#[must_use]
+pub fn filter_of(record: &Record, audience: &Audience) -> Arc<Filter> {
+    let id = |peer: &u32| record.sessions.get(peer).map(|session| session.id);
+    let mut filter = Filter::default();
+    if let Some(channel) = &audience.channel {
+        filter.set_channel(channel);
+    }
+    if let Some(subprotocol) = &audience.subprotocol {
+        filter.set_subprotocol(subprotocol);
+    }
+    if let Some(include) = &audience.include {
+        filter.include(include.iter().filter_map(id));
+    }
+    filter.exclude(audience.exclude.iter().filter_map(id));
+    Arc::new(filter)
+}
 
 /// See the module's documentation.
 pub struct Probe {
@@ -41,46 +101,66 @@ impl Probe {
     fn answer(&self, cx: &mut Cx<'_>, message: Message<'_>) -> Sent {
         let sent = cx.send(message);
         let mut record = self.record.borrow_mut();
-        if let Some(session) = record.session(cx.data(), cx.id(), "send") {
-            if matches!(sent, Sent::Written | Sent::Queued) {
-                let text = matches!(message, Message::Text(_));
-                session.answered.push(message_hash(text, message.as_bytes()));
-            }
+        let (peer, id) = (cx.data(), cx.id());
+        if let Some(session) = record.session(peer, id, "send") {
             session.behind |= matches!(sent, Sent::Queued | Sent::Dropped);
+            let text = matches!(message, Message::Text(_));
+            let what = Heard::Direct(message_hash(text, message.as_bytes()));
+            match sent {
+                // Without a name to tell it from others, it is a value of the same key as all such.
+                Sent::Written | Sent::Queued => record.offer(peer, what, None, "direct"),
+                Sent::Dropped => record.refuse(peer),
+                Sent::Closed => {}
+            }
         }
         sent
     }
 
-    fn publish(&self, cx: &mut Cx<'_>, channel: &str, fill: &str) {
-        let peer = cx.data();
-        let (sequence, here) = {
-            let mut record = self.record.borrow_mut();
-            let published = record.published.entry(peer).or_default();
-            *published += 1;
-            (*published, record.members_of(self.shard, channel))
-        };
-        let frame = Frame::text(format!("c|{channel}|{peer}|{sequence}|{fill}"));
+    /// To the members of a channel; `key` is empty for a message that is no value of anything.
+    fn publish(&self, cx: &mut Cx<'_>, channel: &str, key: &str, fill: &str) {
+        let by = cx.data();
+        let what = self.published(channel, by);
+        let frame = frame_of(&what, key, fill);
         let delivery = cx.publish(channel, &frame);
         let mut record = self.record.borrow_mut();
-        let what = (channel.to_owned(), peer, sequence);
-        let receivers: Vec<u32> = here.iter().copied().filter(|member| *member != peer).collect();
-        let told = delivery.delivered + delivery.queued + delivery.dropped + delivery.closed;
-        if told != receivers.len() as u64 {
-            let count = receivers.len();
-            record.violation(format!("a publish to {count} members counted {delivery:?}"));
-        }
-        let all = delivery.dropped + delivery.closed == 0;
-        for member in receivers {
-            if let Some(session) = record.sessions.get_mut(&member) {
-                session.possible.insert(what.clone());
-                if all {
-                    session.due.push(what.clone());
-                }
-            }
-        }
-        for shard in (0..self.shards).filter(|shard| *shard != self.shard) {
-            record.letters.push(Letter { shard, what: what.clone() });
-        }
+        let receivers = record.publish(self.shard, channel, key, Some(by), &what);
+        record.check_told(delivery, (receivers, receivers));
+        let (channel, key) = (channel.to_owned(), key.to_owned());
+        let posted = Posted::Publish { channel, key, except: Some(by), what };
+        record.post_to_others(self.shard, self.shards, &posted);
+    }
+
+    fn published(&self, channel: &str, by: u32) -> Heard {
+        let sequence = self.record.borrow_mut().next_of(by);
+        Heard::Published { channel: channel.to_owned(), by, sequence }
+    }
+
+    /// To everyone that a filter lets through.
+    fn broadcast(&self, cx: &mut Cx<'_>, words: &str, fill: &str) {
+        let audience = audience(words);
+        let what = self.published("all", cx.data());
+        let filter = filter_of(&self.record.borrow(), &audience);
+        let delivery = cx.broadcast(&filter, &frame_of(&what, "", fill));
+        let mut record = self.record.borrow_mut();
+        let receivers = record.broadcast(self.shard, &audience, &what);
+        record.check_told(delivery, receivers);
+        let posted = Posted::Broadcast { audience, what };
+        record.post_to_others(self.shard, self.shards, &posted);
+    }
+
+    /// Through the mailboxes, as another thread would.
+    fn post(&self, cx: &Cx<'_>, channel: &str, key: &str, fill: &str) {
+        let what = self.published(channel, cx.data());
+        let frame = frame_of(&what, key, fill);
+        let posted = cx.core_ref().remote().publish(channel, &frame, Some(cx.id()));
+        let mut record = self.record.borrow_mut();
+        let Ok(receipt) = posted else {
+            record.violation("a mailbox is full".to_owned());
+            return;
+        };
+        let (channel, key) = (channel.to_owned(), key.to_owned());
+        let posted = Posted::Publish { channel, key, except: Some(cx.data()), what };
+        record.post_to_all(self.shards, &posted, receipt);
     }
 
     /// To any connection there ever was: most are gone, and some slots have a new owner.
@@ -88,23 +168,63 @@ impl Probe {
         let by = cx.data();
         let (id, sequence) = {
             let mut record = self.record.borrow_mut();
-            let sequence = record.private_sent.entry(by).or_default();
-            *sequence += 1;
-            let sequence = *sequence;
+            record.note_ended_streams();
+            let sequence = record.next_of(by);
             let Some(session) = record.sessions.get_mut(&to) else { return };
-            session.private.insert((by, sequence));
             (session.id, sequence)
         };
-        let frame = Frame::text(format!("p|{to}|{by}|{sequence}|{fill}"));
+        let what = Heard::Private { to, by, sequence };
+        let frame = frame_of(&what, "", fill);
+        let mut record = self.record.borrow_mut();
         if id.shard() == self.shard {
             let sent = cx.core().send_frame(id, &frame);
-            let mut record = self.record.borrow_mut();
             let gone = record.sessions.get(&to).is_some_and(|session| session.closed.is_some());
-            if gone && sent != Sent::Closed {
-                record.violation(format!("a send to a closed session said {sent:?}"));
+            match sent {
+                Sent::Written | Sent::Queued if gone => {
+                    record.violation(format!("a send to a closed session said {sent:?}"));
+                }
+                Sent::Written | Sent::Queued => record.offer(to, what, None, ""),
+                Sent::Dropped => record.refuse(to),
+                Sent::Closed => {}
             }
-        } else {
-            let _ = cx.core_ref().remote().send(id, &frame);
+        } else if cx.core_ref().remote().send(id, &frame).is_ok() {
+            let posted = Posted::Send { to, what };
+            record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+        }
+    }
+
+    /// Ends a stream of events, here or on another shard.
+    fn dismiss(&self, cx: &mut Cx<'_>, peer: u32) {
+        let mut record = self.record.borrow_mut();
+        record.note_ended_streams();
+        let Some(session) = record.sessions.get(&peer).filter(|session| session.stream) else {
+            return;
+        };
+        let id = session.id;
+        if id.shard() == self.shard {
+            cx.core().close(id, 1000, "");
+            record.dismiss(peer);
+        } else if cx.core_ref().remote().close(id, 1000, "").is_ok() {
+            let posted = Posted::Dismiss(peer);
+            record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+        }
+    }
+
+    fn subscribe(&self, cx: &mut Cx<'_>, channel: &str) {
+        let new = cx.subscribe(channel);
+        let mut record = self.record.borrow_mut();
+        let key = (self.shard, channel.to_owned());
+        if new != record.members.entry(key).or_default().insert(cx.data()) {
+            record.violation(format!("subscribe said {new}"));
+        }
+        self.check_subscribers(cx, &mut record, channel);
+    }
+
+    fn check_subscribers(&self, cx: &Cx<'_>, record: &mut Record, channel: &str) {
+        record.note_ended_streams();
+        let (counted, known) = (cx.core_ref().subscribers(channel), record.subscribers(channel));
+        if counted != known {
+            record.violation(format!("{counted} subscribers of {channel:?} instead of {known}"));
         }
     }
 
@@ -128,15 +248,7 @@ impl Probe {
                     }
                 }
             }
-            "!sub" => {
-                let channel = word();
-                let new = cx.subscribe(channel);
-                let mut record = self.record.borrow_mut();
-                let key = (self.shard, channel.to_owned());
-                if new != record.members.entry(key).or_default().insert(cx.data()) {
-                    record.violation(format!("subscribe said {new}"));
-                }
-            }
+            "!sub" => self.subscribe(cx, word()),
             "!unsub" => {
                 let channel = word();
                 let ended = cx.unsubscribe(channel);
@@ -145,11 +257,35 @@ impl Probe {
                 if ended != record.members.entry(key).or_default().remove(&cx.data()) {
                     record.violation(format!("unsubscribe said {ended}"));
                 }
+                self.check_subscribers(cx, &mut record, channel);
             }
-            "!pub" => self.publish(cx, word(), word()),
+            "!pub" => self.publish(cx, word(), "", word()),
+            "!set" => self.publish(cx, word(), word(), word()),
+            "!post" => self.post(cx, word(), word(), word()),
+            "!all" => self.broadcast(cx, word(), word()),
             "!to" => self.send_private(cx, word().parse().unwrap_or(0), word()),
+            "!end" => self.dismiss(cx, word().parse().unwrap_or(0)),
             _ => {}
         }
+    }
+
+    /// Begins a stream of events of a channel.
+    fn stream(&self, cx: &mut Cx<'_>, channel: &str, peer: u32) -> Answer {
+        cx.set_route(STREAMS, peer);
+        cx.write(|out| {
+            out.extend_from_slice(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n",
+            );
+        });
+        cx.start_events();
+        let id = cx.id();
+        let session = Session::new(id, STREAMS, true);
+        let before = self.record.borrow_mut().sessions.insert(peer, session);
+        if before.is_some() {
+            self.record.borrow_mut().violation(format!("a stream of peer {peer}, twice"));
+        }
+        self.subscribe(cx, channel);
+        Answer::Events
     }
 
     fn plain(&self, cx: &mut Cx<'_>, status: u16, body: &str, keep_alive: bool) {
@@ -176,12 +312,13 @@ impl Service for Probe {
         self.note("on_request", cx.id());
         let keep_alive = request.keep_alive();
         match request.path() {
-            "/ws" | "/ws-panic" => {}
+            "/ws" | "/ws-panic" | "/feed" => {}
             "/panic" => self.panic(),
             "/large" => {
                 self.plain(cx, 200, &"x".repeat(2000), keep_alive);
                 return Answer::Done { keep_alive };
             }
+            path if path.starts_with("/sse/") => {}
             _ => {
                 self.plain(cx, 200, "hello", keep_alive);
                 return Answer::Done { keep_alive };
@@ -192,9 +329,20 @@ impl Service for Probe {
             self.plain(cx, 404, "who are you?", keep_alive);
             return Answer::Done { keep_alive };
         };
+        if let Some(channel) = request.path().strip_prefix("/sse/") {
+            return self.stream(cx, channel, peer);
+        }
         match check_request(request.method(), request.is_http11(), request) {
             Ok(key) => {
-                cx.set_route(u16::from(request.path() == "/ws-panic"), peer);
+                let route = match request.path() {
+                    "/ws-panic" => 1,
+                    "/feed" => FEED,
+                    _ => 0,
+                };
+                cx.set_route(route, peer);
+                if let Some(name) = subprotocol_of(peer) {
+                    cx.set_subprotocol(name);
+                }
                 cx.write(|out| {
                     let _ = encode_response(&key.accept(), None, out);
                 });
@@ -226,16 +374,8 @@ impl Service for Probe {
         {
             let mut record = self.record.borrow_mut();
             record.opened += 1;
-            let session = Session {
-                id,
-                closed: None,
-                handled: Vec::new(),
-                answered: Vec::new(),
-                due: Vec::new(),
-                possible: Default::default(),
-                private: Default::default(),
-                behind: false,
-            };
+            let mut session = Session::new(id, cx.route(), false);
+            session.subprotocol = subprotocol_of(peer);
             if record.sessions.insert(peer, session).is_some() {
                 record.violation(format!("on_open of peer {peer}, twice"));
             }
@@ -295,7 +435,16 @@ impl Service for Probe {
         }
     }
 
+    /// Asked once a turn, behind the mail and before all that time brings: here the mail was taken.
     fn next_deadline(&self) -> Option<Instant> {
+        let mut record = self.record.borrow_mut();
+        let awake = record.net.as_ref().is_some_and(|net| {
+            net.borrow_mut().awake.take_if(|shard| *shard == self.shard).is_some()
+        });
+        if awake {
+            record.take_letters(self.shard);
+        }
+        drop(record);
         (self.live > 0).then_some(self.ticks_at)
     }
 

@@ -3,18 +3,24 @@
 //! The world picks at random among all who have something to do now; when nobody has, the clock jumps to the next
 //! moment when somebody will.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use throng_engine::{Audit, Built, Remote, Shard, Stats, build};
+use throng_engine::{
+    Audit, Backpressure, Built, ClassFigures, Remote, Shard, SlowPolicy, Snapshot, Stats, Totals,
+    build,
+};
 
 use crate::checks;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet};
 use crate::peer::Peer;
-use crate::plan::{Plan, SECOND};
-use crate::record::{Record, SharedRecord};
+use crate::plan::{Outside, Plan, SECOND};
+use crate::reader::Heard;
+use crate::record::{Attempts, Letter, Posted, Record, SharedRecord};
 use crate::rng::Rng;
-use crate::service::Probe;
+use crate::service::{Probe, filter_of, frame_of};
 
 /// Steps beyond which a run is said never to end.
 const MOST_STEPS: u64 = 3_000_000;
@@ -39,6 +45,12 @@ pub struct Outcome {
 /// More than the plans' peers publish in one turn.
 const ONE_TURN: usize = 64 << 10;
 
+/// What waits leaves in helpings of so many bytes.
+const HELPING: usize = 64 << 10;
+
+/// The number of whoever is no peer.
+pub const OUTSIDER: u32 = 9_000;
+
 /// See the module's documentation.
 pub struct World {
     /// What was decided before.
@@ -53,6 +65,12 @@ pub struct World {
     pub shards: Vec<Shard<SimDriver, Probe>>,
     /// The way to the shards from outside.
     pub remote: Remote,
+    /// The shards' figures, a second old at most.
+    pub snapshots: Arc<[Arc<Snapshot>]>,
+    /// Subscribers over all shards.
+    pub totals: Arc<Totals>,
+    /// The latest first.
+    outside: Vec<(u64, Outside)>,
     listeners: Vec<usize>,
     forced: Vec<Option<usize>>,
     arrivals: Vec<usize>,
@@ -89,10 +107,18 @@ impl World {
         let shards = plan.shards;
         let service =
             |shard: usize, _: &_, _: &_| Probe::new(SharedRecord::clone(&record), shard, shards);
-        let Built { shards, remote, .. } =
+        {
+            let mut record = record.borrow_mut();
+            record.net = Some(SharedNet::clone(&net));
+            record.rules = plan.rules.clone();
+            record.wildcards = plan.wildcards;
+            record.attempts = vec![Attempts::default(); plan.rules.count()];
+        }
+        let Built { shards, remote, snapshots, totals, .. } =
             build(drivers, &plan.options(), service).expect("the plan's limits are valid");
         let mut arrivals: Vec<usize> = (0..plan.parts.len()).collect();
         arrivals.sort_by_key(|index| std::cmp::Reverse(plan.parts[*index].at));
+        let plan_outside = plan.outside.clone();
         Self {
             peers: plan.parts.iter().map(|_| None).collect(),
             forced: shards.iter().map(|_| None).collect(),
@@ -101,6 +127,13 @@ impl World {
             record,
             shards,
             remote,
+            snapshots,
+            totals,
+            outside: {
+                let mut outside = plan_outside;
+                outside.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+                outside
+            },
             listeners,
             arrivals,
             rng,
@@ -155,6 +188,18 @@ impl World {
         sum
     }
 
+    /// What became of the messages of each class, on all shards, as the snapshots tell.
+    #[must_use]
+    pub fn figures(&self) -> Vec<ClassFigures> {
+        let mut sums = vec![ClassFigures::default(); self.plan.rules.count()];
+        for snapshot in self.snapshots.iter() {
+            for (sum, (_, _, figures)) in sums.iter_mut().zip(snapshot.classes()) {
+                sum.add(&figures);
+            }
+        }
+        sums
+    }
+
     /// What each shard holds.
     #[must_use]
     pub fn audits(&self) -> Vec<Audit> {
@@ -203,6 +248,9 @@ impl World {
         if let Some(index) = self.arrivals.last() {
             note(Who::Arrival, self.plan.parts[*index].at, &mut ready);
         }
+        if let Some((at, _)) = self.outside.last() {
+            note(Who::Outside, *at, &mut ready);
+        }
         if let Some(drain) = self.plan.drain.filter(|_| !self.drained) {
             note(Who::Drain, drain.at, &mut ready);
         }
@@ -218,6 +266,11 @@ impl World {
                 }
             }
             Who::Arrival => self.arrive(),
+            Who::Outside => {
+                if let Some((_, outside)) = self.outside.pop() {
+                    self.act(outside);
+                }
+            }
             Who::Drain => self.drain(),
         }
         true
@@ -226,6 +279,7 @@ impl World {
     /// Nobody has anything to do now.
     fn jump(&mut self, next: Option<u64>) -> bool {
         let over = self.arrivals.is_empty()
+            && self.outside.is_empty()
             && (self.plan.drain.is_none() || self.drained)
             && self.shards.iter_mut().all(|shard| shard.driver().connections() == 0)
             && self.peers.iter().flatten().all(|peer| peer.end.is_some());
@@ -307,6 +361,53 @@ impl World {
         self.peers[index] = Some(peer);
     }
 
+    /// Another thread asks something of the server.
+    pub fn act(&mut self, outside: Outside) {
+        let record = SharedRecord::clone(&self.record);
+        let mut record = record.borrow_mut();
+        record.note_ended_streams();
+        let (by, shards) = (OUTSIDER, self.plan.shards);
+        let sequence = record.next_of(by);
+        let id = |record: &Record, peer| record.sessions.get(&peer).map(|session| session.id);
+        let full = match outside {
+            Outside::Publish { channel, key, except, fill } => {
+                let what = Heard::Published { channel: channel.clone(), by, sequence };
+                let frame = frame_of(&what, &key, &"o".repeat(fill));
+                let except_id = except.and_then(|peer| id(&record, peer));
+                let posted = Posted::Publish { channel, key, except, what };
+                let Posted::Publish { channel, .. } = &posted else { return };
+                let receipt = self.remote.publish(channel, &frame, except_id);
+                receipt.map(|receipt| record.post_to_all(shards, &posted, receipt)).is_err()
+            }
+            Outside::Broadcast { audience, fill } => {
+                let what = Heard::Published { channel: "all".to_owned(), by, sequence };
+                let filter = filter_of(&record, &audience);
+                let receipt =
+                    self.remote.broadcast(&filter, &frame_of(&what, "", &"o".repeat(fill)));
+                let posted = Posted::Broadcast { audience, what };
+                receipt.map(|receipt| record.post_to_all(shards, &posted, receipt)).is_err()
+            }
+            Outside::Send { to, fill } => {
+                let Some(id) = id(&record, to) else { return };
+                let what = Heard::Private { to, by, sequence };
+                let sent = self.remote.send(id, &frame_of(&what, "", &"o".repeat(fill)));
+                let posted = Posted::Send { to, what };
+                record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+                sent.is_err()
+            }
+            Outside::Dismiss(peer) => {
+                let stream = record.sessions.get(&peer).filter(|session| session.stream);
+                let Some(id) = stream.map(|session| session.id) else { return };
+                let posted = Posted::Dismiss(peer);
+                record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+                self.remote.close(id, 1000, "").is_err()
+            }
+        };
+        if full {
+            record.violation("a mailbox is full".to_owned());
+        }
+    }
+
     fn drain(&mut self) {
         self.drained = true;
         if let Some(drain) = self.plan.drain
@@ -317,7 +418,6 @@ impl World {
     }
 
     fn turn(&mut self, index: usize) {
-        let dropped = self.shards[index].core().stats().messages_dropped;
         let turned = self.shards[index].turn();
         // Whatever it took: a turn is not free.
         let now = self.now();
@@ -330,38 +430,9 @@ impl World {
         if spins > 20 {
             self.violation(format!("shard {index} spins: {spins} turns for nothing"));
         }
-        let dropped = self.shards[index].core().stats().messages_dropped != dropped;
-        self.deliver_letters(index, dropped);
+        self.record.borrow_mut().note_ended_streams();
         if self.steps.is_multiple_of(4) {
             self.check_bounds(index);
-        }
-    }
-
-    /// The shard has taken its mail: who was a member then, gets what was published elsewhere.
-    fn deliver_letters(&mut self, index: usize, dropped: bool) {
-        let mut record = self.record.borrow_mut();
-        if record.letters.is_empty() {
-            return;
-        }
-        let letters = std::mem::take(&mut record.letters);
-        let (mine, others): (Vec<_>, _) =
-            letters.into_iter().partition(|letter| letter.shard == index);
-        record.letters = others;
-        for letter in mine {
-            for member in record.members_of(index, &letter.what.0) {
-                if let Some(session) = record.sessions.get_mut(&member) {
-                    session.possible.insert(letter.what.clone());
-                    if !dropped {
-                        session.due.push(letter.what.clone());
-                    }
-                }
-            }
-            // A member that left in this very turn, by a timeout, may have got it.
-            for session in record.sessions.values_mut() {
-                if session.id.shard() == index && session.closed.is_some() {
-                    session.possible.insert(letter.what.clone());
-                }
-            }
         }
     }
 
@@ -371,10 +442,14 @@ impl World {
         // One message may always be queued when nothing else is; control frames come on top.
         let frame = limits.ws.max_message_size.max(3000) + 300;
         // A member whose queue was short gets all that one turn publishes: the kernel is asked after it.
-        let backlog = limits.max_backlog + frame + ONE_TURN;
+        let backlog = largest_backlog(&self.plan, frame);
         let mut faults = Vec::new();
         if audit.largest_backlog > backlog {
             faults.push(format!("a backlog of {} over {backlog}", audit.largest_backlog));
+        }
+        let excess = largest_excess(&self.plan, frame);
+        if audit.largest_excess > excess {
+            faults.push(format!("a class {} over its cap", audit.largest_excess));
         }
         let partial = limits.ws.max_message_size.max(limits.http.max_header_bytes) + 200;
         if audit.largest_partial > partial {
@@ -390,10 +465,26 @@ impl World {
         let record = self.record.borrow();
         let known = record.members.iter().filter(|((at, _), _)| *at == index);
         let known: usize = known.map(|(_, members)| members.len()).sum();
-        drop(record);
         if audit.memberships != known {
             faults.push(format!("{} memberships instead of {known}", audit.memberships));
         }
+        let mut names: BTreeSet<&String> = BTreeSet::new();
+        for ((_, name), members) in &record.members {
+            if !members.is_empty() {
+                names.insert(name);
+            }
+        }
+        for name in &names {
+            let (counted, known) = (self.totals.count(name), record.subscribers(name));
+            if counted != known {
+                faults.push(format!("{counted} subscribers of {name:?} instead of {known}"));
+            }
+        }
+        let (channels, listed) = (self.totals.channels(), self.totals.list().len());
+        if (channels, listed) != (names.len(), names.len()) {
+            faults.push(format!("{channels} channels, {listed} listed, instead of {names:?}"));
+        }
+        drop(record);
         for fault in faults {
             self.violation(format!("shard {index} at {} ms: {fault}", self.now() / 1_000_000));
         }
@@ -411,9 +502,8 @@ impl World {
                 self.violation(format!("the driver of shard {index} is not empty"));
             }
             let stats = self.shards[index].core().stats();
-            let (connections, sessions, backlogged) =
-                (stats.connections, stats.sessions, stats.backlogged);
-            if (connections, sessions, backlogged) != (0, 0, 0) {
+            let gauges = [stats.connections, stats.sessions, stats.streams, stats.backlogged];
+            if gauges != [0; 4] {
                 self.violation(format!("gauges at the end: {stats:?}"));
             }
         }
@@ -459,12 +549,39 @@ impl World {
     }
 }
 
+/// The most bytes that may wait for one connection.
+fn largest_backlog(plan: &Plan, frame: usize) -> usize {
+    let limit = plan.limits.max_backlog;
+    let rules = (0..plan.rules.count()).map(|class| plan.rules.of(class));
+    let cap = |rules: Backpressure| if rules.max_backlog == 0 { limit } else { rules.max_backlog };
+    let (mut kept, mut apart, mut drops) = (limit, 0, false);
+    for rules in rules {
+        kept = kept.max(cap(rules));
+        if rules.policy != SlowPolicy::Close {
+            // Alone in its class, a message of any size may wait.
+            apart += cap(rules).max(frame);
+            drops = true;
+        }
+    }
+    // What may be dropped follows in helpings; what the driver holds may not be dropped any more.
+    let helping = if drops { HELPING + frame } else { 0 };
+    kept + frame + ONE_TURN + apart + helping
+}
+
+/// The most bytes by which a class may be over its cap.
+fn largest_excess(plan: &Plan, frame: usize) -> usize {
+    let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
+    // A queue that is not full takes one message of any size.
+    if (0..plan.rules.count()).any(closes) { frame } else { 0 }
+}
+
 /// Who may be next.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Shard(usize),
     Peer(usize),
     Arrival,
+    Outside,
     Drain,
 }
 

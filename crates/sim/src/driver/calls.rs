@@ -58,6 +58,7 @@ impl Driver for SimDriver {
         }
         let now = self.net.borrow().now();
         self.last_wait = Some(now);
+        self.net.borrow_mut().awake = Some(usize::from(self.shard));
         self.events_left = self.faults.events_per_turn;
         let mut round: Vec<usize> =
             (0..self.slots.len()).filter(|slot| self.slots[*slot].conn.is_some()).collect();
@@ -105,6 +106,9 @@ impl Driver for SimDriver {
                         Event::Connected(id) => (7, *id),
                         _ => unreachable!("not an event of a connection"),
                     };
+                    if matches!(event, Event::Closed(..)) {
+                        self.net.borrow_mut().ended.push(id);
+                    }
                     self.mix(kind, id.to_bits());
                     return Some(event);
                 }
@@ -145,6 +149,7 @@ impl Driver for SimDriver {
         assert!(!batch.is_empty(), "C3: an empty batch was sent");
         self.mix(8, id.to_bits());
         self.calls.bytes_sent += batch.len() as u64;
+        self.calls.sends += 1;
         let (partial, delayed) = (
             strikes(&mut self.rng, self.faults.partial_sends),
             strikes(&mut self.rng, self.faults.delayed_sends),
