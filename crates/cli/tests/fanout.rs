@@ -139,7 +139,8 @@ fn children_end_when_their_input_does() {
     use std::process::Stdio;
 
     let mut server = Command::new(env!("CARGO_BIN_EXE_throng"))
-        .args(["bench", "own-server", "--shards", "1", "--size", "100"])
+        .args(["bench", "own-server", "--listen", "127.0.0.1:0", "--share-port", "false"])
+        .args(["--shards", "1", "--size", "100"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_engine::{
-    Answer, Close, Core, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
+    Answer, BuildOptions, Close, Core, Cx, Limits, Message, Refusal, Sent, Service, Shard, build,
 };
 use throng_io::{Instant, Options, Portable};
 use throng_load::Target;
@@ -66,7 +66,8 @@ impl Sessions {
         limits.ws.max_message_size = LARGEST_MESSAGE;
         limits.max_backlog = 2 * LARGEST_MESSAGE;
         let mut client = Some(Client::new(host));
-        let built = build(vec![driver], &limits, 16, None, |_, _, _| {
+        let options = BuildOptions { limits, max_connections: 16, ..BuildOptions::default() };
+        let built = build(vec![driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
         let mut shards = built.map_err(|error| error.to_string())?.shards;

@@ -68,6 +68,8 @@ pub struct Facts {
     pub same_process: bool,
     /// Set for an open loop.
     pub pacing: Option<Pacing>,
+    /// A comparison of broadcasts: its generator has other flags, and short pauses by design.
+    pub comparison: bool,
     /// Nothing was meant to happen: the idle mode, where nobody has a limit to reach.
     pub idle: bool,
 }
@@ -81,6 +83,13 @@ pub struct Pacing {
     pub planned: u64,
     /// Answers that came within the same time. Fewer, and the answers fall behind the plan.
     pub in_time: u64,
+}
+
+impl Facts {
+    /// The flag that gives the generator more to work with.
+    fn more_generator(&self) -> &'static str {
+        if self.comparison { "--clients" } else { "--threads" }
+    }
 }
 
 impl Pacing {
@@ -151,14 +160,16 @@ fn judge(facts: &Facts) -> (Limit, String) {
             Limit::Both,
             format!(
                 "both at their limit: the server used {used}, this generator {generator} of its core; \
-                 --threads 2 would tell which is slower"
+                 {} 2 would tell which is slower",
+                facts.more_generator()
             ),
         ),
         (true, false) => (
             Limit::Generator,
             format!(
                 "client-limited: this generator used {generator} of its core, the server only {used}; the \
-                 server can do more (add --threads)"
+                 server can do more (add {})",
+                facts.more_generator()
             ),
         ),
         (false, true) => (
@@ -175,7 +186,10 @@ fn without_server(facts: &Facts, client_busy: bool, generator: &str) -> (Limit, 
     if client_busy && !facts.idle {
         return (
             Limit::Generator,
-            format!("client-limited: this generator used {generator} of its core (add --threads)"),
+            format!(
+                "client-limited: this generator used {generator} of its core (add {})",
+                facts.more_generator()
+            ),
         );
     }
     let why = if facts.same_process {
@@ -208,6 +222,15 @@ fn neither(facts: &Facts, server: &CpuUsage, used: &str, generator: &str) -> (Li
                 ),
             );
         }
+    }
+    if facts.comparison {
+        return (
+            Limit::Neither,
+            format!(
+                "neither was the limit: the server used {used}, this generator {generator} of its core; the rest \
+                 is waking up"
+            ),
+        );
     }
     let Some(pacing) = facts.pacing else {
         return (
@@ -317,6 +340,14 @@ mod tests {
         check(&facts(0.61, 0.99), Limit::Server, &["server-limited", "99 %", "61 %"]);
         check(&facts(0.98, 0.98), Limit::Both, &["both", "--threads"]);
         check(&facts(0.30, 0.40), Limit::Neither, &["waited for each other", "--pipeline"]);
+    }
+
+    #[test]
+    fn a_comparison_is_advised_by_its_own_flags() {
+        let comparison = |facts| Facts { comparison: true, ..facts };
+        check(&comparison(facts(0.97, 0.61)), Limit::Generator, &["client-limited", "--clients"]);
+        check(&comparison(facts(0.98, 0.98)), Limit::Both, &["--clients 2"]);
+        check(&comparison(facts(0.30, 0.40)), Limit::Neither, &["waking up"]);
     }
 
     #[test]

@@ -5,10 +5,13 @@
 mod server;
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use server::{Manners, start};
+use server::{GREETING, Manners, start};
+use throng_load::cast::wire::{Told, Way};
+use throng_load::cast::{self, CastPlan, Role, SubscriberPlan, subscribe};
 use throng_load::demo::{CrowdPlan, spawn_clients};
 use throng_load::report::Measured;
 use throng_load::{Error, Limit, Mode, Pace, Plan, Report, Stage, Target};
@@ -115,6 +118,127 @@ fn broadcast_waits_for_the_last() {
         assert_eq!(broadcast.delivery.unwrap().count, 150);
         assert!(broadcast.last.unwrap().max_us >= broadcast.first.unwrap().min_us);
     }
+}
+
+fn fanout(manners: Manners, subscribers: usize) -> Plan {
+    let duration = Duration::from_millis(300);
+    let mode = Mode::Fanout {
+        channels: 1,
+        subscribers,
+        rate_per_s: 100.0,
+        duration,
+        warmup: Duration::ZERO,
+    };
+    Plan { connections: subscribers + 1, ..plan(manners, mode) }
+}
+
+#[test]
+fn fanout_delivers_all_of_it_once_and_in_order() {
+    let report = fine(&Plan { threads: 2, text: true, ..fanout(Manners::Channel, 4) });
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    assert_eq!(
+        (fanout.published, fanout.expected, fanout.received, fanout.lost),
+        (30, 120, 120, 0)
+    );
+    assert_eq!(fanout.latency.unwrap().count, 120);
+    let slices: u64 = fanout.slices.iter().filter_map(|slice| Some(slice.latency?.count)).sum();
+    assert!(slices > 0 && slices <= 120, "what came after the last slice is in none");
+}
+
+#[test]
+fn fanout_counts_every_loss() {
+    let report = fine(&fanout(Manners::Lossy, 3));
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    // Of 30 messages every fifth, the last among them.
+    assert_eq!((fanout.lost, fanout.received, fanout.expected), (18, 72, 90));
+    assert_eq!((fanout.subscribers_with_loss, fanout.most_lost_by_one_subscriber), (3, 6));
+    assert!(
+        report.verdict.line.ends_with("18 of 90 deliveries never came"),
+        "{}",
+        report.verdict.line
+    );
+    assert!(report.to_string().contains("18 of 90 expected deliveries never came"), "{report}");
+}
+
+#[test]
+fn fanout_counts_every_repetition_and_calls_it_a_fault() {
+    let report = run(&fanout(Manners::Repeat, 3)).unwrap();
+    let Measured::Fanout(fanout) = &report.result else { panic!("{report}") };
+    assert_eq!((fanout.duplicates, fanout.received, fanout.lost), (18, 90, 0));
+    assert_eq!((report.errors.wrong_answers, report.exit_code()), (18, 1));
+    assert!(report.errors.first.as_ref().unwrap().contains("came twice"), "{report}");
+}
+
+#[test]
+fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let plan = SubscriberPlan {
+        target: Target::parse(&format!("ws://{}/", start(Manners::Greet))).unwrap(),
+        subscribers: 3,
+        of: 3,
+        first: 0,
+        size: GREETING,
+        setup_timeout: Duration::from_secs(5),
+    };
+    // The greeting comes with the upgrade's answer or a moment later, so the counts are not known at the start.
+    let (counted, enough) = std::sync::mpsc::channel();
+    let tell = move |what: &Told| {
+        if matches!(what, Told::Reached { .. }) {
+            let _ = counted.send(());
+        }
+        let _ = tell.send(what.clone());
+    };
+    subscribe(&plan, tell, || enough.recv_timeout(Duration::from_secs(20)).unwrap()).unwrap();
+    let told: Vec<Told> = told.iter().collect();
+    assert!(told.contains(&Told::Subscribed { subscribers: 3 }), "{told:?}");
+    let reached = |told: &Told| matches!(told, Told::Reached { round: 1, first_ns, last_ns } if first_ns <= last_ns);
+    assert_eq!(told.iter().filter(|told| reached(told)).count(), 1, "{told:?}");
+    let Some(Told::Left { wrong, lost: 0, received: 3, first: Some(_) }) = told.last() else {
+        panic!("{told:?}")
+    };
+    // The last subscriber's may still be under way.
+    assert!((4..=6).contains(wrong), "a repetition and a greeting each: {told:?}");
+}
+
+/// Processes that play their part badly; shells, because they say exactly what they are told to.
+#[cfg(unix)]
+#[test]
+fn a_comparison_says_which_process_failed_it() {
+    let plan = CastPlan {
+        subscribers: vec![5],
+        ways: vec![Way::Publish],
+        timeout: Duration::from_millis(200),
+        ..CastPlan::default()
+    };
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    };
+    let listening = r#"echo '{"listening":{"address":"127.0.0.1:1"}}'; cat > /dev/null"#;
+    let silent = r#"echo '{"subscribed":{"subscribers":5}}'; cat > /dev/null
+                    echo '{"left":{"wrong":0,"lost":0,"received":3,"first":null}}'"#;
+    let failing = r#"echo '{"failed":{"reason":"no port left"}}'"#;
+    for (server, subscribers, words) in [
+        ("exit 1", silent, "ended (while waiting for a server to listen)"),
+        ("echo nonsense", silent, "a process of the benchmark said: "),
+        (listening, failing, "no port left (while waiting for subscribers to connect)"),
+        (
+            listening,
+            silent,
+            "waited 200ms for broadcast 1 (publish) to reach everybody: 3 of 5 subscribers",
+        ),
+    ] {
+        let launch = |role: &Role| match role {
+            Role::Server { .. } => shell(server),
+            Role::Subscribers { .. } => shell(subscribers),
+        };
+        let error = cast::run(&plan, &launch, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains(words) && error.exit_code() == 1, "{error}");
+    }
+    let nobody = |_: &Role| Command::new("/no/such/program");
+    let error = cast::run(&plan, &nobody, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("cannot start a process"), "{error}");
 }
 
 #[test]

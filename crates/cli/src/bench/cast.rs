@@ -29,8 +29,8 @@ What the table says, each the median of the rounds:
   server CPU     of all server threads for one broadcast; CPU each: by subscriber
   naive/this     how many times as long the naive loop takes
 
-Each server process listens on a port of its own, and each process has its own descriptor limit:
-with --processes 4 a limit of 20,000 holds nearly 80,000 subscribers.";
+Several server processes share one port, and each has its own descriptor limit: with
+--processes 4 a limit of 20,000 holds 76,000 subscribers.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -64,7 +64,7 @@ pub(super) struct Args {
     /// Broadcasts of each way before those
     #[arg(long, value_name = "K", default_value_t = 2, conflicts_with = "against")]
     warmup_rounds: usize,
-    /// Server processes; the subscribers are spread over them
+    /// Server processes behind one port; the kernel spreads the subscribers over them
     #[arg(long, value_name = "K", default_value_t = 1, conflicts_with = "against")]
     processes: usize,
     /// Processes of subscribers for each server process

@@ -21,9 +21,15 @@ pub(super) fn command(role: &Role) -> Command {
         }
     };
     match role {
-        Role::Server { shards, size } => {
-            flags("own-server", &[("--shards", shards.to_string()), ("--size", size.to_string())])
-        }
+        Role::Server { address, share_port, shards, size } => flags(
+            "own-server",
+            &[
+                ("--listen", address.clone()),
+                ("--share-port", share_port.to_string()),
+                ("--shards", shards.to_string()),
+                ("--size", size.to_string()),
+            ],
+        ),
         Role::Subscribers { address, subscribers, of, first, size, setup_timeout } => flags(
             "own-subscribers",
             &[
@@ -53,7 +59,8 @@ impl OwnServer {
     /// It could not be started, or ended before it listened.
     pub(super) fn start(shards: usize) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
-        let mut child = command(&Role::Server { shards, size: 0 })
+        let address = "127.0.0.1:0".to_owned();
+        let mut child = command(&Role::Server { address, share_port: false, shards, size: 0 })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -97,9 +104,13 @@ mod tests {
         let words = |role| -> Vec<String> {
             command(&role).get_args().map(|word| word.to_string_lossy().into_owned()).collect()
         };
-        let server = words(Role::Server { shards: 2, size: 100 });
-        assert_eq!(server, ["bench", "own-server", "--shards", "2", "--size", "100"]);
         let address = "127.0.0.1:5".to_owned();
+        let role = Role::Server { address: address.clone(), share_port: true, shards: 2, size: 9 };
+        let line = words(role).join(" ");
+        assert_eq!(
+            line,
+            "bench own-server --listen 127.0.0.1:5 --share-port true --shards 2 --size 9"
+        );
         let setup_timeout = Duration::from_millis(2_500);
         let role = Role::Subscribers {
             address,

@@ -26,6 +26,12 @@ type Connections = Arc<Mutex<BTreeSet<Handle>>>;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Where to listen
+    #[arg(long)]
+    listen: String,
+    /// Others listen on the same port
+    #[arg(long, action = clap::ArgAction::Set)]
+    share_port: bool,
     /// Event loops
     #[arg(long)]
     shards: usize,
@@ -39,11 +45,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
     let bound = Server::new()
         .shards(args.shards)
+        .share_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
         .ws(ALL, everybody(&connections))
         .ws("/ws/{channel}", channels())
-        .bind("127.0.0.1:0")?;
+        .bind(args.listen.as_str())?;
     let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
     tell(&Told::Listening { address: bound.local_addr().to_string() })?;
     let hub = bound.hub();
@@ -56,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Registers who comes, for the loops, and makes a member, for publishing.
+/// Registers who comes, for the loop, and makes a member, for publishing.
 fn everybody(connections: &Connections) -> impl Handler {
     let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
     Ws::upgrade(|_| Ok(()))
@@ -104,9 +111,7 @@ fn cast(
         }
         Way::Encoded => {
             let frame = Frame::text(text);
-            for &to in connections.iter() {
-                patiently(&mut waits, || hub.send(to, &frame));
-            }
+            patiently(&mut waits, || hub.broadcast(&frame));
         }
         Way::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
     }
@@ -115,7 +120,7 @@ fn cast(
 }
 
 /// Sends, as often as it takes: a full mailbox empties within a turn of its shard.
-fn patiently<E>(waits: &mut u64, send: impl Fn() -> Result<(), E>) {
+fn patiently<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
     while send().is_err() {
         *waits += 1;
         std::thread::yield_now();

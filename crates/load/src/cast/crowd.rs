@@ -71,41 +71,36 @@ impl<'a> Crowd<'a> {
             server_processes: Processes::new(Vec::new()),
             client_processes: Processes::new(Vec::new()),
         };
-        // A child's number: the servers' come first.
+        // A child's number: the servers' come first. The first server finds the port that the others share.
+        let mut address = "127.0.0.1:0".to_owned();
+        let share_port = plan.processes > 1;
         for number in 0..plan.processes {
-            let command = launch(&Role::Server { shards, size: plan.size });
-            crowd.servers.push(Child::start(command, number, tell.clone())?);
-        }
-        let mut addresses = vec![String::new(); plan.processes];
-        crowd.collect(
-            plan.processes,
-            plan.setup_timeout,
-            "servers to listen",
-            |number, told| {
-                match told {
-                    Told::Listening { address } => addresses[number] = address,
-                    _ => return false,
+            let role = Role::Server { address, share_port, shards, size: plan.size };
+            crowd.servers.push(Child::start(launch(&role), number, tell.clone())?);
+            let mut listening = String::new();
+            crowd.collect(1, plan.setup_timeout, "a server to listen", |_, told| match told {
+                Told::Listening { address } => {
+                    listening = address;
+                    true
                 }
-                true
-            },
-        )?;
-        for (server, address) in addresses.iter().enumerate() {
-            let of = share(subscribers, plan.processes, server);
-            let mut first = 0;
-            for client in 0..plan.clients {
-                let subscribers = share(of, plan.clients, client);
-                let role = Role::Subscribers {
-                    address: address.clone(),
-                    subscribers,
-                    of,
-                    first,
-                    size: plan.size,
-                    setup_timeout: plan.setup_timeout,
-                };
-                first += subscribers;
-                let number = plan.processes + crowd.clients.len();
-                crowd.clients.push(Child::start(launch(&role), number, tell.clone())?);
-            }
+                _ => false,
+            })?;
+            address = listening;
+        }
+        let (clients, mut first) = (plan.processes * plan.clients, 0);
+        for client in 0..clients {
+            let part = share(subscribers, clients, client);
+            let role = Role::Subscribers {
+                address: address.clone(),
+                subscribers: part,
+                of: subscribers,
+                first,
+                size: plan.size,
+                setup_timeout: plan.setup_timeout,
+            };
+            first += part;
+            let number = plan.processes + client;
+            crowd.clients.push(Child::start(launch(&role), number, tell.clone())?);
         }
         // Each watches its own progress; this is for one that hangs.
         let patience = plan.setup_timeout + Duration::from_secs(600);

@@ -12,6 +12,8 @@ pub const DEFAULT_SUBSCRIBERS: [usize; 3] = [1_000, 5_000, 15_000];
 
 /// Descriptors of a server that are not subscribers: streams, listeners, polls, those it keeps back for refusals.
 const SERVER_RESERVE: usize = 192;
+/// Part of a server's room that is left for an uneven spread: six standard deviations at 15,000 in four processes.
+const UNEVEN: usize = 32;
 /// Most rounds: each is kept in memory until the end.
 const MAX_ROUNDS: usize = 10_000;
 /// Most server processes.
@@ -33,7 +35,7 @@ pub struct CastPlan {
     pub rounds: usize,
     /// Broadcasts of each way before those that count. Default 2.
     pub warmup_rounds: usize,
-    /// Server processes; the subscribers are spread over them evenly. Default 1.
+    /// Server processes. They share one port, and the kernel spreads the subscribers over them. Default 1.
     pub processes: usize,
     /// Processes of subscribers for each server process. Default 1.
     pub clients: usize,
@@ -67,6 +69,10 @@ pub enum Role {
     /// A server. It says [`Told::Listening`](super::wire::Told), registers every connection, makes it a member of
     /// one channel, and broadcasts as each [`Order`](super::wire::Order) says.
     Server {
+        /// Where to listen; with port 0 on a free port.
+        address: String,
+        /// Others listen on the same port, and the kernel spreads the subscribers over them.
+        share_port: bool,
         /// Event loops.
         shards: usize,
         /// Payload bytes of the message.
@@ -78,7 +84,7 @@ pub enum Role {
         address: String,
         /// How many.
         subscribers: usize,
-        /// How many connect to this server in all, and the number of this process's first among them.
+        /// How many connect to this address in all, and the number of this process's first among them.
         of: usize,
         /// See `of`.
         first: usize,
@@ -96,7 +102,7 @@ pub struct SubscriberPlan {
     pub target: Target,
     /// How many.
     pub subscribers: usize,
-    /// How many connect to this server in all, from whatever process: their source addresses depend on it.
+    /// How many connect to this address in all, from whatever process: their source addresses depend on it.
     pub of: usize,
     /// Number of this process's first among them.
     pub first: usize,
@@ -133,8 +139,10 @@ impl CastPlan {
     /// Most subscribers that this machine's descriptor limit allows with this many processes.
     fn possible(&self, hard_limit: Option<u64>) -> Option<usize> {
         let shards = self.shards.iter().copied().max().unwrap_or(1);
-        let reserve = SERVER_RESERVE + 4 * shards;
-        Some((hard_limit? as usize).saturating_sub(reserve).saturating_mul(self.processes))
+        let each = (hard_limit? as usize).saturating_sub(SERVER_RESERVE + 4 * shards);
+        // The kernel spreads by a hash: with several, some get more than their share.
+        let slack = if self.processes > 1 { each / UNEVEN } else { 0 };
+        Some((each - slack).saturating_mul(self.processes))
     }
 
     /// Broadcasts of the whole comparison, for showing progress.
@@ -192,7 +200,9 @@ impl CastPlan {
             else {
                 continue;
             };
-            let each = (possible / self.processes).max(1);
+            let several = Self { processes: self.processes.max(2), ..self.clone() };
+            let each =
+                several.possible(hard_limit).map_or(1, |all| (all / several.processes).max(1));
             return refuse(format!(
                 "--subscribers {} are more than this machine's descriptor limit allows: its hard limit of {} a \
                  process leaves room for {} with {} server process{}. Use --subscribers {possible}, or --processes \
@@ -246,6 +256,9 @@ mod tests {
             assert!(error.contains(words), "{words:?} in {error}");
         }
         assert!(CastPlan { processes: 4, ..plan.clone() }.check_within(LIMIT).is_ok());
+        let close = CastPlan { subscribers: vec![39_000], processes: 2, ..plan.clone() };
+        let error = close.check_within(LIMIT).unwrap_err().to_string();
+        assert!(error.contains("--subscribers 38372, or --processes 3"), "{error}");
         assert!(plan.check_within(None).is_ok());
     }
 

@@ -137,6 +137,7 @@ fn row(
         generator: usage(casts, |cast| cast.clients),
         server: Some(usage(casts, |cast| cast.server)).filter(|usage| usage.threads > 0),
         server_cpus: cpus,
+        comparison: true,
         ..Facts::default()
     };
     Row {

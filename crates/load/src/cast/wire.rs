@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum Way {
     /// A loop over all connections that gives each the text: encoded anew for every one.
     Naive,
-    /// Encoded once, and every connection given a reference.
+    /// Encoded once, and broadcast: every connection is given a reference.
     Encoded,
     /// Published to a channel that all are members of.
     Publish,

@@ -111,8 +111,9 @@ impl Plot {
             })
             .collect();
         let all = || series.iter().flat_map(|line| &line.points);
-        let (x, y) =
-            (span(self.x.scale, all().map(|p| p.0))?, span(self.y.scale, all().map(|p| p.1))?);
+        let x = span(self.x.scale, 1.03, all().map(|p| p.0))?;
+        // The air above holds the legend.
+        let y = span(self.y.scale, 1.15, all().map(|p| p.1))?;
         let mut svg = String::new();
         let drawn = {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -146,20 +147,23 @@ impl Plot {
         let sans = |size| ("sans-serif", size).into_font();
         area.fill(&WHITE).map_err(|error| error.to_string())?;
         let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, sans(20))
+            .caption(&self.title, sans(25))
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(72)
+            .x_label_area_size(50)
+            .y_label_area_size(84)
             .build_cartesian_2d(x, y)
             .map_err(|error| error.to_string())?;
         chart
             .configure_mesh()
             .light_line_style(RGBColor(240, 240, 240))
             .bold_line_style(RGBColor(215, 215, 215))
+            // More than so many run into each other on a logarithmic axis.
+            .x_labels(if self.x.scale == Scale::Log { 6 } else { 10 })
+            .y_labels(if self.y.scale == Scale::Log { 16 } else { 8 })
             .x_desc(&self.x.label)
             .y_desc(&self.y.label)
-            .axis_desc_style(sans(15))
-            .label_style(sans(13))
+            .axis_desc_style(sans(19))
+            .label_style(sans(17))
             .x_label_formatter(&|value| tick(*value))
             .y_label_formatter(&|value| tick(*value))
             .draw()
@@ -182,25 +186,24 @@ impl Plot {
             .position(SeriesLabelPosition::UpperLeft)
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(200, 200, 200))
-            .label_font(sans(14))
+            .label_font(sans(17))
             .draw()
             .map_err(|error| error.to_string())?;
         area.present().map_err(|error| error.to_string().into())
     }
 }
 
-/// The range an axis shows: all values with a little air, and never empty.
-fn span(scale: Scale, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+/// The range an axis shows: all values, up to `air` times the largest on a linear one, and never empty.
+fn span(scale: Scale, air: f64, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let (low, high) = values.fold(None, |span: Option<(f64, f64)>, value| {
         let (low, high) = span.unwrap_or((value, value));
         Some((low.min(value), high.max(value)))
     })?;
     Some(match scale {
         Scale::Log => (low / 1.25, high * 1.6),
-        // The air above holds the legend.
         Scale::Linear => {
             let high = if high > 0.0 { high } else { 1.0 };
-            (low.min(0.0), high * 1.15)
+            (low.min(0.0), high * air)
         }
     })
 }
@@ -254,7 +257,7 @@ mod tests {
             {
                 assert!(svg.contains(words), "{words:?}");
             }
-            assert_eq!(svg.matches("<polyline").count() >= 2, true, "a line for each series");
+            assert!(svg.matches("<polyline").count() >= 2, "a line for each series");
             assert!(!svg.contains("NaN") && !svg.contains("inf"));
         }
     }

@@ -13,10 +13,12 @@ use crate::report::{FanoutReport, Measured as Results, Report, Slice};
 use crate::sampler::Processes;
 use crate::verdict::{Facts, Pacing};
 use crate::work::{Fanout, FanoutOutcome, FanoutTally, Seats};
-use crate::{Error, Stage};
+use crate::{Error, Schedule, Stage};
 
 /// Longest wait for deliveries that are still out when the last message has left.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(10);
+/// Time without any delivery after which the rest counts as lost.
+const QUIET: Duration = Duration::from_secs(2);
 /// Most slices of a run, and the shortest: a shorter one has too few ticks of the kernel's clock.
 const MOST_SLICES: u32 = 120;
 const SHORTEST_SLICE: Duration = Duration::from_millis(250);
@@ -51,10 +53,22 @@ pub(super) fn run(
                 tally.until_ns.store(steering.clock.now().0, Ordering::Release);
             }
             let measured = steering.measured(begin);
-            let shared = &ground.shared;
-            let waiting =
-                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
-            steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
+            // By the plan, not by what has left: the last messages may be a moment late themselves.
+            let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
+            let each = rate_per_s / seats.channels as f64;
+            let planned =
+                Schedule::new(timeline.start, seats.channels, each).due(Instant(until.0 - 1));
+            let wanted = planned * seats.subscribers as u64;
+            let done = || ground.shared.sum(|lane| &lane.done);
+            let waiting = || wanted.saturating_sub(done());
+            let deadline = steering.clock.now().after(DRAIN);
+            let mut before = u64::MAX;
+            // What a server has dropped never comes: waiting ends when nothing comes any more.
+            while waiting() > 0 && done() != before && steering.clock.now() < deadline {
+                before = done();
+                let stage = || Stage::Draining { waiting: waiting() };
+                steering.wait_for(QUIET, || waiting() == 0, stage);
+            }
             Ok((took, measured, slices))
         },
     )?;

@@ -98,7 +98,6 @@ pub(crate) struct Fanout {
     tally: Arc<FanoutTally>,
     shown: Record,
     show_at: Instant,
-    expected: u64,
     delivered: u64,
     outcome: FanoutOutcome,
 }
@@ -170,7 +169,6 @@ impl Fanout {
             tally,
             shown: Record::new(),
             show_at: Instant(0),
-            expected: 0,
             delivered: 0,
             outcome: FanoutOutcome::default(),
         }
@@ -212,14 +210,12 @@ impl Fanout {
             };
             let sent = core.send(crew.id(publisher - self.first), message);
             crew.note_sent(sent);
-            self.expected += self.seats.subscribers as u64;
             if timeline.counts(planned) {
                 self.outcome.published += 1;
                 now = crew.clock.now();
                 self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
             }
         }
-        crew.lane().sent.store(self.expected, Ordering::Relaxed);
     }
 }
 
@@ -302,7 +298,8 @@ impl Work for Fanout {
         crew.lane().done.store(self.delivered, Ordering::Relaxed);
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
-        if let Some(timeline) = self.timeline
+        // Not this thread's copy: another may have begun to publish before this one has heard of the beginning.
+        if let Some(timeline) = crew.shared.timeline()
             && timeline.counts(planned)
         {
             self.outcome.latency.add(age);

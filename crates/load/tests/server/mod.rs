@@ -17,6 +17,12 @@ pub enum Manners {
     Echo,
     /// Sends every message to all others.
     Channel,
+    /// As a channel, but every fifth message of a connection goes to nobody.
+    Lossy,
+    /// As a channel, but every fifth message of a connection goes to the others twice.
+    Repeat,
+    /// Sends broadcast 1 twice to whoever comes, and then something else.
+    Greet,
     /// Sends the seventh message back with a byte changed.
     Forge,
     /// Answers text with binary.
@@ -34,6 +40,9 @@ pub enum Manners {
     /// Never answers the upgrade.
     Silent,
 }
+
+/// Bytes of [`Manners::Greet`]'s broadcast.
+pub const GREETING: usize = 64;
 
 type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
 
@@ -80,7 +89,7 @@ fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io:
         _ => accept_key(key),
     };
     let accept = std::str::from_utf8(&accept).unwrap();
-    if manners == Manners::Channel {
+    if matches!(manners, Manners::Channel | Manners::Lossy | Manners::Repeat) {
         members.lock().unwrap().push((stream.peer_addr()?, stream.try_clone()?));
     }
     write!(
@@ -88,6 +97,14 @@ fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io:
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
          Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
+    if manners == Manners::Greet {
+        let (mut text, mut frames) = (String::new(), Vec::new());
+        throng_load::cast::message::compose(&mut text, GREETING, 1, 0);
+        for payload in [text.as_str(), text.as_str(), "hello"] {
+            encode(Opcode::Text, payload.as_bytes(), &mut frames);
+        }
+        stream.write_all(&frames)?;
+    }
     let mut decoder = Decoder::new(Role::Server);
     let limits = Limits { max_frame_size: 1 << 26, max_message_size: 1 << 26 };
     let (mut buffer, mut answers, mut seen) = (vec![0; 64 << 10], Vec::new(), 0);
@@ -117,13 +134,17 @@ fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io:
                     encode(opcode, &forged, &mut answers);
                 }
                 Manners::Confuse => encode(Opcode::Binary, payload, &mut answers),
-                Manners::Channel => {
+                Manners::Lossy if seen % 5 == 0 => {}
+                Manners::Channel | Manners::Lossy | Manners::Repeat => {
                     let mut frame = Vec::new();
                     encode(opcode, payload, &mut frame);
                     let me = stream.peer_addr()?;
                     let members = members.lock().unwrap();
                     for (_, member) in members.iter().filter(|(member, _)| *member != me) {
                         let _ = (&*member).write_all(&frame);
+                        if manners == Manners::Repeat && seen % 5 == 0 {
+                            let _ = (&*member).write_all(&frame);
+                        }
                     }
                 }
                 _ => encode(opcode, payload, &mut answers),
