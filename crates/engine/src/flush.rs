@@ -82,9 +82,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if !self.send(id, batch) {
                 return;
             }
-            if behind {
-                self.state.core.connections.mark_drained(id);
-            }
+        }
+        if behind {
+            // Even if nothing has left: all that waited may have grown too old, and nothing else would ever tell that
+            // the connection may be read again.
+            self.state.core.connections.mark_drained(id);
         }
         if after != AfterFlush::Nothing {
             self.end(id);

@@ -58,9 +58,14 @@ fn audience(words: &str) -> Audience {
     audience
 }
 
-/// The engine's words for an audience; of peers that never came it has none.
+/// The engine's words for an audience. It has none for peers that have not come yet, so they are struck out.
 #[must_use]
-pub fn filter_of(record: &Record, audience: &Audience) -> Arc<Filter> {
+pub fn filter_of(record: &Record, audience: &mut Audience) -> Arc<Filter> {
+    let known = |peer: &u32| record.sessions.contains_key(peer);
+    audience.exclude.retain(known);
+    if let Some(include) = &mut audience.include {
+        include.retain(known);
+    }
     let id = |peer: &u32| record.sessions.get(peer).map(|session| session.id);
     let mut filter = Filter::default();
     if let Some(channel) = &audience.channel {
@@ -137,9 +142,9 @@ impl Probe {
 
     /// To everyone that a filter lets through.
     fn broadcast(&self, cx: &mut Cx<'_>, words: &str, fill: &str) {
-        let audience = audience(words);
+        let mut audience = audience(words);
         let what = self.published("all", cx.data());
-        let filter = filter_of(&self.record.borrow(), &audience);
+        let filter = filter_of(&self.record.borrow(), &mut audience);
         let delivery = cx.broadcast(&filter, &frame_of(&what, "", fill));
         let mut record = self.record.borrow_mut();
         let receivers = record.broadcast(self.shard, &audience, &what);

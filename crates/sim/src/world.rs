@@ -379,9 +379,9 @@ impl World {
                 let receipt = self.remote.publish(channel, &frame, except_id);
                 receipt.map(|receipt| record.post_to_all(shards, &posted, receipt)).is_err()
             }
-            Outside::Broadcast { audience, fill } => {
+            Outside::Broadcast { mut audience, fill } => {
                 let what = Heard::Published { channel: "all".to_owned(), by, sequence };
-                let filter = filter_of(&record, &audience);
+                let filter = filter_of(&record, &mut audience);
                 let receipt =
                     self.remote.broadcast(&filter, &frame_of(&what, "", &"o".repeat(fill)));
                 let posted = Posted::Broadcast { audience, what };
