@@ -136,8 +136,8 @@ pub struct Net {
     pub trace: Trace,
     /// And as text, on the standard error stream.
     pub log: bool,
-    /// The shard whose wait has returned last, until somebody takes this: its mail is not taken yet.
-    pub awake: Option<usize>,
+    /// The shard whose turn has come to the end of its events, until somebody takes this: its mail follows.
+    pub after_events: Option<usize>,
     /// Connections of drivers whose end was told, until somebody takes them.
     pub ended: Vec<ConnId>,
 }

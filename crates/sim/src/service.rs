@@ -11,6 +11,7 @@ use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, ResponseHead};
 use throng_proto::ws::handshake::{check_request, encode_response};
 
+use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::record::{Audience, Letter, Posted, Record, Session, SharedRecord};
 use crate::rng::message_hash;
@@ -304,7 +305,19 @@ impl Probe {
         });
     }
 
+    /// Called first by every callback: the first one behind a turn's events comes when its mail was taken.
+    fn note_mail(&self) {
+        let mut record = self.record.borrow_mut();
+        let net = record.net.clone();
+        let is_over =
+            |net: &SharedNet| net.borrow_mut().after_events.take_if(|at| *at == self.shard);
+        if net.as_ref().and_then(is_over).is_some() {
+            record.take_letters(self.shard);
+        }
+    }
+
     fn note(&self, call: &str, id: ConnId) {
+        self.note_mail();
         let mut record = self.record.borrow_mut();
         record.say(call, id);
         record.trace.mix_bytes(call.as_bytes());
@@ -391,6 +404,7 @@ impl Service for Probe {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        self.note_mail();
         let text = matches!(message, Message::Text(_));
         {
             let mut record = self.record.borrow_mut();
@@ -408,6 +422,7 @@ impl Service for Probe {
     }
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {
+        self.note_mail();
         let mut record = self.record.borrow_mut();
         if let Some(session) = record.session(cx.data(), cx.id(), "on_drain") {
             session.behind = false;
@@ -415,6 +430,7 @@ impl Service for Probe {
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        self.note_mail();
         self.live -= 1;
         let (peer, id) = (cx.data(), cx.id());
         {
@@ -440,16 +456,8 @@ impl Service for Probe {
         }
     }
 
-    /// Asked once a turn, behind the mail and before all that time brings: here the mail was taken.
     fn next_deadline(&self) -> Option<Instant> {
-        let mut record = self.record.borrow_mut();
-        let awake = record.net.as_ref().is_some_and(|net| {
-            net.borrow_mut().awake.take_if(|shard| *shard == self.shard).is_some()
-        });
-        if awake {
-            record.take_letters(self.shard);
-        }
-        drop(record);
+        self.note_mail();
         (self.live > 0).then_some(self.ticks_at)
     }
 

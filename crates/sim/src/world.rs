@@ -367,6 +367,7 @@ impl World {
         let mut record = record.borrow_mut();
         record.note_ended_streams();
         let (by, shards) = (OUTSIDER, self.plan.shards);
+        self.net.borrow().say(|| format!("from outside: {outside:?}"));
         let sequence = record.next_of(by);
         let id = |record: &Record, peer| record.sessions.get(&peer).map(|session| session.id);
         let full = match outside {

@@ -58,7 +58,6 @@ impl Driver for SimDriver {
         }
         let now = self.net.borrow().now();
         self.last_wait = Some(now);
-        self.net.borrow_mut().awake = Some(usize::from(self.shard));
         self.events_left = self.faults.events_per_turn;
         let mut round: Vec<usize> =
             (0..self.slots.len()).filter(|slot| self.slots[*slot].conn.is_some()).collect();
@@ -74,7 +73,7 @@ impl Driver for SimDriver {
     fn next_event(&mut self) -> Option<Event<'_, SimSocket>> {
         self.take_back();
         if self.events_left == 0 {
-            return None;
+            return self.tell_no_more();
         }
         if let Some(event) = self.next_accept() {
             self.events_left -= 1;
@@ -114,7 +113,7 @@ impl Driver for SimDriver {
                 }
             }
         }
-        None
+        self.tell_no_more()
     }
 
     fn adopt(&mut self, socket: SimSocket) -> io::Result<ConnId> {
@@ -287,6 +286,12 @@ impl Driver for SimDriver {
 }
 
 impl SimDriver {
+    /// The turn's events are over: what follows is its mail.
+    fn tell_no_more(&self) -> Option<Event<'_, SimSocket>> {
+        self.net.borrow_mut().after_events = Some(usize::from(self.shard));
+        None
+    }
+
     /// An engine closes what it closes once.
     #[track_caller]
     fn assert_first_end(&mut self, id: ConnId) {
