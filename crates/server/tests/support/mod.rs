@@ -1,6 +1,9 @@
 //! A blocking client with nothing behind its back, for tests of real servers over real sockets.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod events;
+pub(crate) mod served;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -27,7 +30,7 @@ pub(crate) struct Client {
     received: Vec<u8>,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
@@ -40,10 +43,20 @@ impl Client {
         target: &str,
         headers: &[(&str, &str)],
     ) -> Result<Self, String> {
-        let mut stream = dial(address);
+        Self::upgrade(dial(address), target, &[], headers)
+    }
+
+    /// The same over a connection that is there, offering these subprotocols.
+    pub(crate) fn upgrade(
+        mut stream: TcpStream,
+        target: &str,
+        subprotocols: &[&str],
+        headers: &[(&str, &str)],
+    ) -> Result<Self, String> {
         let key = handshake::Key::new(*b"0123456789abcdef");
         let mut request = Vec::new();
-        handshake::encode_request("localhost", target, &key, &[], headers, &mut request).unwrap();
+        handshake::encode_request("localhost", target, &key, subprotocols, headers, &mut request)
+            .unwrap();
         stream.write_all(&request).unwrap();
         let head = read_head(&mut stream);
         if !head.starts_with("HTTP/1.1 101 ") {
@@ -146,6 +159,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "never came true: {what}");
-        std::thread::yield_now();
+        // A poll a millisecond: who waits is not to take the processor from what is waited for.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

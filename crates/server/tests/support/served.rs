@@ -1,0 +1,56 @@
+//! A server that shows its figures, and connections with narrow buffers.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use throng::prelude::*;
+use throng::{Delivery, Receipt, Running};
+
+use super::{PATIENCE, exchange};
+
+pub(crate) fn start(server: Server<impl throng::Routes>) -> (SocketAddr, Running) {
+    let bound = server.stats("/stats.json").metrics("/metrics").bind((Ipv4Addr::LOCALHOST, 0));
+    let bound = bound.unwrap();
+    (bound.local_addr(), bound.spawn().unwrap())
+}
+
+/// Ends it; who does not answer is not waited for.
+pub(crate) fn stop(running: Running) {
+    let grace = Duration::from_millis(50);
+    running.drain(DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT }).unwrap();
+}
+
+/// What became of a publication, once every shard has counted.
+pub(crate) fn total(receipt: &Receipt) -> Delivery {
+    receipt.wait(PATIENCE).expect("every shard counts")
+}
+
+/// A connection whose two kernel buffers hold some 100 KB and no more, so that a reader that does not read is
+/// soon a slow one: small segments keep the server's buffer small, too, which else grows to megabytes.
+pub(crate) fn dial_narrow(address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.set_tcp_mss(1400).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// The body of an answer to GET.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = exchange(address, request.as_bytes());
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// A figure of a class in `/stats.json`, as of at most a second ago.
+pub(crate) fn figure(address: SocketAddr, class: &str, name: &str) -> u64 {
+    let stats: Value = serde_json::from_str(&get(address, "/stats.json")).unwrap();
+    let classes = stats["classes"].as_array().unwrap();
+    let of_class = classes.iter().find(|of| of["name"] == class);
+    of_class.unwrap_or_else(|| panic!("no class {class:?} in {stats}"))[name].as_u64().unwrap()
+}
