@@ -150,8 +150,14 @@ impl Classes {
         self.routes.push((route, name.to_owned(), rules));
     }
 
+    /// Says what is wrong with these rules, if anything.
+    ///
     /// # Errors
-    /// A cap or an age that cannot work; names the class.
+    /// An age that cannot be kept, or too many classes; names the class.
+    pub fn check(&self, limits: &Limits) -> Result<(), LimitError> {
+        self.checked(limits).map(drop)
+    }
+
     pub(crate) fn checked(&self, limits: &Limits) -> Result<Rules, LimitError> {
         let mut rules = Rules { classes: Vec::new(), channels: Vec::new(), routes: Vec::new() };
         let default = rules.add("default", self.default, limits)?;

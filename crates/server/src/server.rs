@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use throng_engine::{Backpressure, BuildOptions, Classes, Limits};
+use throng_engine::{Backpressure, BuildOptions, Classes, LimitError, Limits};
 use throng_http::{IntoResponse, Method, Origins, Reject, Request, Router};
 use throng_io::{ListenOptions, Options, Portable, listen_many};
 use throng_proto::ws::{self, handshake};
@@ -267,16 +267,27 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// Says what is wrong with the routes and settings, if anything: what [`bind`](Self::bind) would refuse before it
+    /// listens.
+    ///
+    /// # Errors
+    /// The caller's mistake, naming the setting, the value and the remedy.
+    pub fn check(&self) -> Result<()> {
+        if let Some(mistake) = &self.mistake {
+            return Err(Error::Setting(mistake.clone()));
+        }
+        let wrong = |error: LimitError| Error::Setting(error.to_string());
+        self.limits.check().map_err(wrong)?;
+        self.classes.check(&self.limits).map_err(wrong)
+    }
+
     /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] tells. Connections wait in the
     /// kernel until the server runs.
     ///
     /// # Errors
     /// A route or setting that cannot work, an address that cannot be had, or no descriptors for the event loops.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
-        if let Some(mistake) = self.mistake {
-            return Err(Error::Setting(mistake));
-        }
-        self.limits.check().map_err(|error| Error::Setting(error.to_string()))?;
+        self.check()?;
         let (limits, classes) = (self.limits.clone(), self.classes.clone());
         let address = resolve(address)?;
         let count = self.shard_count()?;
