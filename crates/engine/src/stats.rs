@@ -127,7 +127,7 @@ figures! {
 }
 
 figures! {
-    /// What became of the messages of one class of back-pressure, on one shard. The first four count publications
+    /// What became of the messages of one class of back-pressure, on one shard. The first three count publications
     /// and broadcasts by what their publisher was told; the rest count every message of the class.
     ClassFigures, PublishedClass;
     /// Queued for receivers that keep up.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
-use throng_engine::{Admission, Kind, Snapshot, Stats};
+use throng_engine::{Admission, ClassFigures, Kind, SlowPolicy, Snapshot, Stats};
 use throng_http::{Response, Status};
 
 use crate::process;
@@ -19,6 +19,7 @@ pub(crate) fn metrics(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Res
     let mut registry = Registry::with_prefix("throng");
     registry.register_collector(Box::new(Figures {
         shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
+        classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
         max_connections: admission.max_connections(),
         ready: admission.is_ready(),
     }));
@@ -45,12 +46,77 @@ pub(crate) fn stats(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Respo
     figures.insert("shards".to_owned(), snapshots.len().into());
     figures.insert("ready".to_owned(), admission.is_ready().into());
     figures.insert("resident_bytes".to_owned(), process::resident_bytes().into());
+    let mut sums: Vec<Class> = Vec::new();
+    for class in snapshots.iter().flat_map(|snapshot| classes(snapshot)) {
+        merge(&mut sums, class);
+    }
+    figures.insert("classes".to_owned(), sums.iter().map(Class::to_json).collect());
     Response::json(Value::Object(figures).to_string())
+}
+
+/// A class of back-pressure and its figures.
+#[derive(Debug)]
+struct Class {
+    name: String,
+    policy: SlowPolicy,
+    figures: ClassFigures,
+}
+
+/// The classes of one shard. Those of the same name and policy, say of a pattern that was given twice, are one:
+/// Prometheus takes no two samples with the same labels.
+fn classes(snapshot: &Snapshot) -> Vec<Class> {
+    let mut classes = Vec::new();
+    for (name, policy, figures) in snapshot.classes() {
+        merge(&mut classes, Class { name: name.to_owned(), policy, figures });
+    }
+    classes
+}
+
+fn merge(into: &mut Vec<Class>, class: Class) {
+    let same = |other: &&mut Class| other.name == class.name && other.policy == class.policy;
+    match into.iter_mut().find(same) {
+        Some(other) => other.figures.add(&class.figures),
+        None => into.push(class),
+    }
+}
+
+impl Class {
+    fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("name".to_owned(), self.name.as_str().into());
+        object.insert("policy".to_owned(), self.policy.name().into());
+        self.figures.each(|name, _, _, value| {
+            object.insert(name.to_owned(), value.into());
+        });
+        Value::Object(object)
+    }
+}
+
+/// What a figure of a class counts: what publishers were told, or what was lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Published,
+    Dropped,
+}
+
+impl Family {
+    /// The family of a figure, and its label there. Each family's sum over its label has a meaning.
+    fn of(figure: &'static str) -> (Self, &'static str) {
+        match figure {
+            "delivered" | "queued" | "closed" => (Self::Published, figure),
+            "slow_consumers" => (Self::Dropped, "slow_consumer"),
+            "dropped_newest" => (Self::Dropped, "newest"),
+            "dropped_oldest" => (Self::Dropped, "oldest"),
+            other => (Self::Dropped, other),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Figures {
     shards: Vec<Stats>,
+    /// By shard.
+    classes: Vec<Vec<Class>>,
     max_connections: usize,
     ready: bool,
 }
@@ -62,6 +128,17 @@ impl Collector for Figures {
             outcome = outcome.and_then(|()| self.encode_figure(&mut encoder, name, help, kind));
         });
         outcome?;
+        let help = "Messages published or broadcast, by receiver and by what was told about it: delivered to one that \
+                    keeps up, queued behind output that it has not taken, or closed because it was going away";
+        let published =
+            encoder.encode_descriptor("class_published", help, None, MetricType::Counter)?;
+        self.encode_classes(published, Family::Published, "outcome")?;
+        let help = "Messages lost on their way to a slow receiver, by why: the slow_consumer was closed, the newest or \
+                    the oldest was dropped at the cap, it was conflated with a newer value, expired after max_age, or \
+                    discarded with its receiver";
+        let dropped =
+            encoder.encode_descriptor("class_dropped", help, None, MetricType::Counter)?;
+        self.encode_classes(dropped, Family::Dropped, "reason")?;
         if self.max_connections != usize::MAX {
             let limit = ConstGauge::new(self.max_connections as i64);
             let help = "Connections this process may hold";
@@ -76,6 +153,36 @@ impl Collector for Figures {
 }
 
 impl Figures {
+    fn encode_classes(
+        &self,
+        mut metric: MetricEncoder<'_>,
+        family: Family,
+        label: &'static str,
+    ) -> std::fmt::Result {
+        let all = || self.classes.iter().enumerate();
+        for (shard, class) in
+            all().flat_map(|(shard, of)| of.iter().map(move |class| (shard, class)))
+        {
+            let (shard, mut outcome) = (shard.to_string(), Ok(()));
+            class.figures.each(|figure, _, _, value| {
+                let (its, name) = Family::of(figure);
+                if outcome.is_err() || its != family {
+                    return;
+                }
+                let labels = [
+                    ("class", class.name.as_str()),
+                    ("policy", class.policy.name()),
+                    (label, name),
+                    ("shard", shard.as_str()),
+                ];
+                let sample = metric.encode_family(&labels);
+                outcome = sample.and_then(|sample| ConstCounter::new(value).encode(sample));
+            });
+            outcome?;
+        }
+        Ok(())
+    }
+
     fn encode_figure(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -104,5 +211,86 @@ impl Figures {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, policy: SlowPolicy, delivered: u64) -> Class {
+        let figures = ClassFigures { delivered, dropped_oldest: 7, ..ClassFigures::default() };
+        Class { name: name.to_owned(), policy, figures }
+    }
+
+    fn text(classes: Vec<Vec<Class>>) -> String {
+        let shards = classes.iter().map(|_| Stats::default()).collect();
+        let mut registry = Registry::with_prefix("throng");
+        let figures = Figures { shards, classes, max_connections: 10, ready: true };
+        registry.register_collector(Box::new(figures));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn classes_are_two_families_of_counters_with_labels_that_are_escaped() {
+        let prices = || class("prices.*", SlowPolicy::Latest, 3);
+        let odd = class("say \"hi\" \\ now\nplease", SlowPolicy::Close, 0);
+        let text = text(vec![vec![prices(), odd], vec![prices()]]);
+        for line in [
+            "# TYPE throng_class_published counter",
+            "# TYPE throng_class_dropped counter",
+            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",shard=\"0\"} 3",
+            "throng_class_published_total{class=\"prices.*\",policy=\"latest\",outcome=\"delivered\",shard=\"1\"} 3",
+            "throng_class_dropped_total{class=\"prices.*\",policy=\"latest\",reason=\"oldest\",shard=\"1\"} 7",
+            "throng_class_published_total{class=\"say \\\"hi\\\" \\\\ now\\nplease\",policy=\"close\",outcome=\"queued\",\
+             shard=\"0\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+        }
+        let mut samples: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.rsplit_once(' ').map(|(sample, _)| sample))
+            .collect();
+        samples.retain(|sample| sample.starts_with("throng_class_"));
+        // Three outcomes and six reasons, of two classes on one shard and one on the other.
+        assert_eq!(samples.len(), 9 * 3);
+    }
+
+    #[test]
+    fn every_figure_of_a_class_is_in_a_family_under_a_name_of_its_own() {
+        let mut names = Vec::new();
+        ClassFigures::default().each(|figure, _, kind, _| {
+            assert_eq!(kind, Kind::Counter, "{figure}");
+            names.push(Family::of(figure).1);
+        });
+        let expected = [
+            "delivered",
+            "queued",
+            "closed",
+            "slow_consumer",
+            "newest",
+            "oldest",
+            "conflated",
+            "expired",
+            "discarded",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn classes_of_one_name_and_policy_are_one() {
+        let mut merged = Vec::new();
+        for (name, policy) in
+            [("a", SlowPolicy::Close), ("a", SlowPolicy::Latest), ("a", SlowPolicy::Close)]
+        {
+            merge(&mut merged, class(name, policy, 1));
+        }
+        let delivered: Vec<u64> = merged.iter().map(|class| class.figures.delivered).collect();
+        assert_eq!(delivered, [2, 1]);
+        let json = merged[0].to_json();
+        assert_eq!((&json["name"], &json["policy"]), (&"a".into(), &"close".into()));
+        assert_eq!((&json["delivered"], &json["dropped_oldest"]), (&2.into(), &14.into()));
     }
 }
