@@ -91,7 +91,9 @@ struct Frame {
 /// What [`Decoder::advance`] came to.
 enum Next<'b> {
     /// An event within the lent bytes.
-    Lent(Incoming<'b>),
+    Lent(Event<'b>),
+    /// A compressed message within the lent bytes.
+    LentDeflated(Deflated<'b>),
     /// A message, in the pieces.
     Message(Kind),
     /// A control frame, in the pieces.
@@ -263,15 +265,11 @@ impl Decoder {
     }
 
     /// The event of a frame that stands alone and whose payload is all at the front of `input`.
-    fn lent<'b>(
-        &mut self,
-        head: &Head,
-        input: &mut Input<'b>,
-    ) -> Result<Incoming<'b>, ProtocolError> {
+    fn lent<'b>(&mut self, head: &Head, input: &mut Input<'b>) -> Result<Next<'b>, ProtocolError> {
         let payload = input.take(head.len as usize);
         if head.deflated {
             let (text, payload) = (head.opcode == Opcode::Text, unmask(payload, head.key));
-            return Ok(Incoming::Deflated(Deflated { text, payload }));
+            return Ok(Next::LentDeflated(Deflated { text, payload }));
         }
         let event = match head.opcode {
             Opcode::Text => match unmask_text(payload, head.key) {
@@ -288,7 +286,7 @@ impl Decoder {
                 close::decode(unmask(payload, head.key)).map(Event::Close)
             }
         };
-        event.map(Incoming::Event).map_err(|error| self.fail(error))
+        event.map(Next::Lent).map_err(|error| self.fail(error))
     }
 
     #[cold]
@@ -308,7 +306,8 @@ impl Decoder {
         spare: &mut Spare,
     ) -> Result<Option<Incoming<'a>>, ProtocolError> {
         Ok(Some(Incoming::Event(match self.advance(input, limits, spare)? {
-            Next::Lent(incoming) => return Ok(Some(incoming)),
+            Next::Lent(event) => event,
+            Next::LentDeflated(message) => return Ok(Some(Incoming::Deflated(message))),
             Next::Nothing => return Ok(None),
             Next::Message(kind) => {
                 let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
@@ -360,7 +359,7 @@ impl Decoder {
                     self.stage = Stage::Start;
                     self.check_size(&head, limits)?;
                     if self.stands_alone(&head) && input.len() as u64 >= head.len {
-                        return self.lent(&head, input).map(Next::Lent);
+                        return self.lent(&head, input);
                     }
                     if let Some(kind) = Kind::of(&head) {
                         self.message = Some(kind);

@@ -87,9 +87,10 @@ impl Head {
     pub(super) fn decode(bytes: &[u8], place: Place) -> Result<Decoded, ProtocolError> {
         let Place { role, inside, deflate } = place;
         let [first, second, rest @ ..] = bytes else { return Ok(Decoded::Needs(2)) };
-        let deflated = first & 0x40 != 0;
-        // RFC 7692 section 6: only the first frame of a text or binary message may have RSV1.
-        if first & 0x30 != 0 || (deflated && !(deflate && matches!(first & 0x0f, 1 | 2))) {
+        let deflated = first & 0x70 != 0;
+        // RFC 7692 section 6: only the first frame of a text or binary message may have RSV1, and nothing
+        // the other two.
+        if deflated && !(deflate && matches!(first & 0x7f, 0x41 | 0x42)) {
             return Err(ProtocolError::ReservedBits);
         }
         let fin = first & 0x80 != 0;
@@ -142,10 +143,24 @@ impl Head {
             short => (u64::from(short), rest, 2),
         };
         if !masked {
-            return Ok(Decoded::Head(Self { fin, opcode, len, key: None, size, deflated }));
+            return Ok(Decoded::Head(Self {
+                fin,
+                opcode,
+                len,
+                key: None,
+                size,
+                deflated: first & 0x40 != 0,
+            }));
         }
         let Some(key) = rest.first_chunk() else { return Ok(Decoded::Needs(size + 4)) };
-        Ok(Decoded::Head(Self { fin, opcode, len, key: Some(*key), size: size + 4, deflated }))
+        Ok(Decoded::Head(Self {
+            fin,
+            opcode,
+            len,
+            key: Some(*key),
+            size: size + 4,
+            deflated: first & 0x40 != 0,
+        }))
     }
 }
 
