@@ -4,110 +4,16 @@ Each test runs the generator against a small server in this process that answers
 awkward shape (must pass), or wrongly (must be named and end with exit code 1).
 """
 
-import json
 import os
 import socket
-import struct
 import subprocess
-import sys
 import tempfile
-import threading
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from harness import peers  # noqa: E402
-
-ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
-HEAD = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+from fakes import Generates, frame, peers
 
 
-def setUpModule() -> None:
-    if not peers.LOADGEN.exists():
-        peers.prepare_loadgen()
-
-
-def frame(opcode: int, payload: bytes, final: bool = True) -> bytes:
-    first = bytes([(0x80 if final else 0) | opcode])
-    if len(payload) < 126:
-        return first + bytes([len(payload)]) + payload
-    if len(payload) < 65536:
-        return first + struct.pack("!BH", 126, len(payload)) + payload
-    return first + struct.pack("!BQ", 127, len(payload)) + payload
-
-
-class Peer:
-    """Accepts one connection after the other and answers each message with answer(opcode, payload)."""
-
-    def __init__(self, answer, accept: bytes = ACCEPT, cut: bool = False):
-        self._answer, self._accept, self._cut = answer, accept, cut
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept_all, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept_all(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._talk(connection, connection.makefile("rb"))
-        except (OSError, struct.error):  # the generator is done, or has seen enough
-            pass
-        finally:
-            connection.close()
-
-    def _talk(self, connection: socket.socket, stream) -> None:
-        while stream.readline().strip():
-            pass
-        self._send(connection, HEAD + b"Sec-WebSocket-Accept: " + self._accept + b"\r\n\r\n")
-        while True:
-            head = stream.read(2)
-            if len(head) < 2:
-                return
-            first, second = head
-            length = second & 127
-            if length == 126:
-                (length,) = struct.unpack("!H", stream.read(2))
-            elif length == 127:
-                (length,) = struct.unpack("!Q", stream.read(8))
-            assert second & 128, "a client's frame is masked"
-            key = stream.read(4)
-            payload = bytes(b ^ key[i & 3] for i, b in enumerate(stream.read(length)))
-            self._send(connection, self._answer(first & 15, payload))
-
-    def _send(self, connection: socket.socket, data: bytes) -> None:
-        """Whole, or byte by byte: each cut is a chance to lose something."""
-        for piece in [data[i : i + 1] for i in range(len(data))] if self._cut else [data]:
-            connection.sendall(piece)
-
-
-class Referee(unittest.TestCase):
-    def generate(self, answer, *arguments: str, **kind) -> tuple[int, dict]:
-        peer = Peer(answer, **kind)
-        self.addCleanup(peer.close)
-        command = [str(peers.LOADGEN), "echo", "--port", str(peer.port), "--connections", "2"]
-        command += ["--messages", "20", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        return done.returncode, json.loads(done.stdout)
-
-    def assert_passes(self, answer, *arguments: str, **kind) -> None:
-        code, result = self.generate(answer, *arguments, **kind)
-        self.assertEqual((code, result.get("error"), result.get("messages")), (0, None, 20))
-
-    def assert_caught(self, why: str, answer, *arguments: str, **kind) -> None:
-        code, result = self.generate(answer, *arguments, **kind)
-        self.assertEqual(code, 1)
-        self.assertIn(why, result["error"])
-
+class Referee(Generates, unittest.TestCase):
     def test_a_plain_echo_passes_at_every_length_encoding(self) -> None:
         for size in ("0", "1", "7", "8", "125", "126", "65535", "65536"):
             with self.subTest(size=size):

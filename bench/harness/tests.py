@@ -95,7 +95,7 @@ def subscription(name: str, title: str, *flags: str) -> Test:
     return Test(
         name,
         title,
-        (*arguments, *CHANNEL, *flags),
+        (*arguments, *CHANNEL, "--silent", *flags),
         (Metric("rss_per_connection", "B each", 1, True),),
         seconds=12.0,
         connections=15_001,

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { CANDIDATES_A_SERVER = 8, PROBE_MS = 200 };
+enum { CANDIDATES_A_SERVER = 8 };
 
 static uint32_t prober; /* whose probe is under way */
 
@@ -48,7 +48,9 @@ static int choose_publishers(struct conn **chosen)
             conns[j].received = 0;
         }
         net_send(&conns[i], 1);
-        poll_for(PROBE_MS / 1e3);
+        poll_for(0.05);
+        wait_until_servers_rest();
+        poll_for(0.05);
         for (int j = 0; j < candidates; j++)
             settled[j] |= conns[j].received > 0;
     }

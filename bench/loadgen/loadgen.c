@@ -32,6 +32,7 @@ static const char usage[] =
     "  --warmup S (0.5)             --duration S (1.5)   --hold S (2)         --publishes N (5)\n"
     "  --text   text messages       --utf8   text with multi-byte characters\n"
     "  --touch  idle: one echo on every connection first\n"
+    "  --silent idle: the path is a channel's, which does not echo\n"
     "  --processes N (1)     broadcast: generator processes for the subscribers\n"
     "  --channels N (0)      paths PATH-0 ... PATH-(N-1) in turn instead of PATH\n"
     "  --receive-buffer B    SO_RCVBUF of each connection\n"
@@ -85,7 +86,7 @@ static void parse(int argc, char **argv)
     static const struct option known[] = {
         {"host", 1, 0, 'h'},     {"port", 1, 0, 'p'},      {"path", 1, 0, 'a'},   {"connections", 1, 0, 'c'},
         {"size", 1, 0, 's'},     {"pipeline", 1, 0, 'P'},  {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'w'},
-        {"duration", 1, 0, 'd'}, {"hold", 1, 0, 'o'},      {"touch", 0, 0, 't'},  {"text", 0, 0, 'x'},
+        {"duration", 1, 0, 'd'}, {"hold", 1, 0, 'o'},      {"touch", 0, 0, 't'},    {"silent", 0, 0, 'i'},  {"text", 0, 0, 'x'},
         {"utf8", 0, 0, 'u'},     {"messages", 1, 0, 'm'},  {"raw", 0, 0, 'R'},    {"publishes", 1, 0, 'b'},
         {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {"processes", 1, 0, 'y'},
         {"channels", 1, 0, 'n'}, {"receive-buffer", 1, 0, 'B'}, {"references", 1, 0, 'f'},
@@ -116,6 +117,7 @@ static void parse(int argc, char **argv)
         case 'B': opt.receive_buffer = (int)number(name, optarg, 1, 1 << 30); break;
         case 'f': opt.references = (long)number(name, optarg, 1, 1e9); break;
         case 'z': opt.text = opt.deflate = true; break;
+        case 'i': opt.silent = true; break;
         case 't': opt.touch = true; break;
         case 'x': opt.text = true; break;
         case 'u': opt.text = opt.utf8 = true; break;

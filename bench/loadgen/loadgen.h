@@ -37,6 +37,7 @@ struct options {
     double rate;             /* open: messages a second on each connection; channels: of all */
     double warmup, duration; /* seconds */
     double hold;             /* idle: seconds to hold the connections */
+    bool silent;             /* idle: PATH is a channel's, where nobody gets its own message back */
     bool touch;              /* idle: echo one message on every connection first */
     long messages;           /* echo: stop after so many answers instead of by time; 0: by time */
     int publishes;           /* broadcast: how many, one after the other */

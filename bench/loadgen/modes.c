@@ -186,10 +186,12 @@ void run_idle(void)
     while (first->state != OPEN)
         net_poll(100);
     net_send(first, 1);
-    while (answered_total < 1)
+    while (!opt.silent && answered_total < 1)
         net_poll(100);
+    poll_for(0.2);
     net_reset(first);
     poll_for(0.2);
+    wait_until_servers_rest();
     struct memory before = memory_now();
     struct usage start = usage_now();
     net_connect_all(opt.connections);
