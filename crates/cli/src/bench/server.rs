@@ -117,7 +117,7 @@ fn cast(
         Way::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
     }
     let returned_ns = machine_now_ns();
-    Told::Cast { round, called_ns, returned_ns, handles: connections.len(), waits }
+    Told::Cast { round, called_ns, returned_ns, waits }
 }
 
 /// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in between, because a loop

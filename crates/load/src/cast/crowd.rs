@@ -127,7 +127,7 @@ impl<'a> Crowd<'a> {
         let parts = self.servers.len() + self.clients.len();
         let what = format!("broadcast {round} ({}) to reach everybody", way.name());
         let collected = self.collect(parts, self.plan.timeout, &what, |_, told| match told {
-            Told::Cast { round: of, called_ns, returned_ns, waits: waited, .. } if of == round => {
+            Told::Cast { round: of, called_ns, returned_ns, waits: waited } if of == round => {
                 called = called.min(called_ns);
                 call = call.max(returned_ns.saturating_sub(called_ns));
                 waits += waited;

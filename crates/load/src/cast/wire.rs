@@ -59,8 +59,6 @@ pub enum Told {
         called_ns: u64,
         /// When it returned.
         returned_ns: u64,
-        /// Connections it was meant for; 0 where the call does not tell.
-        handles: usize,
         /// Times that a shard's mailbox was full and the call had to wait.
         waits: u64,
     },
