@@ -4,7 +4,7 @@ use throng_proto::ws::deflate::{History, Inflater};
 use throng_proto::ws::{Deflated, ProtocolError};
 use zlib_rs::DeflateFlush;
 
-use crate::peer::{Peer, inflate, noise};
+use crate::peer::{self, Peer, inflate, noise};
 
 /// autobahn-python, undici CVE-2026-1526, websocketpp, Centrifugo #1162: the limit was checked on the
 /// compressed bytes. For the memory see `memory.rs`.
@@ -29,9 +29,10 @@ fn accident_every_message_a_last_block_on_a_connection_with_context() {
     for n in 0..20 {
         let text = format!("message {n}, {n}, {n}");
         let payload = &[&peer.flush(text.as_bytes(), DeflateFlush::Finish)[..], &[0]].concat();
-        let event =
-            inflater.inflate(Deflated { text: true, payload }, Some(&mut history), 100).unwrap();
-        assert_eq!(event, throng_proto::ws::Event::Text(&text));
+        let got =
+            peer::event(&mut inflater, Deflated { text: true, payload }, Some(&mut history), 100)
+                .unwrap();
+        assert_eq!(got, throng_proto::ws::Event::Text(&text));
         peer = Peer::new(6, 15);
     }
 }
@@ -64,9 +65,10 @@ fn accident_bad_data_does_not_spoil_the_next_connection() {
     let good = Peer::new(6, 15).deflate(b"good good good");
     let half = &Peer::new(6, 15).deflate(&noise(3000, 9))[..1500];
     for bad in [&b"\x07"[..], half, &[0xff; 100], b"", &good[..good.len() - 1]] {
-        let refused = inflater.inflate(Deflated { text: false, payload: bad }, None, 5000);
+        let refused =
+            peer::event(&mut inflater, Deflated { text: false, payload: bad }, None, 5000);
         assert_eq!(refused, Err(ProtocolError::InvalidDeflate));
-        let event = inflater.inflate(Deflated { text: true, payload: &good }, None, 5000);
-        assert_eq!(event, Ok(throng_proto::ws::Event::Text("good good good")));
+        let got = peer::event(&mut inflater, Deflated { text: true, payload: &good }, None, 5000);
+        assert_eq!(got, Ok(throng_proto::ws::Event::Text("good good good")));
     }
 }

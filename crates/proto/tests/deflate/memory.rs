@@ -4,7 +4,7 @@ use allocation_counter::measure;
 use throng_proto::ws::deflate::{History, Inflater};
 use throng_proto::ws::{Deflated, ProtocolError};
 
-use crate::peer::{Peer, deflater, trade};
+use crate::peer::{self, Peer, deflater, trade};
 
 #[test]
 fn a_gibibyte_of_zeros_costs_the_limit() {
@@ -16,7 +16,8 @@ fn a_gibibyte_of_zeros_costs_the_limit() {
     assert!(bomb.len() < 2 << 20);
     let mut inflater = Inflater::new();
     let counted = measure(|| {
-        let refused = inflater.inflate(Deflated { text: false, payload: &bomb }, None, MAX);
+        let refused =
+            peer::event(&mut inflater, Deflated { text: false, payload: &bomb }, None, MAX);
         assert_eq!(refused, Err(ProtocolError::MessageTooBig));
     });
     // Growing holds the old memory and the new for a moment; the rest is the codec's own.
@@ -30,9 +31,9 @@ fn memory_of_a_huge_message_is_not_kept() {
     let small = Peer::new(6, 15).deflate(b"small");
     let mut inflater = Inflater::new();
     let message = |payload| Deflated { text: false, payload };
-    inflater.inflate(message(&huge), None, 16 << 20).unwrap();
+    peer::event(&mut inflater, message(&huge), None, 16 << 20).unwrap();
     assert!(inflater.capacity() >= 9 << 20);
-    inflater.inflate(message(&small), None, 16 << 20).unwrap();
+    peer::event(&mut inflater, message(&small), None, 16 << 20).unwrap();
     assert!(inflater.capacity() < 64 << 10, "{}", inflater.capacity());
 }
 
@@ -47,9 +48,13 @@ fn a_message_allocates_nothing_once_the_codec_is_warm() {
         let text = trade(n).into_bytes();
         let payload = peer.deflate(&text);
         let counted = measure(|| {
-            inflater
-                .inflate(Deflated { text: true, payload: &payload }, Some(&mut theirs), 1000)
-                .unwrap();
+            peer::event(
+                &mut inflater,
+                Deflated { text: true, payload: &payload },
+                Some(&mut theirs),
+                1000,
+            )
+            .unwrap();
             out.clear();
             assert!(deflater.deflate(&text, 15, Some(&ours), &mut out));
             ours.append(&text);

@@ -1,6 +1,6 @@
 //! A peer that compresses, and the text it sends.
 
-use throng_proto::ws::deflate::{Deflater, Inflater, Policy, Settings};
+use throng_proto::ws::deflate::{Deflater, History, Inflater, Policy, Settings};
 use throng_proto::ws::{Deflated, Event, ProtocolError};
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
@@ -12,9 +12,19 @@ pub(crate) fn deflater(level: u8, mem_level: u8) -> Deflater {
     Deflater::new(&policy(Settings { level, mem_level, ..Settings::default() }))
 }
 
+/// What a message is, without whether it can be sent on.
+pub(crate) fn event<'a>(
+    inflater: &'a mut Inflater,
+    message: Deflated<'_>,
+    history: Option<&mut History>,
+    max: usize,
+) -> Result<Event<'a>, ProtocolError> {
+    inflater.inflate(message, history, max).map(|inflated| inflated.event)
+}
+
 /// A binary message inflated without a context.
 pub(crate) fn inflate(payload: &[u8], max: usize) -> Result<Vec<u8>, ProtocolError> {
-    match Inflater::new().inflate(Deflated { text: false, payload }, None, max)? {
+    match event(&mut Inflater::new(), Deflated { text: false, payload }, None, max)? {
         Event::Binary(bytes) => Ok(bytes.to_vec()),
         other => panic!("{other:?}"),
     }

@@ -21,6 +21,18 @@ pub struct Inflater {
     dictionary: Vec<u8>,
 }
 
+/// A message that was compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflated<'a> {
+    /// What it is; lent by the inflater.
+    pub event: Event<'a>,
+    /// Its compressed form can be sent on as it came, to every connection that could be sent what
+    /// [`Deflater::deflate`](super::Deflater::deflate) makes of the message without a history and with a
+    /// window of 15 bits: an echo or a relay then need not compress. It refers to nothing before it, is
+    /// shorter than the message, and does not end its stream, which some peers cannot read.
+    pub relayable: bool,
+}
+
 /// What the sender left out (RFC 7692 section 7.2.2), and after it an empty last block: a message that ends
 /// where it should ends the stream exactly there, and any other does not.
 const TAIL: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];
@@ -39,8 +51,8 @@ impl Inflater {
         Self { inflate: None, out: Vec::new(), dictionary: Vec::new() }
     }
 
-    /// Decompresses a message to the event it is, which is lent until the next call. `history` is what
-    /// earlier messages of the peer left, where the connection keeps a context; the message is appended.
+    /// Decompresses a message, which is lent until the next call. `history` is what earlier messages of the
+    /// peer left, where the connection keeps a context; the message is appended.
     ///
     /// # Errors
     /// [`ProtocolError::MessageTooBig`] if it has more than `max` bytes: found out with at most `max` bytes
@@ -50,7 +62,7 @@ impl Inflater {
         message: Deflated<'_>,
         history: Option<&mut History>,
         max: usize,
-    ) -> Result<Event<'_>, ProtocolError> {
+    ) -> Result<Inflated<'_>, ProtocolError> {
         if self.out.len() > MAX_OUT_KEPT {
             self.out = Vec::new();
         }
@@ -60,17 +72,19 @@ impl Inflater {
         };
         let inflate = self.inflate.get_or_insert_with(|| Box::new(Inflate::new(false, 15)));
         let mut stream = Stream { inflate, out: &mut self.out, len: 0, max, dictionary };
-        stream.run(message.payload)?;
+        let in_one_stream = stream.run(message.payload)?;
         let len = stream.len;
         let plaintext = &self.out[..len];
+        let relayable = in_one_stream && history.is_none() && message.payload.len() < len;
         if let Some(history) = history {
             history.append(plaintext);
         }
-        if message.text {
-            utf8::check(plaintext).map(Event::Text).ok_or(ProtocolError::InvalidText)
+        let event = if message.text {
+            Event::Text(utf8::check(plaintext).ok_or(ProtocolError::InvalidText)?)
         } else {
-            Ok(Event::Binary(plaintext))
-        }
+            Event::Binary(plaintext)
+        };
+        Ok(Inflated { event, relayable })
     }
 
     /// Bytes of memory held for the next message.
@@ -99,9 +113,11 @@ enum Stop {
 }
 
 impl Stream<'_> {
-    fn run(&mut self, payload: &[u8]) -> Result<(), ProtocolError> {
+    /// Inflates all of it. True if it did not end its stream.
+    fn run(&mut self, payload: &[u8]) -> Result<bool, ProtocolError> {
         self.begin()?;
         let mut input = payload;
+        let mut in_one_stream = true;
         // A sender may end its stream and begin another within a message (RFC 7692 section 7.2.3.4). Each
         // costs us its context, so there may not be one in every few bytes.
         let mut streams_left = 16 + payload.len() / 256;
@@ -109,19 +125,20 @@ impl Stream<'_> {
             match self.feed(input)? {
                 Stop::Taken => break,
                 // Some end their last stream and do not begin another for the tail.
-                Stop::Ended { left: 0 } => return Ok(()),
+                Stop::Ended { left: 0 } => return Ok(false),
                 Stop::Ended { left } => {
                     streams_left -= 1;
                     if streams_left == 0 {
                         return Err(ProtocolError::InvalidDeflate);
                     }
+                    in_one_stream = false;
                     self.begin()?;
                     input = &input[input.len() - left..];
                 }
             }
         }
         match self.feed(&TAIL)? {
-            Stop::Ended { left: 0 } => Ok(()),
+            Stop::Ended { left: 0 } => Ok(in_one_stream),
             _ => Err(ProtocolError::InvalidDeflate),
         }
     }

@@ -20,7 +20,7 @@ mod tests;
 
 pub use deflater::Deflater;
 pub use history::History;
-pub use inflater::Inflater;
+pub use inflater::{Inflated, Inflater};
 pub use negotiate::{Accepted, Agreed, BadAnswer, MalformedOffer};
 pub use parameters::Parameters;
 pub use settings::{InvalidSetting, Mode, Policy, Rejected, Settings};
