@@ -201,9 +201,10 @@ impl Connections {
         flags & flag::IN_FLIGHT != 0 && class().waits_apart()
     }
 
-    /// The class of what is sent to this connection and belongs to no channel with rules of its own.
+    /// The class of what is sent to this connection and belongs to no channel with rules of its own. Ids in a
+    /// broadcast's filter are the user's: one may be made up.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
-        self.rules.of_route(self.conns[id.slot()].route)
+        self.conns.get(id.slot()).map_or(0, |conn| self.rules.of_route(conn.route))
     }
 
     /// Lets a message wait by itself, as its class's policy says.

@@ -31,7 +31,7 @@ pub struct Calls {
     /// Waits that ended because of their deadline alone, without time having passed or a send since the wait
     /// before.
     pub idle_turns_in_a_row: usize,
-    /// Sends.
+    /// Sends, and tries to send.
     pub sends: u64,
     /// Bytes given to them.
     pub bytes_sent: u64,
@@ -387,7 +387,7 @@ impl SimDriver {
 }
 
 /// For the log, by the numbers that go into the trace.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "?",
     "enter",
     "accept",
@@ -402,6 +402,7 @@ const NAMES: [&str; 14] = [
     "finish",
     "close",
     "abort",
+    "try_send",
 ];
 
 enum Found {

@@ -10,7 +10,7 @@ use crate::reader::{Reader, Reply};
 use crate::rng::{Rng, message_hash};
 
 /// One line of a script.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Do {
     /// These bytes, as they are.
     Write(Vec<u8>),

@@ -368,7 +368,10 @@ impl World {
         record.note_ended_streams();
         let (by, shards) = (OUTSIDER, self.plan.shards);
         self.net.borrow().say(|| format!("from outside: {outside:?}"));
-        let sequence = record.next_of(by);
+        let sequence = match outside {
+            Outside::Dismiss(_) => 0,
+            _ => record.next_of(by),
+        };
         let id = |record: &Record, peer| record.sessions.get(&peer).map(|session| session.id);
         let full = match outside {
             Outside::Publish { channel, key, except, fill } => {

@@ -211,6 +211,7 @@ impl Driver for SimDriver {
             net.write(conn.link, conn.side, &bytes[..n]);
         }
         self.calls.bytes_sent += n as u64;
+        self.calls.sends += 1;
         n
     }
 

@@ -1,0 +1,755 @@
+//! FEATURES 7: each policy's exact counts under slow readers, by WebSocket and as streams of events; memory within the
+//! caps at every step; and nobody quick who misses anything.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_engine::{Backpressure, ClassFigures, Filter, Frame, SlowPolicy};
+use throng_io::ConnId;
+use throng_sim::plan::Outside;
+use throng_sim::reader::Heard;
+use throng_sim::world::OUTSIDER;
+use throng_sim::{Audience, Do, Expect, Outcome, Pace, Plan, Rules, SECOND, World};
+
+const MILLI: u64 = SECOND / 1000;
+
+/// Publications of a scene, one every 10 ms from the first second on.
+const COUNT: u32 = 200;
+const FIRST_AT: u64 = SECOND;
+const EVERY: u64 = 10 * MILLI;
+
+/// Bytes of a publication besides its name.
+const FILL: usize = 900;
+
+fn text(text: &str) -> Do {
+    Do::Message { text: true, payload: text.as_bytes().to_vec(), fragments: 1, pinging: false }
+}
+
+fn publish(key: &str) -> Outside {
+    Outside::Publish { channel: "news".to_owned(), key: key.to_owned(), except: None, fill: FILL }
+}
+
+/// The bytes of publication number `sequence`, as they wait.
+fn weight(sequence: u32, stream: bool) -> usize {
+    let payload = format!("c|news|{OUTSIDER}|{sequence}|").len() + FILL;
+    // A header of 4 bytes, or `data: ` and two line ends.
+    payload + if stream { 8 } else { 4 }
+}
+
+/// One reader who stops reading for a while, and three who do not.
+struct Scene {
+    world: World,
+    slow: usize,
+    quick: [usize; 3],
+}
+
+impl Scene {
+    /// The slow one stops before anything is published, and goes on at `resumes`.
+    fn new(rules: Rules, stream: bool, resumes: u64, published: Vec<Outside>) -> Self {
+        let mut plan = Plan::calm(31);
+        plan.rules = rules;
+        plan.limits.heartbeat_interval = Duration::ZERO;
+        plan.limits.write_timeout = Duration::from_secs(60);
+        plan.shards = 2;
+        let stalls =
+            [Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(resumes), Do::Read(Pace::Prompt)];
+        let ends = 20 * SECOND;
+        let slow = match stream {
+            true => {
+                let mut script = stalls.to_vec();
+                script.extend([Do::Pause(100 * SECOND), Do::Reset]);
+                plan.add_stream("slow stream", "news", script)
+            }
+            false => {
+                let mut script = stalls.to_vec();
+                script.insert(1, text("!sub news"));
+                script.extend([Do::Pause(ends), Do::Close(1000)]);
+                plan.add("slow", Expect::Anything, script)
+            }
+        };
+        plan.parts[slow].link.capacity = 3000;
+        let quick = [0, 1, 2].map(|n| match n {
+            0 => plan.add_stream("quick stream", "news", vec![Do::Pause(40 * SECOND), Do::Reset]),
+            _ => plan.add(
+                "quick",
+                Expect::Clean,
+                vec![Do::UntilOpen, text("!sub news"), Do::Pause(ends), Do::Close(1000)],
+            ),
+        });
+        for (n, outside) in published.into_iter().enumerate() {
+            plan.outside.push((FIRST_AT + n as u64 * EVERY, outside));
+        }
+        for stream in [slow, quick[0]] {
+            // No more than a wish for the slow one if it is no stream.
+            plan.outside.push((resumes + ends, Outside::Dismiss(stream as u32)));
+        }
+        Self { world: World::new(plan), slow, quick }
+    }
+
+    /// Runs until `at`; at every step no class is over its cap, and no backlog over `most`.
+    fn run_until(&mut self, at: u64, most: usize) {
+        let held = self.world.run_until(|world| {
+            for audit in world.audits() {
+                assert_eq!(audit.largest_excess, 0, "over a cap at {} ms", world.now() / MILLI);
+                let backlog = audit.largest_backlog;
+                assert!(backlog <= most, "{backlog} bytes at {} ms", world.now() / MILLI);
+            }
+            world.now() >= at
+        });
+        assert!(held, "it ended before");
+    }
+
+    fn heard(&self, peer: usize) -> Vec<u32> {
+        sequences(&self.world, peer)
+    }
+
+    /// The last of the first publications that came without a gap: those that left before the link was full.
+    fn prefix(&self) -> u32 {
+        let heard = self.heard(self.slow);
+        heard.iter().zip(1..).take_while(|(heard, n)| *heard == n).count() as u32
+    }
+
+    /// Ends it. The quick ones have missed nothing, all receipts agree with the figures, and every message is
+    /// accounted for.
+    fn finish(mut self, gone: u64) -> (ClassFigures, Outcome) {
+        while self.world.step() {}
+        let messages = self.world.record.borrow().made[&OUTSIDER];
+        for peer in self.quick {
+            assert_eq!(self.heard(peer), (1..=messages).collect::<Vec<_>>(), "a quick reader");
+        }
+        let figures = self.world.figures()[1];
+        let record = self.world.record.borrow();
+        let mut told = [0; 4];
+        for expected in &record.receipts {
+            let total = expected.receipt.total().expect("every shard has counted");
+            for (told, count) in
+                told.iter_mut().zip([total.delivered, total.queued, total.dropped, total.closed])
+            {
+                *told += count;
+            }
+            assert_eq!(total.unreached, 0);
+            assert_eq!(total.receivers(), 4 - u64::from(gone > 0 && total.receivers() < 4));
+        }
+        let refused = figures.dropped_newest + figures.slow_consumers;
+        assert_eq!(told, [figures.delivered, figures.queued, refused, figures.closed]);
+        let offered = record.sessions[&(self.slow as u32)].offers.len() as u64;
+        let got = self.heard(self.slow).len() as u64;
+        let lost = figures.dropped_oldest + figures.conflated + figures.expired + figures.discarded;
+        assert_eq!(
+            got + refused + lost + figures.closed + gone,
+            offered,
+            "{got} heard, {figures:?}"
+        );
+        drop(record);
+        let outcome = self.world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+        (figures, outcome)
+    }
+}
+
+/// The numbers of the publications that came, in order.
+fn sequences(world: &World, peer: usize) -> Vec<u32> {
+    let heard = world.peer(peer).reader.heard.iter();
+    heard
+        .map(|heard| match heard {
+            Heard::Published { sequence, .. } | Heard::Private { sequence, .. } => *sequence,
+            Heard::Direct(_) => panic!("nobody said anything"),
+        })
+        .collect()
+}
+
+fn publications() -> Vec<Outside> {
+    (0..COUNT).map(|_| publish("")).collect()
+}
+
+/// A stall that outlasts all publications.
+const RESUMES: u64 = 5 * SECOND;
+
+/// What a link of 3000 bytes, and the batch that it did not take, may hold besides what waits.
+const ON_THE_WAY: usize = 2 * (FILL + 100);
+
+#[test]
+fn drop_newest_keeps_the_first_ones() {
+    for stream in [false, true] {
+        let cap = 10_000;
+        let rules = Backpressure::new(SlowPolicy::DropNewest).max_backlog(cap);
+        let rules = Rules::default().channel("news", rules);
+        let mut scene = Scene::new(rules, stream, RESUMES, publications());
+        scene.run_until(10 * SECOND, cap + ON_THE_WAY);
+        // Those that left at once, and those that then found room, are one row.
+        let heard = scene.heard(scene.slow);
+        let prefix = scene.prefix();
+        assert_eq!(heard, (1..=prefix).collect::<Vec<_>>());
+        // The pipe and one batch, then the cap to the last whole message.
+        let waiting = cap / weight(20, stream);
+        let on_the_way = prefix as usize - waiting;
+        assert!((3..=5).contains(&on_the_way), "{on_the_way} on the way");
+        let (figures, outcome) = scene.finish(0);
+        assert_eq!(figures.dropped_newest, u64::from(COUNT - prefix));
+        assert_eq!(outcome.stats.messages_dropped, figures.dropped_newest);
+    }
+}
+
+#[test]
+fn drop_oldest_keeps_the_last_ones() {
+    for stream in [false, true] {
+        let cap = 10_000;
+        let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(cap);
+        let rules = Rules::default().channel("news", rules);
+        let mut scene = Scene::new(rules, stream, RESUMES, publications());
+        scene.run_until(10 * SECOND, cap + ON_THE_WAY);
+        let prefix = scene.prefix();
+        let waiting = (cap / weight(COUNT, stream)) as u32;
+        let expected: Vec<u32> = (1..=prefix).chain(COUNT - waiting + 1..=COUNT).collect();
+        assert_eq!(scene.heard(scene.slow), expected);
+        let (figures, _) = scene.finish(0);
+        assert_eq!(figures.dropped_oldest, u64::from(COUNT - waiting - prefix));
+        // 3000 bytes take three; the fourth leaves in part, and was told `delivered` like them.
+        assert_eq!((prefix, figures.queued), (4, u64::from(COUNT - prefix)));
+    }
+}
+
+#[test]
+fn latest_keeps_the_newest_value_of_each_key() {
+    const KEYS: u32 = 5;
+    for stream in [false, true] {
+        let cap = 10_000;
+        let rules = Backpressure::new(SlowPolicy::Latest).max_backlog(cap);
+        let rules = Rules::default().channel("news", rules);
+        let published = (1..=COUNT).map(|n| publish(&(n % KEYS).to_string())).collect();
+        let mut scene = Scene::new(rules, stream, RESUMES, published);
+        scene.run_until(10 * SECOND, cap + ON_THE_WAY);
+        let prefix = scene.prefix();
+        // Each in the place of the first value of its key that had to wait.
+        let newest = |first: u32| first + (COUNT - first) / KEYS * KEYS;
+        let tail = (prefix + 1..=prefix + KEYS).map(newest);
+        assert_eq!(scene.heard(scene.slow), (1..=prefix).chain(tail).collect::<Vec<_>>());
+        let (figures, _) = scene.finish(0);
+        assert_eq!(figures.conflated, u64::from(COUNT - prefix - KEYS));
+        assert_eq!(figures.dropped_oldest, 0);
+    }
+}
+
+#[test]
+fn latest_without_a_key_keeps_one_message_and_at_its_cap_drops_the_oldest_key() {
+    for stream in [false, true] {
+        let rules = Backpressure::new(SlowPolicy::Latest).max_backlog(3000);
+        let rules = Rules::default().channel("news", rules);
+        let mut scene = Scene::new(rules.clone(), stream, RESUMES, publications());
+        scene.run_until(10 * SECOND, 3000 + ON_THE_WAY);
+        let prefix = scene.prefix();
+        let expected: Vec<u32> = (1..=prefix).chain([COUNT]).collect();
+        assert_eq!(scene.heard(scene.slow), expected);
+        let (figures, _) = scene.finish(0);
+        assert_eq!((figures.conflated, figures.dropped_oldest), (u64::from(COUNT - prefix - 1), 0));
+
+        // Every message of a key of its own: the cap holds three.
+        let published = (1..=COUNT).map(|n| publish(&n.to_string())).collect();
+        let mut scene = Scene::new(rules, stream, RESUMES, published);
+        scene.run_until(10 * SECOND, 3000 + ON_THE_WAY);
+        let prefix = scene.prefix();
+        let expected: Vec<u32> = (1..=prefix).chain(COUNT - 2..=COUNT).collect();
+        assert_eq!(scene.heard(scene.slow), expected);
+        let (figures, _) = scene.finish(0);
+        assert_eq!((figures.conflated, figures.dropped_oldest), (0, u64::from(COUNT - prefix - 3)));
+    }
+}
+
+/// Values of one key in two channels of the same class are two keys.
+#[test]
+fn conflation_stays_within_its_channel() {
+    let rules = Backpressure::new(SlowPolicy::Latest).max_backlog(10_000);
+    let mut plan = Plan::calm(32);
+    plan.rules = Rules::default().channel("prices.*", rules);
+    plan.wildcards = true;
+    let channels = ["prices.eu", "prices.us"];
+    let slow = plan.add(
+        "slow",
+        Expect::Clean,
+        vec![
+            Do::UntilOpen,
+            text("!sub prices.*"),
+            Do::Read(Pace::Never),
+            Do::Pause(3 * SECOND),
+            Do::Read(Pace::Prompt),
+            Do::Pause(SECOND),
+            Do::Close(1000),
+        ],
+    );
+    plan.parts[slow].link.capacity = 200;
+    for n in 0..60 {
+        let channel = channels[n % 2].to_owned();
+        let publish = Outside::Publish { channel, key: "gold".to_owned(), except: None, fill: 200 };
+        plan.outside.push((SECOND + n as u64 * EVERY, publish));
+    }
+    let mut world = World::new(plan);
+    while world.step() {}
+    let heard = sequences(&world, slow);
+    let newest: BTreeSet<u32> = heard[heard.len() - 2..].iter().copied().collect();
+    assert_eq!(newest, [59, 60].into());
+    assert_eq!(world.figures()[1].conflated, 60 - heard.len() as u64);
+    assert!(heard.len() < 6, "{heard:?}");
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
+#[test]
+fn close_ends_exactly_those_that_are_over() {
+    for stream in [false, true] {
+        let cap = 20_000;
+        let rules = Rules::default().channel("news", Backpressure::default().max_backlog(cap));
+        let mut scene = Scene::new(rules, stream, RESUMES, publications());
+        let most = cap + weight(COUNT, stream) + ON_THE_WAY;
+        scene.run_until(4 * SECOND, most);
+        let slow_consumers = scene.world.figures()[1].slow_consumers;
+        assert_eq!(slow_consumers, 1, "counted once, whatever comes after");
+        scene.run_until(10 * SECOND, most);
+        let prefix = scene.prefix();
+        let heard = scene.heard(scene.slow);
+        assert_eq!(heard, (1..=prefix).collect::<Vec<_>>(), "a row without gaps");
+        let closed = scene.world.peer(scene.slow).reader.closed.clone();
+        let why = (1008, "slow consumer".to_owned());
+        assert_eq!(closed, (!stream).then_some(why));
+        let open = |peer: &usize| scene.world.peer(*peer).end.is_none();
+        assert!(scene.quick.iter().all(open), "a quick reader was closed");
+        // What was queued in the batch behind the one in flight is gone with it: the cap, and the message over it.
+        let queued = (cap / weight(20, stream)) as u64 + 1;
+        let figures = scene.world.figures()[1];
+        let offered = figures.closed + figures.slow_consumers + u64::from(prefix);
+        let gone = u64::from(COUNT) - offered;
+        assert!((queued - 2..=queued).contains(&gone), "{gone} were queued, not {queued}");
+        let (figures, outcome) = scene.finish(gone);
+        assert_eq!((figures.slow_consumers, outcome.stats.slow_consumers), (1, 1));
+        assert_eq!(outcome.stats.messages_dropped, 1);
+    }
+}
+
+/// The cap in time: what waited longer is not sent, and its memory is free long before the reader comes back.
+#[test]
+fn nothing_older_than_its_age_is_sent_and_the_sweep_frees_it() {
+    for policy in [SlowPolicy::Close, SlowPolicy::DropOldest, SlowPolicy::DropNewest] {
+        for stream in [false, true] {
+            let age = 500 * MILLI;
+            let rules = Backpressure::new(policy).max_age(Duration::from_nanos(age));
+            let rules = Rules::default().channel("news", rules);
+            // In the middle of the publications.
+            let resumes = FIRST_AT + 1500 * MILLI;
+            let mut scene = Scene::new(rules.clone(), stream, resumes, publications());
+            // At most what is published within the age and a second, which is when it is looked at.
+            let most = (age + SECOND + 20 * MILLI).div_ceil(EVERY) as usize * weight(COUNT, stream);
+            scene.run_until(10 * SECOND, most + ON_THE_WAY);
+            let prefix = scene.prefix();
+            let tail: BTreeSet<u32> =
+                scene.heard(scene.slow).into_iter().filter(|n| *n > prefix).collect();
+            let record = scene.world.record.borrow();
+            for (offer, n) in record.sessions[&(scene.slow as u32)].offers.iter().zip(1..) {
+                let latest = resumes + 20 * MILLI;
+                // It reads again as soon as it has come, and its pause is over: about `resumes`.
+                if n > prefix && offer.at + age < resumes {
+                    assert!(!tail.contains(&n), "{n} was {} ms old", (resumes - offer.at) / MILLI);
+                } else if offer.at + age > latest {
+                    assert!(tail.contains(&n), "{n} was not too old");
+                }
+            }
+            drop(record);
+            let (figures, _) = scene.finish(0);
+            assert_eq!(figures.expired, u64::from(COUNT - prefix) - tail.len() as u64);
+            assert!(figures.expired > 80 && tail.len() > 80, "{figures:?}");
+
+            // Stuck for long.
+            let mut scene = Scene::new(rules, stream, 8 * SECOND, publications());
+            let last = FIRST_AT + u64::from(COUNT) * EVERY;
+            scene.run_until(last + age + SECOND + EVERY, most + ON_THE_WAY);
+            let left = scene.world.audits().iter().map(|audit| audit.largest_backlog).max();
+            assert!(left <= Some(weight(COUNT, stream)), "{left:?} bytes still wait");
+            let (figures, _) = scene.finish(0);
+            assert_eq!(figures.expired, u64::from(COUNT - 4));
+        }
+    }
+}
+
+/// Private messages of a class that closes go behind what waits, in order, and none is lost.
+#[test]
+fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
+    for stream in [false, true] {
+        for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
+            let cap = 3000;
+            let rules = Backpressure::new(policy).max_backlog(cap);
+            let rules = Rules::default().channel("news", rules);
+            let mut plan = Plan::calm(33);
+            plan.rules = rules;
+            let number = plan.parts.len() as u32;
+            let mut script = vec![Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(4 * SECOND)];
+            script.extend([Do::Read(Pace::Prompt), Do::Pause(2 * SECOND)]);
+            let slow = match stream {
+                true => plan.add_stream("slow stream", "news", script),
+                false => {
+                    script.insert(1, text("!sub news"));
+                    script.push(Do::Close(1000));
+                    plan.add("slow", Expect::Clean, script)
+                }
+            };
+            plan.parts[slow].link.capacity = 500;
+            for n in 0..100 {
+                let outside = match n % 2 {
+                    0 => publish(""),
+                    _ => Outside::Send { to: number, fill: 100 },
+                };
+                plan.outside.push((SECOND + n * EVERY, outside));
+            }
+            plan.outside.push((6 * SECOND, Outside::Dismiss(number)));
+            let mut world = World::new(plan);
+            while world.step() {}
+            let private = |heard: &&Heard| matches!(heard, Heard::Private { .. });
+            let heard = &world.peer(slow).reader.heard;
+            assert_eq!(heard.iter().filter(private).count(), 50, "{policy}");
+            let published = heard.len() as u64 - 50;
+            let figures = world.figures()[1];
+            let lost = figures.dropped_newest + figures.dropped_oldest + figures.conflated;
+            assert_eq!(published + lost, 50, "{policy}: {figures:?}");
+            assert!(lost > 30, "{policy}: {figures:?}");
+            if policy != SlowPolicy::Latest {
+                let heard = sequences(&world, slow);
+                assert!(heard.is_sorted(), "{policy}: {heard:?}");
+            }
+            let outcome = world.finish();
+            assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+        }
+    }
+}
+
+/// A ping is answered before what waits, and a Close comes behind it.
+#[test]
+fn a_pong_overtakes_what_waits_and_a_close_does_not() {
+    let cap = 30_000;
+    let rules = Backpressure::new(SlowPolicy::DropNewest).max_backlog(cap);
+    let mut plan = Plan::calm(34);
+    plan.rules = Rules::default().channel("news", rules);
+    let slow = plan.add(
+        "slow",
+        Expect::Clean,
+        vec![
+            Do::UntilOpen,
+            text("!sub news"),
+            Do::Read(Pace::Never),
+            Do::Pause(3 * SECOND),
+            Do::Ping(b"there?".to_vec()),
+            Do::Pause(SECOND / 10),
+            // Its Close is answered behind all that waits.
+            Do::Read(Pace::Slow(500, MILLI)),
+            Do::Close(1000),
+        ],
+    );
+    plan.parts[slow].link.capacity = 3000;
+    for n in 0..u64::from(COUNT) {
+        plan.outside.push((SECOND + n * EVERY, publish("")));
+    }
+    let mut world = World::new(plan);
+    assert!(world.run_until(|world| {
+        let peers = world.peers[slow].as_ref();
+        peers.is_some_and(|peer| !peer.reader.pongs.is_empty())
+    }));
+    assert_eq!(world.peer(slow).reader.heard.len(), 4, "only what had left before");
+    while world.step() {}
+    let waiting = cap / weight(20, false);
+    assert_eq!(world.peer(slow).reader.heard.len(), 4 + waiting);
+    assert_eq!(world.figures()[1].dropped_newest, u64::from(COUNT) - 4 - waiting as u64);
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
+/// Readers that never read cost their caps, and what they leave behind is counted.
+#[test]
+fn what_waits_for_who_never_reads_is_discarded_with_it() {
+    const DEAF: u64 = 14;
+    for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
+        let cap = 10_000;
+        let rules = Backpressure::new(policy).max_backlog(cap);
+        let mut plan = Plan::calm(35);
+        plan.rules = Rules::default().channel("news", rules);
+        plan.limits.heartbeat_interval = Duration::ZERO;
+        for n in 0..DEAF {
+            let script =
+                vec![Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(5 * SECOND), Do::Reset];
+            let number = match n % 2 {
+                0 => plan.add_stream("deaf stream", "news", script),
+                _ => {
+                    let mut script = script;
+                    script.insert(1, text("!sub news"));
+                    plan.add("deaf", Expect::Anything, script)
+                }
+            };
+            plan.parts[number].link.capacity = 3000;
+        }
+        for n in 1..=COUNT {
+            let key = (n % 3).to_string();
+            plan.outside.push((SECOND + u64::from(n) * EVERY, publish(&key)));
+        }
+        let mut world = World::new(plan);
+        while world.step() {
+            for audit in world.audits() {
+                assert_eq!(audit.largest_excess, 0);
+                assert!(audit.largest_backlog <= cap + ON_THE_WAY, "{}", audit.largest_backlog);
+            }
+        }
+        let figures = world.figures()[1];
+        let lost = figures.dropped_newest + figures.dropped_oldest + figures.conflated;
+        // Four left for each: three in the pipe and one with the driver.
+        assert_eq!(lost + figures.discarded, DEAF * u64::from(COUNT - 4), "{figures:?}");
+        let waited =
+            if policy == SlowPolicy::Latest { 3 } else { (cap / weight(COUNT, true)) as u64 };
+        assert_eq!(figures.discarded, DEAF * waited, "{figures:?}");
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    }
+}
+
+/// A reader that is slow all the time gets an unbroken stream of what is newest, and never an old value.
+#[test]
+fn a_steadily_slow_reader_moves_forward_only() {
+    for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
+        for stream in [false, true] {
+            let rules = Backpressure::new(policy).max_backlog(4000);
+            let rules = Rules::default().channel("news", rules);
+            let mut scene = Scene::new(rules, stream, RESUMES, publications());
+            // A third of what is published.
+            let script = &mut scene.world.plan.parts[scene.slow].script;
+            for line in script.iter_mut() {
+                if *line == Do::Read(Pace::Never) {
+                    *line = Do::Read(Pace::Slow(300, EVERY));
+                }
+            }
+            // What waits, and what of it the driver has already.
+            scene.run_until(10 * SECOND, 2 * 4000 + ON_THE_WAY);
+            let heard = scene.heard(scene.slow);
+            assert!(heard.is_sorted_by(|a, b| a < b), "{heard:?}");
+            let count = COUNT as usize;
+            assert!((count / 4..count / 2).contains(&heard.len()), "{} came", heard.len());
+            if policy != SlowPolicy::DropNewest {
+                assert_eq!(heard.last(), Some(&COUNT));
+            }
+            scene.finish(0);
+        }
+    }
+}
+
+fn plan_of_many(shards: usize) -> (Plan, Vec<usize>) {
+    let mut plan = Plan::calm(36);
+    plan.shards = shards;
+    plan.limits.heartbeat_interval = Duration::ZERO;
+    let mut quick = Vec::new();
+    for n in 0..60 {
+        let reads = vec![Do::UntilOpen, text("!sub news"), Do::Pause(30 * SECOND), Do::Close(1000)];
+        let number = match n % 6 {
+            0 => plan.add_stream("stream", "news", vec![Do::Pause(40 * SECOND), Do::Reset]),
+            _ => plan.add("member", Expect::Clean, reads),
+        };
+        quick.push(number);
+    }
+    (plan, quick)
+}
+
+/// FEATURES 7: several publishes in one turn leave in one write per subscriber.
+#[test]
+fn publications_of_one_turn_leave_in_one_write_per_subscriber() {
+    let (mut plan, quick) = plan_of_many(2);
+    let script = (0..30).map(|n| text(&format!("!pub news {n}")));
+    let script = [Do::UntilOpen].into_iter().chain(script).chain([Do::Close(1000)]).collect();
+    let publisher = plan.add("publisher", Expect::Clean, script);
+    plan.parts[publisher].at = 5 * SECOND;
+    plan.limits.ws.max_message_size = 1000;
+    let mut world = World::new(plan);
+    let sends = |world: &mut World| -> u64 {
+        world.shards.iter_mut().map(|shard| shard.driver().calls.sends).sum()
+    };
+    assert!(world.run_until(|world| world.now() >= 3 * SECOND));
+    let before = sends(&mut world);
+    for _ in 0..50 {
+        world.act(publish(""));
+    }
+    assert!(world.run_until(|world| world.now() >= 4 * SECOND));
+    assert_eq!(sends(&mut world) - before, 60, "50 publications from outside");
+    for peer in &quick {
+        assert_eq!(sequences(&world, *peer).len(), 50);
+    }
+    while world.step() {}
+    for peer in &quick {
+        assert_eq!(sequences(&world, *peer).len(), 80);
+    }
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
+/// FEATURES 7: one failing peer never stops the rest, in whatever way it fails, and subscribing, leaving and
+/// publishing at the same time is safe.
+#[test]
+fn failing_and_churning_peers_stop_nobody_else() {
+    for shards in [1, 2, 3] {
+        let (mut plan, quick) = plan_of_many(shards);
+        plan.limits.max_backlog = 20_000;
+        plan.limits.close_timeout = Duration::from_secs(1);
+        for n in 0..90 {
+            let mut script = vec![Do::UntilOpen, text("!sub news")];
+            let pause = Do::Pause(FIRST_AT + n * 20 * MILLI);
+            match n % 9 {
+                0 => script.extend([pause, Do::Reset]),
+                1 => script.extend([pause, Do::Vanish]),
+                2 => script.extend([pause, Do::Finish]),
+                3 => script.extend([Do::Read(Pace::Never), pause]),
+                4 => script.extend([pause, text("!close 4001"), Do::Pause(2 * SECOND), Do::Reset]),
+                5 => script.extend([pause, text("!abort")]),
+                6 => script.extend([pause, Do::Write(vec![0xff; 9])]),
+                7 => {
+                    for _ in 0..20 {
+                        script.extend([
+                            Do::Pause(30 * MILLI),
+                            text("!unsub news"),
+                            Do::Pause(30 * MILLI),
+                            text("!sub news"),
+                        ]);
+                    }
+                    script.push(Do::Close(1000));
+                }
+                _ => script.extend([pause, text("!pub news x"), Do::Close(1000)]),
+            }
+            let number = plan.add("fails", Expect::Anything, script);
+            plan.parts[number].polite = n % 9 != 4;
+            plan.parts[number].raw = n % 9 == 6;
+            plan.parts[number].link.capacity = 3000;
+        }
+        for n in 0..u64::from(COUNT) {
+            plan.outside.push((FIRST_AT + n * EVERY, publish("")));
+        }
+        let mut world = World::new(plan);
+        while world.step() {}
+        let ours = |heard: &&Heard| matches!(heard, Heard::Published { by: OUTSIDER, .. });
+        for peer in quick {
+            let heard = world.peer(peer).reader.heard.iter().filter(ours).count();
+            assert_eq!(heard, COUNT as usize, "peer {peer}");
+        }
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+        assert!(outcome.stats.slow_consumers > 0 && outcome.stats.timeouts > 0);
+    }
+}
+
+/// Every condition narrows; who is excluded is out, whatever else holds; and the counts are those of the shards.
+#[test]
+fn broadcasts_reach_exactly_who_the_filter_lets_through() {
+    let set = |peers: &[u32]| peers.iter().copied().collect::<BTreeSet<u32>>();
+    // Peers 0, 6, 12 ... are streams, members all; every third peer speaks "chat" if it is no stream.
+    let chat: Vec<u32> = (0..60).filter(|n| n % 3 == 1).collect();
+    let streams: Vec<u32> = (0..60).filter(|n| n % 6 == 0).collect();
+    let channel = || Some("news".to_owned());
+    let speaks = || Some("chat".to_owned());
+    let all: Vec<u32> = (0..63).collect();
+    let cases: Vec<(Audience, Vec<u32>)> = vec![
+        (Audience::default(), all.clone()),
+        (Audience { channel: channel(), ..Audience::default() }, (0..60).collect()),
+        (Audience { subprotocol: speaks(), ..Audience::default() }, [&chat[..], &[61]].concat()),
+        (Audience { include: Some(set(&[1, 2, 60])), ..Audience::default() }, vec![1, 2, 60]),
+        (
+            Audience { include: Some(set(&[1, 2, 60])), exclude: set(&[2]), ..Audience::default() },
+            vec![1, 60],
+        ),
+        (
+            Audience { channel: channel(), include: Some(set(&[1, 2, 60])), ..Audience::default() },
+            vec![1, 2],
+        ),
+        (
+            Audience {
+                channel: channel(),
+                subprotocol: speaks(),
+                exclude: set(&[1, 4]),
+                include: None,
+            },
+            chat.iter().copied().filter(|n| *n > 4).collect(),
+        ),
+        (
+            Audience { exclude: set(&streams), ..Audience::default() },
+            all.iter().copied().filter(|n| !streams.contains(n)).collect(),
+        ),
+        (Audience { include: Some(set(&[])), ..Audience::default() }, vec![]),
+        (Audience { include: Some(set(&[5])), exclude: set(&[5]), ..Audience::default() }, vec![]),
+    ];
+    for shards in [1, 3] {
+        let (mut plan, _) = plan_of_many(shards);
+        for _ in 0..3 {
+            let script = vec![Do::UntilOpen, Do::Pause(30 * SECOND), Do::Close(1000)];
+            plan.add("bystander", Expect::Clean, script);
+        }
+        let mut world = World::new(plan);
+        assert!(world.run_until(|world| world.now() >= SECOND));
+        for (audience, expected) in &cases {
+            let before: Vec<usize> = (0..63).map(|n| world.peer(n).reader.heard.len()).collect();
+            world.act(Outside::Broadcast { audience: audience.clone(), fill: 100 });
+            let until = world.now() + SECOND;
+            assert!(world.run_until(|world| world.now() >= until));
+            let got: Vec<u32> = (0..63u32)
+                .filter(|n| world.peer(*n as usize).reader.heard.len() > before[*n as usize])
+                .collect();
+            assert_eq!(got, *expected, "{audience:?}");
+            let record = world.record.borrow();
+            let total = record.receipts.last().and_then(|it| it.receipt.total());
+            let total = total.expect("every shard has counted");
+            assert_eq!((total.delivered, total.receivers()), (got.len() as u64, got.len() as u64));
+        }
+        while world.step() {}
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    }
+}
+
+/// An id from another server, or from nowhere, names nobody.
+#[test]
+fn made_up_ids_in_a_filter_are_closed_receivers_and_nothing_else() {
+    let (mut plan, quick) = plan_of_many(1);
+    plan.rules = Rules::default().route(0, SlowPolicy::DropOldest);
+    let mut world = World::new(plan);
+    assert!(world.run_until(|world| world.now() >= SECOND));
+    let mut filter = Filter::default();
+    let ours = world.record.borrow().sessions[&(quick[1] as u32)].id;
+    let made_up = [ConnId::new(0, 70_000, 1), ConnId::new(0, 3, 77), ConnId::new(9, 1, 1)];
+    filter.include(made_up.into_iter().chain([ours]));
+    let receipt = world.remote.broadcast(&Arc::new(filter), &Frame::text("x")).unwrap();
+    assert!(world.run_until(|world| world.now() >= 2 * SECOND));
+    let total = receipt.total().expect("the shard has counted");
+    assert_eq!((total.delivered, total.closed, total.receivers()), (1, 2, 3));
+}
+
+/// FACTS: the count never returned to 0.
+#[test]
+fn a_count_of_subscribers_is_right_at_every_moment() {
+    let mut plan = Plan::calm(37);
+    plan.shards = 3;
+    plan.wildcards = true;
+    for n in 0..40u64 {
+        let mut script = vec![Do::UntilOpen];
+        for round in 0..5 {
+            let name = ["a.b", "a.*", ">", "b"][(n as usize + round) % 4];
+            script.extend([text(&format!("!sub {name}")), Do::Pause(n * 7 * MILLI)]);
+            if round % 2 == 1 {
+                script.push(text(&format!("!unsub {name}")));
+            }
+        }
+        script
+            .push([Do::Close(1000), Do::Reset, Do::Finish, text("!abort")][n as usize % 4].clone());
+        plan.add("comes and goes", Expect::Anything, script);
+        let script = vec![Do::Pause(n * 11 * MILLI), Do::Reset];
+        plan.add_stream("stream", ["a.b", "a.*"][n as usize % 2], script);
+    }
+    let mut world = World::new(plan);
+    let mut most = 0;
+    while world.step() {
+        let record = world.record.borrow();
+        for name in ["a.b", "a.*", ">", "b"] {
+            assert_eq!(world.totals.count(name), record.subscribers(name), "{name}");
+            most = most.max(world.totals.count(name));
+        }
+    }
+    assert!(most >= 20, "{most}");
+    assert_eq!((world.totals.channels(), world.totals.list()), (0, vec![]));
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
