@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::serve::SettingFlags;
-use crate::{Failure, say};
+use crate::{Failure, say, site};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,6 +36,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             break;
         }
     }
-    settings.checked().map_err(Failure::usage)?;
+    site::check(&settings.checked().map_err(Failure::usage)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -39,7 +39,7 @@ Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong,
 enum Command {
     /// Start a server with a page to open, and a thousand clients that talk on its channels.
     Demo(demo::Args),
-    /// Serve /echo, channels at /ws/{channel}, a page at /, health and metrics.
+    /// Serve /echo, channels at /ws/{channel} and /sse/{channel}, a page at /, health and metrics.
     Serve(serve::Args),
     /// Generate honest load against any WebSocket server.
     Bench(bench::Args),

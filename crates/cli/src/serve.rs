@@ -19,13 +19,25 @@ const EXAMPLES: &str = "Paths:
   /echo            a WebSocket that answers with what it gets
   /ws/{channel}    a WebSocket whose messages go to the channel's other members;
                    with ?echo=1 to oneself, too
+  /sse/{channel}   the same messages to read, as server-sent events
   /                a page to try it; /stats.json its figures
   /metrics         for Prometheus; /livez and /readyz for supervisors
 
 Examples:
   throng serve --listen 127.0.0.1:0                       a free port, printed
   throng serve --listen 0.0.0.0:80 --set max_backlog=256KiB
+  throng serve --channel 'prices.*=latest,max_age=5s' --channel 'logs.>=drop_oldest'
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
+
+Slow receivers: what waits for one is capped by max_backlog and max_age; at the cap,
+slow_policy acts. Channels can have rules of their own; of several that match, the first
+rules: --channel, or [[channel]] tables in TOML, or THRONG_CHANNELS with ; between them.
+  close            the receiver is closed with 1008: nothing may be missing
+  drop_newest      new messages are dropped: what waits is delivered first
+  drop_oldest      waiting messages are dropped to make room: the latest are delivered
+  latest           of each channel only its newest message waits (the channel is the key)
+With --set wildcards=true, /ws/news.* and /sse/news.> get what is published to all channels
+that match; a message sent on a pattern's WebSocket closes it with 1008.
 
 Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
 `throng config show` lists them all. The variables that Kubernetes sets for a
@@ -52,6 +64,10 @@ pub(crate) struct SettingFlags {
     /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
     #[arg(long, value_name = "SIZE")]
     max_frame_size: Option<String>,
+    /// Rules for slow receivers of the channels that match, for example 'prices.*=latest,max_backlog=64KiB,max_age=5s';
+    /// may be repeated, and then the first that matches rules
+    #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
+    channel: Vec<String>,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -81,6 +97,10 @@ impl SettingFlags {
             if let Some(value) = value {
                 settings.set(key, value.clone(), Origin::Flag(flag.to_owned()))?;
             }
+        }
+        if !self.channel.is_empty() {
+            let origin = Origin::Flag("--channel".to_owned());
+            settings.set("channels", self.channel.join("; "), origin)?;
         }
         Ok(settings)
     }

@@ -3,6 +3,7 @@
 //! Flags win over `THRONG_*` variables, those over the configuration file, that over the defaults. Each value keeps
 //! where it came from, so that a mistake can be told where it was made and `throng config show` can explain.
 
+mod channels;
 mod environment;
 mod file;
 
@@ -12,8 +13,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use throng::{DrainPlan, Io, Limits, Origins};
+use throng::{Backpressure, DrainPlan, Io, Limits, Origins};
 use throng_load::units::{parse_duration, parse_size};
+
+pub(crate) use channels::Rule;
 
 /// One setting.
 pub(crate) struct Setting {
@@ -49,7 +52,19 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
     setting("max_headers", "100", "header lines of a request; more get 431"),
     setting("max_body", "1MiB", "request bodies; larger ones get 413"),
-    setting("max_backlog", "1MiB", "output queued for one connection before it is a slow consumer"),
+    setting("max_backlog", "1MiB", "output that waits for one connection before slow_policy acts"),
+    setting(
+        "slow_policy",
+        "close",
+        "then: close (1008), drop_newest, drop_oldest or latest (of each channel)",
+    ),
+    setting("max_age", "0s", "messages that waited longer are dropped; 0s = no limit"),
+    setting(
+        "channels",
+        "",
+        "rules of their own, the first match rules: prices.*=latest,max_backlog=64KiB,max_age=5s; ...",
+    ),
+    setting("wildcards", "false", "let /ws/news.* and /sse/news.> subscribe to all that match"),
     setting(
         "max_messages_per_second",
         "0",
@@ -163,10 +178,8 @@ impl Settings {
 
     pub(crate) fn set(&mut self, key: &str, value: String, origin: Origin) -> Result<(), String> {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-            let hint = nearest(key).map_or_else(
-                || "; `throng config show` lists all settings".to_owned(),
-                |near| format!("; did you mean {near}?"),
-            );
+            let hint = did_you_mean(key, SETTINGS.iter().map(|setting| setting.key))
+                .unwrap_or_else(|| "; `throng config show` lists all settings".to_owned());
             return Err(format!("there is no setting {} ({origin}){hint}", key.escape_debug()));
         };
         self.values.insert(setting.key, (value, origin));
@@ -226,9 +239,7 @@ impl Settings {
             close_timeout: self.duration("close_timeout")?,
             heartbeat_interval: self.duration("heartbeat.interval")?,
             heartbeat_timeout: self.duration("heartbeat.timeout")?,
-            heartbeat_always: self.parse("heartbeat.always", |text| {
-                text.parse().map_err(|_| "write true or false".to_owned())
-            })?,
+            heartbeat_always: self.switch("heartbeat.always")?,
         };
         limits.check().map_err(|error| error.to_string())?;
         let drain = DrainPlan {
@@ -245,9 +256,11 @@ impl Settings {
             Ok(backlog) if backlog > 0 => Ok(backlog),
             _ => Err("write a number of at least 1, for example 4096".to_owned()),
         })?;
-        let share_port = self.parse("share_port", |text| {
-            text.parse().map_err(|_| "write true or false".to_owned())
-        })?;
+        let share_port = self.switch("share_port")?;
+        let backpressure = Backpressure::new(self.parse("slow_policy", channels::policy)?)
+            .max_age(self.duration("max_age")?);
+        let channels = self.parse("channels", |text| channels::parse(text, backpressure))?;
+        let wildcards = self.switch("wildcards")?;
         let io = self.parse("io", str::parse::<Io>)?;
         let listen = self.parse("listen", |text| {
             let text =
@@ -258,7 +271,19 @@ impl Settings {
             }
         })?;
         let shards = self.count("shards")?;
-        Ok(Checked { listen, shards, io, backlog, share_port, origins, limits, drain })
+        Ok(Checked {
+            listen,
+            shards,
+            io,
+            backlog,
+            share_port,
+            origins,
+            limits,
+            drain,
+            backpressure,
+            channels,
+            wildcards,
+        })
     }
 
     fn parse<T>(
@@ -283,8 +308,17 @@ impl Settings {
     }
 
     fn duration(&self, key: &'static str) -> Result<Duration, String> {
-        self.parse(key, |text| if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) })
+        self.parse(key, duration)
     }
+
+    fn switch(&self, key: &'static str) -> Result<bool, String> {
+        self.parse(key, |text| text.parse().map_err(|_| "write true or false".to_owned()))
+    }
+}
+
+/// A duration; nothing needs no unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
 /// [`Settings`] as the library takes them.
@@ -298,12 +332,17 @@ pub(crate) struct Checked {
     pub(crate) origins: Origins,
     pub(crate) limits: Limits,
     pub(crate) drain: DrainPlan,
+    /// For what no channel has rules for.
+    pub(crate) backpressure: Backpressure,
+    /// In order: the first that matches rules.
+    pub(crate) channels: Vec<Rule>,
+    pub(crate) wildcards: bool,
 }
 
-/// The setting whose key is closest to `key`, if it is close enough for a typing mistake.
-fn nearest(key: &str) -> Option<&'static str> {
-    let best = SETTINGS.iter().min_by_key(|setting| distance(key, setting.key))?;
-    (distance(key, best.key) <= 1 + key.len() / 4).then_some(best.key)
+/// The word of `known` that is closest to `word`, as a hint, if it is close enough for a typing mistake.
+fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+    let (far, near) = known.into_iter().map(|near| (distance(word, near), near)).min()?;
+    (far <= 1 + word.len() / 4).then(|| format!("; did you mean {near}?"))
 }
 
 /// Insertions, deletions and replacements between two words.
@@ -407,6 +446,10 @@ mod tests {
             (&["listen=9001"], &["listen", "9001", "HOST:PORT"]),
             (&["heartbeat.always=maybe"], &["heartbeat.always", "true or false"]),
             (&["max_message_size=0"], &["max_message_size is 0"]),
+            (&["slow_policy=lates"], &["slow_policy", "--set", "did you mean latest?"]),
+            (&["channels=news"], &["channels", "\"news\"", "--set", "prices.*=latest"]),
+            (&["channel=news=close"], &["did you mean channels?"]),
+            (&["wildcards=maybe"], &["wildcards", "true or false"]),
         ] {
             let message = with(pairs).unwrap_err();
             for part in parts {
@@ -414,6 +457,34 @@ mod tests {
             }
             assert!(!message.contains('\n'), "{message:?} is not one line");
         }
+    }
+
+    #[test]
+    fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
+        let mut settings = Settings::new();
+        let text = "slow_policy = \"drop_oldest\"\nmax_age = \"2s\"\nwildcards = true\n\
+                    [[channel]]\nname = \"prices.*\"\nslow_policy = \"latest\"\n";
+        settings.read_toml("t.toml", text).unwrap();
+        let checked = settings.checked().unwrap();
+        assert!(checked.wildcards);
+        let general =
+            Backpressure::new(throng::SlowPolicy::DropOldest).max_age(Duration::from_secs(2));
+        assert_eq!(checked.backpressure, general);
+        let latest = Backpressure { policy: throng::SlowPolicy::Latest, ..general };
+        assert_eq!(checked.channels, [Rule { pattern: "prices.*".to_owned(), rules: latest }]);
+        let origin = |settings: &Settings| {
+            let (.., origin) = settings.each().find(|(s, ..)| s.key == "channels").unwrap();
+            origin.to_string()
+        };
+        assert_eq!(origin(&settings), "t.toml:4");
+        let variable = ("THRONG_CHANNELS".into(), "a.*=close;b=drop_newest".into());
+        settings.read_environment([variable].into_iter()).unwrap();
+        let patterns: Vec<String> =
+            settings.checked().unwrap().channels.into_iter().map(|rule| rule.pattern).collect();
+        assert_eq!(patterns, ["a.*", "b"]);
+        assert_eq!(origin(&settings), "environment THRONG_CHANNELS");
+        settings.set_pair("channels=").unwrap();
+        assert!(settings.checked().unwrap().channels.is_empty());
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! What `throng serve` and `throng demo` serve: an echo, channels, a page.
+//! What `throng serve` and `throng demo` serve: an echo, channels to talk on and to listen to, a page.
 
 use throng::prelude::*;
 use throng::{Bound, Status};
 
-use crate::settings::Checked;
+use crate::settings::{Checked, Rule};
 
 const PAGE: &str = include_str!("page.html");
 
 /// A member of `/ws/{channel}`.
 struct Member {
     channel: Box<str>,
+    /// It is a pattern, and there is no one channel to publish to.
+    listens_only: bool,
     /// `?echo=1`: its own messages come back, too.
     echo: bool,
 }
@@ -19,18 +21,33 @@ const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
-    let channels = Ws::upgrade(|request| {
-        let channel = request.param("channel").unwrap_or_default();
-        if channel.is_empty() || channel.len() > MAX_CHANNEL_NAME {
-            return Err(Reject::bad_request("a channel name has 1 to 256 bytes"));
-        }
-        Ok(Member { channel: channel.into(), echo: request.query("echo") == Some("1") })
+    server(settings).bind(settings.listen.as_str())
+}
+
+/// Says what [`bind`] would refuse, without listening.
+pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
+    server(settings).check()
+}
+
+fn server(settings: &Checked) -> Server<impl throng::Routes> {
+    let wildcards = settings.wildcards;
+    let channels = Ws::upgrade(move |request| {
+        let channel = channel(request)?;
+        let listens_only = wildcards && is_pattern(channel);
+        let echo = request.query("echo") == Some("1");
+        Ok(Member { channel: channel.into(), listens_only, echo })
     })
     .open(|ws| {
         let channel = ws.data().channel.clone();
-        ws.subscribe(&channel);
+        if !ws.subscribe(&channel) {
+            // Here and not as a status, which a page would not get to see.
+            ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
+        }
     })
     .message(|ws, message| {
+        if ws.data().listens_only {
+            return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
+        }
         let (channel, echo) = (ws.data().channel.clone(), ws.data().echo);
         let frame = Frame::from(message);
         ws.publish(&channel, &frame);
@@ -38,19 +55,36 @@ pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
             let _ = ws.send(&frame);
         }
     });
-    Server::new()
+    let mut server = Server::new()
         .limits(settings.limits.clone())
+        .backpressure(settings.backpressure)
+        .wildcards(wildcards)
         .origins(settings.origins.clone())
         .shards(settings.shards)
         .io(settings.io)
         .backlog(settings.backlog)
-        .share_port(settings.share_port)
+        .share_port(settings.share_port);
+    for Rule { pattern, rules } in &settings.channels {
+        server = server.channels(pattern, *rules);
+    }
+    server
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
+        .events("/sse/{channel}", |request| channel(request).map(str::to_owned))
         .get("/", |_| Response::html(PAGE))
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health()
         .metrics("/metrics")
         .stats("/stats.json")
-        .bind(settings.listen.as_str())
+}
+
+fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
+    match request.param("channel") {
+        Some(channel) if (1..=MAX_CHANNEL_NAME).contains(&channel.len()) => Ok(channel),
+        _ => Err(Reject::bad_request("a channel name has 1 to 256 bytes")),
+    }
+}
+
+fn is_pattern(channel: &str) -> bool {
+    channel.split('.').any(|token| matches!(token, "*" | ">"))
 }

@@ -73,7 +73,7 @@ mod tests {
     fn every_setting_has_a_variable() {
         for setting in SETTINGS {
             let name = format!("THRONG_{}", setting.key.replace('.', "_").to_ascii_uppercase());
-            let found = read(name.clone().into(), "tcp://x".into()).unwrap();
+            let found = read(name.clone().into(), "x".into()).unwrap();
             assert_eq!(found.unwrap().key, setting.key, "{name}");
         }
     }

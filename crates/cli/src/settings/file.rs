@@ -1,8 +1,10 @@
-//! Settings in TOML: `[heartbeat] interval = "25s"` is `heartbeat.interval`.
+//! Settings in TOML: `[heartbeat] interval = "25s"` is `heartbeat.interval`, `[[channel]]` tables are `channels`.
 
 use toml::de::{DeTable, DeValue};
 
-use super::SETTINGS;
+use throng::Backpressure;
+
+use super::{SETTINGS, channels};
 
 /// A value as it was written, and where.
 #[derive(Debug)]
@@ -20,6 +22,12 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Found>, String> {
     })?;
     let mut found = Vec::new();
     flatten(name, text, "", document.get_ref(), &mut found)?;
+    if let Some(twice) = found.iter().filter(|found| found.key == "channels").nth(1) {
+        return Err(format!(
+            "channels is there twice ({name}:{}): write [[channel]] tables, or channels = \"...\"",
+            twice.line
+        ));
+    }
     Ok(found)
 }
 
@@ -46,6 +54,11 @@ fn flatten(
             ))
         };
         let setting = SETTINGS.iter().find(|setting| setting.key == key_name);
+        if prefix.is_empty() && key.get_ref() == "channel" {
+            let value = channel_rules(&Place { name, text, line }, value.get_ref())?;
+            found.push(Found { key: "channels".to_owned(), value, line });
+            continue;
+        }
         let value = match (value.get_ref(), setting) {
             (DeValue::Table(_), Some(setting)) => return wrong("a table", setting.default),
             (DeValue::Table(inner), None) if is_section(&key_name) => {
@@ -79,6 +92,85 @@ fn flatten(
         found.push(Found { key: key_name, value, line });
     }
     Ok(())
+}
+
+/// Where something is in a file.
+struct Place<'a> {
+    name: &'a str,
+    text: &'a str,
+    line: usize,
+}
+
+impl Place<'_> {
+    fn at(&self, span: std::ops::Range<usize>) -> Self {
+        Self { line: line_at(self.text, span.start), ..*self }
+    }
+
+    fn wrong(&self, why: impl std::fmt::Display) -> String {
+        format!("{}:{}: {why}", self.name, self.line)
+    }
+}
+
+/// `[[channel]]` tables as the text of the setting `channels`.
+fn channel_rules(place: &Place<'_>, value: &DeValue<'_>) -> Result<String, String> {
+    let example = "[[channel]], and below it name = \"prices.*\" and slow_policy = \"latest\"";
+    let DeValue::Array(tables) = value else {
+        return Err(place.wrong(format_args!("channel is no list of tables; write {example}")));
+    };
+    let mut rules = Vec::new();
+    for item in tables.iter() {
+        let place = place.at(item.span());
+        let DeValue::Table(table) = item.get_ref() else {
+            return Err(place
+                .wrong(format_args!("channel has something else than tables; write {example}")));
+        };
+        rules.push(channel_rule(&place, table)?);
+    }
+    Ok(rules.join("; "))
+}
+
+fn channel_rule(place: &Place<'_>, table: &DeTable<'_>) -> Result<String, String> {
+    let (mut pattern, mut parts) = (None, Vec::new());
+    for (key, value) in table {
+        let here = place.at(key.span());
+        let value = match value.get_ref() {
+            DeValue::Array(_) | DeValue::Table(_) => {
+                return Err(
+                    here.wrong(format_args!("{} of a channel has one value", key.get_ref()))
+                );
+            }
+            value => plain(value),
+        };
+        match key.get_ref().as_ref() {
+            "name" if value.trim() != value || value.is_empty() || value.contains(['=', ';']) => {
+                return Err(here.wrong(format_args!(
+                    "name is {value:?}: it may not be empty, have spaces around it, or have = or ; in it; \
+                     * stands for any token between dots, > for all that follow"
+                )));
+            }
+            "name" => pattern = Some(value),
+            known if channels::KEYS.contains(&known) => {
+                let rule = format!("{known}={value}");
+                parts.push((here, rule));
+            }
+            other => return Err(here.wrong(channels::unknown(other))),
+        }
+    }
+    let pattern = pattern.ok_or_else(|| {
+        place.wrong("this channel has no name; write for example name = \"prices.*\"")
+    })?;
+    if parts.is_empty() {
+        return Err(place.wrong(format_args!(
+            "channel {pattern:?} has no rules; write for example slow_policy = \"latest\""
+        )));
+    }
+    for (here, rule) in &parts {
+        // Whoever reads the whole list knows the line no more.
+        channels::parse_one(&format!("{pattern}={rule}"), Backpressure::default())
+            .map_err(|why| here.wrong(why))?;
+    }
+    let parts: Vec<String> = parts.into_iter().map(|(_, rule)| rule).collect();
+    Ok(format!("{pattern}={}", parts.join(",")))
 }
 
 /// `heartbeat` of `heartbeat.interval`.
@@ -146,6 +238,54 @@ mod tests {
             assert!(parts.iter().all(|part| message.contains(part)), "{message:?}");
             assert!(!message.contains('\n'));
         }
+    }
+
+    #[test]
+    fn tables_of_channels_are_one_setting_in_their_order() {
+        let text = "[[channel]]\nname = \"prices.*\"\nslow_policy = \"latest\"\nmax_age = \"5s\"\n\
+                    [[channel]]\nname = \">\"\nmax_backlog = 65_536\n";
+        let found = read("t.toml", text).unwrap();
+        assert_eq!((found[0].key.as_str(), found[0].line), ("channels", 1));
+        assert_eq!(found[0].value, "prices.*=max_age=5s,slow_policy=latest; >=max_backlog=65536");
+        let rules = channels::parse(&found[0].value, Backpressure::default()).unwrap();
+        assert_eq!((rules[0].pattern.as_str(), rules[1].pattern.as_str()), ("prices.*", ">"));
+        assert_eq!(rules[1].rules.max_backlog, 65_536);
+    }
+
+    #[test]
+    fn mistakes_in_tables_of_channels_have_their_own_line() {
+        let head = "[[channel]]\nname = \"a\"\nslow_policy = \"latest\"\n[[channel]]\n";
+        for (text, parts) in [
+            (
+                "name = \"b\"\nslow_polcy = \"close\"",
+                &["t.toml:6", "did you mean slow_policy?"][..],
+            ),
+            (
+                "name = \"b\"\nslow_policy = \"lates\"",
+                &["t.toml:6", "\"b\"", "did you mean latest?"],
+            ),
+            ("name = \"b\"\nmax_age = \"5\"", &["t.toml:6", "max_age of \"b\"", "5s"]),
+            ("name = \"b\"\nmax_backlog = [1]", &["t.toml:6", "max_backlog", "one value"]),
+            ("slow_policy = \"close\"", &["t.toml:4", "no name", "prices.*"]),
+            ("name = \"b\"", &["t.toml:4", "\"b\"", "no rules"]),
+            ("name = \"b=c\"\nmax_age = \"5s\"", &["t.toml:5", "\"b=c\"", "* stands for"]),
+        ] {
+            let message = read("t.toml", &format!("{head}{text}")).unwrap_err();
+            assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message:?}");
+            assert!(!message.contains('\n'), "{message:?}");
+        }
+        for text in ["channel = \"a=close\"", "[channel]\nname = \"a\"", "channel = [1]"] {
+            let message = read("t.toml", text).unwrap_err();
+            assert!(
+                message.starts_with("t.toml:1: ") && message.contains("[[channel]]"),
+                "{message}"
+            );
+        }
+        let both = read(
+            "t.toml",
+            &format!("channels = \"a=close\"\n{head}name = \">\"\nmax_age = \"1s\""),
+        );
+        assert!(both.unwrap_err().contains("twice"));
     }
 
     #[test]
