@@ -33,14 +33,19 @@ impl Borrowed {
         self.joined = joined;
     }
 
+    /// `payload` as a piece of output that need not leave at once, if it is all of the message that was joined.
+    pub(crate) fn kept(&self, payload: &[u8]) -> Option<Segment> {
+        let joined = self.joined.as_ref()?;
+        (addresses(joined.as_ref().as_ref()) == addresses(payload))
+            .then(|| Segment::Kept(Arc::clone(joined)))
+    }
+
     /// `payload` as a piece of output for `to`, if it is of that memory. Slices that are alive overlap only if
     /// they are of the same memory, so comparing addresses tells.
     pub(crate) fn piece(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
         let wanted = addresses(payload);
-        if let Some(joined) = &self.joined
-            && addresses(joined.as_ref().as_ref()) == wanted
-        {
-            return Some(Segment::Kept(Arc::clone(joined)));
+        if let Some(kept) = self.kept(payload) {
+            return Some(kept);
         }
         match &self.lent {
             Some((conn, lent))

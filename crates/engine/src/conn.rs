@@ -64,8 +64,8 @@ pub(crate) mod flag {
     pub(crate) const PENDING: u16 = 1 << 8;
     /// We masked what we send: the client's side.
     pub(crate) const CLIENT: u16 = 1 << 9;
-    /// The first piece of the queue is a pong that was not sent yet.
-    pub(crate) const PONG_FIRST: u16 = 1 << 10;
+    /// permessage-deflate was agreed on.
+    pub(crate) const DEFLATE: u16 = 1 << 10;
     /// The peer has ended its side of the stream.
     pub(crate) const FINISHED: u16 = 1 << 11;
     /// In the list of connections that `on_drain` is due for.
@@ -78,10 +78,10 @@ pub(crate) mod flag {
     pub(crate) const WAITING: u16 = 1 << 15;
 
     /// While any of these is set, sending a message is more than appending it to the queue.
-    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING | FANNED;
+    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING | FANNED | DEFLATE;
     /// While any of these is set, a flush is more than handing the queue to the driver.
     pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
-        IN_FLIGHT | PAUSED | BEHIND | PONG_FIRST | UPGRADING | WAITING | FANNED;
+        IN_FLIGHT | PAUSED | BEHIND | UPGRADING | WAITING | FANNED;
     /// While any of these is set, a published frame goes into the queue.
     pub(crate) const NOT_PLAIN_TO_FAN: u16 = NOT_PLAIN_TO_FLUSH & !FANNED | CLIENT;
 }
@@ -146,6 +146,8 @@ pub(crate) struct Cold {
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
     pub(crate) unsent: usize,
     pub(crate) progress: Option<Tick>,
+    /// The first piece of the queue is a pong that was not sent yet; only while a batch is in flight.
+    pub(crate) pong_first: bool,
     /// Messages that may still be dropped; what [`flag::WAITING`] says.
     pub(crate) waiting: Option<Box<Waiting>>,
     /// When the unfinished message began.

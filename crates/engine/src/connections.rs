@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use throng_io::{Batch, ConnId, Instant, Segment};
 use throng_proto::sse;
-use throng_proto::ws::{self, Opcode};
+use throng_proto::ws::{self, Opcode, deflate};
 
 use crate::backpressure::Rules;
 use crate::borrowed::Borrowed;
+use crate::compression::Compression;
 use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
 use crate::fanout::Fanout;
 use crate::limits::Checked;
@@ -51,6 +52,7 @@ pub(crate) struct Connections {
     pub(crate) assembling: Vec<ConnId>,
     pub(crate) spares: Spares,
     pub(crate) fanout: Fanout,
+    pub(crate) compression: Compression,
     pub(crate) borrowed: Borrowed,
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
@@ -94,6 +96,7 @@ impl Connections {
             assembling: Vec::new(),
             spares: Spares::default(),
             fanout: Fanout::default(),
+            compression: Compression::default(),
             borrowed: Borrowed::default(),
             heartbeats: Heartbeats::new(limits.heartbeat_interval, Tick::START),
             limits,
@@ -125,6 +128,7 @@ impl Connections {
         conn.stage = Stage::Free;
         conn.flags = 0;
         self.fanout.forget(slot);
+        self.compression.forget(slot);
         self.stats.connections -= 1;
         self.stats.backlogged -= u64::from(in_flight);
         if let Some(batch) = out {
@@ -188,6 +192,23 @@ impl Connections {
     pub(crate) fn set_subprotocol(&mut self, id: ConnId, name: &str) {
         if self.conn(id).is_some() {
             self.subprotocols.set(id.slot(), name);
+        }
+    }
+
+    /// Notes that permessage-deflate was agreed on.
+    pub(crate) fn set_deflate(
+        &mut self,
+        id: ConnId,
+        policy: deflate::Policy,
+        agreed: deflate::Agreed,
+    ) -> bool {
+        let set = self.compression.set(id.slot(), policy, agreed);
+        match self.conn_mut(id) {
+            Some(conn) if set => {
+                conn.set(flag::DEFLATE, true);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -359,14 +380,16 @@ impl Connections {
         }
         let mut bytes = Vec::with_capacity(payload.len() + 6);
         self.encode(id, Opcode::Pong, payload, &mut bytes);
-        let replace = self.conns[id.slot()].has(flag::PONG_FIRST);
+        let replace = self.cold(id).is_some_and(|cold| cold.pong_first);
         let batch = self.queue(id);
         if replace {
             batch.pop_front();
         }
         // Not owned: nothing may be appended to a piece that the next pong replaces.
         batch.push_front(Segment::Shared(bytes.into()));
-        self.conns[id.slot()].set(flag::PONG_FIRST, true);
+        if let Some(cold) = self.cold_mut(id) {
+            cold.pong_first = true;
+        }
     }
 
     /// Begins the closing handshake: a Close frame behind what is queued. Nothing is sent after it. A stream of
@@ -419,11 +442,15 @@ impl Connections {
     /// Drops what is queued and not yet with the driver.
     pub(crate) fn drop_queue(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
-        conn.set(flag::PONG_FIRST, false);
         let waited = conn.has(flag::WAITING);
         conn.set(flag::WAITING | flag::FANNED, false);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
+        }
+        if self.cold(id).is_some_and(|cold| cold.pong_first)
+            && let Some(cold) = self.cold_mut(id)
+        {
+            cold.pong_first = false;
         }
         self.fanout.forget(id.slot());
         if waited && let Some(waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_io::{ConnId, Instant};
-use throng_proto::ws::Opcode;
+use throng_proto::ws::{Opcode, deflate};
 
 use crate::channels::{Channels, PatternError, Totals};
 use crate::conn::{AfterFlush, Stage};
@@ -339,6 +339,18 @@ impl<'a> Cx<'a> {
         {
             conn.stage = Stage::Events;
         }
+    }
+
+    /// Notes that permessage-deflate was agreed on, before the session opens. False if that cannot be, for want of
+    /// numbers: 65,535 different agreements are told apart.
+    pub fn set_deflate(&mut self, policy: deflate::Policy, agreed: deflate::Agreed) -> bool {
+        self.core.connections.set_deflate(self.id, policy, agreed)
+    }
+
+    /// Sends a message that is not worth compressing, such as an image.
+    pub fn send_incompressible(&mut self, message: Message<'_>) -> Sent {
+        let text = matches!(message, Message::Text(_));
+        self.core.connections.send_hinted(self.id, text, message.as_bytes(), false)
     }
 
     /// Notes the subprotocol that was agreed, for [`Filter::set_subprotocol`].

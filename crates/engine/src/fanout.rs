@@ -11,6 +11,17 @@ use throng_io::{Batch, Segment};
 /// Number of a list; 0 is the empty one.
 type ListNumber = u32;
 
+/// What a frame looks like on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As it was encoded.
+    Plain,
+    /// Compressed.
+    Deflated,
+    /// As a server-sent event.
+    Event,
+}
+
 /// Lists of several frames are joined, so they must not become large: what is more goes into queues.
 const MAX_JOINED: usize = 64 * 1024;
 
@@ -20,9 +31,9 @@ pub(crate) struct Fanout {
     /// By slot.
     of: Vec<ListNumber>,
     lists: Vec<List>,
-    /// The longer list that was needed last, for sessions and for streams of events: consecutive receivers of a publish
-    /// mostly need the same.
-    recent: [ListNumber; 2],
+    /// The longer list that was needed last, for each form of a frame: consecutive receivers of a publish mostly need
+    /// the same.
+    recent: [ListNumber; 3],
     joined: Vec<u8>,
     /// Of which list `joined` is.
     joined_of: ListNumber,
@@ -39,12 +50,12 @@ struct List {
 impl Fanout {
     /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a queue.
     #[inline]
-    pub(crate) fn add(&mut self, slot: usize, frame: &Arc<[u8]>, is_session: bool) -> bool {
+    pub(crate) fn add(&mut self, slot: usize, frame: &Arc<[u8]>, form: Form) -> bool {
         if self.of.len() <= slot {
             self.of.resize(slot + 1, 0);
         }
         let shorter = self.of[slot];
-        let recent = self.recent[usize::from(is_session)];
+        let recent = self.recent[form as usize];
         if recent != 0
             && let Some(list) = self.lists.get(recent as usize - 1)
             && list.shorter == shorter
@@ -53,7 +64,7 @@ impl Fanout {
             self.of[slot] = recent;
             return true;
         }
-        self.add_list(slot, shorter, frame, is_session)
+        self.add_list(slot, shorter, frame, form)
     }
 
     #[inline(never)]
@@ -62,7 +73,7 @@ impl Fanout {
         slot: usize,
         shorter: ListNumber,
         frame: &Arc<[u8]>,
-        is_session: bool,
+        form: Form,
     ) -> bool {
         let before = self.list(shorter).map_or(0, |list| list.len);
         let len = before + frame.len();
@@ -71,7 +82,7 @@ impl Fanout {
         }
         self.lists.push(List { shorter, last: Arc::clone(frame), len });
         self.of[slot] = self.lists.len() as ListNumber;
-        self.recent[usize::from(is_session)] = self.of[slot];
+        self.recent[form as usize] = self.of[slot];
         true
     }
 
@@ -116,7 +127,7 @@ impl Fanout {
     pub(crate) fn clear(&mut self) {
         debug_assert!(self.of.iter().all(|number| *number == 0), "somebody waits for the flush");
         self.lists.clear();
-        self.recent = [0; 2];
+        self.recent = [0; 3];
         self.joined.clear();
         self.joined.shrink_to(MAX_JOINED);
         self.joined_of = 0;
@@ -160,14 +171,14 @@ mod tests {
         let (a, b, c) = (frame("aa"), frame("b"), frame("c"));
         let mut fanout = Fanout::default();
         for slot in [3, 0, 7] {
-            assert!(fanout.add(slot, &a, true));
+            assert!(fanout.add(slot, &a, Form::Plain));
         }
         for slot in [0, 7, 9] {
-            assert!(fanout.add(slot, &b, true));
+            assert!(fanout.add(slot, &b, Form::Plain));
         }
         // Streams of events between sessions do not disturb them.
         for slot in [0, 5, 7] {
-            assert!(fanout.add(slot, &c, slot != 5));
+            assert!(fanout.add(slot, &c, if slot == 5 { Form::Event } else { Form::Plain }));
         }
         assert_eq!(fanout.lists.len(), 5, "aa; aa b; b; aa b c; c");
         let expected = [(3, "aa"), (0, "aabc"), (7, "aabc"), (9, "b"), (5, "c"), (1, "")];
@@ -190,8 +201,8 @@ mod tests {
     fn one_frame_may_be_of_any_size_but_many_become_a_queue() {
         let large: Arc<[u8]> = Arc::from(vec![0; 2 * MAX_JOINED]);
         let mut fanout = Fanout::default();
-        assert!(fanout.add(0, &large, true));
-        assert!(!fanout.add(0, &frame("more"), true));
+        assert!(fanout.add(0, &large, Form::Plain));
+        assert!(!fanout.add(0, &frame("more"), Form::Plain));
         assert_eq!(fanout.bytes(0).len(), large.len());
     }
 }

@@ -78,7 +78,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             connections.refill(id);
             let Some(conn) = connections.conn_mut(id) else { return };
             let Some(batch) = conn.out.take() else { break };
-            conn.flags &= !(flag::PONG_FIRST | flag::UPGRADING | flag::DIRTY);
+            conn.flags &= !(flag::UPGRADING | flag::DIRTY);
             if !self.send(id, batch) {
                 return;
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use throng_proto::sse;
@@ -14,7 +15,7 @@ use crate::service::Message;
 /// Make one when the same message goes to many connections or more than once: it is queued as a 16-byte
 /// reference and never copied per receiver (frames of up to 64 bytes are: the reference would cost as much). Cloning
 /// counts a reference. What other transports need is made when the first of their connections is sent it, and
-/// shared likewise: today that is the form of server-sent events.
+/// shared likewise: a compressed form for each size of window, and that of server-sent events.
 #[derive(Clone)]
 pub struct Frame {
     inner: Arc<Inner>,
@@ -26,8 +27,14 @@ struct Inner {
     header: usize,
     /// Of [`Frame::keyed`]; 0 = none.
     key: u64,
+    incompressible: bool,
     event: OnceLock<Arc<[u8]>>,
+    /// Compressed for each size of window; `None` inside: that does not shrink it.
+    deflated: OnceLock<Box<[OnceLock<Option<Arc<[u8]>>>; WINDOWS]>>,
 }
+
+/// Window bits of 9 to 15.
+const WINDOWS: usize = 7;
 
 /// Keys are compared by a 64-bit hash, so it must not be one that a client can find collisions of.
 static KEY_HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -50,17 +57,42 @@ impl Frame {
         ws::encode(opcode, payload, &mut bytes);
         let (text, header) = (opcode == Opcode::Text, bytes.len() - payload.len());
         let bytes = bytes.into();
-        Self { inner: Arc::new(Inner { bytes, text, header, key: 0, event: OnceLock::new() }) }
+        Self::of(Inner {
+            bytes,
+            text,
+            header,
+            key: 0,
+            incompressible: false,
+            event: OnceLock::new(),
+            deflated: OnceLock::new(),
+        })
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The same message, with what was made of it.
+    fn copy(&self) -> Inner {
+        Inner {
+            bytes: Arc::clone(&self.inner.bytes),
+            event: self.inner.event.clone(),
+            deflated: self.inner.deflated.clone(),
+            ..*self.inner
+        }
     }
 
     /// The same message as the newest value of `key`, for [`SlowPolicy::Latest`](crate::SlowPolicy::Latest): while a
     /// receiver is slow, only the newest value of each key waits for it. Keys of different channels are different.
     #[must_use]
     pub fn keyed(self, key: impl Hash) -> Self {
-        let Inner { bytes, text, header, event, .. } = &*self.inner;
-        let key = KEY_HASH.hash_one(key).max(1);
-        let (bytes, event) = (Arc::clone(bytes), event.clone());
-        Self { inner: Arc::new(Inner { bytes, text: *text, header: *header, key, event }) }
+        Self::of(Inner { key: KEY_HASH.hash_one(key).max(1), ..self.copy() })
+    }
+
+    /// The same message, never to be compressed: for what is compressed already, such as images.
+    #[must_use]
+    pub fn incompressible(self) -> Self {
+        Self::of(Inner { incompressible: true, ..self.copy() })
     }
 
     /// The frame as it goes over the wire of a WebSocket.
@@ -82,6 +114,38 @@ impl Frame {
 
     pub(crate) fn shared(&self) -> &Arc<[u8]> {
         &self.inner.bytes
+    }
+
+    pub(crate) fn is_text(&self) -> bool {
+        self.inner.text
+    }
+
+    pub(crate) fn is_incompressible(&self) -> bool {
+        self.inner.incompressible
+    }
+
+    /// Where in [`Frame::shared`] the message is.
+    pub(crate) fn payload_range(&self) -> Range<usize> {
+        self.inner.header..self.inner.bytes.len()
+    }
+
+    /// The frame compressed without context for a window of `bits` (9 to 15), if that shrinks it. `compress` appends
+    /// the compressed message, or says no; it is asked once for each size of window.
+    pub(crate) fn deflated(
+        &self,
+        bits: u8,
+        compress: impl FnOnce(&[u8], &mut Vec<u8>) -> bool,
+    ) -> Option<&Arc<[u8]>> {
+        let variants = self.inner.deflated.get_or_init(Box::default);
+        let variant = variants[usize::from(bits - 9)].get_or_init(|| {
+            let mut deflated = Vec::new();
+            compress(self.payload(), &mut deflated).then(|| {
+                let mut out = Vec::with_capacity(deflated.len() + 10);
+                ws::encode_deflated(self.inner.text, &deflated, None, &mut out);
+                out.into()
+            })
+        });
+        variant.as_ref()
     }
 
     /// The message as a server-sent event.

@@ -16,6 +16,12 @@ pub struct Limits {
     pub ws: ws::Limits,
     /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB.
     pub http: http1::Limits,
+    /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which control frames may
+    /// go. Default 1 MiB; `usize::MAX` for never. Compressed messages are sent whole: clients exist that cannot read
+    /// them in fragments.
+    pub fragment_threshold: usize,
+    /// The size of such a fragment in bytes. Default 64 KiB.
+    pub fragment_size: usize,
     /// Connections a process holds. Default 0: what the descriptor limit allows, less a reserve.
     pub max_connections: usize,
     /// Connections that have not sent a whole request yet. Default 0: no cap of its own.
@@ -58,6 +64,8 @@ impl Default for Limits {
         Self {
             ws: ws::Limits { max_frame_size: 4 << 20, max_message_size: 4 << 20 },
             http: http1::Limits::default(),
+            fragment_threshold: 1 << 20,
+            fragment_size: 64 << 10,
             max_connections: 0,
             max_pending_handshakes: 0,
             max_connections_per_ip: 0,
@@ -104,6 +112,8 @@ pub(crate) struct Checked {
     pub(crate) heartbeat_timeout: u16,
     pub(crate) heartbeat_always: bool,
     pub(crate) max_backlog: usize,
+    pub(crate) fragment_threshold: usize,
+    pub(crate) fragment_size: usize,
     pub(crate) max_messages_per_second: u64,
     pub(crate) max_bytes_per_second: u64,
     /// 0 = no end.
@@ -126,6 +136,7 @@ impl Limits {
             ("max_header_bytes", self.http.max_header_bytes),
             ("max_headers", self.http.max_headers),
             ("max_backlog", self.max_backlog),
+            ("fragment_size", self.fragment_size),
         ] {
             if size == 0 {
                 return Err(LimitError(format!(
@@ -145,6 +156,8 @@ impl Limits {
             heartbeat_timeout: secs("heartbeat.timeout", self.heartbeat_timeout, false)?,
             heartbeat_always: self.heartbeat_always,
             max_backlog: self.max_backlog,
+            fragment_threshold: self.fragment_threshold,
+            fragment_size: self.fragment_size,
             max_messages_per_second: self.max_messages_per_second,
             max_bytes_per_second: self.max_bytes_per_second,
             lifetime: secs("max_lifetime", self.max_lifetime, true)?,

@@ -2,11 +2,13 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
+use throng_proto::ws::deflate::Inflater;
+use throng_proto::ws::{Deflated, Event, Incoming};
 use throng_proto::{http1, ws};
 
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::connections::Receiving;
+use crate::connections::{Connections, Receiving};
 use crate::core::{Core, Cx};
 use crate::service::{Answer, Close, Message, Service};
 use crate::state::State;
@@ -104,7 +106,7 @@ impl<S: Service> State<S> {
     /// dealt with out of line. False if there is no session yet.
     #[inline(always)]
     fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
-        let Self { core, service, inbound, spare_pieces, .. } = self;
+        let Self { core, service, inbound, spare_pieces, inflater, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return false };
         let Some(receiving) = core.connections.receiving(id) else {
             self.await_close(id, input);
@@ -114,9 +116,10 @@ impl<S: Service> State<S> {
         let mut completed = false;
         let over = loop {
             let message = match decoder.whole_message(input, harmless_len.into()) {
-                Some(ws::Event::Binary(bytes)) => Message::Binary(bytes),
-                Some(ws::Event::Text(text)) => Message::Text(text),
-                _ => match next(decoder, input, spare_pieces, core, service, id, route) {
+                Some(Event::Binary(bytes)) => Message::Binary(bytes),
+                Some(Event::Text(text)) => Message::Text(text),
+                _ => match next(decoder, input, (spare_pieces, inflater), core, service, id, route)
+                {
                     Next::Message(message) => message,
                     Next::Control => continue,
                     Next::Over(over) => break over,
@@ -144,13 +147,15 @@ impl<S: Service> State<S> {
     /// After our Close only the peer's is still of interest.
     #[cold]
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
-        let Self { core, service, inbound, spare_pieces, .. } = self;
+        let Self { core, service, inbound, spare_pieces, inflater, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
         let Some(Receiving { route, assembling, .. }) = core.connections.receiving_late(id) else {
             return;
         };
         let over = loop {
-            if let Next::Over(over) = next(decoder, input, spare_pieces, core, service, id, route) {
+            if let Next::Over(over) =
+                next(decoder, input, (spare_pieces, inflater), core, service, id, route)
+            {
                 break over;
             }
         };
@@ -329,7 +334,11 @@ impl<S: Service> State<S> {
     }
 
     fn open_session(&mut self, id: ConnId, role: ws::Role) {
-        self.inbound[id.slot()] = Inbound::Ws(ws::Decoder::new(role));
+        let deflate = self.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
+        self.inbound[id.slot()] = Inbound::Ws(match deflate {
+            true => ws::Decoder::with_deflate(role),
+            false => ws::Decoder::new(role),
+        });
         let counts_addresses = self.admission.counts_addresses();
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
@@ -477,7 +486,7 @@ impl<S: Service> State<S> {
 fn next<'a, 'b: 'a, S: Service>(
     decoder: &'a mut ws::Decoder,
     input: &mut Input<'b>,
-    spare: &mut ws::Spare,
+    (spare, inflater): (&mut ws::Spare, &'a mut Inflater),
     core: &mut Core,
     service: &S,
     id: ConnId,
@@ -486,20 +495,27 @@ fn next<'a, 'b: 'a, S: Service>(
     let limits = service.ws_limits(route, core.connections.limits.ws);
     core.connections.note_limits(id, &limits);
     core.connections.borrowed.set_joined(None);
-    let event = decoder.next_event_with(input, &limits, spare);
+    let event = match decoder.next_incoming(input, &limits, spare) {
+        Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
+        Ok(Some(Incoming::Deflated(message))) => {
+            inflate(inflater, message, core, id, limits.max_message_size).map(Some)
+        }
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
     core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
     match event {
         Ok(None) => Next::Over(Over::Taken),
-        Ok(Some(ws::Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
-        Ok(Some(ws::Event::Text(text))) => Next::Message(Message::Text(text)),
-        Ok(Some(ws::Event::Ping(payload))) => {
+        Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
+        Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
+        Ok(Some(Event::Ping(payload))) => {
             if core.connections.stage(id) == Stage::Open {
                 core.connections.pong(id, payload);
             }
             Next::Control
         }
-        Ok(Some(ws::Event::Pong(_))) => Next::Control,
-        Ok(Some(ws::Event::Close(reason))) => {
+        Ok(Some(Event::Pong(_))) => Next::Control,
+        Ok(Some(Event::Close(reason))) => {
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
             let code = reason.map_or(1005, |reason| reason.code);
             let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
@@ -507,6 +523,25 @@ fn next<'a, 'b: 'a, S: Service>(
         }
         Err(error) => Next::Over(Over::Failed(error)),
     }
+}
+
+/// A compressed message becomes the event it is; the limit is kept while inflating.
+fn inflate<'i>(
+    inflater: &'i mut Inflater,
+    message: Deflated<'_>,
+    core: &mut Core,
+    id: ConnId,
+    max: usize,
+) -> Result<Event<'i>, ws::ProtocolError> {
+    let Connections { compression, stats, .. } = &mut core.connections;
+    stats.inflate_input_bytes += message.payload.len() as u64;
+    let event = inflater.inflate(message, compression.peers_history(id.slot()), max)?;
+    stats.inflate_output_bytes += match event {
+        Event::Text(text) => text.len() as u64,
+        Event::Binary(bytes) => bytes.len() as u64,
+        _ => 0,
+    };
+    Ok(event)
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use throng_io::{ConnId, Segment};
 use throng_proto::ws::{self, Opcode};
 
-use crate::backpressure::{ClassIndex, SlowPolicy};
+use crate::backpressure::ClassIndex;
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
+use crate::fanout::Form;
 use crate::frame::Frame;
-use crate::waiting::{Admitted, Millis, Waiting};
+use crate::waiting::Content;
 
 /// What became of a message given to `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +36,8 @@ pub(crate) const SMALL_FRAME: usize = 64;
 /// What a queued reference costs besides its frame's bytes, generously.
 const REFERENCE_COST: usize = 64;
 
-/// Waiting messages follow the queue in helpings of this size: what the driver holds can no longer be dropped.
-const HELPING: usize = 64 * 1024;
-
 /// Says that the class follows from the receiver's route; looked up only when it matters.
-const UNKNOWN: ClassIndex = ClassIndex::MAX;
+pub(crate) const UNKNOWN: ClassIndex = ClassIndex::MAX;
 
 /// What a frame was published to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,14 +46,6 @@ pub(crate) struct Published<'a> {
     pub(crate) channel: &'a str,
     /// The channel's rules, if it has any.
     pub(crate) class: Option<ClassIndex>,
-}
-
-/// A finished message on its way into a queue.
-struct Piece {
-    segment: Segment,
-    /// Of [`SlowPolicy::Latest`].
-    key: u64,
-    class: ClassIndex,
 }
 
 impl Connections {
@@ -85,27 +75,68 @@ impl Connections {
     /// The same for any connection.
     #[inline(never)]
     fn send_rarely(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+        self.send_hinted(id, opcode == Opcode::Text, payload, true)
+    }
+
+    /// Queues one message, not to be compressed if it is not `compressible`.
+    pub(crate) fn send_hinted(
+        &mut self,
+        id: ConnId,
+        text: bool,
+        payload: &[u8],
+        compressible: bool,
+    ) -> Sent {
         if self.stage(id) != Stage::Open {
             return Sent::Closed;
         }
-        if self.waits_apart(id, None) {
-            let mut bytes = Vec::with_capacity(payload.len() + 14);
-            self.encode(id, opcode, payload, &mut bytes);
-            let class = self.class_of(id);
-            // Without a name to tell it from others, every message is a value of the same key.
-            let piece = Piece { segment: Segment::Own(bytes), key: 0, class };
-            return self.wait_behind(id, piece);
+        if self.needs_fragments(payload.len()) || self.waits_apart(id, None) {
+            let kept = self.borrowed.kept(payload);
+            let payload = kept.unwrap_or_else(|| Segment::Own(payload.to_vec()));
+            let content = Content::Private { text, payload, compressible };
+            return self.wait_behind(id, content, None, "");
         }
-        let sent = match self.admit(id, payload.len(), UNKNOWN) {
+        let (compressed, len) = match self.compress(id, payload, compressible) {
+            true => (true, self.compression.deflated().len()),
+            false => (false, payload.len()),
+        };
+        let sent = match self.admit(id, len, UNKNOWN) {
             Ok(sent) => sent,
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
+        match compressed {
+            true => self.put_deflated(id, text),
+            false => self.put_plain(id, text, payload),
+        }
+        sent
+    }
+
+    fn compress(&mut self, id: ConnId, payload: &[u8], compressible: bool) -> bool {
+        compressible
+            && self.conns[id.slot()].has(flag::DEFLATE)
+            && self.compression.deflate(id.slot(), payload, &mut self.stats).is_some()
+    }
+
+    /// Whether a message of `len` bytes is sent in fragments (RFC 6455 section 5.4).
+    pub(crate) fn needs_fragments(&self, len: usize) -> bool {
+        len > self.limits.fragment_threshold
+    }
+
+    /// Queues what was compressed last.
+    fn put_deflated(&mut self, id: ConnId, text: bool) {
+        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
+        let out = self.compression.take_deflated();
+        self.append(id, |queue| ws::encode_deflated(text, &out, mask, queue));
+        self.compression.put_back(out);
+    }
+
+    fn put_plain(&mut self, id: ConnId, text: bool, payload: &[u8]) {
+        let opcode = if text { Opcode::Text } else { Opcode::Binary };
         let flags = self.conns[id.slot()].flags;
         if flags & flag::CLIENT != 0 {
             let key = self.masks.next();
             self.append(id, |out| ws::encode_masked(opcode, payload, key, out));
-            return sent;
+            return;
         }
         // With a batch in flight the next flush is not the one that follows this event.
         let is_large = payload.len() >= LARGE && flags & flag::IN_FLIGHT == 0;
@@ -118,7 +149,63 @@ impl Connections {
             }
             None => self.append(id, |out| ws::encode(opcode, payload, out)),
         }
-        sent
+    }
+
+    /// Queues a message that has waited, in the form that its connection wants now. False, and nothing queued, if it is
+    /// to be sent in fragments: what is compressed is not, since clients exist that cannot read it so.
+    pub(crate) fn put(&mut self, id: ConnId, content: &Content) -> bool {
+        match content {
+            Content::Private { text, payload, compressible } => {
+                let payload = payload.bytes(&[]);
+                if self.compress(id, payload, *compressible) {
+                    self.put_deflated(id, *text);
+                    return true;
+                }
+                let whole = !self.needs_fragments(payload.len());
+                if whole {
+                    self.put_plain(id, *text, payload);
+                }
+                whole
+            }
+            Content::Frame(frame) => {
+                let Some((bytes, form)) = self.form(id, frame) else { return true };
+                let whole = form != Form::Plain || !self.needs_fragments(frame.payload().len());
+                if whole {
+                    self.put_frame(id, frame, bytes, form);
+                }
+                whole
+            }
+        }
+    }
+
+    /// What a frame looks like on a connection; `None` if it cannot have it any more.
+    #[inline]
+    fn form<'f>(&mut self, id: ConnId, frame: &'f Frame) -> Option<(&'f Arc<[u8]>, Form)> {
+        let conn = self.conn(id)?;
+        match conn.stage {
+            Stage::Open if conn.has(flag::DEFLATE) => {
+                let deflated = self.compression.frame(id.slot(), frame, &mut self.stats);
+                Some(
+                    deflated.map_or((frame.shared(), Form::Plain), |bytes| (bytes, Form::Deflated)),
+                )
+            }
+            Stage::Open => Some((frame.shared(), Form::Plain)),
+            Stage::Events => Some((frame.event(), Form::Event)),
+            _ => None,
+        }
+    }
+
+    fn put_frame(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) {
+        self.published += bytes.len().min(SMALL_FRAME) + REFERENCE_COST;
+        if form == Form::Deflated {
+            self.compression.note_sent(id.slot(), frame);
+        }
+        let batch = self.queue(id);
+        if bytes.len() <= SMALL_FRAME {
+            batch.append(|out| out.extend_from_slice(bytes));
+        } else {
+            batch.push(Segment::Shared(Arc::clone(bytes)));
+        }
     }
 
     /// The same, counted among the publications of its class.
@@ -138,47 +225,33 @@ impl Connections {
 
     /// Queues a reference to a finished frame, published to a channel or sent by itself.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
-        let bytes = match self.stage(id) {
-            Stage::Open => frame.shared(),
-            Stage::Events => frame.event(),
-            _ => return Sent::Closed,
-        };
-        if self.fan(id, bytes) {
+        let Some((bytes, form)) = self.form(id, frame) else { return Sent::Closed };
+        if self.fan(id, frame, bytes, form) {
             self.stats.messages_out += 1;
             return Sent::Written;
         }
-        if self.conns[id.slot()].has(flag::IN_FLIGHT | flag::WAITING)
-            && self.waits_apart(id, of.class)
-        {
-            let class = of.class.unwrap_or_else(|| self.class_of(id));
-            let segment = Segment::Shared(Arc::clone(bytes));
-            let piece = Piece { segment, key: frame.key_in(of.channel), class };
-            return self.wait_behind(id, piece);
+        let large = form != Form::Event && self.needs_fragments(frame.payload().len());
+        if large || self.waits_apart(id, of.class) {
+            return self.wait_behind(id, Content::Frame(frame.clone()), of.class, of.channel);
         }
-        let class = of.class.unwrap_or(UNKNOWN);
-        let sent = match self.admit(id, bytes.len(), class) {
+        let sent = match self.admit(id, bytes.len(), of.class.unwrap_or(UNKNOWN)) {
             Ok(sent) => sent,
             Err(refused) => return refused,
         };
         self.stats.messages_out += 1;
-        self.published += bytes.len().min(SMALL_FRAME) + REFERENCE_COST;
-        let batch = self.queue(id);
-        if bytes.len() <= SMALL_FRAME {
-            batch.append(|out| out.extend_from_slice(bytes));
-        } else {
-            batch.push(Segment::Shared(Arc::clone(bytes)));
-        }
+        self.put_frame(id, frame, bytes, form);
         sent
     }
 
     /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it needs a queue.
     #[inline]
-    fn fan(&mut self, id: ConnId, bytes: &Arc<[u8]>) -> bool {
+    fn fan(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
         if conn.flags & flag::NOT_PLAIN_TO_FAN != 0
             || conn.out.is_some()
             || conn.after_flush != AfterFlush::Nothing
-            || !self.fanout.add(id.slot(), bytes, conn.stage == Stage::Open)
+            || (form != Form::Event && frame.payload().len() > self.limits.fragment_threshold)
+            || !self.fanout.add(id.slot(), bytes, form)
         {
             return false;
         }
@@ -186,6 +259,9 @@ impl Connections {
         if conn.flags & flag::DIRTY == 0 {
             conn.flags |= flag::DIRTY;
             self.dirty.push(id);
+        }
+        if form == Form::Deflated {
+            self.compression.note_sent(id.slot(), frame);
         }
         true
     }
@@ -205,89 +281,6 @@ impl Connections {
     /// broadcast's filter are the user's: one may be made up.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
         self.conns.get(id.slot()).map_or(0, |conn| self.rules.of_route(conn.route))
-    }
-
-    /// Lets a message wait by itself, as its class's policy says.
-    #[cold]
-    fn wait_behind(&mut self, id: ConnId, piece: Piece) -> Sent {
-        let rules = Arc::clone(&self.rules);
-        let class = rules.class(piece.class);
-        if class.policy == SlowPolicy::Close && self.is_full(id, class.max_backlog) {
-            self.close_slow(id, piece.class);
-            return Sent::Dropped;
-        }
-        let now = Millis::of(self.now);
-        let mut waiting =
-            self.cold_mut(id).and_then(|cold| cold.waiting.take()).unwrap_or_default();
-        let figures = &mut self.figures[usize::from(piece.class)];
-        let admitted = waiting.admit((piece.class, class), piece.key, piece.segment, now, figures);
-        if let Some(cold) = self.cold_mut(id) {
-            cold.waiting = Some(waiting);
-        }
-        self.conns[id.slot()].flags |= flag::WAITING | flag::BEHIND;
-        match admitted {
-            Admitted::Queued => {
-                self.stats.messages_out += 1;
-                Sent::Queued
-            }
-            Admitted::Dropped => {
-                self.stats.messages_dropped += 1;
-                Sent::Dropped
-            }
-        }
-    }
-
-    /// Moves a helping of waiting messages into the queue, oldest first, less what has grown too old.
-    pub(crate) fn refill(&mut self, id: ConnId) {
-        self.take_waiting(id, HELPING);
-    }
-
-    pub(crate) fn take_waiting(&mut self, id: ConnId, helping: usize) {
-        let Some(conn) = self.conn(id) else { return };
-        if !conn.has(flag::WAITING) {
-            return;
-        }
-        let Some(mut waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) else {
-            return;
-        };
-        let rules = Arc::clone(&self.rules);
-        let now = Millis::of(self.now);
-        let mut taken = self.conn(id).and_then(|conn| conn.out.as_ref()).map_or(0, |out| out.len());
-        while taken < helping
-            && let Some(segment) = waiting.pop(now, |class| rules.class(class), &mut self.figures)
-        {
-            taken += segment.len();
-            let batch = self.queue(id);
-            match segment {
-                Segment::Shared(bytes) if bytes.len() <= SMALL_FRAME => {
-                    batch.append(|out| out.extend_from_slice(&bytes));
-                }
-                segment => batch.push(segment),
-            }
-        }
-        self.put_waiting_back(id, waiting);
-    }
-
-    /// Drops waiting messages that have grown too old.
-    pub(crate) fn expire_waiting(&mut self, id: ConnId) {
-        let Some(mut waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) else {
-            return;
-        };
-        let rules = Arc::clone(&self.rules);
-        let now = Millis::of(self.now);
-        waiting.expire(now, |class| rules.class(class), &mut self.figures);
-        self.put_waiting_back(id, waiting);
-    }
-
-    fn put_waiting_back(&mut self, id: ConnId, waiting: Box<Waiting>) {
-        if waiting.is_empty() {
-            if let Some(conn) = self.conn_mut(id) {
-                conn.set(flag::WAITING, false);
-            }
-            self.shed_cold(id);
-        } else if let Some(cold) = self.cold_mut(id) {
-            cold.waiting = Some(waiting);
-        }
     }
 
     /// Whether a message of `len` may be queued, and what its sender is told. Nothing waits one by one.
@@ -332,13 +325,8 @@ impl Connections {
         Ok(Sent::Written)
     }
 
-    /// Whether a receiver that takes no bytes has as much waiting as [`SlowPolicy::Close`] allows.
-    fn is_full(&self, id: ConnId, max: usize) -> bool {
-        self.kept_backlog(id) > max
-    }
-
     #[cold]
-    fn close_slow(&mut self, id: ConnId, class: ClassIndex) {
+    pub(crate) fn close_slow(&mut self, id: ConnId, class: ClassIndex) {
         self.conns[id.slot()].set(flag::BEHIND, true);
         self.stats.messages_dropped += 1;
         self.stats.slow_consumers += 1;

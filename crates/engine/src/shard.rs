@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Driver, Instant};
 use throng_proto::ws::Spare;
+use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
@@ -61,6 +62,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             inbound: Vec::with_capacity(parts.capacity),
             held: HashMap::new(),
             spare_pieces: Spare::new(),
+            inflater: Inflater::new(),
             admission: parts.admission,
             letters: parts.letters,
             snapshot: parts.snapshot,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use throng_io::{Batch, Closed, ConnId, Event, Instant};
 use throng_proto::ws::Spare;
+use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
@@ -26,6 +27,7 @@ pub(crate) struct State<S> {
     /// Input that was not pulled yet; its connections are paused.
     pub(crate) held: HashMap<ConnId, Vec<u8>>,
     pub(crate) spare_pieces: Spare,
+    pub(crate) inflater: Inflater,
     pub(crate) admission: Arc<Admission>,
     pub(crate) letters: Letters<Mail>,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -121,6 +123,7 @@ impl<S: Service> State<S> {
         connections.stats.backlogged -= 1;
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = 0;
+            cold.pong_first = false;
             cold.unsent = 0;
             cold.progress = None;
         }

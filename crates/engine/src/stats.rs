@@ -118,6 +118,14 @@ figures! {
     bytes_in Counter,
     /// Bytes flushed: the kernel has them, or has no room for them yet.
     bytes_out Counter,
+    /// Bytes of messages that were compressed, once for each compression.
+    deflate_input_bytes Counter,
+    /// Bytes they were compressed to.
+    deflate_output_bytes Counter,
+    /// Bytes of compressed messages received.
+    inflate_input_bytes Counter,
+    /// Bytes they inflated to.
+    inflate_output_bytes Counter,
     /// Heartbeat pings sent.
     pings Counter,
     /// Publishes made on this shard.

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use throng_io::{Instant, Segment};
 
 use crate::backpressure::{Class, ClassIndex, SlowPolicy};
+use crate::frame::Frame;
 use crate::sending::SMALL_FRAME;
 use crate::stats::ClassFigures;
 
@@ -26,9 +27,46 @@ impl Millis {
     }
 }
 
+/// A message as it was sent: what becomes of it on the wire is decided when it leaves.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// For this connection alone; its memory is not lent.
+    Private { text: bool, payload: Segment, compressible: bool },
+    /// For many.
+    Frame(Frame),
+}
+
+impl Content {
+    /// Whether it is text, and the message.
+    pub(crate) fn parts(&self) -> (bool, &[u8]) {
+        match self {
+            Self::Private { text, payload, .. } => (*text, payload.bytes(&[])),
+            Self::Frame(frame) => (frame.is_text(), frame.payload()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts().1.len()
+    }
+
+    /// What it counts as: no less than its own memory.
+    fn weight(&self) -> usize {
+        self.len().max(SMALL_FRAME)
+    }
+}
+
+/// A message of which the first fragments have left.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) content: Content,
+    pub(crate) sent: usize,
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
+    /// Leaves before all others.
+    pub(crate) partial: Option<Partial>,
     /// Few, so they are searched one after the other.
     lanes: Vec<Lane>,
     next: u64,
@@ -46,24 +84,13 @@ struct Lane {
     by_key: HashMap<u64, u64>,
 }
 
-/// A message that waits. 48 bytes, and what it refers to.
+/// A message that waits. 56 bytes at most, and what it refers to.
 #[derive(Debug)]
 struct Entry {
     number: u64,
     key: u64,
-    segment: Segment,
+    content: Content,
     since: Millis,
-}
-
-impl Entry {
-    /// What it counts as: no less than its own memory.
-    fn weight(&self) -> usize {
-        weight(&self.segment)
-    }
-}
-
-fn weight(segment: &Segment) -> usize {
-    segment.len().max(SMALL_FRAME)
 }
 
 /// What became of a message that was to wait.
@@ -76,17 +103,21 @@ pub(crate) enum Admitted {
 impl Waiting {
     /// What waits counts as so many bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.unsent_of_partial()
     }
 
     /// The part of [`Waiting::bytes`] that may not be dropped to make room.
     pub(crate) fn kept(&self) -> usize {
-        self.kept
+        self.kept + self.unsent_of_partial()
+    }
+
+    fn unsent_of_partial(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.content.len() - partial.sent)
     }
 
     /// True when nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.bytes == 0 && self.partial.is_none()
     }
 
     /// The most bytes by which a lane is over the cap of its class, less one message; for audits.
@@ -104,7 +135,7 @@ impl Waiting {
         &mut self,
         (index, class): (ClassIndex, &Class),
         key: u64,
-        segment: Segment,
+        content: Content,
         now: Millis,
         figures: &mut ClassFigures,
     ) -> Admitted {
@@ -113,7 +144,7 @@ impl Waiting {
         if class.policy == SlowPolicy::Latest
             && let Some(place) = self.lanes[at].of_key(key)
         {
-            self.replace(at, place, segment, now);
+            self.replace(at, place, content, now);
             figures.conflated += 1;
             // A larger value may need more room than there is; it stays itself.
             while self.lanes[at].entries.len() > 1 && self.lanes[at].bytes > class.max_backlog {
@@ -124,7 +155,7 @@ impl Waiting {
             }
             return Admitted::Queued;
         }
-        let weight = weight(&segment);
+        let weight = content.weight();
         if class.policy != SlowPolicy::Close {
             self.expire_lane(at, class, now, figures);
             while !self.lanes[at].has_room(weight, class.max_backlog) {
@@ -145,7 +176,7 @@ impl Waiting {
             lane.by_key.insert(key, number);
         }
         lane.bytes += weight;
-        lane.entries.push_back(Entry { number, key, segment, since: now });
+        lane.entries.push_back(Entry { number, key, content, since: now });
         Admitted::Queued
     }
 
@@ -155,7 +186,7 @@ impl Waiting {
         now: Millis,
         class: impl Fn(ClassIndex) -> &'c Class,
         figures: &mut [ClassFigures],
-    ) -> Option<Segment> {
+    ) -> Option<Content> {
         loop {
             let front = |lane: &Lane| lane.entries.front().map_or(u64::MAX, |entry| entry.number);
             let at = (0..self.lanes.len()).min_by_key(|&at| front(&self.lanes[at]))?;
@@ -163,7 +194,7 @@ impl Waiting {
             let class = class(index);
             let entry = self.pop_front(at, class)?;
             if class.max_age == 0 || now.since(entry.since) <= class.max_age {
-                return Some(entry.segment);
+                return Some(entry.content);
             }
             figures[usize::from(index)].expired += 1;
         }
@@ -201,11 +232,11 @@ impl Waiting {
         }
     }
 
-    fn replace(&mut self, at: usize, place: usize, segment: Segment, now: Millis) {
+    fn replace(&mut self, at: usize, place: usize, content: Content, now: Millis) {
         let lane = &mut self.lanes[at];
         let entry = &mut lane.entries[place];
-        let (old, new) = (entry.weight(), weight(&segment));
-        (entry.segment, entry.since) = (segment, now);
+        let (old, new) = (entry.content.weight(), content.weight());
+        (entry.content, entry.since) = (content, now);
         lane.bytes = lane.bytes - old + new;
         self.bytes = self.bytes - old + new;
     }
@@ -217,7 +248,7 @@ impl Waiting {
     fn remove(&mut self, at: usize, place: usize, class: &Class) -> Option<Entry> {
         let lane = &mut self.lanes[at];
         let entry = lane.entries.remove(place)?;
-        let weight = entry.weight();
+        let weight = entry.content.weight();
         if class.policy == SlowPolicy::Latest {
             lane.by_key.remove(&entry.key);
         }
@@ -257,14 +288,13 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn class(policy: SlowPolicy, max_backlog: usize, max_age: u32) -> Class {
         Class { name: "test".into(), policy, max_backlog, max_age }
     }
 
-    fn message(n: u8) -> Segment {
-        Segment::Shared(Arc::from(vec![n; 100]))
+    fn message(n: u8, len: usize) -> Content {
+        Content::Private { text: false, payload: Segment::Own(vec![n; len]), compressible: true }
     }
 
     /// Classes by number, their figures, and what waits.
@@ -285,7 +315,7 @@ mod tests {
             self.waiting.admit(
                 (class, &self.classes[at]),
                 key,
-                message(n),
+                message(n, 100),
                 Millis(ms),
                 &mut self.figures[at],
             )
@@ -294,11 +324,10 @@ mod tests {
         fn take_all(&mut self, ms: u32) -> Vec<u8> {
             let Self { classes, figures, waiting } = self;
             let mut taken = Vec::new();
-            while let Some(segment) =
+            while let Some(content) =
                 waiting.pop(Millis(ms), |class| &classes[usize::from(class)], figures)
             {
-                let Segment::Shared(bytes) = segment else { panic!("only frames were put in") };
-                taken.push(bytes[0]);
+                taken.push(content.parts().1[0]);
             }
             assert!(waiting.is_empty());
             assert_eq!((waiting.bytes(), waiting.kept()), (0, 0));
@@ -357,8 +386,7 @@ mod tests {
             queue.put(0, key, key as u8, 0);
         }
         let Queue { classes, figures, waiting } = &mut queue;
-        let large = Segment::Shared(Arc::from(vec![9; 150]));
-        waiting.admit((0, &classes[0]), 1, large, Millis(0), &mut figures[0]);
+        waiting.admit((0, &classes[0]), 1, message(9, 150), Millis(0), &mut figures[0]);
         assert_eq!((waiting.bytes(), figures[0].dropped_oldest), (250, 1));
         assert_eq!(queue.take_all(0), [9, 3]);
     }
@@ -395,6 +423,6 @@ mod tests {
 
     #[test]
     fn a_waiting_message_is_small() {
-        assert!(size_of::<Entry>() <= 48, "{}", size_of::<Entry>());
+        assert!(size_of::<Entry>() <= 56, "{}", size_of::<Entry>());
     }
 }

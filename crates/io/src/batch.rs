@@ -43,7 +43,9 @@ impl Segment {
         self.len() == 0
     }
 
-    fn bytes<'a>(&'a self, lent: &'a [u8]) -> &'a [u8] {
+    /// The piece itself; `lent` is what [`Segment::Lent`] refers to.
+    #[must_use]
+    pub fn bytes<'a>(&'a self, lent: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Own(bytes) => bytes,
             Self::Shared(bytes) => bytes,

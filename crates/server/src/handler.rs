@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use throng_engine::{Backpressure, Close, Message, Sent};
 use throng_http::{Reject, Request};
+use throng_proto::ws::deflate::Settings as Deflate;
 
 use crate::socket::Socket;
 
@@ -55,6 +56,12 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
+    /// How messages of this endpoint are compressed, instead of the server's setting. See
+    /// [`Compression`](crate::Compression), which becomes a `Deflate` by `into`.
+    fn compression(&self) -> Option<Deflate> {
+        None
+    }
+
     /// What happens to messages for connections of this endpoint that read too slowly, instead of the server's rules.
     /// Those of a channel win over both.
     fn backpressure(&self) -> Option<Backpressure> {
@@ -95,6 +102,7 @@ struct Settings {
     subprotocols: Vec<&'static str>,
     max_message_size: Option<usize>,
     backpressure: Option<Backpressure>,
+    compression: Option<Deflate>,
 }
 
 impl<D, U, O, M, R, C> fmt::Debug for Ws<D, U, O, M, R, C> {
@@ -230,6 +238,14 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
         self
     }
 
+    /// How messages are compressed: a [`Compression`](crate::Compression), or all settings. See
+    /// [`Handler::compression`].
+    #[must_use]
+    pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
+        self.settings.compression = Some(compression.into());
+        self
+    }
+
     /// The rules for slow receivers. See [`Handler::backpressure`].
     #[must_use]
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
@@ -276,6 +292,10 @@ where
 
     fn max_message_size(&self) -> Option<usize> {
         self.settings.max_message_size
+    }
+
+    fn compression(&self) -> Option<Deflate> {
+        self.settings.compression
     }
 
     fn backpressure(&self) -> Option<Backpressure> {

@@ -63,6 +63,7 @@
 //! * Start reading at: [`Server`] and [`Handler`]; then `service.rs`, what the engine calls.
 #![forbid(unsafe_code)]
 
+mod compression;
 mod error;
 mod filter;
 mod handler;
@@ -75,6 +76,7 @@ mod server;
 mod service;
 mod socket;
 
+pub use compression::Compression;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
@@ -82,17 +84,19 @@ pub use hub::{Handle, Hub};
 pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running};
 pub use server::{Io, Server};
-pub use socket::{Sendable, Socket};
+pub use socket::{Incompressible, Sendable, Socket};
 pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
     Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
+pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Backpressure, Close, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub, Io, Limits,
-        Message, Origins, Reject, Request, Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
+        Backpressure, Close, Compression, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub,
+        Io, Limits, Message, Origins, Reject, Request, Response, Sent, Server, SlowPolicy, Socket,
+        Status, Ws,
     };
 }

@@ -3,6 +3,7 @@
 
 use throng_engine::{Close, Cx, Index, Message, Slab};
 use throng_http::{IntoResponse, Reject, Request, Response};
+use throng_proto::ws::deflate::Settings as Deflate;
 
 use crate::handler::Handler;
 use crate::socket::Socket;
@@ -37,6 +38,9 @@ pub trait Routes: Send + Sync + 'static {
 
     /// See [`Handler::max_message_size`].
     fn max_message_size(&self, route: u16) -> Option<usize>;
+
+    /// See [`Handler::compression`].
+    fn compression(&self, route: u16) -> Option<Deflate>;
 
     /// Answers an HTTP request.
     fn respond(&self, route: u16, request: &Request<'_>) -> Response;
@@ -84,6 +88,10 @@ impl Routes for () {
     }
 
     fn max_message_size(&self, _: u16) -> Option<usize> {
+        None
+    }
+
+    fn compression(&self, _: u16) -> Option<Deflate> {
         None
     }
 
@@ -166,6 +174,13 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         }
     }
 
+    fn compression(&self, route: u16) -> Option<Deflate> {
+        match route == self.0.number {
+            true => self.0.handler.compression(),
+            false => self.1.compression(route),
+        }
+    }
+
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {
         self.1.respond(route, request)
     }
@@ -215,6 +230,10 @@ where
 
     fn max_message_size(&self, route: u16) -> Option<usize> {
         self.1.max_message_size(route)
+    }
+
+    fn compression(&self, route: u16) -> Option<Deflate> {
+        self.1.compression(route)
     }
 
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {
@@ -268,6 +287,10 @@ where
 
     fn max_message_size(&self, route: u16) -> Option<usize> {
         self.1.max_message_size(route)
+    }
+
+    fn compression(&self, route: u16) -> Option<Deflate> {
+        self.1.compression(route)
     }
 
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {

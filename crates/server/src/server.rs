@@ -8,6 +8,7 @@ use std::time::Duration;
 use throng_engine::{Backpressure, BuildOptions, Classes, LimitError, Limits};
 use throng_http::{IntoResponse, Method, Origins, Reject, Request, Router};
 use throng_io::{ListenOptions, Options, Portable, listen_many};
+use throng_proto::ws::deflate::{self, Settings as Deflate};
 use throng_proto::ws::{self, handshake};
 
 use crate::error::{Error, Result};
@@ -62,6 +63,7 @@ pub struct Server<R = ()> {
     limits: Limits,
     classes: Classes,
     wildcards: bool,
+    compression: Deflate,
     origins: Origins,
     shards: usize,
     io: Io,
@@ -97,6 +99,7 @@ impl Server {
             limits: Limits::default(),
             classes: Classes::default(),
             wildcards: false,
+            compression: Deflate::default(),
             origins: Origins::SameHost,
             shards: 0,
             io: Io::Auto,
@@ -227,6 +230,14 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// How messages are compressed where an endpoint does not say otherwise, with clients that offer it: a
+    /// [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default: not at all.
+    #[must_use]
+    pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
+        self.compression = compression.into();
+        self
+    }
+
     /// Which web pages may open WebSockets here. Default: those of the same host; clients that are not browsers
     /// send no Origin and are let in.
     #[must_use]
@@ -289,6 +300,7 @@ impl<R: Routes> Server<R> {
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
         self.check()?;
         let (limits, classes) = (self.limits.clone(), self.classes.clone());
+        let compression = compression(&self.routes, self.count, self.compression)?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
         let listen = ListenOptions {
@@ -303,6 +315,7 @@ impl<R: Routes> Server<R> {
             routes: self.routes,
             router: self.router,
             origins: self.origins,
+            compression,
             snapshots: OnceLock::new(),
         });
         let options = BuildOptions {
@@ -357,6 +370,7 @@ impl<R: Routes> Server<R> {
             limits: self.limits,
             classes: self.classes,
             wildcards: self.wildcards,
+            compression: self.compression,
             origins: self.origins,
             shards: self.shards,
             io: self.io,
@@ -451,6 +465,17 @@ fn ws_limits(routes: &impl Routes, count: u16, usual: ws::Limits) -> Vec<ws::Lim
         None => usual,
     };
     (0..count).map(of).collect()
+}
+
+/// What each route offers.
+fn compression(
+    routes: &impl Routes,
+    count: u16,
+    usual: Deflate,
+) -> Result<Vec<Option<deflate::Policy>>> {
+    let check =
+        |settings: Deflate| settings.check().map_err(|error| Error::Setting(error.to_string()));
+    (0..count).map(|route| check(routes.compression(route).unwrap_or(usual))).collect()
 }
 
 fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {

@@ -9,7 +9,8 @@ use throng_http::{
     Router, Status,
 };
 use throng_io::Instant;
-use throng_proto::ws::{self, handshake};
+use throng_proto::ws::handshake::{self, encode_response_with};
+use throng_proto::ws::{self, deflate};
 use throng_proto::{http1, sse};
 
 use crate::observe;
@@ -35,6 +36,8 @@ pub(crate) struct Shared<R> {
     pub(crate) routes: R,
     pub(crate) router: Router<Target>,
     pub(crate) origins: Origins,
+    /// By route.
+    pub(crate) compression: Vec<Option<deflate::Policy>>,
     pub(crate) snapshots: std::sync::OnceLock<Arc<[Arc<Snapshot>]>>,
 }
 
@@ -110,9 +113,22 @@ impl<R: Routes> ShardService<R> {
         }
         let subprotocols = self.shared.routes.subprotocols(route);
         let subprotocol = handshake::choose_subprotocol(head, subprotocols);
+        let policy = self.shared.compression.get(usize::from(route)).copied().flatten();
+        let accepted = match &policy {
+            Some(policy) => {
+                policy.accept(head).map_err(|error| Reject::bad_request(error.to_string()))?
+            }
+            None => None,
+        };
         let data = self.shared.routes.upgrade(&mut self.data, route, request)?;
+        let accepted = policy.zip(accepted).and_then(|(policy, accepted)| {
+            cx.set_deflate(policy, accepted.agreed).then_some(accepted)
+        });
+        let answer = accepted.as_ref().map(|accepted| &accepted.answer);
         let mut sendable = Ok(());
-        cx.write(|out| sendable = handshake::encode_response(&key.accept(), subprotocol, out));
+        cx.write(|out| {
+            sendable = encode_response_with(&key.accept(), subprotocol, answer, out);
+        });
         if sendable.is_err() {
             // `Server::ws` refuses such names, so this is a handler whose list changes.
             return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));

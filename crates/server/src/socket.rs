@@ -142,6 +142,17 @@ impl Sendable for Message<'_> {
     }
 }
 
+/// A message that is not worth compressing, because it is compressed already: `ws.send(Incompressible(&jpeg))`. For a
+/// frame, see [`Frame::incompressible`].
+#[derive(Clone, Copy, Debug)]
+pub struct Incompressible<T>(pub T);
+
+impl Sendable for Incompressible<Message<'_>> {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send_incompressible(self.0)
+    }
+}
+
 impl Sendable for &Frame {
     fn send_with(self, cx: &mut Cx<'_>) -> Sent {
         cx.send_frame(self)
@@ -154,6 +165,12 @@ macro_rules! sendable {
             #[inline]
             fn send_with(self, cx: &mut Cx<'_>) -> Sent {
                 cx.send(Message::$kind(self.as_ref()))
+            }
+        }
+
+        impl Sendable for Incompressible<$type> {
+            fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+                cx.send_incompressible(Message::$kind(self.0.as_ref()))
             }
         })+
     };

@@ -1,0 +1,140 @@
+//! Messages that wait one by one: how they come to wait, and how they leave, in helpings and in fragments.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+use throng_proto::ws::{Fragment, Opcode};
+
+use crate::backpressure::{ClassIndex, SlowPolicy};
+use crate::conn::flag;
+use crate::connections::Connections;
+use crate::sending::Sent;
+use crate::waiting::{Admitted, Content, Millis, Partial, Waiting};
+
+/// Waiting messages follow the queue in helpings of this size: what the driver holds can no longer be dropped, and no
+/// control frame overtakes it.
+const HELPING: usize = 64 * 1024;
+
+impl Connections {
+    /// Lets a message wait by itself, as its class's policy says; `class`: the channel's, or else the receiver's.
+    #[cold]
+    pub(crate) fn wait_behind(
+        &mut self,
+        id: ConnId,
+        content: Content,
+        class: Option<ClassIndex>,
+        channel: &str,
+    ) -> Sent {
+        let rules = Arc::clone(&self.rules);
+        let index = class.unwrap_or_else(|| self.class_of(id));
+        let class = rules.class(index);
+        let is_slow = self.conns[id.slot()].has(flag::IN_FLIGHT);
+        if class.policy == SlowPolicy::Close && self.kept_backlog(id) > class.max_backlog {
+            if is_slow {
+                self.close_slow(id, index);
+                return Sent::Dropped;
+            }
+            self.overfull = true;
+        }
+        let key = match &content {
+            Content::Frame(frame) => frame.key_in(channel),
+            // Without a name to tell it from others, every message is a value of the same key.
+            Content::Private { .. } => 0,
+        };
+        let now = Millis::of(self.now);
+        let waiting = self.cold_mut(id).and_then(|cold| cold.waiting.take());
+        let is_behind = is_slow || waiting.is_some();
+        let mut waiting = waiting.unwrap_or_default();
+        let figures = &mut self.figures[usize::from(index)];
+        let admitted = waiting.admit((index, class), key, content, now, figures);
+        if let Some(cold) = self.cold_mut(id) {
+            cold.waiting = Some(waiting);
+        }
+        self.mark_dirty(id);
+        let conn = &mut self.conns[id.slot()];
+        conn.flags |= flag::WAITING;
+        conn.set(flag::BEHIND, is_behind || conn.has(flag::BEHIND));
+        match admitted {
+            Admitted::Queued => {
+                self.stats.messages_out += 1;
+                if is_behind { Sent::Queued } else { Sent::Written }
+            }
+            Admitted::Dropped => {
+                self.stats.messages_dropped += 1;
+                Sent::Dropped
+            }
+        }
+    }
+
+    /// Moves a helping of waiting messages into the queue, oldest first, less what has grown too old.
+    pub(crate) fn refill(&mut self, id: ConnId) {
+        self.take_waiting(id, HELPING);
+    }
+
+    /// The same with a helping of so many bytes.
+    pub(crate) fn take_waiting(&mut self, id: ConnId, helping: usize) {
+        if !self.conn(id).is_some_and(|conn| conn.has(flag::WAITING)) {
+            return;
+        }
+        let Some(mut waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) else {
+            return;
+        };
+        let rules = Arc::clone(&self.rules);
+        let now = Millis::of(self.now);
+        while self.queued(id) < helping {
+            if let Some(partial) = waiting.partial.take() {
+                waiting.partial = self.put_fragment(id, partial);
+                continue;
+            }
+            let next = waiting.pop(now, |class| rules.class(class), &mut self.figures);
+            let Some(content) = next else { break };
+            if !self.put(id, &content) {
+                waiting.partial = Some(Partial { content, sent: 0 });
+            }
+        }
+        self.put_waiting_back(id, waiting);
+    }
+
+    /// Queues the next fragment of a message; returns what is left of it.
+    fn put_fragment(&mut self, id: ConnId, partial: Partial) -> Option<Partial> {
+        let Partial { content, sent } = partial;
+        let (text, message) = content.parts();
+        let end = message.len().min(sent + self.limits.fragment_size);
+        let opcode = match (sent, text) {
+            (0, true) => Opcode::Text,
+            (0, false) => Opcode::Binary,
+            _ => Opcode::Continuation,
+        };
+        let (fin, payload) = (end == message.len(), &message[sent..end]);
+        let fragment = Fragment { opcode, fin, deflated: false, payload };
+        let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
+        self.append(id, |out| fragment.encode(mask, out));
+        (!fin).then_some(Partial { content, sent: end })
+    }
+
+    fn queued(&self, id: ConnId) -> usize {
+        self.conn(id).and_then(|conn| conn.out.as_ref()).map_or(0, |out| out.len())
+    }
+
+    /// Drops waiting messages that have grown too old.
+    pub(crate) fn expire_waiting(&mut self, id: ConnId) {
+        let Some(mut waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) else {
+            return;
+        };
+        let rules = Arc::clone(&self.rules);
+        let now = Millis::of(self.now);
+        waiting.expire(now, |class| rules.class(class), &mut self.figures);
+        self.put_waiting_back(id, waiting);
+    }
+
+    fn put_waiting_back(&mut self, id: ConnId, waiting: Box<Waiting>) {
+        if waiting.is_empty() {
+            if let Some(conn) = self.conn_mut(id) {
+                conn.set(flag::WAITING, false);
+            }
+            self.shed_cold(id);
+        } else if let Some(cold) = self.cold_mut(id) {
+            cold.waiting = Some(waiting);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! permessage-deflate for a shard's connections: who agreed on what, and the one codec they share.
+//!
+//! A connection that agreed costs two bytes by slot; one that keeps a context, a box once a message was compressed.
+
+use throng_proto::ws::deflate::{Agreed, Deflater, History, Policy};
+
+use crate::frame::Frame;
+use crate::stats::Stats;
+use std::sync::Arc;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Compression {
+    /// All that were made so far, few.
+    agreements: Vec<Agreement>,
+    /// By slot: the number of its agreement, counted from 1; 0 = none.
+    of: Vec<u16>,
+    /// By slot; as long as the highest slot that keeps a context.
+    histories: Vec<Option<Box<Histories>>>,
+    /// By policy: they differ in effort.
+    deflaters: Vec<(Policy, Deflater)>,
+    /// What the last message was compressed to.
+    out: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Agreement {
+    policy: Policy,
+    agreed: Agreed,
+}
+
+/// Both directions' contexts of one connection, as far as they are kept and in use.
+#[derive(Debug, Default)]
+struct Histories {
+    ours: Option<History>,
+    peers: Option<History>,
+}
+
+/// Compressed messages up to this size leave their memory for the next.
+const MAX_OUT_KEPT: usize = 1 << 20;
+
+impl Compression {
+    /// The connection in `slot` agreed. False if there are too many agreements to tell apart.
+    pub(crate) fn set(&mut self, slot: usize, policy: Policy, agreed: Agreed) -> bool {
+        let agreement = Agreement { policy, agreed };
+        let known = self.agreements.iter().position(|other| *other == agreement);
+        let at = known.unwrap_or_else(|| {
+            self.agreements.push(agreement);
+            self.agreements.len() - 1
+        });
+        let Ok(number) = u16::try_from(at + 1) else { return false };
+        if self.of.len() <= slot {
+            self.of.resize(slot + 1, 0);
+        }
+        self.of[slot] = number;
+        true
+    }
+
+    /// The slot has a new owner, or none.
+    pub(crate) fn forget(&mut self, slot: usize) {
+        if let Some(number) = self.of.get_mut(slot) {
+            *number = 0;
+        }
+        if let Some(histories) = self.histories.get_mut(slot) {
+            *histories = None;
+        }
+    }
+
+    /// Compresses a message for the connection in `slot`, which is now to be sent; `None`: it is to be sent as it is.
+    pub(crate) fn deflate(
+        &mut self,
+        slot: usize,
+        payload: &[u8],
+        stats: &mut Stats,
+    ) -> Option<&[u8]> {
+        let Agreement { policy, agreed } = self.agreement(slot)?;
+        if payload.len() < policy.threshold(&agreed) {
+            return None;
+        }
+        self.out.clear();
+        self.out.shrink_to(MAX_OUT_KEPT);
+        let histories = self.histories.get(slot).and_then(Option::as_deref);
+        let history = histories.and_then(|histories| histories.ours.as_ref());
+        let deflater = deflater(&mut self.deflaters, &policy);
+        if !deflater.deflate(payload, agreed.our_window_bits, history, &mut self.out) {
+            return None;
+        }
+        note_deflated(stats, payload.len(), self.out.len());
+        if let Some(bits) = agreed.our_history_bits {
+            let history = self.histories(slot).ours.get_or_insert_with(|| History::new(bits));
+            history.append(payload);
+        }
+        Some(&self.out)
+    }
+
+    /// What [`Compression::deflate`] came to last.
+    pub(crate) fn deflated(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// The same, to be [put back](Compression::put_back).
+    pub(crate) fn take_deflated(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Returns the memory for the next message.
+    pub(crate) fn put_back(&mut self, out: Vec<u8>) {
+        self.out = out;
+    }
+
+    /// The form of a frame for the connection in `slot`, made once for all that have the same window; `None`: it is to
+    /// be sent as it is. [`Compression::note_sent`] follows if it is sent.
+    pub(crate) fn frame<'f>(
+        &mut self,
+        slot: usize,
+        frame: &'f Frame,
+        stats: &mut Stats,
+    ) -> Option<&'f Arc<[u8]>> {
+        let Agreement { policy, agreed } = self.agreement(slot)?;
+        let len = frame.payload().len();
+        if frame.is_incompressible() || len < policy.threshold(&agreed) {
+            return None;
+        }
+        let bits = Deflater::shared_window_bits(agreed.our_window_bits, len);
+        let deflaters = &mut self.deflaters;
+        frame.deflated(bits, |payload, out| {
+            let shrank = deflater(deflaters, &policy).deflate(payload, bits, None, out);
+            if shrank {
+                note_deflated(stats, payload.len(), out.len());
+            }
+            shrank
+        })
+    }
+
+    /// The compressed form of `frame` goes to the connection in `slot`: where a context is kept, what follows may refer
+    /// to it, and the receiver's context has it.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, slot: usize, frame: &Frame) {
+        let Some(Agreement { agreed, .. }) = self.agreement(slot) else { return };
+        if let Some(bits) = agreed.our_history_bits {
+            let history = self.histories(slot).ours.get_or_insert_with(|| History::new(bits));
+            history.append_shared(frame.shared(), frame.payload_range());
+        }
+    }
+
+    /// What the peer in `slot` may refer to, where it keeps a context.
+    pub(crate) fn peers_history(&mut self, slot: usize) -> Option<&mut History> {
+        let bits = self.agreement(slot)?.agreed.peer_history_bits?;
+        Some(self.histories(slot).peers.get_or_insert_with(|| History::new(bits)))
+    }
+
+    fn agreement(&self, slot: usize) -> Option<Agreement> {
+        let number = usize::from(*self.of.get(slot)?);
+        self.agreements.get(number.checked_sub(1)?).copied()
+    }
+
+    fn histories(&mut self, slot: usize) -> &mut Histories {
+        if self.histories.len() <= slot {
+            self.histories.resize_with(slot + 1, || None);
+        }
+        self.histories[slot].get_or_insert_default()
+    }
+}
+
+fn deflater<'d>(deflaters: &'d mut Vec<(Policy, Deflater)>, policy: &Policy) -> &'d mut Deflater {
+    let known = deflaters.iter().position(|(other, _)| other == policy);
+    let at = known.unwrap_or_else(|| {
+        deflaters.push((*policy, Deflater::new(policy)));
+        deflaters.len() - 1
+    });
+    &mut deflaters[at].1
+}
+
+fn note_deflated(stats: &mut Stats, before: usize, after: usize) {
+    stats.deflate_input_bytes += before as u64;
+    stats.deflate_output_bytes += after as u64;
+}
