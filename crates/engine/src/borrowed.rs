@@ -58,7 +58,8 @@ impl Borrowed {
     }
 }
 
-fn addresses(bytes: &[u8]) -> Range<usize> {
+/// Where a slice lies: slices that are alive are at the same addresses only if they are the same memory.
+pub(crate) fn addresses(bytes: &[u8]) -> Range<usize> {
     let Range { start, end } = bytes.as_ptr_range();
     start.addr()..end.addr()
 }

@@ -2,11 +2,14 @@
 //!
 //! A connection that agreed costs two bytes by slot; one that keeps a context, a box once a message was compressed.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use throng_proto::ws::deflate::{Agreed, Deflater, History, Policy};
 
+use crate::borrowed::addresses;
 use crate::frame::Frame;
 use crate::stats::Stats;
-use std::sync::Arc;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -21,6 +24,10 @@ pub(crate) struct Compression {
     deflaters: Vec<(Policy, Deflater)>,
     /// What the last message was compressed to.
     out: Vec<u8>,
+    /// Where the message lies whose callback runs, if it came in a form that can be sent on; else empty.
+    relayed: Range<usize>,
+    /// That form.
+    relay: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +86,14 @@ impl Compression {
         }
         self.out.clear();
         self.out.shrink_to(MAX_OUT_KEPT);
+        if agreed.our_history_bits.is_none()
+            && addresses(payload) == self.relayed
+            && Deflater::shared_window_bits(agreed.our_window_bits, payload.len()) == 15
+        {
+            // An echo, or a message passed on: its sender has done the work.
+            self.out.extend_from_slice(&self.relay);
+            return Some(&self.out);
+        }
         let histories = self.histories.get(slot).and_then(Option::as_deref);
         let history = histories.and_then(|histories| histories.ours.as_ref());
         let deflater = deflater(&mut self.deflaters, &policy);
@@ -91,6 +106,21 @@ impl Compression {
             history.append(payload);
         }
         Some(&self.out)
+    }
+
+    /// The message at hand, which lies in `plaintext` while its callback runs, came as `deflated`, and could be sent so
+    /// wherever no context is kept.
+    pub(crate) fn set_relay(&mut self, plaintext: &[u8], deflated: &[u8]) {
+        self.relayed = addresses(plaintext);
+        self.relay.clear();
+        self.relay.shrink_to(MAX_OUT_KEPT);
+        self.relay.extend_from_slice(deflated);
+    }
+
+    /// Its callback has returned: other messages may lie there.
+    #[inline]
+    pub(crate) fn end_relay(&mut self) {
+        self.relayed = 0..0;
     }
 
     /// What [`Compression::deflate`] came to last.

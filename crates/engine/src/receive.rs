@@ -2,7 +2,7 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::ws::deflate::Inflater;
+use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{Deflated, Event, Incoming};
 use throng_proto::{http1, ws};
 
@@ -81,6 +81,7 @@ impl<S: Service> State<S> {
         self.guarded(id, |state| {
             while !state.pump_ws(id, &mut input) && state.pump_handshake(id, &mut input) {}
         });
+        self.core.connections.compression.end_relay();
         if self.core.connections.rates.are_limited() {
             let messages = self.core.connections.stats.messages_in - said;
             self.note_said(id, messages, (len - input.len()) as u64);
@@ -495,6 +496,7 @@ fn next<'a, 'b: 'a, S: Service>(
     let limits = service.ws_limits(route, core.connections.limits.ws);
     core.connections.note_limits(id, &limits);
     core.connections.borrowed.set_joined(None);
+    core.connections.compression.end_relay();
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
         Ok(Some(Incoming::Deflated(message))) => {
@@ -535,12 +537,17 @@ fn inflate<'i>(
 ) -> Result<Event<'i>, ws::ProtocolError> {
     let Connections { compression, stats, .. } = &mut core.connections;
     stats.inflate_input_bytes += message.payload.len() as u64;
-    let event = inflater.inflate(message, compression.peers_history(id.slot()), max)?;
-    stats.inflate_output_bytes += match event {
-        Event::Text(text) => text.len() as u64,
-        Event::Binary(bytes) => bytes.len() as u64,
-        _ => 0,
+    let history = compression.peers_history(id.slot());
+    let Inflated { event, relayable } = inflater.inflate(message, history, max)?;
+    let plaintext = match event {
+        Event::Text(text) => text.as_bytes(),
+        Event::Binary(bytes) => bytes,
+        _ => &[],
     };
+    stats.inflate_output_bytes += plaintext.len() as u64;
+    if relayable {
+        compression.set_relay(plaintext, message.payload);
+    }
     Ok(event)
 }
 
