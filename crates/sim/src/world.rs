@@ -459,7 +459,8 @@ impl World {
         if audit.largest_partial > partial {
             faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
         }
-        if audit.longest_list > 4 * audit.connections + 16 {
+        // Who has gone is struck out once a second.
+        if audit.longest_list > 4 * audit.connections + 16 + self.plan.parts.len() {
             let (list, connections) = (audit.longest_list, audit.connections);
             faults.push(format!("a list of {list} for {connections} connections"));
         }
