@@ -1,4 +1,4 @@
-// Chromium's own WebSocket, and the page at /: node chromium.mjs 127.0.0.1:9001 /usr/bin/chromium
+// Chromium's own WebSocket and EventSource, and the page at /: node chromium.mjs 127.0.0.1:9001 /usr/bin/chromium
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -139,6 +139,57 @@ check('close codes, both ways', async () => {
 check('an unknown path is refused', async () => {
   const refused = await inBrowser('/nowhere', () => 'open').catch((error) => error.message);
   same(refused.includes('could not connect'), true, refused);
+});
+
+check('an EventSource gets what is published to its channel', async () => {
+  const page = await browser.newPage();
+  await page.goto(`http://${server}/livez`);
+  const [heard, states] = await page.evaluate(async (server) => {
+    const source = new EventSource('/sse/sse%20test');
+    const arrived = [];
+    const waiting = [];
+    const arrive = (event) => (waiting.length > 0 ? waiting.shift()(event) : arrived.push(event));
+    const next = () =>
+      arrived.length > 0 ? Promise.resolve(arrived.shift()) : new Promise((resolve) => waiting.push(resolve));
+    source.onmessage = ({ data }) => arrive(data);
+    source.addEventListener('binary', ({ data }) => arrive(Uint8Array.from(atob(data), (byte) => byte.charCodeAt(0))));
+    await new Promise((resolve, reject) => {
+      source.onopen = resolve;
+      source.onerror = () => reject(new Error('the browser could not connect'));
+    });
+    const socket = new WebSocket(`ws://${server}/ws/sse%20test`);
+    await new Promise((resolve) => (socket.onopen = resolve));
+    const payloads = ['one line', 'two\nlines', '', ' leading blank, häuser 🦀', 'data: x\n\nevent: y', new Uint8Array([0, 127, 255]), 'é'.repeat(1 << 17)];
+    const heard = [];
+    for (const payload of payloads) {
+      socket.send(payload);
+      const data = await next();
+      heard.push(typeof payload === 'string' ? data === payload : [...data].join() === [...payload].join());
+    }
+    socket.close();
+    const open = source.readyState;
+    source.close();
+    return [heard, [open, source.readyState]];
+  }, server);
+  same(heard, heard.map(() => true), 'events');
+  same(states, [1, 2], 'open, and closed when the page closes it');
+  await page.close();
+});
+
+check('an EventSource is refused with a status', async () => {
+  const page = await browser.newPage();
+  await page.goto(`http://${server}/livez`);
+  const state = await page.evaluate(
+    (long) =>
+      new Promise((resolve) => {
+        const source = new EventSource(`/sse/${long}`);
+        source.onopen = () => resolve('open');
+        source.onerror = () => resolve(source.readyState);
+      }),
+    'x'.repeat(257),
+  );
+  same(state, 2, 'closed, and not to come back');
+  await page.close();
 });
 
 check('the page joins a channel, sends and shows', async () => {

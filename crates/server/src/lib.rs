@@ -42,6 +42,39 @@
 //! }
 //! ```
 //!
+//! # Channels and slow receivers
+//!
+//! What is published to a channel reaches its members on all shards; a [`Filter`] picks the receivers of a broadcast. A
+//! [`Receipt`] counts what became of each one. Messages for receivers that read too slowly follow rules, by channel, by
+//! route or for all: [`SlowPolicy`] and [`Backpressure`].
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use throng::prelude::*;
+//!
+//! # fn main() -> throng::Result<()> {
+//! let feed = Ws::upgrade(|req| Ok(req.param("symbol").unwrap_or_default().to_owned())).open(|ws| {
+//!     let channel = format!("prices.{}", ws.data());
+//!     ws.subscribe(&channel);
+//! });
+//! let running = Server::new()
+//!     .ws("/prices/{symbol}", feed)
+//!     // The same without a WebSocket; with wildcards, /sse/prices.* is all of them.
+//!     .events("/sse/{channel}", |req| Ok(req.param("channel").unwrap_or_default().to_owned()))
+//!     .wildcards(true)
+//!     // Who reads slowly gets the newest price, and none that is older than five seconds.
+//!     .channels("prices.*", Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)))
+//!     .bind("127.0.0.1:9001")?
+//!     .spawn()?;
+//! let hub = running.hub();
+//! let receipt = hub.publish("prices.EUR", "1.17").expect("no shard is that far behind");
+//! if let Some(delivery) = receipt.wait(Duration::from_secs(1)) {
+//!     println!("{} of {} keep up", delivery.delivered, delivery.receivers());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How it works
 //!
 //! One event loop (a *shard*) runs on each CPU; a connection stays on one for life, so its callbacks come in order
@@ -100,3 +133,8 @@ pub mod prelude {
         Status, Ws,
     };
 }
+
+/// The examples of the manual's page are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/back-pressure.md")]
+mod manual {}
