@@ -447,7 +447,7 @@ fn a_connection_gets_a_message_once_however_many_of_its_patterns_match() {
     stop(running);
 }
 
-/// That they leave in one send is the engine's to count; here, that none leaves before the callback is done, and all
+/// That they leave in one send each is counted in the simulator (`corked.rs`); here, that none leaves before the callback is done, and all
 /// of them right after.
 #[test]
 fn publications_of_one_callback_leave_when_it_returns() {
