@@ -68,7 +68,8 @@ impl Connections {
 
     /// Moves a helping of waiting messages into the queue, oldest first, less what has grown too old.
     pub(crate) fn refill(&mut self, id: ConnId) {
-        self.take_waiting(id, HELPING);
+        // What the driver holds counts like what may not be dropped, and must leave room for that.
+        self.take_waiting(id, HELPING.min(self.low_water()).max(1));
     }
 
     /// The same with a helping of so many bytes.

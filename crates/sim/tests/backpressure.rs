@@ -419,6 +419,42 @@ fn messages_that_may_not_be_dropped_keep_their_place_among_those_that_may() {
     }
 }
 
+/// What may be dropped follows in helpings; they must not fill the room of what may not.
+#[test]
+fn a_backlog_that_may_be_dropped_closes_nobody_for_a_private_message() {
+    for max_backlog in [4_000, 20_000, 100_000] {
+        let mut plan = Plan::calm(38);
+        plan.limits.max_backlog = max_backlog;
+        let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(200_000);
+        plan.rules = Rules::default().channel("news", rules);
+        let slow = plan.add(
+            "slow",
+            Expect::Clean,
+            vec![
+                Do::UntilOpen,
+                text("!sub news"),
+                Do::Read(Pace::Never),
+                Do::Pause(4 * SECOND),
+                Do::Read(Pace::Slow(500, EVERY)),
+                Do::Pause(10 * SECOND),
+                Do::Close(1000),
+            ],
+        );
+        plan.parts[slow].link.capacity = 3000;
+        for n in 0..u64::from(COUNT) {
+            plan.outside.push((SECOND + n * EVERY, publish("")));
+        }
+        // In the middle of what it reads then.
+        plan.outside.push((5 * SECOND, Outside::Send { to: slow as u32, fill: 100 }));
+        let mut world = World::new(plan);
+        while world.step() {}
+        let heard = sequences(&world, slow);
+        assert_eq!(heard, (1..=COUNT + 1).collect::<Vec<_>>(), "within {max_backlog}");
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    }
+}
+
 /// A ping is answered before what waits, and a Close comes behind it.
 #[test]
 fn a_pong_overtakes_what_waits_and_a_close_does_not() {
