@@ -1,8 +1,10 @@
 //! A blocking client with nothing behind its back, for tests of real servers over real sockets.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod deflating;
 pub(crate) mod events;
 pub(crate) mod served;
+pub(crate) mod wire;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
