@@ -39,6 +39,9 @@ rules: --channel, or [[channel]] tables in TOML, or THRONG_CHANNELS with ; betwe
 With --set wildcards=true, /ws/news.* and /sse/news.> get what is published to all channels
 that match; a message sent on a pattern's WebSocket closes it with 1008.
 
+Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate window:10` for
+short ones that resemble each other, at up to 1 KB a connection and direction in use.
+
 Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
 `throng config show` lists them all. The variables that Kubernetes sets for a
 service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
@@ -68,6 +71,10 @@ pub(crate) struct SettingFlags {
     /// may be repeated, and then the first that matches rules
     #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
     channel: Vec<String>,
+    /// Compress for clients that can (permessage-deflate): each message by itself (shared), with the last 2^BITS bytes
+    /// as context (window:BITS, 9 to 15), or not [default: off]
+    #[arg(long, value_name = "shared|window:BITS|off")]
+    deflate: Option<String>,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -97,6 +104,9 @@ impl SettingFlags {
             if let Some(value) = value {
                 settings.set(key, value.clone(), Origin::Flag(flag.to_owned()))?;
             }
+        }
+        if let Some(deflate) = &self.deflate {
+            settings.set_deflate(deflate, "--deflate")?;
         }
         if !self.channel.is_empty() {
             let origin = Origin::Flag("--channel".to_owned());

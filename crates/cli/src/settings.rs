@@ -4,6 +4,7 @@
 //! where it came from, so that a mistake can be told where it was made and `throng config show` can explain.
 
 mod channels;
+mod deflate;
 mod environment;
 mod file;
 
@@ -13,7 +14,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use throng::{Backpressure, DrainPlan, Io, Limits, Origins};
+use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins};
 use throng_load::units::{parse_duration, parse_size};
 
 pub(crate) use channels::Rule;
@@ -66,6 +67,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("wildcards", "false", "let /ws/news.* and /sse/news.> subscribe to all that match"),
     setting(
+        "fragment_threshold",
+        "1MiB",
+        "longer messages are sent in fragments, unless compressed",
+    ),
+    setting("fragment_size", "64KiB", "the size of a fragment"),
+    setting(
         "max_messages_per_second",
         "0",
         "of one session; more are closed with 1008; 0 = no limit",
@@ -77,6 +84,44 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("reassembly_timeout", "60s", "from a message's first byte to its last; 1008"),
     setting("write_timeout", "30s", "output pending without progress"),
     setting("close_timeout", "5s", "from our Close frame to the peer's"),
+    setting(
+        "deflate.enabled",
+        "false",
+        "compress messages for clients that offer permessage-deflate",
+    ),
+    setting(
+        "deflate.mode",
+        "shared",
+        "shared: each message by itself; window: with those before it as context",
+    ),
+    setting(
+        "deflate.window_bits",
+        "10",
+        "of mode window: 2^bits bytes of context a connection; 9 to 15",
+    ),
+    setting("deflate.level", "1", "1 (fastest) to 9 (smallest)"),
+    setting("deflate.mem_level", "5", "1 to 9; memory of an event loop, not of a connection"),
+    setting(
+        "deflate.threshold",
+        "auto",
+        "shorter messages go as they are; auto = 256, or 0 with context",
+    ),
+    setting(
+        "deflate.server_max_window_bits",
+        "15",
+        "the window clients have to keep for us; 9 to 15",
+    ),
+    setting("deflate.client_max_window_bits", "15", "the window we allow clients; 9 to 15"),
+    setting(
+        "deflate.server_no_context_takeover",
+        "auto",
+        "true, false; auto = true in mode shared",
+    ),
+    setting(
+        "deflate.client_no_context_takeover",
+        "auto",
+        "true, false; auto = true in mode shared",
+    ),
     setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
     setting("heartbeat.timeout", "60s", "from an unanswered ping to the end"),
     setting("heartbeat.always", "false", "ping connections that are not silent, too"),
@@ -229,6 +274,8 @@ impl Settings {
             max_pending_handshakes: self.count("max_pending_handshakes")?,
             max_connections_per_ip: self.count("max_connections_per_ip")?,
             max_backlog: self.size("max_backlog")?,
+            fragment_threshold: self.size("fragment_threshold")?,
+            fragment_size: self.size("fragment_size")?,
             max_messages_per_second: self.count("max_messages_per_second")? as u64,
             max_bytes_per_second: self.size("max_bytes_per_second")? as u64,
             max_lifetime: self.duration("max_lifetime")?,
@@ -271,6 +318,7 @@ impl Settings {
             }
         })?;
         let shards = self.count("shards")?;
+        let deflate = self.deflate()?;
         Ok(Checked {
             listen,
             shards,
@@ -283,6 +331,7 @@ impl Settings {
             backpressure,
             channels,
             wildcards,
+            deflate,
         })
     }
 
@@ -337,6 +386,7 @@ pub(crate) struct Checked {
     /// In order: the first that matches rules.
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
+    pub(crate) deflate: Deflate,
 }
 
 /// The word of `known` that is closest to `word`, as a hint, if it is close enough for a typing mistake.

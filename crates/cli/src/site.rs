@@ -59,6 +59,7 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
         .wildcards(wildcards)
+        .compression(settings.deflate)
         .origins(settings.origins.clone())
         .shards(settings.shards)
         .io(settings.io)
