@@ -357,9 +357,15 @@ fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option
     }
     // While it does not read its answers it is not read, and a message of its that is partly here is not
     // waited for without end; nor is it waited for until it has read why.
-    let slow = part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..))));
+    let slow =
+        part.script.iter().any(|line| matches!(line, Do::Read(Pace::Slow(..) | Pace::Never)));
     let session = record.sessions.get(&peer.number);
     if slow && session.is_some_and(|session| session.closed == Some(1008)) {
+        return true;
+    }
+    // Nor is it while it reads nothing at all, for longer than output or an answer to a ping may take.
+    let deaf = part.script.contains(&Do::Read(Pace::Never));
+    if deaf && session.is_some_and(|session| session.closed == Some(1006)) {
         return true;
     }
     // It pipelined more answers than may pile up.

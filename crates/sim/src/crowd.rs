@@ -29,6 +29,10 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     }
     plan.wildcards = rng.one_in(2);
     plan.rules = rules(rng);
+    if rng.one_in(3) {
+        plan.limits.fragment_threshold = rng.pick(&[100, 1000, 2000]);
+        plan.limits.fragment_size = rng.pick(&[1, 40, 700, 4000]);
+    }
     let first = plan.parts.len();
     let all = (first + 3 + rng.below(8)) as u32;
     let broadcasts = rng.one_in(2);

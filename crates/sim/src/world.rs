@@ -576,8 +576,15 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
 /// The most bytes by which a class may be over its cap.
 fn largest_excess(plan: &Plan, frame: usize) -> usize {
     let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
-    // A queue that is not full takes one message of any size.
-    if (0..plan.rules.count()).any(closes) { frame } else { 0 }
+    match (0..plan.rules.count()).any(closes) {
+        false => 0,
+        // What is sent in fragments waits for them, however quick its receiver: as much as one turn sends.
+        true if plan.limits.fragment_threshold < frame => {
+            plan.limits.max_backlog + frame + ONE_TURN
+        }
+        // A queue that is not full takes one message of any size.
+        true => frame,
+    }
 }
 
 /// Who may be next.
