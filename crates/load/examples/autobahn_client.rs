@@ -1,4 +1,5 @@
-//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has.
+//! Our client side before Autobahn's fuzzing server: echoes in every case that the server has, and offers
+//! permessage-deflate in each.
 //!
 //! `cargo run -p throng-load --example autobahn_client ws://127.0.0.1:9001`, with `wstest --mode
 //! fuzzingserver` listening there; `cargo xtask test --only autobahn-client` does both.
@@ -13,12 +14,15 @@ use throng_engine::{
 use throng_io::{Instant, Options, Portable};
 use throng_load::Target;
 use throng_proto::http1::{Request, Response};
-use throng_proto::ws::handshake::{Key, check_response, encode_request};
+use throng_proto::ws::deflate::{Mode, Policy, Settings};
+use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
 
 /// The name in Autobahn's report.
 const AGENT: &str = "throng";
 /// Group 9 sends messages of 16 MiB.
 const LARGEST_MESSAGE: usize = 32 << 20;
+/// The whole context in both directions, unless the server wants less.
+const DEFLATE: Mode = Mode::Window { bits: 15 };
 /// A case that takes longer has failed.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -65,7 +69,9 @@ impl Sessions {
         limits.ws.max_frame_size = LARGEST_MESSAGE;
         limits.ws.max_message_size = LARGEST_MESSAGE;
         limits.max_backlog = 2 * LARGEST_MESSAGE;
-        let mut client = Some(Client::new(host));
+        let deflate = Settings { enabled: true, mode: DEFLATE, ..Settings::default() };
+        let deflate = deflate.check().map_err(|error| error.to_string())?;
+        let mut client = Some(Client::new(host, deflate));
         let options = BuildOptions { limits, max_connections: 16, ..BuildOptions::default() };
         let built = build(vec![driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
@@ -94,6 +100,7 @@ impl Sessions {
 struct Client {
     host: String,
     key: Key,
+    deflate: Option<Policy>,
     resource: String,
     first_text: Option<String>,
     deadline: Instant,
@@ -101,11 +108,11 @@ struct Client {
 }
 
 impl Client {
-    fn new(host: String) -> Self {
+    fn new(host: String, deflate: Option<Policy>) -> Self {
         // The same key every time: it only has to come back transformed.
         let key = Key::new(*b"throng, autobahn");
         let (resource, deadline) = (String::new(), Instant(0));
-        Self { host, key, resource, first_text: None, deadline, ended: None }
+        Self { host, key, deflate, resource, first_text: None, deadline, ended: None }
     }
 
     fn begin(&mut self, resource: &str, deadline: Instant) {
@@ -130,18 +137,26 @@ impl Service for Client {
     fn on_refused(&mut self, _: &mut Cx<'_>, _: Refusal) {}
 
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
-        let mut written = Ok(());
+        let offer = self.deflate.as_ref().map(Policy::offer);
+        let (host, resource, mut written) = (&self.host, &self.resource, Ok(()));
         cx.write(|out| {
-            written = encode_request(&self.host, &self.resource, &self.key, &[], &[], out);
+            written =
+                encode_request_with(host, resource, &self.key, &[], offer.as_ref(), &[], out);
         });
         if let Err(unsendable) = written {
             self.fail(&unsendable.to_string());
         }
     }
 
-    fn on_response(&mut self, _: &mut Cx<'_>, response: &Response<'_>) -> Answer {
-        match check_response(response.status(), response, &self.key, &[]) {
-            Ok(_) => Answer::Upgraded,
+    fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
+        let policy = self.deflate;
+        match check_response_with(response.status(), response, &self.key, &[], policy.as_ref()) {
+            Ok(opened) => {
+                if let Some((policy, agreed)) = policy.zip(opened.deflate) {
+                    cx.set_deflate(policy, agreed);
+                }
+                Answer::Upgraded
+            }
             Err(bad) => {
                 self.fail(&bad.to_string());
                 Answer::Done { keep_alive: false }

@@ -93,6 +93,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         thread: 0,
         peer,
         host: plan.target.host_header(),
+        deflate: None,
         connections: plan.clients,
         wanted: plan.clients,
         first: 0,

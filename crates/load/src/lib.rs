@@ -44,7 +44,8 @@ mod work;
 
 pub use clock::machine_now_ns;
 pub use error::Error;
-pub use plan::{Mode, Pace, Plan};
+pub use plan::{Content, Mode, Pace, Plan};
+pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 pub use progress::{Progress, Stage};
 pub use record::{Record, Summary};
 pub use report::Report;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use throng_proto::ws::deflate::{Policy, Settings as Deflate};
+
+use crate::client::JSON_SMALLEST;
 use crate::work::FANOUT_SMALLEST;
 use crate::{Error, Target};
 
@@ -20,6 +23,10 @@ pub struct Plan {
     pub size: usize,
     /// Send text messages instead of binary ones. Default false.
     pub text: bool,
+    /// What the payload of [`Mode::Echo`] and [`Mode::Connect`] is. Default [`Content::Letters`].
+    pub content: Content,
+    /// What to offer of permessage-deflate; a server may decline. Default off.
+    pub deflate: Deflate,
     /// Threads, each with its own share of the connections. One keeps up with one server shard. Default 1.
     pub threads: usize,
     /// Source addresses to use; default as many as the ports need (see [`Sources`](crate::Sources)).
@@ -33,6 +40,19 @@ pub struct Plan {
     /// Processes whose CPU and memory are the server's; empty means whoever listens on the port, if it is on this
     /// machine.
     pub server_pids: Vec<u32>,
+}
+
+/// What a payload consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Random letters, the same in every message but for a stamp.
+    #[default]
+    Letters,
+    /// JSON text as applications send it, quotes and chat lines, another document in every message.
+    Json {
+        /// The same seed makes the same documents. Default 1.
+        seed: u64,
+    },
 }
 
 /// What is measured.
@@ -141,6 +161,8 @@ impl Plan {
             connections: 100,
             size: 100,
             text: false,
+            content: Content::default(),
+            deflate: Deflate::default(),
             threads: 1,
             sources: None,
             window: 100,
@@ -163,6 +185,14 @@ impl Plan {
             Mode::Broadcast { .. } => self.connections + 1,
             _ => self.connections,
         }
+    }
+
+    /// What to offer, checked; `None`: nothing.
+    ///
+    /// # Errors
+    /// A setting that cannot be.
+    pub(crate) fn policy(&self) -> Result<Option<Policy>, Error> {
+        self.deflate.check().map_err(|error| Error::Usage(error.to_string()))
     }
 
     /// The request target all connections ask for.
@@ -203,6 +233,13 @@ impl Plan {
             return refuse(format!(
                 "--threads {} needs at least as many connections, not {}",
                 self.threads, self.connections
+            ));
+        }
+        self.policy()?;
+        if self.content != Content::Letters && self.size < JSON_SMALLEST {
+            return refuse(format!(
+                "--size is {}; a JSON document needs {JSON_SMALLEST} bytes",
+                self.size
             ));
         }
         if self.size > MAX_SIZE {
@@ -347,6 +384,8 @@ mod tests {
             (Plan { threads: 65, ..fine() }, "--threads"),
             (Plan { threads: 2, connections: 1, ..fine() }, "--threads 2"),
             (Plan { size: MAX_SIZE + 1, ..fine() }, "--size"),
+            (Plan { size: 63, content: Content::Json { seed: 1 }, ..fine() }, "needs 64 bytes"),
+            (Plan { deflate: Deflate { level: 0, ..Deflate::default() }, ..fine() }, "level is 0"),
             (Plan { window: 0, ..fine() }, "--window"),
             (Plan { setup_timeout: Duration::ZERO, ..fine() }, "--setup-timeout"),
             (plan(Pace::Closed { pipeline: 0 }), "--pipeline"),

@@ -41,6 +41,7 @@ pub fn subscribe(
         thread: 0,
         peer,
         host: plan.target.host_header(),
+        deflate: None,
         connections: plan.subscribers,
         wanted: plan.subscribers,
         first: plan.first,

@@ -1,6 +1,7 @@
 //! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
 
 mod dial;
+mod json;
 mod payload;
 mod shared;
 mod worker;
@@ -13,9 +14,11 @@ use std::time::Duration;
 use throng_engine::{Answer, Close, Core, Cx, Message, Refusal, Sent, Service};
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, Response};
-use throng_proto::ws::handshake::{Key, check_response, encode_request};
+use throng_proto::ws::deflate::Policy;
+use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
 
 use self::dial::Dialler;
+pub(crate) use self::json::JSON_SMALLEST;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::shared::{Lane, Shared, Timeline};
 pub(crate) use self::worker::{MOST_EVENTS, Start, Worker, clock};
@@ -84,6 +87,21 @@ pub(crate) struct Setup {
     pub(crate) tcp: Record,
     /// From there to the accepted upgrade.
     pub(crate) upgrade: Record,
+    pub(crate) traffic: Traffic,
+}
+
+/// Messages of the whole run, and what became of them on the wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    /// Connections that agreed on permessage-deflate.
+    pub(crate) agreed: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) messages_in: u64,
+    /// Payload of the messages that were compressed, before and after.
+    pub(crate) deflate_input_bytes: u64,
+    pub(crate) deflate_output_bytes: u64,
+    pub(crate) inflate_input_bytes: u64,
+    pub(crate) inflate_output_bytes: u64,
 }
 
 impl Setup {
@@ -92,6 +110,19 @@ impl Setup {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
         self.upgrade.merge(&other.upgrade);
+        self.traffic.merge(&other.traffic);
+    }
+}
+
+impl Traffic {
+    fn merge(&mut self, other: &Self) {
+        self.agreed += other.agreed;
+        self.messages_out += other.messages_out;
+        self.messages_in += other.messages_in;
+        self.deflate_input_bytes += other.deflate_input_bytes;
+        self.deflate_output_bytes += other.deflate_output_bytes;
+        self.inflate_input_bytes += other.inflate_input_bytes;
+        self.inflate_output_bytes += other.inflate_output_bytes;
     }
 }
 
@@ -135,6 +166,9 @@ pub(crate) struct Crew {
     upgrade: Record,
     peer: SocketAddr,
     host: String,
+    /// What to offer.
+    deflate: Option<Policy>,
+    agreed: u64,
     members: Vec<Member>,
     dialler: Dialler,
     wanted: usize,
@@ -303,8 +337,11 @@ impl<W: Work> Service for Client<W> {
         let nonce = member.nonce;
         let key = self.crew.key(nonce);
         let (host, resource) = (&self.crew.host, self.work.resource(index));
+        let offer = self.crew.deflate.as_ref().map(Policy::offer);
         let mut written = Ok(());
-        cx.write(|out| written = encode_request(host, resource, &key, &[], &[], out));
+        cx.write(|out| {
+            written = encode_request_with(host, resource, &key, &[], offer.as_ref(), &[], out);
+        });
         if let Err(unsendable) = written {
             self.crew
                 .shared
@@ -315,8 +352,15 @@ impl<W: Work> Service for Client<W> {
     fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
         let index = self.index(cx);
         let key = self.crew.key(self.crew.members[index].nonce);
-        match check_response(response.status(), response, &key, &[]) {
-            Ok(_) => Answer::Upgraded,
+        let policy = self.crew.deflate;
+        match check_response_with(response.status(), response, &key, &[], policy.as_ref()) {
+            Ok(opened) => {
+                if let Some((policy, agreed)) = policy.zip(opened.deflate) {
+                    // One policy and one server make a handful of agreements; thousands are allowed.
+                    self.crew.agreed += u64::from(cx.set_deflate(policy, agreed));
+                }
+                Answer::Upgraded
+            }
             Err(bad) => {
                 let mut reason = bad.to_string();
                 if response.status() == 404 {

@@ -2,6 +2,9 @@
 
 use throng_engine::Message;
 
+use super::json::{self, STAMP_AT};
+use crate::plan::{Content, Plan};
+
 /// Bytes of a message that name its connection and its number.
 const STAMP: usize = 8;
 
@@ -19,9 +22,24 @@ pub(crate) struct Payload {
 enum Body {
     Text(String),
     Binary(Vec<u8>),
+    /// Connection `index` takes them in turn, beginning with one of its own.
+    Json(Vec<String>),
 }
 
+/// Between the first documents of two connections: coprime to their number nearly always, and far from 1, so that
+/// neighbours in time are not neighbours in content.
+const STRIDE: usize = 257;
+
 impl Payload {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        match plan.content {
+            Content::Letters => Self::new(plan.size, plan.text),
+            Content::Json { seed } => {
+                Self { body: Body::Json(json::documents(plan.size, seed)) }
+            }
+        }
+    }
+
     pub(crate) fn new(size: usize, text: bool) -> Self {
         // Letters in no short period, so that a shifted answer differs.
         let mut letters = 0x2545_f491_4f6c_dd1d_u64;
@@ -54,6 +72,13 @@ impl Payload {
                 bytes[..n].copy_from_slice(&stamp[..n]);
                 Message::Binary(bytes)
             }
+            Body::Json(documents) => {
+                let at = document(documents.len(), index, k);
+                let text = &mut documents[at];
+                let place = STAMP_AT..STAMP_AT + STAMP;
+                text.replace_range(place, str::from_utf8(&stamp).unwrap_or_default());
+                Message::Text(text)
+            }
         }
     }
 
@@ -63,6 +88,18 @@ impl Payload {
         let (expected, same_kind) = match &self.body {
             Body::Text(text) => (text.as_bytes(), matches!(answer, Message::Text(_))),
             Body::Binary(bytes) => (&bytes[..], matches!(answer, Message::Binary(_))),
+            Body::Json(documents) => {
+                let expected = documents[document(documents.len(), index, k)].as_bytes();
+                let answer = match answer {
+                    Message::Text(text) => text.as_bytes(),
+                    Message::Binary(_) => return false,
+                };
+                // Whole: an inflater that goes wrong does so anywhere.
+                return answer.len() == expected.len()
+                    && answer[..STAMP_AT] == expected[..STAMP_AT]
+                    && answer[STAMP_AT..STAMP_AT + STAMP] == stamp(index, k)
+                    && answer[STAMP_AT + STAMP..] == expected[STAMP_AT + STAMP..];
+            }
         };
         let answer = answer.as_bytes();
         let n = expected.len().min(STAMP);
@@ -79,6 +116,7 @@ impl Payload {
         let (size, text) = match &self.body {
             Body::Text(text) => (text.len(), true),
             Body::Binary(bytes) => (bytes.len(), false),
+            Body::Json(documents) => (documents.first().map_or(0, String::len), true),
         };
         let kind = |text| if text { "text" } else { "binary" };
         let (len, answer_text) = (answer.as_bytes().len(), matches!(answer, Message::Text(_)));
@@ -93,6 +131,12 @@ impl Payload {
             "the answer to message {k} of connection {index} has other content: lost, repeated or out of order"
         )
     }
+}
+
+/// Which of `count` documents is message number `k` of connection `index`.
+#[inline]
+fn document(count: usize, index: usize, k: u64) -> usize {
+    (index.wrapping_mul(STRIDE).wrapping_add(k as usize)) % count
 }
 
 /// Eight letters that depend on both numbers.
@@ -137,6 +181,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_document_differs_from_its_neighbours_and_only_its_own_echo_is_accepted() {
+        let mut payload = Payload { body: Body::Json(json::documents(136, 3)) };
+        let mut text = |index, k| String::from_utf8(copy(payload.message(index, k))).unwrap();
+        let (sent, next, other) = (text(5, 9), text(5, 10), text(6, 9));
+        assert!(sent[15..] != next[15..] && sent[15..] != other[15..], "{sent} {next} {other}");
+        assert!(payload.is_answer(Message::Text(&sent), 5, 9));
+        for wrong in [&next, &other, &sent[1..], &sent.replace("ts", "st")] {
+            assert!(!payload.is_answer(Message::Text(wrong), 5, 9), "{wrong}");
+        }
+        assert!(!payload.is_answer(Message::Binary(sent.as_bytes()), 5, 9), "the other kind");
+        assert!(payload.describe(Message::Text(&next), 5, 9).contains("out of order"));
     }
 
     #[test]

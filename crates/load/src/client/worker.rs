@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::{ConnId, Driver, Instant, Options};
+use throng_proto::ws::deflate::Policy;
 
 use super::dial::Dialler;
-use super::{Client, Crew, Member, Setup, Shared, Step, Work};
+use super::{Client, Crew, Member, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record, Sources};
@@ -33,6 +34,8 @@ pub(crate) struct Start {
     pub(crate) peer: SocketAddr,
     /// Value of the `Host` header.
     pub(crate) host: String,
+    /// What to offer of permessage-deflate.
+    pub(crate) deflate: Option<Policy>,
     /// Connections of this thread.
     pub(crate) connections: usize,
     /// Connections of all threads.
@@ -100,6 +103,8 @@ impl<W: Work> Worker<W> {
                 upgrade: Record::new(),
                 peer: start.peer,
                 host: start.host.clone(),
+                deflate: start.deflate,
+                agreed: 0,
                 members: vec![OUT; start.connections],
                 dialler: Dialler::new(
                     start.connections,
@@ -179,10 +184,21 @@ impl<W: Work> Worker<W> {
         for member in crew.members.iter().filter(|member| member.step != Step::Out) {
             core.abort(member.id);
         }
+        let stats = core.stats();
+        let traffic = Traffic {
+            agreed: crew.agreed,
+            messages_out: stats.messages_out,
+            messages_in: stats.messages_in,
+            deflate_input_bytes: stats.deflate_input_bytes,
+            deflate_output_bytes: stats.deflate_output_bytes,
+            inflate_input_bytes: stats.inflate_input_bytes,
+            inflate_output_bytes: stats.inflate_output_bytes,
+        };
         let setup = Setup {
             errors: mem::take(&mut crew.errors),
             tcp: mem::take(&mut crew.tcp),
             upgrade: mem::take(&mut crew.upgrade),
+            traffic,
         };
         self.shard.flush_all();
         (setup, outcome)

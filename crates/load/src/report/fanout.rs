@@ -104,10 +104,14 @@ impl FanoutReport {
 }
 
 impl Report {
-    /// The slices of a fan-out run as CSV, after a line of names; empty for other modes.
+    /// The slices of a fan-out run as CSV, or the one row of an echo, after a line of names; empty for other modes.
     #[must_use]
     pub fn to_csv(&self) -> String {
-        let Measured::Fanout(fanout) = &self.result else { return String::new() };
+        let fanout = match &self.result {
+            Measured::Fanout(fanout) => fanout,
+            Measured::Echo(echo) => return self.echo_csv(echo),
+            _ => return String::new(),
+        };
         let head = [
             "at_s",
             "received_per_s",
@@ -136,11 +140,15 @@ impl Report {
         csv::document(&head, rows)
     }
 
-    /// The page of a fan-out run: latency, rate, CPU and memory over time; for other modes the table alone.
+    /// The page of a fan-out run: latency, rate, CPU and memory over time; of an echo its figures; of others the
+    /// verdict.
     #[must_use]
     pub fn to_html(&self) -> String {
         let Measured::Fanout(fanout) = &self.result else {
-            return Page::new(self.plan.mode).text(&self.verdict.line).to_html();
+            return match &self.result {
+                Measured::Echo(echo) => self.echo_html(echo),
+                _ => Page::new(self.plan.mode).text(&self.verdict.line).to_html(),
+            };
         };
         let line = |figure: &dyn Fn(&Slice) -> Option<f64>| -> Vec<(f64, f64)> {
             let point = |slice: &Slice| Some((slice.at_s, figure(slice)?));

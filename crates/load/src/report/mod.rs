@@ -3,13 +3,16 @@
 //! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
 
 pub(crate) mod csv;
+mod deflate;
+mod echo;
 mod fanout;
 mod table;
 
 use serde::Serialize;
 
+pub use self::deflate::DeflateReport;
 pub use self::fanout::{FanoutReport, Slice};
-use crate::plan::{Mode, Pace, Plan};
+use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
 use crate::verdict::{Limit, Verdict};
@@ -70,6 +73,12 @@ pub struct PlanReport {
     pub size_bytes: usize,
     /// Text messages instead of binary ones.
     pub text: bool,
+    /// `letters` or `json`.
+    pub payload: &'static str,
+    /// What the JSON documents are made from.
+    pub seed: Option<u64>,
+    /// What was offered: `off`, `no-context`, or `window:BITS`.
+    pub deflate: String,
     /// Messages under way per connection, in a closed loop.
     pub pipeline: Option<usize>,
     /// Messages a second in an open loop: per connection, or with `fanout` to all channels together.
@@ -93,7 +102,10 @@ impl PlanReport {
             url: format!("ws://{}{}", plan.target.host_header(), plan.resource()),
             connections: plan.connections,
             size_bytes: plan.size,
-            text: plan.text,
+            text: plan.text || plan.content != Content::Letters,
+            payload: "letters",
+            seed: None,
+            deflate: deflate::mode_name(&plan.deflate),
             pipeline: None,
             rate_per_s: None,
             duration_s: None,
@@ -102,6 +114,9 @@ impl PlanReport {
             threads: plan.threads,
             source_addresses,
         };
+        if let Content::Json { seed } = plan.content {
+            (report.payload, report.seed) = ("json", Some(seed));
+        }
         match plan.mode {
             Mode::Echo { pace, duration, warmup } => {
                 match pace {
@@ -169,6 +184,10 @@ pub struct EchoReport {
     pub payload_bytes_per_s: f64,
     /// Answers by the second of server CPU time (all threads): the figure that the machine's mood disturbs least.
     pub messages_per_server_cpu_s: Option<f64>,
+    /// Server CPU time (all threads) by answer.
+    pub server_cpu_us_per_message: Option<f64>,
+    /// What compression came to, if it was offered.
+    pub deflate: Option<DeflateReport>,
     /// From sending to the answer; in an open loop, from the planned time.
     pub latency: Option<Summary>,
     /// The open loop's own figures.

@@ -32,7 +32,11 @@ impl fmt::Display for Report {
 
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.text { "text" } else { "binary" };
+        let kind = match (self.payload, self.text) {
+            ("json", _) => "JSON",
+            (_, true) => "text",
+            _ => "binary",
+        };
         let size = show_bytes(self.size_bytes as i64);
         let seconds = |s: f64| show_duration(std::time::Duration::from_secs_f64(s));
         writeln!(f, "{}", self.url)?;
@@ -45,6 +49,9 @@ impl fmt::Display for PlanReport {
         }
         if self.mode != "idle" {
             write!(f, ", {size} {kind}")?;
+        }
+        if self.deflate != "off" {
+            write!(f, ", deflate {}", self.deflate)?;
         }
         if let Some(pipeline) = self.pipeline {
             write!(f, ", pipeline {pipeline} (closed loop)")?;
@@ -113,6 +120,9 @@ impl EchoReport {
             show_bytes(self.payload_bytes_per_s as i64),
         )?;
         per_cpu_second(f, "messages", self.messages_per_server_cpu_s)?;
+        if let Some(deflate) = &self.deflate {
+            deflate.rows(f)?;
+        }
         let mut rows = vec![("latency", self.latency)];
         if let Some(open) = self.open_loop {
             rows.push(("lateness", open.lateness));
@@ -368,6 +378,8 @@ mod tests {
                 messages_per_s: 100_000.0,
                 payload_bytes_per_s: 1e7,
                 messages_per_server_cpu_s: Some(101_010.1),
+                server_cpu_us_per_message: Some(9.9),
+                deflate: None,
                 latency: summary(),
                 open_loop: Some(OpenLoopReport {
                     planned: 1_000_000,

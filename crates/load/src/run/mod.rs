@@ -102,6 +102,7 @@ impl Ground<'_> {
             self.plan.mode,
             Mode::Echo { pace: Pace::Open { .. }, .. } | Mode::Fanout { .. }
         );
+        let deflate = self.plan.policy()?;
         thread::scope(|scope| {
             let mut first = 0;
             let mut threads = Vec::new();
@@ -114,6 +115,7 @@ impl Ground<'_> {
                     thread,
                     peer: self.peer,
                     host: self.plan.target.host_header(),
+                    deflate,
                     connections,
                     wanted: self.plan.sockets(),
                     first,

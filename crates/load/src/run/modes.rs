@@ -10,7 +10,7 @@ use super::Ground;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, ConnectReport, EchoReport, GeneratorReport, IdleReport, Measured as Results,
+    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, IdleReport, Measured as Results,
     OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
 };
 use crate::sampler::{CpuUsage, Memory, Processes};
@@ -57,6 +57,8 @@ pub(super) fn closed_echo(
         measured_s,
         messages,
         messages_per_s: messages as f64 / measured_s,
+        server_cpu_us_per_message: measured.server_cpu_us_each(),
+        deflate: DeflateReport::of(ground.plan, &setup.traffic),
         payload_bytes_per_s: messages as f64 * ground.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: latency.summary(),
@@ -96,6 +98,8 @@ pub(super) fn open_echo(
         measured_s,
         messages: sum.in_time,
         messages_per_s: sum.in_time as f64 / measured_s,
+        server_cpu_us_per_message: measured.server_cpu_us_each(),
+        deflate: DeflateReport::of(ground.plan, &setup.traffic),
         payload_bytes_per_s: sum.in_time as f64 * ground.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: sum.latency.summary(),
@@ -269,6 +273,11 @@ impl Measured {
     fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
+    }
+
+    /// The server's CPU time by what was completed between the samples, in microseconds.
+    fn server_cpu_us_each(&self) -> Option<f64> {
+        self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
     /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the

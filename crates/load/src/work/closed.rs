@@ -28,7 +28,7 @@ impl ClosedEcho {
     pub(crate) fn new(plan: &Plan, connections: usize, pipeline: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::new(plan.size, plan.text),
+            payload: Payload::of(plan),
             pipeline,
             answered: vec![0; connections],
             sent_at: vec![Instant(0); connections * pipeline],

@@ -47,7 +47,7 @@ impl Connect {
     pub(crate) fn new(plan: &Plan, connections: usize) -> Self {
         Self {
             resource: plan.resource().to_owned(),
-            payload: Payload::new(plan.size, plan.text),
+            payload: Payload::of(plan),
             answered: vec![false; connections],
             timeline: None,
             failures_in_a_row: 0,

@@ -1,0 +1,135 @@
+//! What compression came to: who agreed, and how much smaller messages became in each direction.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::table::LABEL;
+use crate::client::Traffic;
+use crate::plan::Plan;
+use crate::units::grouped;
+use crate::{Deflate, DeflateMode};
+
+/// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the messages: less is
+/// better, 1 is not at all, and a message that was not compressed counts as it is. Frame headers are in neither.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DeflateReport {
+    /// Connections that agreed on permessage-deflate. 0: the server declined.
+    pub connections_agreed: u64,
+    /// Of what we sent.
+    pub ratio_sent: Option<f64>,
+    /// Of what came from the server.
+    pub ratio_received: Option<f64>,
+    /// Bytes of a message that came from the server, with its frame header, on average.
+    pub wire_bytes_per_message_received: Option<f64>,
+}
+
+/// A mode as the command line has it.
+pub(crate) fn mode_name(deflate: &Deflate) -> String {
+    match deflate.mode {
+        _ if !deflate.enabled => "off".to_owned(),
+        DeflateMode::Shared => "no-context".to_owned(),
+        DeflateMode::Window { bits } => format!("window:{bits}"),
+    }
+}
+
+impl DeflateReport {
+    /// `None` if none was offered.
+    pub(crate) fn of(plan: &Plan, traffic: &Traffic) -> Option<Self> {
+        plan.deflate.enabled.then(|| {
+            let size = plan.size as u64;
+            let (sent, received) = (traffic.messages_out * size, traffic.messages_in * size);
+            let wire = |plain: u64, before: u64, after: u64| {
+                (plain > 0).then(|| (plain.saturating_sub(before) + after) as f64)
+            };
+            let wire_out = wire(sent, traffic.deflate_input_bytes, traffic.deflate_output_bytes);
+            let wire_in =
+                wire(received, traffic.inflate_output_bytes, traffic.inflate_input_bytes);
+            let each = wire_in.map(|bytes| bytes / traffic.messages_in as f64);
+            Self {
+                connections_agreed: traffic.agreed,
+                ratio_sent: wire_out.map(|bytes| bytes / sent as f64),
+                ratio_received: wire_in.map(|bytes| bytes / received as f64),
+                wire_bytes_per_message_received: each.map(|bytes| bytes + head_bytes(bytes)),
+            }
+        })
+    }
+
+    pub(super) fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.connections_agreed == 0 {
+            return writeln!(
+                f,
+                "{:LABEL$}the server declined permessage-deflate: these are figures of plain messages",
+                "deflate"
+            );
+        }
+        let percent = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), percent);
+        writeln!(
+            f,
+            "{:LABEL$}sent at {} of their size, received at {}; agreed on {} connections",
+            "deflate",
+            percent(self.ratio_sent),
+            percent(self.ratio_received),
+            grouped(self.connections_agreed),
+        )
+    }
+}
+
+/// A ratio in words.
+pub(crate) fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
+/// Of an unmasked frame whose payload has so many bytes.
+fn head_bytes(payload: f64) -> f64 {
+    match payload {
+        _ if payload < 126.0 => 2.0,
+        _ if payload < 65_536.0 => 4.0,
+        _ => 10.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Pace, Target};
+
+    fn plan(deflate: Deflate) -> Plan {
+        let second = std::time::Duration::from_secs(1);
+        let pace = Pace::Closed { pipeline: 1 };
+        let target = Target::parse("ws://h:1").unwrap();
+        let mode = Mode::Echo { pace, duration: second, warmup: second };
+        Plan { size: 1000, deflate, ..Plan::new(target, mode) }
+    }
+
+    fn on(mode: DeflateMode) -> Deflate {
+        Deflate { enabled: true, mode, ..Deflate::default() }
+    }
+
+    #[test]
+    fn messages_that_went_as_they_were_count_as_they_are() {
+        let traffic = Traffic {
+            agreed: 3,
+            messages_out: 10,
+            messages_in: 8,
+            deflate_input_bytes: 10_000,
+            deflate_output_bytes: 2_000,
+            inflate_output_bytes: 4_000,
+            inflate_input_bytes: 400,
+        };
+        let plan = plan(on(DeflateMode::Shared));
+        let report = DeflateReport::of(&plan, &traffic).unwrap();
+        assert_eq!((report.ratio_sent, report.ratio_received), (Some(0.2), Some(0.55)));
+        assert_eq!(report.wire_bytes_per_message_received, Some(554.0));
+        let nothing = DeflateReport::of(&plan, &Traffic::default()).unwrap();
+        assert_eq!((nothing.connections_agreed, nothing.ratio_sent), (0, None));
+    }
+
+    #[test]
+    fn nothing_offered_is_nothing_reported() {
+        assert_eq!(DeflateReport::of(&plan(Deflate::default()), &Traffic::default()), None);
+        assert_eq!(mode_name(&Deflate::default()), "off");
+        assert_eq!(mode_name(&on(DeflateMode::Shared)), "no-context");
+        assert_eq!(mode_name(&on(DeflateMode::Window { bits: 9 })), "window:9");
+    }
+}
