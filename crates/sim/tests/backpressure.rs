@@ -455,6 +455,49 @@ fn a_backlog_that_may_be_dropped_closes_nobody_for_a_private_message() {
     }
 }
 
+/// Something waits all the time, and what may not be dropped comes and goes meanwhile: far more of it in all than may
+/// ever wait.
+#[test]
+fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
+    const PRIVATE: usize = 200;
+    for stream in [false, true] {
+        let mut plan = Plan::calm(39);
+        plan.limits.max_backlog = 4000;
+        let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(20_000);
+        plan.rules = Rules::default().channel("news", rules);
+        // A third of what is published.
+        let mut script = vec![Do::UntilOpen, Do::Read(Pace::Slow(300, EVERY))];
+        script.push(Do::Pause(13 * SECOND));
+        let slow = match stream {
+            true => {
+                script.push(Do::Reset);
+                plan.add_stream("slow stream", "news", script)
+            }
+            false => {
+                script.insert(1, text("!sub news"));
+                script.push(Do::Close(1000));
+                plan.add("slow", Expect::Clean, script)
+            }
+        };
+        plan.parts[slow].link.capacity = 3000;
+        for n in 0..1000 {
+            plan.outside.push((SECOND + n * EVERY, publish("")));
+            if n % 5 == 0 {
+                let private = Outside::Send { to: slow as u32, fill: 80 };
+                plan.outside.push((SECOND + n * EVERY, private));
+            }
+        }
+        let mut world = World::new(plan);
+        while world.step() {}
+        let heard = world.peer(slow).reader.heard.iter();
+        let private = heard.filter(|heard| matches!(heard, Heard::Private { .. })).count();
+        assert_eq!(private, PRIVATE);
+        assert!(world.figures()[1].dropped_oldest > 500, "{:?}", world.figures()[1]);
+        let outcome = world.finish();
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    }
+}
+
 /// A ping is answered before what waits, and a Close comes behind it.
 #[test]
 fn a_pong_overtakes_what_waits_and_a_close_does_not() {
