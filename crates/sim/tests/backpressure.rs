@@ -498,6 +498,25 @@ fn private_messages_to_a_reader_that_is_never_quite_caught_up_keep_arriving() {
     }
 }
 
+/// Policies act on the slow only: a quick reader gets every fragment of what one turn publishes, whatever the cap.
+#[test]
+fn a_quick_reader_of_fragmented_messages_misses_nothing() {
+    for policy in [SlowPolicy::DropNewest, SlowPolicy::DropOldest, SlowPolicy::Latest] {
+        let mut plan = Plan::calm(40);
+        plan.limits.fragment_threshold = 500;
+        plan.limits.fragment_size = 300;
+        let rules = Backpressure::new(policy).max_backlog(2000);
+        plan.rules = Rules::default().channel("news", rules);
+        let script = [Do::UntilOpen, text("!sub news"), Do::Pause(5 * SECOND), Do::Close(1000)];
+        let quick = plan.add("quick", Expect::Clean, script.to_vec());
+        let mut world = World::new(plan);
+        assert!(world.run_until(|world| world.now() >= SECOND));
+        (0..10).for_each(|_| world.act(publish("")));
+        while world.step() {}
+        assert_eq!(sequences(&world, quick), (1..=10).collect::<Vec<_>>(), "{policy}");
+    }
+}
+
 /// A ping is answered before what waits, and a Close comes behind it.
 #[test]
 fn a_pong_overtakes_what_waits_and_a_close_does_not() {
