@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use throng_io::ConnId;
-use throng_proto::ws::{Fragment, Opcode};
+use throng_io::{ConnId, Segment};
+use throng_proto::ws::{self, Fragment, Opcode};
 
 use crate::backpressure::{ClassIndex, SlowPolicy};
+use crate::borrowed::LARGE;
 use crate::conn::flag;
 use crate::connections::Connections;
 use crate::sending::Sent;
-use crate::waiting::{Admitted, Content, Millis, Partial, Waiting};
+use crate::waiting::{Admitted, Content, Millis, Part, Partial, Waiting};
 
 /// Waiting messages follow the queue in helpings of this size: what the driver holds can no longer be dropped, and no
 /// control frame overtakes it.
@@ -28,14 +29,22 @@ impl Connections {
         let rules = Arc::clone(&self.rules);
         let index = class.unwrap_or_else(|| self.class_of(id));
         let class = rules.class(index);
-        let is_slow = self.conns[id.slot()].has(flag::IN_FLIGHT);
-        if class.policy == SlowPolicy::Close && self.kept_backlog(id) > class.max_backlog {
-            if is_slow {
-                self.close_slow(id, index);
-                return Sent::Dropped;
-            }
+        let waiting = self.cold(id).and_then(|cold| cold.waiting.as_deref());
+        // Only a peer that does not take bytes is slow: what was sent since the kernel was asked last is not dropped.
+        let is_slow = self.conns[id.slot()].has(flag::IN_FLIGHT)
+            || waiting.is_some_and(|waiting| waiting.is_slow);
+        let backlog = self.backlog(id);
+        if class.policy == SlowPolicy::Close
+            && is_slow
+            && self.kept_backlog(id) > class.max_backlog
+        {
+            self.close_slow(id, index);
+            return Sent::Dropped;
+        }
+        if !is_slow && backlog > class.max_backlog {
             self.overfull = true;
         }
+        let is_behind = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
             Content::Frame(frame) => frame.key_in(channel),
             // Without a name to tell it from others, every message is a value of the same key.
@@ -43,8 +52,8 @@ impl Connections {
         };
         let now = Millis::of(self.now);
         let waiting = self.cold_mut(id).and_then(|cold| cold.waiting.take());
-        let is_behind = is_slow || waiting.is_some();
         let mut waiting = waiting.unwrap_or_default();
+        waiting.is_slow = is_slow;
         let figures = &mut self.figures[usize::from(index)];
         let admitted = waiting.admit((index, class), key, content, now, figures);
         if let Some(cold) = self.cold_mut(id) {
@@ -107,9 +116,17 @@ impl Connections {
             _ => Opcode::Continuation,
         };
         let (fin, payload) = (end == message.len(), &message[sent..end]);
-        let fragment = Fragment { opcode, fin, deflated: false, payload };
         let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
-        self.append(id, |out| fragment.encode(mask, out));
+        if mask.is_none() && payload.len() >= LARGE {
+            let header = ws::encode_header(opcode, fin, payload.len() as u64, None);
+            let part = Part { content: content.clone(), range: sent..end };
+            let batch = self.queue(id);
+            batch.append(|out| out.extend_from_slice(&header));
+            batch.push(Segment::Kept(Arc::new(part)));
+        } else {
+            let fragment = Fragment { opcode, fin, deflated: false, payload };
+            self.append(id, |out| fragment.encode(mask, out));
+        }
         (!fin).then_some(Partial { content, sent: end })
     }
 

@@ -33,11 +33,10 @@ impl Borrowed {
         self.joined = joined;
     }
 
-    /// `payload` as a piece of output that need not leave at once, if it is all of the message that was joined.
-    pub(crate) fn kept(&self, payload: &[u8]) -> Option<Segment> {
+    /// The memory of `payload`, which need not leave at once, if it is all of the message that was joined.
+    pub(crate) fn kept(&self, payload: &[u8]) -> Option<Arc<dyn Memory>> {
         let joined = self.joined.as_ref()?;
-        (addresses(joined.as_ref().as_ref()) == addresses(payload))
-            .then(|| Segment::Kept(Arc::clone(joined)))
+        (addresses(joined.as_ref().as_ref()) == addresses(payload)).then(|| Arc::clone(joined))
     }
 
     /// `payload` as a piece of output for `to`, if it is of that memory. Slices that are alive overlap only if
@@ -45,7 +44,7 @@ impl Borrowed {
     pub(crate) fn piece(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
         let wanted = addresses(payload);
         if let Some(kept) = self.kept(payload) {
-            return Some(kept);
+            return Some(Segment::Kept(kept));
         }
         match &self.lent {
             Some((conn, lent))

@@ -120,6 +120,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.stats.backlogged += 1;
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = len;
+            if let Some(waiting) = &mut cold.waiting {
+                waiting.is_slow = true;
+            }
             cold.unsent = len;
             cold.progress = Some(tick);
             if !std::mem::replace(&mut cold.flight_listed, true) {

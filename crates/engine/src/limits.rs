@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use throng_proto::{http1, ws};
 
+use crate::borrowed::LARGE;
 use crate::tick;
 
 /// Limits and timeouts, on by default with values that are safe on the Internet.
@@ -48,8 +49,9 @@ pub struct Limits {
     /// Pings every interval even to connections that are not silent. Default false.
     pub heartbeat_always: bool,
     /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy acts. Default
-    /// 1 MiB. A message is admitted while the queue is shorter, so the queue is at most this and one message.
-    /// Above half of it, the connection is not read and its further messages wait.
+    /// 1 MiB. A message is admitted while the queue is shorter, so the queue is at most this and one message. Above
+    /// half of it, the connection is not read and its further messages wait. What is left of a message that leaves in
+    /// fragments does not count: its peer is read meanwhile, and its pings are answered.
     pub max_backlog: usize,
     /// Messages that one connection may send in a second. Default 0: no limit. More are closed with 1008.
     pub max_messages_per_second: u64,
@@ -114,6 +116,8 @@ pub(crate) struct Checked {
     pub(crate) max_backlog: usize,
     pub(crate) fragment_threshold: usize,
     pub(crate) fragment_size: usize,
+    /// Messages of fewer bytes are sent whole and by a copy.
+    pub(crate) plain_below: usize,
     pub(crate) max_messages_per_second: u64,
     pub(crate) max_bytes_per_second: u64,
     /// 0 = no end.
@@ -158,6 +162,7 @@ impl Limits {
             max_backlog: self.max_backlog,
             fragment_threshold: self.fragment_threshold,
             fragment_size: self.fragment_size,
+            plain_below: LARGE.min(self.fragment_threshold.saturating_add(1)),
             max_messages_per_second: self.max_messages_per_second,
             max_bytes_per_second: self.max_bytes_per_second,
             lifetime: secs("max_lifetime", self.max_lifetime, true)?,

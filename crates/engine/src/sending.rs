@@ -52,13 +52,13 @@ impl Connections {
     /// Queues one message.
     #[inline]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
-        let high = self.high_water();
+        let (high, plain_below) = (self.high_water(), self.limits.plain_below);
         match self.conns.get_mut(id.slot()) {
             // A small message to a session of a server that is where its sender wants it, so nearly all: one
             // look and one write.
             Some(conn)
                 if conn.id == id
-                    && payload.len() < LARGE
+                    && payload.len() < plain_below
                     && conn.stage == Stage::Open
                     && conn.flags & (flag::NOT_PLAIN_TO_SEND | flag::DIRTY) == flag::DIRTY
                     && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
@@ -91,7 +91,7 @@ impl Connections {
         }
         if self.needs_fragments(payload.len()) || self.waits_apart(id, None) {
             let kept = self.borrowed.kept(payload);
-            let payload = kept.unwrap_or_else(|| Segment::Own(payload.to_vec()));
+            let payload = kept.unwrap_or_else(|| Arc::new(payload.to_vec()));
             let content = Content::Private { text, payload, compressible };
             return self.wait_behind(id, content, None, "");
         }
@@ -156,7 +156,7 @@ impl Connections {
     pub(crate) fn put(&mut self, id: ConnId, content: &Content) -> bool {
         match content {
             Content::Private { text, payload, compressible } => {
-                let payload = payload.bytes(&[]);
+                let payload = payload.as_ref().as_ref();
                 if self.compress(id, payload, *compressible) {
                     self.put_deflated(id, *text);
                     return true;

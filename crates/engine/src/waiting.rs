@@ -5,8 +5,10 @@
 //! the last of them has left.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 
-use throng_io::{Instant, Segment};
+use throng_io::{Instant, Memory};
 
 use crate::backpressure::{Class, ClassIndex, SlowPolicy};
 use crate::frame::Frame;
@@ -27,11 +29,11 @@ impl Millis {
     }
 }
 
-/// A message as it was sent: what becomes of it on the wire is decided when it leaves.
-#[derive(Debug)]
+/// A message as it was sent: what becomes of it on the wire is decided when it leaves. Cloning counts a reference.
+#[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// For this connection alone; its memory is not lent.
-    Private { text: bool, payload: Segment, compressible: bool },
+    /// For this connection alone.
+    Private { text: bool, payload: Arc<dyn Memory>, compressible: bool },
     /// For many.
     Frame(Frame),
 }
@@ -40,7 +42,7 @@ impl Content {
     /// Whether it is text, and the message.
     pub(crate) fn parts(&self) -> (bool, &[u8]) {
         match self {
-            Self::Private { text, payload, .. } => (*text, payload.bytes(&[])),
+            Self::Private { text, payload, .. } => (*text, payload.as_ref().as_ref()),
             Self::Frame(frame) => (frame.is_text(), frame.payload()),
         }
     }
@@ -62,11 +64,27 @@ pub(crate) struct Partial {
     pub(crate) sent: usize,
 }
 
+/// A fragment's part of a message, on its way out by reference: however many receivers are in the middle of a message,
+/// it is in memory once.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) content: Content,
+    pub(crate) range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.content.parts().1[self.range.clone()]
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Leaves before all others.
     pub(crate) partial: Option<Partial>,
+    /// The kernel was asked since, and did not take all: only then is the receiver slow.
+    pub(crate) is_slow: bool,
     /// Few, so they are searched one after the other.
     lanes: Vec<Lane>,
     next: u64,
@@ -106,9 +124,11 @@ impl Waiting {
         self.bytes + self.unsent_of_partial()
     }
 
-    /// The part of [`Waiting::bytes`] that may not be dropped to make room.
+    /// The part of [`Waiting::bytes`] that may not be dropped to make room. What is left of a message that has begun
+    /// to leave does not count: a peer that takes its fragments is to be read, or its pings would not be answered
+    /// between them.
     pub(crate) fn kept(&self) -> usize {
-        self.kept + self.unsent_of_partial()
+        self.kept
     }
 
     fn unsent_of_partial(&self) -> usize {
@@ -129,8 +149,8 @@ impl Waiting {
         self.lanes.iter().map(over).max().unwrap_or(0)
     }
 
-    /// Lets a message of class number `index` wait, or applies the class's policy. [`SlowPolicy::Close`] is the
-    /// caller's to apply: here its messages are always let in.
+    /// Lets a message of class number `index` wait, or if the receiver is slow applies the class's policy.
+    /// [`SlowPolicy::Close`] is the caller's to apply: here its messages are always let in.
     pub(crate) fn admit(
         &mut self,
         (index, class): (ClassIndex, &Class),
@@ -142,6 +162,7 @@ impl Waiting {
         let at = self.lane(index);
         let number = self.next;
         if class.policy == SlowPolicy::Latest
+            && self.is_slow
             && let Some(place) = self.lanes[at].of_key(key)
         {
             self.replace(at, place, content, now);
@@ -156,7 +177,9 @@ impl Waiting {
             return Admitted::Queued;
         }
         let weight = content.weight();
-        if class.policy != SlowPolicy::Close {
+        if class.policy == SlowPolicy::Close {
+            self.kept += weight;
+        } else if self.is_slow {
             self.expire_lane(at, class, now, figures);
             while !self.lanes[at].has_room(weight, class.max_backlog) {
                 if class.policy == SlowPolicy::DropNewest {
@@ -166,8 +189,6 @@ impl Waiting {
                 self.pop_front(at, class);
                 figures.dropped_oldest += 1;
             }
-        } else {
-            self.kept += weight;
         }
         self.next += 1;
         self.bytes += weight;
@@ -249,7 +270,9 @@ impl Waiting {
         let lane = &mut self.lanes[at];
         let entry = lane.entries.remove(place)?;
         let weight = entry.content.weight();
-        if class.policy == SlowPolicy::Latest {
+        // Before the receiver was slow, newer values of a key went behind older ones.
+        if class.policy == SlowPolicy::Latest && lane.by_key.get(&entry.key) == Some(&entry.number)
+        {
             lane.by_key.remove(&entry.key);
         }
         lane.bytes -= weight;
@@ -294,7 +317,7 @@ mod tests {
     }
 
     fn message(n: u8, len: usize) -> Content {
-        Content::Private { text: false, payload: Segment::Own(vec![n; len]), compressible: true }
+        Content::Private { text: false, payload: Arc::new(vec![n; len]), compressible: true }
     }
 
     /// Classes by number, their figures, and what waits.
@@ -307,7 +330,8 @@ mod tests {
     impl Queue {
         fn new(classes: &[Class]) -> Self {
             let figures = vec![ClassFigures::default(); classes.len()];
-            Self { classes: classes.to_vec(), figures, waiting: Waiting::default() }
+            let waiting = Waiting { is_slow: true, ..Waiting::default() };
+            Self { classes: classes.to_vec(), figures, waiting }
         }
 
         fn put(&mut self, class: ClassIndex, key: u64, n: u8, ms: u32) -> Admitted {
