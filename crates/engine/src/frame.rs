@@ -29,9 +29,12 @@ struct Inner {
     key: u64,
     incompressible: bool,
     event: OnceLock<Arc<[u8]>>,
-    /// Compressed for each size of window; `None` inside: that does not shrink it.
-    deflated: OnceLock<Box<[OnceLock<Option<Arc<[u8]>>>; WINDOWS]>>,
+    /// Compressed for each size of window.
+    deflated: OnceLock<Box<[Variant; WINDOWS]>>,
 }
+
+/// `None` inside: that does not shrink it.
+type Variant = OnceLock<Option<Arc<[u8]>>>;
 
 /// Window bits of 9 to 15.
 const WINDOWS: usize = 7;

@@ -53,6 +53,8 @@ pub use filter::Filter;
 pub use frame::Frame;
 pub use limits::{LimitError, Limits};
 pub use sending::Sent;
+pub use throng_proto::ws::Piece;
+
 pub use service::{Answer, Close, Message, Refusal, Service};
 pub use shard::{Handover, Shard};
 pub use shutdown::DrainPlan;

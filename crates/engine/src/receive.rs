@@ -3,7 +3,7 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{Deflated, Event, Incoming};
+use throng_proto::ws::{Deflated, Event, Incoming, Piece, Streamed};
 use throng_proto::{http1, ws};
 
 use crate::borrowed::LARGE;
@@ -42,6 +42,7 @@ impl Inbound {
 /// What a session's bytes come to next, if it is not a message that came in one piece.
 enum Next<'a> {
     Message(Message<'a>),
+    Piece(Piece<'a>),
     Control,
     Over(Over),
 }
@@ -122,6 +123,19 @@ impl<S: Service> State<S> {
                 _ => match next(decoder, input, (spare_pieces, inflater), core, service, id, route)
                 {
                     Next::Message(message) => message,
+                    Next::Piece(piece) => {
+                        core.connections.stats.messages_in += u64::from(piece.last);
+                        service.on_piece(&mut Cx::known(core, id, route, data), piece);
+                        completed |= piece.last;
+                        if core.connections.stage(id) != Stage::Open {
+                            self.await_close(id, input);
+                            return true;
+                        }
+                        if !input.is_empty() && core.must_yield(id) {
+                            break Over::Taken;
+                        }
+                        continue;
+                    }
                     Next::Control => continue,
                     Next::Over(over) => break over,
                 },
@@ -170,7 +184,9 @@ impl<S: Service> State<S> {
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
-                let between = decoder.is_between_messages();
+                // What is passed on as it comes holds no memory, and may take its time.
+                let route = self.core.connections.conn(id).map_or(0, |conn| conn.route);
+                let between = decoder.is_between_messages() || self.service.streams(route);
                 if between == assembling || (completed && !between) {
                     self.note_assembling(id, between);
                 }
@@ -497,6 +513,14 @@ fn next<'a, 'b: 'a, S: Service>(
     core.connections.note_limits(id, &limits);
     core.connections.borrowed.set_joined(None);
     core.connections.compression.end_relay();
+    if service.streams(route) {
+        return match decoder.next_piece(input, &limits, spare) {
+            Ok(Some(Streamed::Piece(piece))) => Next::Piece(piece),
+            Ok(Some(Streamed::Event(event))) => take(core, id, Ok(Some(event))),
+            Ok(None) => Next::Over(Over::Taken),
+            Err(error) => Next::Over(Over::Failed(error)),
+        };
+    }
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
         Ok(Some(Incoming::Deflated(message))) => {
@@ -506,6 +530,15 @@ fn next<'a, 'b: 'a, S: Service>(
         Err(error) => Err(error),
     };
     core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
+    take(core, id, event)
+}
+
+/// What an event comes to; a ping is answered.
+fn take<'a>(
+    core: &mut Core,
+    id: ConnId,
+    event: Result<Option<Event<'a>>, ws::ProtocolError>,
+) -> Next<'a> {
     match event {
         Ok(None) => Next::Over(Over::Taken),
         Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),

@@ -22,7 +22,7 @@ pub enum Sent {
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark. Nothing is
     /// lost; `drain` is called when the backlog has fallen.
     Queued,
-    /// Not sent: as much as may waits for the receiver already. Its [`SlowPolicy`] was to drop this message, or to
+    /// Not sent: as much as may waits for the receiver already. Its [`SlowPolicy`](crate::SlowPolicy) was to drop this message, or to
     /// close the connection.
     Dropped,
     /// Not sent: the connection is closed or closing.

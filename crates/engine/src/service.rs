@@ -2,7 +2,7 @@
 
 use throng_io::Instant;
 use throng_proto::http1::{Request, Response};
-use throng_proto::ws;
+use throng_proto::ws::{self, Piece};
 
 use crate::core::{Core, Cx};
 
@@ -102,6 +102,18 @@ pub trait Service {
 
     /// A whole message.
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
+
+    /// Whether the messages of a route are given in pieces as they come, to [`Service::on_piece`]; those that came
+    /// whole may still come to [`Service::on_message`]. It must not change in a session.
+    fn streams(&self, route: u16) -> bool {
+        let _ = route;
+        false
+    }
+
+    /// A part of a message, where [`Service::streams`] says so.
+    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
+        let _ = (cx, piece);
+    }
 
     /// After a send said [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, the backlog has fallen to its
     /// low-water mark.

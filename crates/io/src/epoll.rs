@@ -133,7 +133,7 @@ impl Poller for EpollPoller {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
         recv(socket, buffer, RecvFlags::empty()).map(|(_, n)| n).map_err(failure)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use throng_engine::{Backpressure, Close, Message, Sent};
+use throng_engine::{Backpressure, Close, Message, Piece, Sent};
 use throng_http::{Reject, Request};
 use throng_proto::ws::deflate::Settings as Deflate;
 
@@ -33,6 +33,19 @@ pub trait Handler: Send + Sync + 'static {
 
     /// A whole message came. It is borrowed from the memory it was received in: copy what you keep.
     fn message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
+
+    /// A part of a message came, where [`Handler::streams`] says so. What came in one part is `first` and `last`.
+    fn piece(&self, ws: &mut Socket<'_, Self::Data>, piece: Piece<'_>) {
+        let _ = (ws, piece);
+    }
+
+    /// Whether messages are given to [`Handler::piece`] as they come, instead of whole to [`Handler::message`]: nothing
+    /// of them is held, so that an upload larger than memory runs in the shard's receive buffer. Limit it with
+    /// [`Handler::max_message_size`], which still bounds the whole message; the reassembly timeout does not apply,
+    /// and no compression is agreed on. Default false.
+    fn streams(&self) -> bool {
+        false
+    }
 
     /// After a send said [`Sent::Queued`] or [`Sent::Dropped`], the backlog has fallen to a quarter of
     /// `max_backlog`: go on sending.
@@ -119,9 +132,65 @@ impl<D, F> UpgradeFn<D> for F where F: Fn(&Request<'_>) -> Result<D, Reject> + S
 pub trait SocketFn<D>: Fn(&mut Socket<'_, D>) + Send + Sync + 'static {}
 impl<D, F> SocketFn<D> for F where F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static {}
 
-/// A closure of [`Ws`] that gets a message.
-pub trait MessageFn<D>: Fn(&mut Socket<'_, D>, Message<'_>) + Send + Sync + 'static {}
-impl<D, F> MessageFn<D> for F where F: Fn(&mut Socket<'_, D>, Message<'_>) + Send + Sync + 'static {}
+/// A closure of [`Ws`] that gets messages, whole or in pieces.
+pub trait MessageFn<D>: Send + Sync + 'static {
+    /// It gets pieces.
+    const STREAMS: bool;
+
+    /// A whole message.
+    fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>);
+
+    /// A part of a message.
+    fn piece(&self, ws: &mut Socket<'_, D>, piece: Piece<'_>);
+}
+
+/// A closure that gets whole messages.
+struct Whole<F>(F);
+
+impl<D, F, T> MessageFn<D> for Whole<(F, PhantomData<fn() -> T>)>
+where
+    F: Fn(&mut Socket<'_, D>, Message<'_>) -> T + Send + Sync + 'static,
+    T: Outcome + 'static,
+{
+    const STREAMS: bool = false;
+
+    #[inline]
+    fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        self.0.0(ws, message);
+    }
+
+    fn piece(&self, _: &mut Socket<'_, D>, _: Piece<'_>) {}
+}
+
+/// A closure that gets pieces.
+struct Pieces<F>(F);
+
+impl<D, F> MessageFn<D> for Pieces<F>
+where
+    F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+{
+    const STREAMS: bool = true;
+
+    fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        let (text, bytes) = (matches!(message, Message::Text(_)), message.as_bytes());
+        self.0(ws, Piece { text, first: true, last: true, bytes });
+    }
+
+    fn piece(&self, ws: &mut Socket<'_, D>, piece: Piece<'_>) {
+        self.0(ws, piece);
+    }
+}
+
+/// What an endpoint does that was told nothing about messages.
+struct Ignore;
+
+impl<D> MessageFn<D> for Ignore {
+    const STREAMS: bool = false;
+
+    fn message(&self, _: &mut Socket<'_, D>, _: Message<'_>) {}
+
+    fn piece(&self, _: &mut Socket<'_, D>, _: Piece<'_>) {}
+}
 
 /// A closure of [`Ws`] that learns how the session ended.
 pub trait CloseFn<D>: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static {}
@@ -132,8 +201,6 @@ fn accept(_: &Request<'_>) -> Result<(), Reject> {
 }
 
 fn nothing<D>(_: &mut Socket<'_, D>) {}
-
-fn ignore<D>(_: &mut Socket<'_, D>, _: Message<'_>) {}
 
 fn forget<D>(_: &mut Socket<'_, D>, _: Close<'_>) {}
 
@@ -151,7 +218,7 @@ impl Ws<(), (), (), (), (), ()> {
     >
     where
         F: Fn(&mut Socket<'_, ()>, Message<'_>) -> T + Send + Sync + 'static,
-        T: Outcome,
+        T: Outcome + 'static,
     {
         Self::upgrade(accept).message(message)
     }
@@ -174,7 +241,7 @@ impl Ws<(), (), (), (), (), ()> {
         Ws {
             upgrade,
             open: nothing::<D>,
-            message: ignore::<D>,
+            message: Ignore,
             drain: nothing::<D>,
             close: forget::<D>,
             settings: Settings::default(),
@@ -197,13 +264,33 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     pub fn message<F, T>(self, message: F) -> Ws<D, U, O, impl MessageFn<D>, R, C>
     where
         F: Fn(&mut Socket<'_, D>, Message<'_>) -> T + Send + Sync + 'static,
-        T: Outcome,
+        T: Outcome + 'static,
     {
-        let message = move |ws: &mut Socket<'_, D>, incoming: Message<'_>| {
-            message(ws, incoming);
-        };
+        let message = Whole((message, PhantomData));
         let Self { upgrade, open, drain, close, settings, data, .. } = self;
         Ws { upgrade, open, message, drain, close, settings, data }
+    }
+
+    /// Called with each part of a message as it comes, instead of with whole messages. See [`Handler::piece`].
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// // Counts the bytes of uploads of up to 1 GiB, and holds none of them.
+    /// let upload = Ws::upgrade(|_| Ok(0u64)).max_message_size(1 << 30).pieces(|ws, piece| {
+    ///     *ws.data_mut() += piece.bytes.len() as u64;
+    ///     if piece.last {
+    ///         let total = std::mem::take(ws.data_mut());
+    ///         let _ = ws.send(total.to_string());
+    ///     }
+    /// });
+    /// # let _ = Server::new().ws("/upload", upload);
+    /// ```
+    pub fn pieces<F>(self, piece: F) -> Ws<D, U, O, impl MessageFn<D>, R, C>
+    where
+        F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+    {
+        let Self { upgrade, open, drain, close, settings, data, .. } = self;
+        Ws { upgrade, open, message: Pieces(piece), drain, close, settings, data }
     }
 
     /// Called when a connection that was behind has caught up. See [`Handler::drain`].
@@ -275,7 +362,15 @@ where
 
     #[inline]
     fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
-        (self.message)(ws, message);
+        self.message.message(ws, message);
+    }
+
+    fn piece(&self, ws: &mut Socket<'_, D>, piece: Piece<'_>) {
+        self.message.piece(ws, piece);
+    }
+
+    fn streams(&self) -> bool {
+        M::STREAMS
     }
 
     fn drain(&self, ws: &mut Socket<'_, D>) {

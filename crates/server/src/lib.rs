@@ -120,7 +120,7 @@ pub use server::{Io, Server};
 pub use socket::{Incompressible, Sendable, Socket};
 pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
-    Receipt, Sent, SlowPolicy, Stats,
+    Piece, Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};

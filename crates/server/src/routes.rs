@@ -1,7 +1,7 @@
 //! Routes as a type: each handler is a field of a nested pair, so that a call finds it by comparing a number and is
 //! inlined, without `dyn` and without a table of function pointers.
 
-use throng_engine::{Close, Cx, Index, Message, Slab};
+use throng_engine::{Close, Cx, Index, Message, Piece, Slab};
 use throng_http::{IntoResponse, Reject, Request, Response};
 use throng_proto::ws::deflate::Settings as Deflate;
 
@@ -26,6 +26,12 @@ pub trait Routes: Send + Sync + 'static {
 
     /// See [`Handler::message`].
     fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>);
+
+    /// See [`Handler::piece`].
+    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>);
+
+    /// See [`Handler::streams`].
+    fn streams(&self, route: u16) -> bool;
 
     /// See [`Handler::drain`].
     fn drain(&self, data: &mut Self::Data, cx: Cx<'_>);
@@ -78,6 +84,12 @@ impl Routes for () {
     fn open(&self, (): &mut (), _: Cx<'_>) {}
 
     fn message(&self, (): &mut (), _: Cx<'_>, _: Message<'_>) {}
+
+    fn piece(&self, (): &mut (), _: Cx<'_>, _: Piece<'_>) {}
+
+    fn streams(&self, _: u16) -> bool {
+        false
+    }
 
     fn drain(&self, (): &mut (), _: Cx<'_>) {}
 
@@ -138,6 +150,21 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
             self.1.message(&mut data.1, cx, message);
         } else if let Some(entry) = entry(&mut data.0, &cx) {
             self.0.handler.message(&mut Socket::new(cx, entry), message);
+        }
+    }
+
+    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
+        if cx.route() != self.0.number {
+            self.1.piece(&mut data.1, cx, piece);
+        } else if let Some(entry) = entry(&mut data.0, &cx) {
+            self.0.handler.piece(&mut Socket::new(cx, entry), piece);
+        }
+    }
+
+    fn streams(&self, route: u16) -> bool {
+        match route == self.0.number {
+            true => self.0.handler.streams(),
+            false => self.1.streams(route),
         }
     }
 
@@ -216,6 +243,14 @@ where
         self.1.message(data, cx, message);
     }
 
+    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
+        self.1.piece(data, cx, piece);
+    }
+
+    fn streams(&self, route: u16) -> bool {
+        self.1.streams(route)
+    }
+
     fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
         self.1.drain(data, cx);
     }
@@ -271,6 +306,14 @@ where
     #[inline(always)]
     fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
         self.1.message(data, cx, message);
+    }
+
+    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
+        self.1.piece(data, cx, piece);
+    }
+
+    fn streams(&self, route: u16) -> bool {
+        self.1.streams(route)
     }
 
     fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {

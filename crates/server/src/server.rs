@@ -475,7 +475,13 @@ fn compression(
 ) -> Result<Vec<Option<deflate::Policy>>> {
     let check =
         |settings: Deflate| settings.check().map_err(|error| Error::Setting(error.to_string()));
-    (0..count).map(|route| check(routes.compression(route).unwrap_or(usual))).collect()
+    (0..count)
+        .map(|route| {
+            let policy = check(routes.compression(route).unwrap_or(usual))?;
+            // A message that is passed on as it comes has no compressed whole.
+            Ok(policy.filter(|_| !routes.streams(route)))
+        })
+        .collect()
 }
 
 fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {

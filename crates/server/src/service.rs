@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_engine::{Admission, Answer, Close, Cx, Message, Refusal, Service, Snapshot};
+use throng_engine::{Admission, Answer, Close, Cx, Message, Piece, Refusal, Service, Snapshot};
 use throng_http::{
     DateCache, HeaderError, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response,
     Router, Status,
@@ -243,6 +243,14 @@ impl<R: Routes> Service for ShardService<R> {
     #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         self.shared.routes.message(&mut self.data, cx.reborrow(), message);
+    }
+
+    fn streams(&self, route: u16) -> bool {
+        self.shared.routes.streams(route)
+    }
+
+    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
+        self.shared.routes.piece(&mut self.data, cx.reborrow(), piece);
     }
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {

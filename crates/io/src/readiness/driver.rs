@@ -61,7 +61,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_event(&mut self) -> Option<Event<'_, P::Socket>> {
         self.lent = 0;
         let step = match self.receive_next() {

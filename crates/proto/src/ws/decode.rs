@@ -5,7 +5,7 @@ use throng_simd::{BrokenUtf8, mask, utf8};
 use super::close;
 use super::header::{Decoded, Head, MAX_HEAD, Place, Whole};
 use super::pieces::{Pieces, Spare};
-use super::{Deflated, Event, Incoming, Limits, Opcode, ProtocolError, Role};
+use super::{Deflated, Event, Incoming, Limits, Opcode, Piece, ProtocolError, Role, Streamed};
 use crate::Input;
 
 /// One end's reader of frames, for the life of a connection after its handshake.
@@ -94,6 +94,8 @@ enum Next<'b> {
     Lent(Event<'b>),
     /// A compressed message within the lent bytes.
     LentDeflated(Deflated<'b>),
+    /// A part of a message, within the lent bytes.
+    Piece(Piece<'b>),
     /// A message, in the pieces.
     Message(Kind),
     /// A control frame, in the pieces.
@@ -183,6 +185,34 @@ impl Decoder {
         self.resume(input, limits, spare)
     }
 
+    /// As [`Decoder::next_event_with`], without joining: what comes of a message is given as it comes, in pieces of
+    /// at most the size of `input`, and nothing of it is held. `limits` bound the frame and the whole message
+    /// all the same. A message that came in one piece may be given as an event. Use this, or the other, for all of a
+    /// connection's life; compressed messages are refused.
+    ///
+    /// # Errors
+    /// As [`Decoder::next_event`].
+    pub fn next_piece<'a, 'b: 'a>(
+        &'a mut self,
+        input: &mut Input<'b>,
+        limits: &Limits,
+        spare: &mut Spare,
+    ) -> Result<Option<Streamed<'a>>, ProtocolError> {
+        if let Some(event) = self.whole_message(input, limits.max_whole_message()) {
+            return Ok(Some(Streamed::Event(event)));
+        }
+        Ok(match self.advance(input, limits, spare, false)? {
+            Next::Nothing => None,
+            Next::Piece(piece) => Some(Streamed::Piece(piece)),
+            Next::Lent(event) => Some(Streamed::Event(event)),
+            Next::Control(opcode) => Some(Streamed::Event(self.control_event(opcode))),
+            // Neither is agreed on nor joined here.
+            Next::LentDeflated(_) | Next::Message(_) => {
+                return Err(self.fail(ProtocolError::ReservedBits));
+            }
+        })
+    }
+
     /// No frame and no message is partly here; false bounds the time a peer may take to finish
     /// (the reassembly deadline).
     #[must_use]
@@ -255,10 +285,12 @@ impl Decoder {
             return Err(self.fail(ProtocolError::FrameTooBig));
         }
         let joined = match &self.pieces {
-            Some(pieces) if self.message.is_some() => pieces.message.len(),
+            Some(pieces) if self.message.is_some() => {
+                pieces.message.len() as u64 + pieces.streamed.len
+            }
             _ => 0,
         };
-        if head.len + joined as u64 > limits.max_message_size as u64 {
+        if head.len.saturating_add(joined) > limits.max_message_size as u64 {
             return Err(self.fail(ProtocolError::MessageTooBig));
         }
         Ok(())
@@ -305,10 +337,11 @@ impl Decoder {
         limits: &Limits,
         spare: &mut Spare,
     ) -> Result<Option<Incoming<'a>>, ProtocolError> {
-        Ok(Some(Incoming::Event(match self.advance(input, limits, spare)? {
+        Ok(Some(Incoming::Event(match self.advance(input, limits, spare, true)? {
             Next::Lent(event) => event,
             Next::LentDeflated(message) => return Ok(Some(Incoming::Deflated(message))),
-            Next::Nothing => return Ok(None),
+            // Pieces are not given where they are joined.
+            Next::Nothing | Next::Piece(_) => return Ok(None),
             Next::Message(kind) => {
                 let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
                 let payload = joined.map_or(&[][..], |joined| joined.as_bytes());
@@ -325,24 +358,27 @@ impl Decoder {
                     _ => Event::Binary(payload),
                 }
             }
-            Next::Control(opcode) => {
-                let payload = self.control();
-                match opcode {
-                    Opcode::Ping => Event::Ping(payload),
-                    Opcode::Pong => Event::Pong(payload),
-                    // `advance` saw that it is well-formed.
-                    _ => Event::Close(close::decode(payload).unwrap_or_default()),
-                }
-            }
+            Next::Control(opcode) => self.control_event(opcode),
         })))
     }
 
-    /// Takes input up to the end of the next event.
+    fn control_event(&self, opcode: Opcode) -> Event<'_> {
+        let payload = self.control();
+        match opcode {
+            Opcode::Ping => Event::Ping(payload),
+            Opcode::Pong => Event::Pong(payload),
+            // `advance` saw that it is well-formed.
+            _ => Event::Close(close::decode(payload).unwrap_or_default()),
+        }
+    }
+
+    /// Takes input up to the end of the next event, or of the next piece of a message if they are not joined.
     fn advance<'b>(
         &mut self,
         input: &mut Input<'b>,
         limits: &Limits,
         spare: &mut Spare,
+        join: bool,
     ) -> Result<Next<'b>, ProtocolError> {
         loop {
             match self.stage {
@@ -370,6 +406,13 @@ impl Decoder {
                 Stage::Payload(mut frame) => {
                     let piece = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
                     frame.remaining -= piece.len() as u64;
+                    if !join && !frame.opcode.is_control() {
+                        match self.pass_on(frame, piece, spare)? {
+                            Some(piece) => return Ok(Next::Piece(piece)),
+                            None if frame.remaining > 0 => return Ok(Next::Nothing),
+                            None => continue,
+                        }
+                    }
                     if !piece.is_empty() {
                         self.join(frame, piece, limits, spare)?;
                     }
@@ -456,6 +499,39 @@ impl Decoder {
         }
         message.push(piece, frame.key);
         Ok(())
+    }
+
+    /// Gives a piece of a message instead of joining it, if there is anything to give. `frame.remaining` is what
+    /// follows the piece.
+    fn pass_on<'b>(
+        &mut self,
+        mut frame: Frame,
+        piece: &'b mut [u8],
+        spare: &mut Spare,
+    ) -> Result<Option<Piece<'b>>, ProtocolError> {
+        let passed = &mut self.pieces.get_or_insert_with(|| spare.take()).streamed;
+        let last = frame.fin && frame.remaining == 0;
+        let text = self.message == Some(Kind::Text);
+        let key = frame.key;
+        frame.key = key.map(|key| mask::rotate(key, piece.len()));
+        self.stage = match frame.remaining {
+            0 => Stage::Start,
+            _ => Stage::Payload(frame),
+        };
+        if piece.is_empty() && !last {
+            return Ok(None);
+        }
+        let bytes = unmask(piece, key);
+        if text && !passed.check_text(bytes, last) {
+            return Err(self.fail(ProtocolError::InvalidText));
+        }
+        let first = !std::mem::replace(&mut passed.begun, true);
+        passed.len += bytes.len() as u64;
+        if last {
+            self.message = None;
+            self.stage = Stage::Delivered { control: false };
+        }
+        Ok(Some(Piece { text, first, last, bytes }))
     }
 
     fn control(&self) -> &[u8] {

@@ -19,6 +19,28 @@ pub enum Event<'a> {
     Close(Option<CloseReason<'a>>),
 }
 
+/// A part of a message, as it came: what a [`Decoder`](super::Decoder) gives that does not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Of a text message. Its bytes were checked to be UTF-8 as far as they go; a character may be cut in two.
+    pub text: bool,
+    /// The message begins with it.
+    pub first: bool,
+    /// The message ends with it.
+    pub last: bool,
+    /// Its bytes; empty only if the message, or its last fragment, is.
+    pub bytes: &'a [u8],
+}
+
+/// What the peer sent, where messages are not joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streamed<'a> {
+    /// A control frame, or a message that came in one piece.
+    Event(Event<'a>),
+    /// A part of a message.
+    Piece(Piece<'a>),
+}
+
 /// What the peer sent, before decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {

@@ -12,6 +12,46 @@ pub(super) struct Pieces {
     /// The control frame so far: apart from the message, because it may come inside one.
     control: [u8; MAX_CONTROL],
     control_len: u8,
+    /// Of a message that is not joined.
+    pub(super) streamed: Passed,
+}
+
+/// What is known of a message whose pieces are passed on instead of joined.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// Bytes so far.
+    pub(super) len: u64,
+    /// A piece was passed on.
+    pub(super) begun: bool,
+    /// The start of a character whose rest is to come.
+    cut: [u8; 4],
+    cut_len: usize,
+}
+
+impl Passed {
+    /// Checks the next piece of a text; `last`: no more will come. False if it is no UTF-8.
+    pub(super) fn check_text(&mut self, mut piece: &[u8], last: bool) -> bool {
+        while self.cut_len > 0 {
+            let Some((&byte, rest)) = piece.split_first() else { return !last };
+            self.cut[self.cut_len] = byte;
+            piece = rest;
+            match str::from_utf8(&self.cut[..=self.cut_len]) {
+                Ok(_) => self.cut_len = 0,
+                Err(error) if error.error_len().is_some() => return false,
+                Err(_) => self.cut_len += 1,
+            }
+        }
+        match str::from_utf8(piece) {
+            Ok(_) => true,
+            Err(error) if error.error_len().is_some() || last => false,
+            Err(error) => {
+                let cut = &piece[error.valid_up_to()..];
+                self.cut[..cut.len()].copy_from_slice(cut);
+                self.cut_len = cut.len();
+                true
+            }
+        }
+    }
 }
 
 /// Of a control frame's payload (RFC 6455 section 5.5).
@@ -22,7 +62,12 @@ const MIN_ROOM: usize = 256;
 
 impl Pieces {
     fn new() -> Self {
-        Self { message: Arc::default(), control: [0; MAX_CONTROL], control_len: 0 }
+        Self {
+            message: Arc::default(),
+            control: [0; MAX_CONTROL],
+            control_len: 0,
+            streamed: Passed::default(),
+        }
     }
 
     /// Makes room in the message for `piece` bytes that are here and `expected` bytes that may come;
@@ -102,6 +147,7 @@ impl Spare {
             // It is still on its way out.
             None => pieces.message = Arc::default(),
         }
+        pieces.streamed = Passed::default();
         pieces
     }
 

@@ -1,7 +1,7 @@
 //! A peer that sends what it is told to, however wrong, and keeps what our decoder made of it.
 
 use throng_proto::Input;
-use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role};
+use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role, Spare, Streamed};
 
 pub(crate) const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -74,6 +74,43 @@ pub(crate) fn converse<'r>(
                 Err(error) => return (got, Some(error)),
             }
         }
+    }
+    (got, None)
+}
+
+/// The same with a decoder that does not join; the pieces are, here.
+pub(crate) fn converse_in_pieces<'r>(
+    role: Role,
+    limits: &Limits,
+    reads: impl IntoIterator<Item = &'r [u8]>,
+) -> Outcome {
+    let (mut decoder, mut spare) = (Decoder::new(role), Spare::new());
+    let (mut got, mut message) = (Vec::new(), None::<Vec<u8>>);
+    for read in reads {
+        let mut lent = read.to_vec();
+        let mut input = Input::new(&mut lent);
+        loop {
+            match decoder.next_piece(&mut input, limits, &mut spare) {
+                Ok(Some(Streamed::Event(event))) => got.push(event.into()),
+                Ok(Some(Streamed::Piece(piece))) => {
+                    assert_eq!(piece.first, message.is_none(), "{piece:?}");
+                    assert!(!piece.bytes.is_empty() || piece.last, "{piece:?}");
+                    message.get_or_insert_default().extend_from_slice(piece.bytes);
+                    if piece.last {
+                        let message = message.take().unwrap();
+                        got.push(match piece.text {
+                            true => Got::Text(String::from_utf8(message).unwrap()),
+                            false => Got::Binary(message),
+                        });
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => return (got, Some(error)),
+            }
+        }
+        assert!(input.is_empty(), "all input is taken");
+        assert!(decoder.buffered() <= 125, "only control frames are held");
+        assert_eq!(spare.capacity() / 1024, 0, "nothing of a message is held");
     }
     (got, None)
 }

@@ -8,7 +8,7 @@ use throng_proto::ws::{
 };
 use throng_simd::mask;
 
-use crate::peer::{Got, Outcome, converse};
+use crate::peer::{Got, Outcome, converse, converse_in_pieces};
 
 /// Small limits, so that random conversations meet them.
 const LIMITS: Limits = Limits { max_frame_size: 700, max_message_size: 900 };
@@ -130,6 +130,10 @@ proptest! {
         prop_assert_eq!(&converse(role, &LIMITS, [&bytes[..]]), &expected);
         prop_assert_eq!(&converse(role, &LIMITS, cut(&bytes, &sizes)), &expected);
         prop_assert_eq!(&converse(role, &LIMITS, bytes.chunks(1)), &expected);
+        for sizes in [&sizes[..], &[1], &[usize::MAX]] {
+            let pieces = converse_in_pieces(role, &LIMITS, cut(&bytes, sizes));
+            prop_assert_eq!(&pieces, &expected);
+        }
     }
 
     #[test]
@@ -141,6 +145,7 @@ proptest! {
         let whole = converse(role, &LIMITS, [&bytes[..]]);
         prop_assert_eq!(&converse(role, &LIMITS, cut(&bytes, &sizes)), &whole);
         prop_assert_eq!(&converse(role, &LIMITS, bytes.chunks(1)), &whole);
+        prop_assert_eq!(&converse_in_pieces(role, &LIMITS, cut(&bytes, &sizes)), &whole);
     }
 
     /// Nearly good bytes go deeper than random ones.
