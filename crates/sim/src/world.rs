@@ -570,21 +570,28 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     }
     // What may be dropped follows in helpings; what the driver holds may not be dropped any more.
     let helping = if drops { HELPING + frame } else { 0 };
-    kept + frame + ONE_TURN + apart + helping
+    // A message whose first fragments have left counts for nobody, and each fragment has a header.
+    let fragments = match sends_fragments(plan, frame) {
+        true => frame + 2 * frame.div_ceil(plan.limits.fragment_size) * 4,
+        false => 0,
+    };
+    kept + frame + ONE_TURN + apart + helping + fragments
 }
 
 /// The most bytes by which a class may be over its cap.
 fn largest_excess(plan: &Plan, frame: usize) -> usize {
     let closes = |class| plan.rules.of(class).policy == SlowPolicy::Close;
     match (0..plan.rules.count()).any(closes) {
-        false => 0,
         // What is sent in fragments waits for them, however quick its receiver: as much as one turn sends.
-        true if plan.limits.fragment_threshold < frame => {
-            plan.limits.max_backlog + frame + ONE_TURN
-        }
+        _ if sends_fragments(plan, frame) => plan.limits.max_backlog + frame + ONE_TURN,
         // A queue that is not full takes one message of any size.
         true => frame,
+        false => 0,
     }
+}
+
+fn sends_fragments(plan: &Plan, frame: usize) -> bool {
+    plan.limits.fragment_threshold < frame
 }
 
 /// Who may be next.
