@@ -90,5 +90,40 @@ class Deflate(Generates, unittest.TestCase):
         self.assert_caught("refused", self.recompressed, extension=b"permessage-deflate")
 
 
+class Context(Generates, unittest.TestCase):
+    """With --context the answers of a connection are one stream, and every message is another."""
+
+    AGREED = b"permessage-deflate; client_max_window_bits=10"
+
+    def setUp(self) -> None:
+        self.packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+        self.seen: list[bytes] = []
+
+    def generate(self, answer, *arguments: str, **kind) -> tuple[int, dict]:
+        return super().generate(
+            answer, "--context", "--connections", "1", *arguments, **{"extension": self.AGREED, **kind}
+        )
+
+    def streamed(self, opcode: int, payload: bytes, stray: int = -1) -> bytes:
+        plain = zlib.decompressobj(-10).decompress(payload + b"\0\0\xff\xff")
+        self.seen.append(plain)
+        if len(self.seen) == stray:  # a message that the other side never gets
+            self.packer.compress(b"of another connection " * 9)
+            self.packer.flush(zlib.Z_SYNC_FLUSH)
+        packed = (self.packer.compress(plain) + self.packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+        return Deflate.compressed_frame(opcode, packed)
+
+    def test_answers_that_refer_to_earlier_ones_pass_and_the_texts_differ(self) -> None:
+        self.assert_passes(self.streamed, "--size", "256")
+        bodies = {plain[8:] for plain in self.seen}
+        self.assertEqual((len(self.seen), len(bodies)), (20, 20))
+
+    def test_an_answer_that_refers_to_what_was_never_sent_is_caught(self) -> None:
+        self.assert_caught("answer", lambda o, p: self.streamed(o, p, stray=2))
+
+    def test_a_server_that_keeps_no_context_is_refused(self) -> None:
+        self.assert_caught("refused", self.streamed, extension=Deflate.AGREED)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -36,7 +36,8 @@ def takes_part(peer: Peer, test: Test) -> bool:
     """Whether the peer can do the test at all; whether it is prepared is another question."""
     if peer.only is not None and test.name not in peer.only:
         return False
-    if test.deflate and (peer.deflate is None or (peer.family == "throng" and not throng_can_deflate())):
+    wanted = peer.context if test.context else peer.deflate
+    if test.deflate and (wanted is None or (peer.family == "throng" and not throng_can_deflate())):
         return False
     if test.servers > 1 and not peer.shares_port:
         return False
@@ -76,7 +77,8 @@ def _difference(one: dict, other: dict) -> dict:
 def _run(peer: Peer, test: Test, arguments: tuple[str, ...], overrides: list[str]) -> tuple[dict, float]:
     """The generator's result, and what others used of the two cores."""
     port = machine.free_port()
-    command = peer.deflate(port) if test.deflate else peer.command(port)
+    start = peer.context if test.context else peer.deflate if test.deflate else peer.command
+    command = start(port)
     command = [*command, *test.settings.get(peer.family, ())]
     with machine.Server(command, port, peer.env, test.cores, test.servers) as server:
         return _load(server, peer, arguments, overrides)

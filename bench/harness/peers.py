@@ -35,6 +35,8 @@ class Peer:
     channels: bool = True
     # With permessage-deflate, without context takeover; None: it has none.
     deflate: Callable[[int], list[str]] | None = None
+    # The same with the context of earlier messages on both sides; None: it has none.
+    context: Callable[[int], list[str]] | None = None
     shares_port: bool = False  # several processes can listen on one port
     only: frozenset[str] | None = None  # a variant made for these tests; None: all
     variant_of: str | None = None  # whose settings a variant takes
@@ -228,6 +230,8 @@ def rust_peer(name: str, title: str, channels: bool = True, deflate: bool = Fals
         version,
         channels=channels,
         deflate=(lambda port: [*command(port), "deflate"]) if deflate else None,
+        # By its own defaults it keeps what the client does not ask it to forget.
+        context=(lambda port: [*command(port), "deflate"]) if deflate else None,
         callgrind=command,
     )
 
@@ -252,6 +256,7 @@ PEERS: dict[str, Peer] = {
             "Throng",
             throng_command,
             deflate=throng_deflate("shared"),
+            context=throng_deflate("window:10"),
             shares_port=True,
             callgrind=throng_command,
         ),
@@ -268,6 +273,14 @@ PEERS: dict[str, Peer] = {
             throng_command,
             deflate=throng_deflate("window:10"),
             only=frozenset({"deflate1k", "broadcast-deflate"}),
+            variant_of="throng",
+        ),
+        throng_peer(
+            "throng-window15",
+            "Throng, window 15",
+            throng_command,
+            context=throng_deflate("window:15"),
+            only=frozenset({"context256", "context1k", "context-used"}),
             variant_of="throng",
         ),
         Peer(
@@ -289,6 +302,7 @@ PEERS: dict[str, Peer] = {
             UWS.exists,
             uws_version,
             deflate=lambda port: [str(UWS_DEFLATE), str(port), "deflate"],
+            context=lambda port: [str(UWS_DEFLATE), str(port), "context"],
             callgrind=lambda port: [str(UWS_PORTABLE), str(port)],
         ),
         Peer(
@@ -299,6 +313,7 @@ PEERS: dict[str, Peer] = {
             lambda: (FOLDER / "bun/node_modules/@oven").exists(),
             lambda: npm_version("bun", "bun"),
             deflate=lambda port: [*bun_command(port), "deflate"],
+            context=lambda port: [*bun_command(port), "context"],
         ),
         rust_peer("fastwebsockets", "fastwebsockets", channels=False),
         rust_peer("sockudo-ws", "sockudo-ws", deflate=True),
@@ -311,6 +326,7 @@ PEERS: dict[str, Peer] = {
             GWS.exists,
             gws_version,
             deflate=lambda port: [str(GWS), str(port), "deflate"],
+            context=lambda port: [str(GWS), str(port), "context"],
             env={"GOMAXPROCS": "1"},
         ),
         Peer(
@@ -321,6 +337,7 @@ PEERS: dict[str, Peer] = {
             lambda: (FOLDER / "node-ws/node_modules/ws").exists(),
             node_version,
             deflate=lambda port: [*node_command(port), "deflate"],
+            context=lambda port: [*node_command(port), "context"],
         ),
     )
 }

@@ -25,6 +25,7 @@ class Test:
     text: bool = False  # a bare echo has no text to check
     broadcast: bool = False
     deflate: bool = False
+    context: bool = False  # compressed with the messages before as context
     servers: int = 1  # processes behind one port
     cores: tuple[int, ...] = (SERVER_CORE,)  # the servers'
     minus: tuple[str, ...] = ()  # other work for a second server; its figures are subtracted
@@ -48,6 +49,22 @@ def idle(name: str, title: str, flag: str = "") -> Test:
         Metric("idle_cpu_percent", "CPU %", 2, less_is_better=True),
     )
     return Test(name, title, tuple(arguments), metrics, seconds=6.0, connections=15000)
+
+
+def deflated_echo(name: str, title: str, size: int, context: bool) -> Test:
+    arguments = ("echo", "--context" if context else "--deflate", "--size", str(size))
+    metrics = (*PER_CPU, Metric("ratio", "ratio", 3, True))
+    return Test(name, title, arguments, metrics, text=True, deflate=True, context=context)
+
+
+def deflated_memory(name: str, title: str, context: bool) -> Test:
+    """After 160 messages of 256 B on each: more than the largest window holds."""
+    arguments = ("idle", "--context" if context else "--deflate", "--size", "256", "--connections", "1000")
+    metrics = (Metric("rss_per_connection", "B/conn", less_is_better=True),)
+    flags = ("--touches", "160", "--hold", "0.5")
+    return Test(
+        name, title, (*arguments, *flags), metrics, seconds=12.0, connections=1_001, text=True, deflate=True, context=context
+    )
 
 
 CHANNEL = ("--path", "/ws/bench")
@@ -162,14 +179,11 @@ TESTS: dict[str, Test] = {
         ),
         subscription("subscription", "one channel's subscription"),
         subscription("subscription-channels", "subscription, 1,000 channels", "--channels", "1000"),
-        Test(
-            "deflate1k",
-            "deflate echo, 1 KB JSON",
-            ("echo", "--deflate", "--size", "1024"),
-            (*PER_CPU, Metric("ratio", "ratio", 3, True)),
-            text=True,
-            deflate=True,
-        ),
+        deflated_echo("deflate1k", "deflate echo, 1 KB JSON", 1024, context=False),
+        deflated_echo("context256", "deflate echo with context, 256 B JSON", 256, context=True),
+        deflated_echo("context1k", "deflate echo with context, 1 KB JSON", 1024, context=True),
+        deflated_memory("deflate-used", "deflate without context, after use", context=False),
+        deflated_memory("context-used", "deflate with context, after use", context=True),
         broadcast(
             "broadcast-deflate",
             "broadcast of 1 KB JSON, deflated, to 10,000",

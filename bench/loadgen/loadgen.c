@@ -12,7 +12,7 @@
 
 struct options opt = {.mode = "echo", .host = "127.0.0.1", .path = "/echo", .connections = 100,
                       .size = 100, .pipeline = 1, .rate = 10, .warmup = 0.5, .duration = 1.5,
-                      .hold = 2, .publishes = 5, .processes = 1, .references = 1000000};
+                      .hold = 2, .publishes = 5, .processes = 1, .touches = 1, .references = 1000000};
 
 static const char usage[] =
     "usage: loadgen MODE --port PORT [options]\n"
@@ -31,13 +31,14 @@ static const char usage[] =
     "  --connections N (100)        --size BYTES (100)   --pipeline P (1)     --rate R (10)\n"
     "  --warmup S (0.5)             --duration S (1.5)   --hold S (2)         --publishes N (5)\n"
     "  --text   text messages       --utf8   text with multi-byte characters\n"
-    "  --touch  idle: one echo on every connection first\n"
+    "  --touch  idle: one echo on every connection first; --touches N: so many, all connections in turn\n"
     "  --silent idle: the path is a channel's, which does not echo\n"
     "  --processes N (1)     broadcast: generator processes for the subscribers\n"
     "  --channels N (0)      paths PATH-0 ... PATH-(N-1) in turn instead of PATH\n"
     "  --receive-buffer B    SO_RCVBUF of each connection\n"
     "  --references N (1000000)  slow: messages that must wait inside the server\n"
     "  --deflate  compressed text (permessage-deflate, no context takeover)\n"
+    "  --context  the same with the server's context, and another text in every message\n"
     "  --messages N  echo: stop after N answers instead of by time\n"
     "  --raw    no WebSocket: the same number of bytes to a bare TCP echo\n"
     "  --server-pid PID  read this process's CPU clock and memory; several are summed, and broadcast\n"
@@ -90,7 +91,8 @@ static void parse(int argc, char **argv)
         {"utf8", 0, 0, 'u'},     {"messages", 1, 0, 'm'},  {"raw", 0, 0, 'R'},    {"publishes", 1, 0, 'b'},
         {"server-pid", 1, 0, 'S'}, {"help", 0, 0, 'H'},    {"processes", 1, 0, 'y'},
         {"channels", 1, 0, 'n'}, {"receive-buffer", 1, 0, 'B'}, {"references", 1, 0, 'f'},
-        {"deflate", 0, 0, 'z'},  {0, 0, 0, 0}};
+        {"deflate", 0, 0, 'z'},  {"context", 0, 0, 'X'},  {"touches", 1, 0, 'T'},
+        {0, 0, 0, 0}};
     int o, index = 0;
     while ((o = getopt_long(argc, argv, "", known, &index)) != -1) {
         const char *name = o == '?' ? "" : known[index].name;
@@ -117,6 +119,8 @@ static void parse(int argc, char **argv)
         case 'B': opt.receive_buffer = (int)number(name, optarg, 1, 1 << 30); break;
         case 'f': opt.references = (long)number(name, optarg, 1, 1e9); break;
         case 'z': opt.text = opt.deflate = true; break;
+        case 'X': opt.text = opt.deflate = opt.context = true; break;
+        case 'T': opt.touches = (int)number(name, optarg, 1, 1e6); opt.touch = true; break;
         case 'i': opt.silent = true; break;
         case 't': opt.touch = true; break;
         case 'x': opt.text = true; break;

@@ -27,6 +27,7 @@ struct options {
     bool raw;                /* plain TCP echo: the same bytes on the wire, no protocol */
     bool text, utf8;         /* text messages; utf8: with two-, three- and four-byte characters */
     bool deflate;            /* messages are compressed, without context takeover */
+    bool context;            /* the server's messages refer to those before; each message is another */
     int connections;
     int processes;           /* broadcast: generator processes that hold the subscribers */
     int channels;            /* so many channels PATH-0, PATH-1, ... taken in turn; 0: PATH itself */
@@ -38,7 +39,8 @@ struct options {
     double warmup, duration; /* seconds */
     double hold;             /* idle: seconds to hold the connections */
     bool silent;             /* idle: PATH is a channel's, where nobody gets its own message back */
-    bool touch;              /* idle: echo one message on every connection first */
+    bool touch;              /* idle: echo messages on every connection first ... */
+    int touches;             /* ... so many */
     long messages;           /* echo: stop after so many answers instead of by time; 0: by time */
     int publishes;           /* broadcast: how many, one after the other */
     pid_t server[SERVERS_MAX]; /* whose CPU and memory to read, summed */
@@ -63,14 +65,15 @@ struct conn {
     uint64_t sent;           /* messages written completely */
     uint64_t received;       /* messages answered completely */
     size_t send_offset;      /* bytes of message number `sent` already written */
+    void *inflater;          /* context: its own, from the upgrade on */
     uint8_t *packed;         /* a compressed message so far; of its own, kept for the next */
     size_t packed_len;
 };
 
 /* wire.c */
-extern size_t wire_size;     /* bytes of one message as the client sends it */
 void wire_prepare(void);
-void wire_build(uint32_t id, uint64_t sequence, uint8_t *out); /* wire_size bytes */
+size_t wire_size(uint32_t id, uint64_t sequence); /* bytes of the message as the client sends it */
+void wire_build(uint32_t id, uint64_t sequence, uint8_t *out); /* so many bytes */
 void wire_head(uint32_t id, uint64_t sequence, uint8_t *out, size_t *len, const uint8_t **body);
 int wire_consume(struct conn *c, const uint8_t *data, size_t len); /* messages completed */
 int wire_request(const struct conn *c, char *out, size_t cap);
@@ -80,7 +83,9 @@ extern uint64_t wire_payload_in; /* payload bytes of data frames, as they came *
 /* deflate.c */
 size_t deflate_bound(size_t len);
 size_t deflate_message(const uint8_t *plain, size_t len, uint8_t *out, size_t cap);  /* 0: failed */
-size_t inflate_message(const uint8_t *packed, size_t len, uint8_t *out, size_t cap); /* SIZE_MAX: failed */
+/* SIZE_MAX: failed. With opt.context, `inflater` is the connection's own, else nothing is kept. */
+size_t inflate_message(void **inflater, const uint8_t *packed, size_t len, uint8_t *out, size_t cap);
+void inflate_forget(void **inflater);
 enum { STORED_HEAD = 5 };        /* bytes before the stamp in what deflate_message makes */
 
 /* net.c */

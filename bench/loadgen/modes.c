@@ -196,10 +196,17 @@ void run_idle(void)
     struct usage start = usage_now();
     net_connect_all(opt.connections);
     answered_total = 0;
-    if (opt.touch)
+    if (opt.touch && opt.touches == 1)
         for (int i = 0; i < opt.connections; i++) {
             net_send(&conns[i], 1);
             while (answered_total <= i)
+                net_poll(100);
+        }
+    else if (opt.touch)
+        for (long i = 1; i <= opt.touches; i++) {
+            for (int j = 0; j < opt.connections; j++)
+                net_send(&conns[j], 1);
+            while (answered_total < i * opt.connections)
                 net_poll(100);
         }
     double connect_s = now_s() - start.wall;

@@ -95,6 +95,7 @@ void net_reset(struct conn *c)
     if (c->state == OPEN)
         opened_count--;
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    inflate_forget(&c->inflater);
     close(c->fd);
     c->fd = -1;
     c->state = CLOSED;
@@ -171,12 +172,13 @@ static void flush(struct conn *c)
 {
     while (c->sent < c->queued) {
         ssize_t n, wanted;
-        if (wire_size * 2 <= sizeof scratch) { /* small: copy, so that one send carries many */
-            uint64_t batch = c->queued - c->sent, most = sizeof scratch / wire_size;
+        size_t size = wire_size(c->id, c->sent);
+        if (size * 2 <= sizeof scratch) { /* small: copy, so that one send carries many */
+            uint64_t batch = c->queued - c->sent, most = opt.context ? 1 : sizeof scratch / size;
             batch = batch < most ? batch : most;
             for (uint64_t i = 0; i < batch; i++)
-                wire_build(c->id, c->sent + i, scratch + i * wire_size);
-            wanted = (ssize_t)(batch * wire_size - c->send_offset);
+                wire_build(c->id, c->sent + i, scratch + i * size);
+            wanted = (ssize_t)(batch * size - c->send_offset);
             n = send(c->fd, scratch + c->send_offset, (size_t)wanted, MSG_NOSIGNAL);
         } else {
             uint8_t head[HEAD_MAX + STAMP];
@@ -185,9 +187,9 @@ static void flush(struct conn *c)
             wire_head(c->id, c->sent, head, &len, &body);
             size_t in_head = skip < len ? skip : len, in_body = skip - in_head;
             struct iovec parts[2] = {{head + in_head, len - in_head},
-                                     {(void *)(body + in_body), wire_size - len - in_body}};
+                                     {(void *)(body + in_body), size - len - in_body}};
             struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-            wanted = (ssize_t)(wire_size - skip);
+            wanted = (ssize_t)(size - skip);
             n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
         }
         if (n < 0) {
@@ -195,8 +197,8 @@ static void flush(struct conn *c)
             return;
         }
         c->send_offset += (size_t)n;
-        c->sent += c->send_offset / wire_size;
-        c->send_offset %= wire_size;
+        c->sent += c->send_offset / size;
+        c->send_offset %= size;
         if (n < wanted && !c->want_write)
             watch(c, EPOLL_CTL_MOD, true);
         if (n < wanted)

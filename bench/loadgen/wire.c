@@ -16,14 +16,26 @@
 #define KEY "dGhlIHNhbXBsZSBub25jZQ=="
 #define ACCEPT "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
-size_t wire_size;
-static size_t head_size, payload_size, stamp_size;
-static uint8_t *template_plain; /* the payload as the server must send it back */
-static uint8_t *template_wire;  /* header, key and masked payload */
+/* All messages are made from one template, or, with --context, from many in turn: a server that remembers
+ * the messages before must not find the same text among them. */
+struct template {
+    uint8_t *plain;             /* the payload as the server must send it back */
+    uint8_t *wire;              /* header, key and masked payload */
+    size_t head_size, wire_size; /* of header and key; of all */
+};
+enum { VARIANTS_MAX = 1024, VARIANTS_BYTES = 128 * 1024 }; /* of all: the largest window four times */
+static struct template templates[VARIANTS_MAX];
+static uint32_t variants = 1;
+static size_t payload_size, stamp_size;
 static uint8_t key[4];
 static size_t stamp_at;         /* of the stamp in the payload on the wire */
 static uint8_t *inflated;       /* one message, payload_size + 1 bytes */
 uint64_t wire_payload_in;
+
+static const struct template *template_of(uint32_t id, uint64_t sequence)
+{
+    return &templates[(id * 257 + sequence) % variants];
+}
 
 static void fill_text(uint8_t *out, size_t len)
 {
@@ -42,15 +54,15 @@ static void fill_text(uint8_t *out, size_t len)
 }
 
 /* What an API answers: few keys, many values; deflate makes about a third of it. */
-static void fill_json(uint8_t *out, size_t len)
+static void fill_json(uint8_t *out, size_t len, uint32_t variant)
 {
     size_t at = stamp_size;
-    for (uint32_t i = 0, x = 12345; at < len; i++) {
+    for (uint32_t i = 0, x = 12345 + variant * 7919; at < len; i++) {
         char record[160];
         x = x * 1664525u + 1013904223u;
         int n = snprintf(record, sizeof record,
                          "%s{\"id\":%u,\"symbol\":\"%c%c%c\",\"price\":%u.%02u,\"volume\":%u,\"side\":\"%s\"}",
-                         i == 0 ? "{\"trades\":[" : ",", 81234000 + i * 7, 'A' + x % 26, 'A' + (x >> 8) % 26,
+                         i == 0 ? "{\"trades\":[" : ",", 81234000 + variant * 131 + i * 7, 'A' + x % 26, 'A' + (x >> 8) % 26,
                          'A' + (x >> 16) % 26, x >> 22, (x >> 4) % 100, x >> 18, x & 1 << 30 ? "buy" : "sell");
         size_t fits = (size_t)n < len - at ? (size_t)n : len - at;
         memcpy(out + at, record, fits);
@@ -58,54 +70,25 @@ static void fill_json(uint8_t *out, size_t len)
     }
 }
 
-/* The compressed message takes the place of the plain one in what is sent. */
-static size_t pack_template(uint8_t *to)
+static void fill(uint8_t *out, size_t len, uint32_t variant)
 {
-    if (payload_size < STAMP || payload_size > SEND_SCRATCH / 4)
-        fail("--deflate wants a --size of %d to %d", STAMP, SEND_SCRATCH / 4);
-    inflated = malloc(payload_size + 1);
-    size_t n = deflate_message(template_plain, payload_size, to, deflate_bound(payload_size));
-    if (inflated == NULL || n == 0)
-        fail("cannot compress the message");
-    return n;
+    if (opt.deflate)
+        fill_json(out, len, variant);
+    else if (opt.text)
+        fill_text(out, len);
+    else
+        for (size_t i = 0; i < len; i++)
+            out[i] = (uint8_t)(i * 131 + (i >> 8) * 29 + 7);
 }
 
-void wire_prepare(void)
+/* Header, key and masked payload; `body` may be compressed. */
+static void frame(struct template *t, const uint8_t *body, size_t n)
 {
-    uint8_t *h, *body;
-    size_t n = opt.size;
-    payload_size = n;
-    if (opt.raw) /* as many bytes on the way there as a frame has, none of them a header */
-        payload_size += n < 126 ? 6 : n < 65536 ? 8 : 14;
-    stamp_size = payload_size >= STAMP ? STAMP : 0;
-    template_plain = calloc(1, payload_size + STAMP);
-    body = template_plain;
-    if (template_plain == NULL)
+    size_t head = t->head_size = opt.raw ? 0 : n < 126 ? 6 : n < 65536 ? 8 : 14;
+    t->wire_size = head + n;
+    uint8_t *h = t->wire = calloc(1, t->wire_size + STAMP);
+    if (h == NULL)
         fail("no memory for a message of %zu bytes", n);
-    if (opt.deflate)
-        fill_json(template_plain, payload_size);
-    else if (opt.text)
-        fill_text(template_plain, payload_size);
-    else
-        for (size_t i = 0; i < payload_size; i++)
-            template_plain[i] = (uint8_t)(i * 131 + (i >> 8) * 29 + 7);
-    if (getrandom(key, sizeof key, 0) != sizeof key || opt.raw)
-        memset(key, opt.raw ? 0 : 0x5a, sizeof key);
-    if (opt.deflate) {
-        if ((body = malloc(deflate_bound(payload_size))) == NULL)
-            fail("no memory for a message of %zu bytes", n);
-        n = pack_template(body);
-        stamp_at = STORED_HEAD;
-    } else {
-        n = payload_size;
-    }
-
-    head_size = opt.raw ? 0 : n < 126 ? 6 : n < 65536 ? 8 : 14;
-    wire_size = head_size + n;
-    template_wire = calloc(1, wire_size + STAMP);
-    if (template_wire == NULL)
-        fail("no memory for a message of %zu bytes", n);
-    h = template_wire;
     if (!opt.raw) {
         *h++ = (uint8_t)((opt.deflate ? 0xc0 : 0x80) | (opt.text ? 1 : 2));
         *h++ = (uint8_t)(0x80 | (n < 126 ? n : n < 65536 ? 126 : 127));
@@ -114,9 +97,55 @@ void wire_prepare(void)
         memcpy(h, key, 4);
     }
     for (size_t i = 0; i < n; i++)
-        template_wire[head_size + i] = body[i] ^ key[i & 3];
-    if (body != template_plain)
-        free(body);
+        t->wire[head + i] = body[i] ^ key[i & 3];
+}
+
+/* The compressed message takes the place of the plain one in what is sent. */
+static void pack(struct template *t)
+{
+    size_t most = deflate_bound(payload_size);
+    uint8_t *packed = malloc(most);
+    size_t n = packed == NULL ? 0 : deflate_message(t->plain, payload_size, packed, most);
+    if (n == 0)
+        fail("cannot compress the message");
+    frame(t, packed, n);
+    free(packed);
+}
+
+void wire_prepare(void)
+{
+    payload_size = opt.size;
+    if (opt.raw) /* as many bytes on the way there as a frame has, none of them a header */
+        payload_size += opt.size < 126 ? 6 : opt.size < 65536 ? 8 : 14;
+    stamp_size = payload_size >= STAMP ? STAMP : 0;
+    if (getrandom(key, sizeof key, 0) != sizeof key || opt.raw)
+        memset(key, opt.raw ? 0 : 0x5a, sizeof key);
+    if (opt.deflate) {
+        if (payload_size < STAMP || payload_size > SEND_SCRATCH / 4)
+            fail("--deflate wants a --size of %d to %d", STAMP, SEND_SCRATCH / 4);
+        stamp_at = STORED_HEAD;
+        inflated = malloc(payload_size + 1);
+    }
+    if (opt.context)
+        variants = (uint32_t)(VARIANTS_BYTES / payload_size) + 1;
+    if (variants > VARIANTS_MAX)
+        variants = VARIANTS_MAX;
+    for (uint32_t i = 0; i < variants; i++) {
+        struct template *t = &templates[i];
+        t->plain = calloc(1, payload_size + STAMP);
+        if (t->plain == NULL || (opt.deflate && inflated == NULL))
+            fail("no memory for a message of %zu bytes", opt.size);
+        fill(t->plain, payload_size, i);
+        if (opt.deflate)
+            pack(t);
+        else
+            frame(t, t->plain, payload_size);
+    }
+}
+
+size_t wire_size(uint32_t id, uint64_t sequence)
+{
+    return template_of(id, sequence)->wire_size;
 }
 
 static uint64_t stamp(uint32_t id, uint64_t sequence)
@@ -137,17 +166,19 @@ static void put_stamp(uint32_t id, uint64_t sequence, uint8_t *payload)
 
 void wire_build(uint32_t id, uint64_t sequence, uint8_t *out)
 {
-    memcpy(out, template_wire, wire_size);
-    put_stamp(id, sequence, out + head_size);
+    const struct template *t = template_of(id, sequence);
+    memcpy(out, t->wire, t->wire_size);
+    put_stamp(id, sequence, out + t->head_size);
 }
 
 /* For large messages, which are not compressed: header and stamp in `out`, the rest stays where it is. */
 void wire_head(uint32_t id, uint64_t sequence, uint8_t *out, size_t *len, const uint8_t **body)
 {
-    memcpy(out, template_wire, head_size);
-    put_stamp(id, sequence, out + head_size);
-    *len = head_size + stamp_size;
-    *body = template_wire + *len;
+    const struct template *t = template_of(id, sequence);
+    memcpy(out, t->wire, t->head_size);
+    put_stamp(id, sequence, out + t->head_size);
+    *len = t->head_size + stamp_size;
+    *body = t->wire + *len;
 }
 
 static void verify(struct conn *c, const uint8_t *data, size_t len)
@@ -164,7 +195,7 @@ static void verify(struct conn *c, const uint8_t *data, size_t len)
                  (unsigned long long)c->received);
         data += n, at += n, len -= n;
     }
-    if (memcmp(template_plain + at, data, len) != 0)
+    if (memcmp(template_of(c->from, c->received)->plain + at, data, len) != 0)
         fail("connection %u: the content of answer %llu is damaged", c->id,
              (unsigned long long)c->received);
 }
@@ -223,7 +254,7 @@ static void keep_packed(struct conn *c, const uint8_t *data, size_t len)
 
 static void unpack(struct conn *c)
 {
-    size_t n = inflate_message(c->packed, c->packed_len, inflated, payload_size + 1);
+    size_t n = inflate_message(&c->inflater, c->packed, c->packed_len, inflated, payload_size + 1);
     if (n == SIZE_MAX)
         fail("connection %u: answer %llu does not inflate", c->id, (unsigned long long)c->received);
     verify(c, inflated, n);
@@ -269,9 +300,11 @@ int wire_consume(struct conn *c, const uint8_t *data, size_t len)
     return done;
 }
 
-/* RFC 7692 section 7.1: both sides forget their history after each message. */
+/* RFC 7692 section 7.1: both sides forget their history after each message; or, as browsers offer it, as
+ * the server likes. */
 #define OFFER \
     "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
+#define OFFER_CONTEXT "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
 
 int wire_request(const struct conn *c, char *out, size_t cap)
 {
@@ -281,7 +314,7 @@ int wire_request(const struct conn *c, char *out, size_t cap)
     return snprintf(out, cap,
                     "GET %s%s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                     "Sec-WebSocket-Key: " KEY "\r\nSec-WebSocket-Version: 13\r\n%s\r\n",
-                    opt.path, channel, opt.host, opt.port, opt.deflate ? OFFER : "");
+                    opt.path, channel, opt.host, opt.port, opt.context ? OFFER_CONTEXT : opt.deflate ? OFFER : "");
 }
 
 bool wire_check_response(const char *head, size_t len)
@@ -289,6 +322,8 @@ bool wire_check_response(const char *head, size_t len)
     if (len <= 12 || memcmp(head, "HTTP/1.1 101", 12) != 0 || memmem(head, len, ACCEPT, 28) == NULL)
         return false;
     /* Without its own promise to forget, the server's answers would need a history we do not keep. */
-    const char *promise = "server_no_context_takeover";
+    const char *promise = "server_no_context_takeover", *name = "permessage-deflate";
+    if (opt.context) /* and with it there is no context to measure */
+        return memmem(head, len, name, strlen(name)) != NULL && memmem(head, len, promise, strlen(promise)) == NULL;
     return !opt.deflate || memmem(head, len, promise, strlen(promise)) != NULL;
 }

@@ -1,6 +1,7 @@
-// Echo at any path, broadcast at /ws/...: bun server.js PORT [deflate]
+// Echo at any path, broadcast at /ws/...: bun server.js PORT [deflate|context]
 const MiB = 1024 * 1024;
-const compress = process.argv[3] === "deflate";
+const compress = process.argv.length > 3;
+const codec = process.argv[3] === "context" ? "dedicated" : "shared";
 
 Bun.serve({
   hostname: "127.0.0.1",
@@ -12,7 +13,7 @@ Bun.serve({
     return new Response("WebSocket only", { status: 426 });
   },
   websocket: {
-    perMessageDeflate: compress && { compress: "shared", decompress: "shared" },
+    perMessageDeflate: compress && { compress: codec, decompress: codec },
     maxPayloadLength: 64 * MiB,
     backpressureLimit: 256 * MiB,
     idleTimeout: 600,

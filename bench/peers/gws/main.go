@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: gws PORT [deflate]
+// Echo at any path, broadcast at /ws/...: gws PORT [deflate|context]
 package main
 
 import (
@@ -71,13 +71,22 @@ func (h *handler) OnMessage(socket *gws.Conn, message *gws.Message) {
 	}
 }
 
+func compression() gws.PermessageDeflate {
+	context := len(os.Args) > 2 && os.Args[2] == "context"
+	return gws.PermessageDeflate{
+		Enabled:               len(os.Args) > 2,
+		ServerContextTakeover: context,
+		ClientContextTakeover: context,
+	}
+}
+
 func main() {
 	runtime.GOMAXPROCS(1)
 	upgrader := gws.NewUpgrader(&handler{members: map[string]map[*gws.Conn]struct{}{}}, &gws.ServerOption{
 		CheckUtf8Enabled:    true,
 		ReadMaxPayloadSize:  maxPayload,
 		WriteMaxPayloadSize: maxPayload,
-		PermessageDeflate:   gws.PermessageDeflate{Enabled: len(os.Args) > 2 && os.Args[2] == "deflate"},
+		PermessageDeflate:   compression(),
 		Authorize: func(r *http.Request, session gws.SessionStorage) bool {
 			if strings.HasPrefix(r.URL.Path, "/ws/") {
 				session.Store("channel", r.URL.Path)

@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: node server.js PORT [deflate]
+// Echo at any path, broadcast at /ws/...: node server.js PORT [deflate|context]
 const { WebSocketServer } = require("ws");
 
 const channels = new Map();
@@ -7,9 +7,9 @@ const server = new WebSocketServer({
   host: "127.0.0.1",
   port: Number(process.argv[2]),
   backlog: 4096,
-  perMessageDeflate: process.argv[3] === "deflate" && {
-    serverNoContextTakeover: true,
-    clientNoContextTakeover: true,
+  perMessageDeflate: process.argv.length > 3 && {
+    serverNoContextTakeover: process.argv[3] === "deflate",
+    clientNoContextTakeover: process.argv[3] === "deflate",
     threshold: 0,
   },
   maxPayload: 64 * 1024 * 1024,

@@ -1,4 +1,4 @@
-// Echo at any path, broadcast at /ws/...: uwebsockets PORT [deflate]
+// Echo at any path, broadcast at /ws/...: uwebsockets PORT [deflate|context]
 #include "App.h"
 
 #include <cstdio>
@@ -13,8 +13,11 @@ struct Member {
 
 int main(int argc, char **argv) {
     int port = argc >= 2 ? atoi(argv[1]) : 0;
-    static bool compress = argc == 3 && std::string_view(argv[2]) == "deflate";
-    auto compression = uWS::CompressOptions(compress ? uWS::SHARED_COMPRESSOR | uWS::SHARED_DECOMPRESSOR : uWS::DISABLED);
+    static bool compress = argc == 3;
+    bool context = compress && std::string_view(argv[2]) == "context";
+    auto compression = uWS::CompressOptions(!compress ? uWS::DISABLED
+        : context ? uWS::DEDICATED_COMPRESSOR | uWS::DEDICATED_DECOMPRESSOR
+                  : uWS::SHARED_COMPRESSOR | uWS::SHARED_DECOMPRESSOR);
     uWS::App().ws<Member>("/ws/*", {
         .compression = compression,
         .maxPayloadLength = 64 * 1024 * 1024,
