@@ -34,9 +34,7 @@ impl Connections {
         let is_slow = self.conns[id.slot()].has(flag::IN_FLIGHT)
             || waiting.is_some_and(|waiting| waiting.is_slow);
         let backlog = self.backlog(id);
-        if class.policy == SlowPolicy::Close
-            && is_slow
-            && self.kept_backlog(id) > class.max_backlog
+        if class.policy == SlowPolicy::Close && is_slow && self.kept_backlog(id) > class.max_backlog
         {
             self.close_slow(id, index);
             return Sent::Dropped;

@@ -44,6 +44,8 @@ pub(crate) struct Connections {
     pub(crate) rates: Rates,
     subprotocols: Subprotocols,
     pub(crate) dirty: Vec<ConnId>,
+    /// Of these, more could have left: they are flushed in the next turn.
+    pub(crate) unfinished: Vec<ConnId>,
     /// `on_drain` is due for these.
     pub(crate) drained: Vec<ConnId>,
     /// Batches in flight, checked for progress at each sweep.
@@ -91,6 +93,7 @@ impl Connections {
             rates: Rates::new(limits.max_messages_per_second, limits.max_bytes_per_second),
             subprotocols: Subprotocols::default(),
             dirty: Vec::new(),
+            unfinished: Vec::new(),
             drained: Vec::new(),
             in_flight: Vec::new(),
             assembling: Vec::new(),

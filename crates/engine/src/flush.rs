@@ -6,6 +6,10 @@ use crate::conn::{AfterFlush, Stage, flag};
 use crate::service::Service;
 use crate::shard::Shard;
 
+/// Helpings of what waits that leave in one flush, though the kernel may take more: a large message to a peer that reads
+/// as fast as we write is not to keep the shard from its other connections.
+const HELPINGS: usize = 16;
+
 /// Seconds a connection is read and dropped after our FIN.
 const LINGER_SECS: u16 = 2;
 
@@ -73,11 +77,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if conn.has(flag::IN_FLIGHT) {
             return self.pause_if_behind(id);
         }
-        loop {
+        // Unless there is too much already: what waits is then bounded by what the kernel takes.
+        let most = if connections.overfull { usize::MAX } else { HELPINGS };
+        let mut whole = false;
+        for _ in 0..most {
             let connections = &mut self.state.core.connections;
             connections.refill(id);
             let Some(conn) = connections.conn_mut(id) else { return };
-            let Some(batch) = conn.out.take() else { break };
+            let Some(batch) = conn.out.take() else {
+                whole = true;
+                break;
+            };
             conn.flags &= !(flag::UPGRADING | flag::DIRTY);
             if !self.send(id, batch) {
                 return;
@@ -88,7 +98,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             // the connection may be read again.
             self.state.core.connections.mark_drained(id);
         }
-        if after != AfterFlush::Nothing {
+        if !whole {
+            self.state.core.connections.unfinished.push(id);
+        } else if after != AfterFlush::Nothing {
             self.end(id);
         }
     }
@@ -183,8 +195,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Flushes every connection that has something to send, and carries out what callbacks asked for.
     pub fn flush_all(&mut self) {
-        self.state.core.connections.published = 0;
-        self.state.core.connections.overfull = false;
         let mut at = 0;
         while let Some(&id) = self.state.core.connections.dirty.get(at) {
             at += 1;
@@ -192,8 +202,16 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 self.flush(id);
             }
         }
-        self.state.core.connections.dirty.clear();
-        self.state.core.connections.fanout.clear();
+        let connections = &mut self.state.core.connections;
+        connections.dirty.clear();
+        connections.fanout.clear();
+        connections.published = 0;
+        connections.overfull = false;
+        for id in std::mem::take(&mut connections.unfinished) {
+            if connections.conn(id).is_some() {
+                connections.mark_dirty(id);
+            }
+        }
     }
 
     /// Flushes everything when publications have put much memory into queues, or much into one, within one turn.
