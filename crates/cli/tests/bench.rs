@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// `throng serve` on a free port, ended with the test.
 struct Served {
@@ -13,8 +13,13 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"])
+            .args(flags)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -42,7 +47,7 @@ fn bench(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_throng")).arg("bench").args(words).output().unwrap()
 }
 
-fn json(words: &[&str]) -> Value {
+fn bench_json(words: &[&str]) -> Value {
     let output = bench(words);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -61,7 +66,7 @@ fn every_mode_measures_our_server_in_another_process() {
     let closed = ["echo", bare, "--pipeline", "4", "--text", "--size", "1KiB"];
     let open = ["echo", &path, "--rate", "50", "--threads", "2"];
     for words in [&closed[..], &open[..]] {
-        let report = json(&[words, &short].concat());
+        let report = bench_json(&[words, &short].concat());
         assert!(report["result"]["messages"].as_u64().unwrap() > 0, "{report}");
         assert_eq!(
             report["server"]["pids"][0].as_u64().unwrap(),
@@ -71,18 +76,61 @@ fn every_mode_measures_our_server_in_another_process() {
         assert_eq!(report["errors"]["wrong_answers"], 0);
         assert!(!report["verdict"]["line"].as_str().unwrap().is_empty());
     }
-    let report = json(&["idle", bare, "--json", "-c", "50", "--hold", "50ms"]);
+    let report = bench_json(&["idle", bare, "--json", "-c", "50", "--hold", "50ms"]);
     assert!(report["result"]["rss_bytes_per_connection"].is_number(), "{report}");
     assert!(report["server"]["descriptors"].as_u64().unwrap() >= 50);
     let report =
-        json(&["connect", bare, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"]);
+        bench_json(&["connect", bare, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"]);
     assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
-    let report = json(&["broadcast", "--against", bare, "--json", "-n", "40", "--rounds", "3"]);
+    let report =
+        bench_json(&["broadcast", "--against", bare, "--json", "-n", "40", "--rounds", "3"]);
     assert_eq!(report["result"]["delivery"]["count"], 120, "{report}");
     let channels = ["--channels", "4", "--subscribers", "3", "--rate", "100/s"];
-    let report = json(&[&["fanout", "--against", bare], &channels[..], &short[..5]].concat());
+    let report = bench_json(&[&["fanout", "--against", bare], &channels[..], &short[..5]].concat());
     assert_eq!(report["result"]["lost"], 0, "{report}");
     assert_eq!(report["server"]["pids"][0].as_u64().unwrap(), served.pid());
+}
+
+#[test]
+fn compression_is_measured_where_both_sides_have_it() {
+    let short = ["--json", "-d", "150ms", "-w", "50ms", "-c", "8"];
+    let served = Served::start_with(&["--deflate", "window:10"]);
+    for (size, least, most) in [("136", 0.1, 0.6), ("1KiB", 0.1, 0.6)] {
+        let words = ["echo", &served.url, "--deflate", "window:10", "--size", size];
+        let report = bench_json(&[&words, &short[..]].concat());
+        let deflate = &report["result"]["deflate"];
+        assert_eq!(deflate["connections_agreed"], 8, "{report}");
+        for direction in ["ratio_sent", "ratio_received"] {
+            let ratio = deflate[direction].as_f64().unwrap();
+            assert!((least..most).contains(&ratio), "{direction} {ratio}: {report}");
+        }
+        assert_eq!(
+            (&report["plan"]["payload"], &report["plan"]["seed"]),
+            (&json!("json"), &json!(1))
+        );
+        assert!(report["result"]["server_cpu_us_per_message"].is_number());
+        assert_eq!(report["errors"]["wrong_answers"], 0);
+    }
+    let plain = Served::start();
+    let report = bench_json(&[&["echo", &plain.url, "--deflate"], &short[..]].concat());
+    assert_eq!(report["result"]["deflate"]["connections_agreed"], 0);
+    let words = [
+        "deflate",
+        "--settings",
+        "off,no-context,window:9",
+        "-c",
+        "8",
+        "-d",
+        "100ms",
+        "-w",
+        "100ms",
+    ];
+    let report = bench_json(&[&words[..], &["--json"]].concat());
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "{report}");
+    assert!(rows[0]["ratio"].is_null() && rows[1]["relayed_cpu_us_per_message"].is_number());
+    assert!(rows[2]["ratio"].as_f64().unwrap() < rows[1]["ratio"].as_f64().unwrap(), "{report}");
+    assert!(rows.iter().all(|row| row["errors"] == 0), "{report}");
 }
 
 #[test]

@@ -49,6 +49,19 @@ impl Limit {
             Self::Unknown => "unknown",
         }
     }
+
+    /// How much it says about how far figures carry: the row with the most stands for many.
+    pub(crate) fn gravity(self) -> u8 {
+        match self {
+            Self::Invalid => 6,
+            Self::Generator => 5,
+            Self::Both => 4,
+            Self::Machine => 3,
+            Self::Unknown => 2,
+            Self::Neither => 1,
+            Self::Server => 0,
+        }
+    }
 }
 
 /// What is known after a run.

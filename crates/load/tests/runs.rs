@@ -14,7 +14,7 @@ use throng_load::cast::wire::{Told, Way};
 use throng_load::cast::{self, CastPlan, Role, SubscriberPlan, subscribe};
 use throng_load::demo::{CrowdPlan, spawn_clients};
 use throng_load::report::Measured;
-use throng_load::{Error, Limit, Mode, Pace, Plan, Report, Stage, Target};
+use throng_load::{Content, Deflate, Error, Limit, Mode, Pace, Plan, Report, Stage, Target};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -36,6 +36,22 @@ fn fine(plan: &Plan) -> Report {
     assert_eq!(report.errors.total(), 0, "{report}");
     assert_eq!(report.exit_code(), 0);
     report
+}
+
+#[test]
+fn a_server_that_declines_compression_is_named_in_one_line() {
+    let deflate = Deflate { enabled: true, ..Deflate::default() };
+    let content = Content::Json { seed: 1 };
+    let plan = Plan { deflate, content, size: 300, ..plan(Manners::Echo, echo(4)) };
+    let report = fine(&plan);
+    let Measured::Echo(echo) = &report.result else { panic!("{report}") };
+    let compressed = echo.deflate.unwrap();
+    assert_eq!((compressed.connections_agreed, compressed.ratio_received), (0, Some(1.0)));
+    let lines = report.to_string().lines().filter(|line| line.contains("declined")).count();
+    assert_eq!(lines, 1, "{report}");
+    assert!(report.to_string().contains("300 B JSON, deflate no-context"), "{report}");
+    assert_eq!(report.to_csv().lines().count(), 2);
+    assert!(report.to_html().contains("connections compressed"));
 }
 
 #[test]

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
-use throng_load::{Error, Mode, Pace, Plan, Target};
+use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, fanout, server, subscribers};
+use super::{cast, deflate, fanout, output, server, subscribers};
 
 /// Put a WebSocket server under load, and say what it paid.
 ///
-/// Works against any WebSocket server; `broadcast` and `fanout` start one of their own. Every answer is checked. The last line says whether the server or this
+/// Works against any WebSocket server; `broadcast`, `fanout` and `deflate` start their own. Every answer is checked. The last line says whether the server or this
 /// generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
@@ -21,6 +21,7 @@ use super::{cast, fanout, server, subscribers};
   throng bench connect ws://127.0.0.1:9001/echo
   throng bench broadcast --shards 1,2 --html broadcast.html
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
+  throng bench deflate --html deflate.html
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command.")]
 pub(crate) struct Args {
@@ -38,7 +39,9 @@ enum Work {
     #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
-  throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json")]
+  throng bench echo ws://127.0.0.1:9001/echo --text --size 16KiB --json > echo.json
+  throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
+  throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html")]
     Echo(Echo),
     /// Connections that do nothing: what each costs the server in memory, and its CPU meanwhile
     ///
@@ -66,7 +69,13 @@ enum Work {
     /// message of one connection to the others of its channel.
     #[command(after_help = fanout::EXAMPLES)]
     Fanout(fanout::Args),
-    /// The server that `broadcast` and `fanout` start
+    /// What compression costs and saves: memory of a connection, CPU and size of a message, setting by setting
+    ///
+    /// Starts a server for each setting. Every connection sends JSON documents, another each time, and the server
+    /// answers each with a message of its own; both sides keep the same context.
+    #[command(after_help = deflate::EXAMPLES)]
+    Deflate(deflate::Args),
+    /// The server that `broadcast`, `fanout` and `deflate` start
     #[command(hide = true)]
     OwnServer(server::Args),
     /// The subscribers that `broadcast` starts
@@ -89,10 +98,54 @@ struct Echo {
     /// Messages a second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    /// What the payload is [default: letters, or json with --deflate]
+    #[arg(long, value_name = "KIND")]
+    payload: Option<PayloadArg>,
+    /// What the JSON documents are made from: the same seed, the same documents
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15; those before it are
+    /// the context). The report has the ratio of both directions, and says so if the server declines
+    #[arg(long, value_name = "MODE", num_args = 0..=1, default_missing_value = "no-context",
+          value_parser = deflate::parse)]
+    deflate: Option<Deflate>,
     #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
-    common: Common,
+    output: output::OutputArgs,
+    #[command(flatten)]
+    connecting: Connecting,
+}
+
+/// What a payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PayloadArg {
+    /// Random letters, the same in every message
+    Letters,
+    /// Quotes and chat lines, another document in every message, as text
+    Json,
+}
+
+impl Echo {
+    fn plan(self) -> Result<(Plan, output::OutputArgs), Error> {
+        let pace = match self.rate {
+            Some(rate_per_s) => Pace::Open { rate_per_s },
+            None => Pace::Closed { pipeline: self.pipeline },
+        };
+        let TimeArgs { duration, warmup } = self.time;
+        let mode = Mode::Echo { pace, duration, warmup };
+        let mut plan = Plan::new(Target::parse(&self.target.url)?, mode);
+        plan.connections = self.connections;
+        (plan.size, plan.text) = (self.message.size, self.message.text);
+        plan.deflate = self.deflate.unwrap_or_default();
+        let usual = if plan.deflate.enabled { PayloadArg::Json } else { PayloadArg::Letters };
+        if self.payload.unwrap_or(usual) == PayloadArg::Json {
+            plan.content = Content::Json { seed: self.seed };
+        }
+        self.connecting.apply(&mut plan);
+        plan.check()?;
+        Ok((plan, self.output))
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -214,6 +267,10 @@ pub(super) struct Output {
 pub(super) enum Task {
     /// A plan for one run of the generator.
     Run(Plan, Output),
+    /// An echo, whose report has more forms.
+    Echo(Plan, output::OutputArgs),
+    /// Compression, setting by setting.
+    Deflate(deflate::Args),
     /// A broadcast comparison, or a broadcast on a foreign server.
     Broadcast(cast::Args),
     /// Many channels at a fixed rate.
@@ -229,13 +286,8 @@ impl Args {
     pub(super) fn task(self) -> Result<Task, Error> {
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {
-                let pace = match echo.rate {
-                    Some(rate_per_s) => Pace::Open { rate_per_s },
-                    None => Pace::Closed { pipeline: echo.pipeline },
-                };
-                let TimeArgs { duration, warmup } = echo.time;
-                let mode = Mode::Echo { pace, duration, warmup };
-                (echo.target, mode, echo.connections, Some(echo.message), echo.common)
+                let (plan, output) = echo.plan()?;
+                return Ok(Task::Echo(plan, output));
             }
             Work::Idle(idle) => {
                 (idle.target, Mode::Idle { hold: idle.hold }, idle.connections, None, idle.common)
@@ -247,6 +299,7 @@ impl Args {
             }
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
+            Work::Deflate(args) => return Ok(Task::Deflate(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
             Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };
@@ -278,6 +331,9 @@ mod tests {
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
         match bench.args.task().map_err(|error| error.to_string())? {
             Task::Run(plan, output) => Ok((plan, output)),
+            Task::Echo(plan, output) => {
+                Ok((plan, Output { json: output.json, quiet: output.quiet }))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -325,6 +381,28 @@ mod tests {
     }
 
     #[test]
+    fn compression_is_offered_with_json_unless_letters_are_asked_for() {
+        let content = |line: &str| {
+            let (plan, _) = plan(&format!("echo {URL} {line}")).unwrap();
+            (
+                plan.content,
+                throng_load::DeflateMode::Shared == plan.deflate.mode,
+                plan.deflate.enabled,
+            )
+        };
+        let json = |seed| Content::Json { seed };
+        assert_eq!(content(""), (Content::Letters, true, false));
+        assert_eq!(content("--payload json --seed 9"), (json(9), true, false));
+        assert_eq!(content("--deflate"), (json(1), true, true));
+        assert_eq!(content("--deflate no-context -s 1KiB"), (json(1), true, true));
+        assert_eq!(content("--deflate window:12"), (json(1), false, true));
+        assert_eq!(
+            content("--deflate window:9 --payload letters"),
+            (Content::Letters, false, true)
+        );
+    }
+
+    #[test]
     fn mistakes_teach() {
         for (line, hint) in [
             ("echo 127.0.0.1:9001", "did you mean ws://127.0.0.1:9001?"),
@@ -332,6 +410,10 @@ mod tests {
             ("echo ws://h --duration 30", "did you mean 30s?"),
             ("echo ws://h --rate 10 --pipeline 2", "cannot be used with"),
             ("echo ws://h --rate 0", "--rate"),
+            ("echo ws://h --deflate maybe", "window:BITS"),
+            ("echo ws://h --deflate window:16", "9 to 15"),
+            ("echo ws://h --payload json --size 20", "64 bytes"),
+            ("echo ws://h --json --csv", "cannot be used with"),
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),
             ("eco ws://h", "echo"),

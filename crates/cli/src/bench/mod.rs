@@ -2,6 +2,7 @@
 
 mod args;
 mod cast;
+mod deflate;
 mod fanout;
 mod output;
 mod own;
@@ -35,9 +36,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Run(plan, output) => measure(&plan, output, &stop),
         Task::Broadcast(args) => cast::run(args, &stop),
         Task::Fanout(args) => fanout::run(args, &stop),
+        Task::Deflate(args) => deflate::run(args, &stop),
+        Task::Echo(plan, output) => echo(&plan, &output, &stop),
         Task::OwnServer(args) => server::run(&args),
         Task::OwnSubscribers(args) => subscribers::run(&args),
     }
+}
+
+/// One run of the generator, and its report in any form.
+fn echo(plan: &Plan, output: &output::OutputArgs, stop: &Stop) -> Result<ExitCode, Failure> {
+    output.check()?;
+    let report = load(plan, output.quiet, stop)?;
+    output.show(&report)?;
+    Ok(ExitCode::from(report.exit_code()))
 }
 
 /// One run of the generator, and its report.

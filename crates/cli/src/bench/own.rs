@@ -58,9 +58,18 @@ impl OwnServer {
     /// # Errors
     /// It could not be started, or ended before it listened.
     pub(super) fn start(shards: usize) -> Result<Self, Error> {
+        Self::start_with(shards, &[])
+    }
+
+    /// Starts one with further flags of `own-server`.
+    ///
+    /// # Errors
+    /// As [`OwnServer::start`].
+    pub(super) fn start_with(shards: usize, flags: &[String]) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
         let address = "127.0.0.1:0".to_owned();
         let mut child = command(&Role::Server { address, share_port: false, shards, size: 0 })
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -78,6 +87,16 @@ impl OwnServer {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+}
+
+impl throng_load::compression::Server for OwnServer {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn pid(&self) -> u32 {
+        self.pid()
     }
 }
 

@@ -35,6 +35,13 @@ impl Bar {
         self.bar.set_message(format!("{}: {}", self.title, cast_words(progress)));
     }
 
+    /// The title from here on.
+    pub(super) fn rename(&mut self, title: &str) {
+        if self.title != title {
+            title.clone_into(&mut self.title);
+        }
+    }
+
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
     }

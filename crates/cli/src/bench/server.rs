@@ -2,19 +2,22 @@
 //! own so that its CPU time and memory are its own.
 //!
 //! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
-//! does. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use throng::Deflate;
 use throng::prelude::*;
 use throng_load::cast::message::compose;
 use throng_load::cast::wire::{Order, Told, Way, hear, say};
 use throng_load::machine_now_ns;
 
+use super::deflate;
 use crate::Failure;
 
 /// Where broadcasts go.
@@ -39,6 +42,9 @@ pub(super) struct Args {
     /// Payload of a broadcast
     #[arg(long)]
     size: usize,
+    /// How messages are compressed: off, no-context or window:BITS
+    #[arg(long, default_value = "off", value_parser = deflate::parse)]
+    deflate: Deflate,
 }
 
 /// Serves until standard input ends.
@@ -50,7 +56,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
         .ws(ALL, everybody(&connections))
+        .compression(args.deflate)
         .ws("/ws/{channel}", channels())
+        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
+        .ws("/compose", Ws::on_message(compose_anew))
         .bind(args.listen.as_str())?;
     let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
     tell(&Told::Listening { address: bound.local_addr().to_string() })?;
@@ -75,6 +84,22 @@ fn everybody(connections: &Connections) -> impl Handler {
         .close(move |ws, _| {
             lock(&going).remove(&ws.handle());
         })
+}
+
+thread_local! {
+    static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// As a program answers: with text that lies elsewhere than what came.
+fn compose_anew(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+    TEXT.with_borrow_mut(|text| match message {
+        Message::Text(came) => {
+            text.clear();
+            text.push_str(came);
+            let _ = ws.send(text.as_str());
+        }
+        Message::Binary(_) => ws.close(1003, "text only"),
+    });
 }
 
 fn channels() -> impl Handler {

@@ -295,16 +295,7 @@ impl Row {
 /// The verdict of the row that says most about how far the figures carry: one that does not count before one that
 /// is the generator's, that before one that the machine disturbed; among equals the one with most subscribers.
 fn overall(rows: &[Row]) -> Verdict {
-    let gravity = |limit| match limit {
-        Limit::Invalid => 6,
-        Limit::Generator => 5,
-        Limit::Both => 4,
-        Limit::Machine => 3,
-        Limit::Unknown => 2,
-        Limit::Neither => 1,
-        Limit::Server => 0,
-    };
-    let worst = rows.iter().max_by_key(|row| (gravity(row.verdict.limit), row.subscribers));
+    let worst = rows.iter().max_by_key(|row| (row.verdict.limit.gravity(), row.subscribers));
     let Some(row) = worst else {
         return Verdict {
             limit: Limit::Invalid,

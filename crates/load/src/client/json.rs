@@ -63,7 +63,8 @@ fn quotes(text: &mut String, size: usize, random: &mut Random) {
         quote.clear();
         let (symbol, venue) = (random.of(&SYMBOLS), random.of(&VENUES));
         let (bid, spread) = (50_000 + random.below(200_000), 1 + random.below(30));
-        let (volume, sign) = (random.below(90_000) * 10, if random.below(2) == 0 { "" } else { "-" });
+        let (volume, sign) =
+            (random.below(90_000) * 10, if random.below(2) == 0 { "" } else { "-" });
         let change = random.below(300);
         let _ = write!(
             quote,

@@ -34,9 +34,7 @@ impl Payload {
     pub(crate) fn of(plan: &Plan) -> Self {
         match plan.content {
             Content::Letters => Self::new(plan.size, plan.text),
-            Content::Json { seed } => {
-                Self { body: Body::Json(json::documents(plan.size, seed)) }
-            }
+            Content::Json { seed } => Self { body: Body::Json(json::documents(plan.size, seed)) },
         }
     }
 

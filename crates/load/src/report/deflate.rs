@@ -20,6 +20,8 @@ pub struct DeflateReport {
     pub ratio_sent: Option<f64>,
     /// Of what came from the server.
     pub ratio_received: Option<f64>,
+    /// Bytes of the messages that came from the server, inflated.
+    pub bytes_received: u64,
     /// Bytes of a message that came from the server, with its frame header, on average.
     pub wire_bytes_per_message_received: Option<f64>,
 }
@@ -43,13 +45,13 @@ impl DeflateReport {
                 (plain > 0).then(|| (plain.saturating_sub(before) + after) as f64)
             };
             let wire_out = wire(sent, traffic.deflate_input_bytes, traffic.deflate_output_bytes);
-            let wire_in =
-                wire(received, traffic.inflate_output_bytes, traffic.inflate_input_bytes);
+            let wire_in = wire(received, traffic.inflate_output_bytes, traffic.inflate_input_bytes);
             let each = wire_in.map(|bytes| bytes / traffic.messages_in as f64);
             Self {
                 connections_agreed: traffic.agreed,
                 ratio_sent: wire_out.map(|bytes| bytes / sent as f64),
                 ratio_received: wire_in.map(|bytes| bytes / received as f64),
+                bytes_received: received,
                 wire_bytes_per_message_received: each.map(|bytes| bytes + head_bytes(bytes)),
             }
         })
@@ -121,6 +123,7 @@ mod tests {
         let report = DeflateReport::of(&plan, &traffic).unwrap();
         assert_eq!((report.ratio_sent, report.ratio_received), (Some(0.2), Some(0.55)));
         assert_eq!(report.wire_bytes_per_message_received, Some(554.0));
+        assert_eq!(report.bytes_received, 8_000);
         let nothing = DeflateReport::of(&plan, &Traffic::default()).unwrap();
         assert_eq!((nothing.connections_agreed, nothing.ratio_sent), (0, None));
     }

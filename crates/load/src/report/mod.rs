@@ -11,6 +11,7 @@ mod table;
 use serde::Serialize;
 
 pub use self::deflate::DeflateReport;
+pub(crate) use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
@@ -105,7 +106,7 @@ impl PlanReport {
             text: plan.text || plan.content != Content::Letters,
             payload: "letters",
             seed: None,
-            deflate: deflate::mode_name(&plan.deflate),
+            deflate: mode_name(&plan.deflate),
             pipeline: None,
             rate_per_s: None,
             duration_s: None,

@@ -10,8 +10,8 @@ use super::Ground;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
-    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, IdleReport, Measured as Results,
-    OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
+    BroadcastReport, ConnectReport, DeflateReport, EchoReport, GeneratorReport, IdleReport,
+    Measured as Results, OpenLoopReport, PlanReport, Report, SCHEMA, ServerReport, SetupReport,
 };
 use crate::sampler::{CpuUsage, Memory, Processes};
 use crate::verdict::{Facts, Pacing, Verdict};
