@@ -7,13 +7,16 @@ use crate::settings::{Checked, Rule};
 
 const PAGE: &str = include_str!("page.html");
 
-/// A member of `/ws/{channel}`.
-struct Member {
-    channel: Box<str>,
-    /// It is a pattern, and there is no one channel to publish to.
-    listens_only: bool,
-    /// `?echo=1`: its own messages come back, too.
-    echo: bool,
+/// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription alone.
+enum Member {
+    /// Between the upgrade and the session.
+    Joining(Box<(String, bool)>),
+    /// Its messages go to the others.
+    Talks,
+    /// With `?echo=1` they come back, too.
+    Echoes,
+    /// Subscribed to a pattern: there is no one channel to publish to.
+    ListensOnly,
 }
 
 /// The longest channel name: long enough for any path a person writes, short enough not to matter in memory.
@@ -32,26 +35,30 @@ pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
 fn server(settings: &Checked) -> Server<impl throng::Routes> {
     let wildcards = settings.wildcards;
     let channels = Ws::upgrade(move |request| {
-        let channel = channel(request)?;
-        let listens_only = wildcards && is_pattern(channel);
         let echo = request.query("echo") == Some("1");
-        Ok(Member { channel: channel.into(), listens_only, echo })
+        Ok(Member::Joining(Box::new((channel(request)?.to_owned(), echo))))
     })
-    .open(|ws| {
-        let channel = ws.data().channel.clone();
+    .open(move |ws| {
+        let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
+        let (channel, echo) = *joining;
+        if wildcards && is_pattern(&channel) {
+            *ws.data_mut() = Member::ListensOnly;
+        } else if echo {
+            *ws.data_mut() = Member::Echoes;
+        }
         if !ws.subscribe(&channel) {
             // Here and not as a status, which a page would not get to see.
             ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
         }
     })
     .message(|ws, message| {
-        if ws.data().listens_only {
+        if matches!(ws.data(), Member::ListensOnly) {
             return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
         }
-        let (channel, echo) = (ws.data().channel.clone(), ws.data().echo);
+        let Some(channel) = ws.subscriptions().next().map(str::to_owned) else { return };
         let frame = Frame::from(message);
         ws.publish(&channel, &frame);
-        if echo {
+        if matches!(ws.data(), Member::Echoes) {
             let _ = ws.send(&frame);
         }
     });
