@@ -9,73 +9,13 @@ use throng_proto::ws::{Opcode, deflate};
 use crate::channels::{Channels, PatternError, Totals};
 use crate::conn::{AfterFlush, Stage};
 use crate::connections::Connections;
-use crate::delivery::{Delivery, Receipt, Share};
+use crate::delivery::Delivery;
 use crate::filter::Filter;
 use crate::frame::Frame;
-use crate::mailbox::Mailbox;
+use crate::remote::Remote;
 use crate::sending::{Published, Sent};
 use crate::service::Message;
-use crate::shutdown::DrainPlan;
 use crate::stats::Stats;
-
-/// Letters a shard's mailbox holds before senders are told that it is full.
-pub const MAILBOX_CAPACITY: usize = 65_536;
-
-/// What one thread asks of a shard.
-#[derive(Debug)]
-pub enum Mail {
-    /// Send to every member of a channel but one: one letter a shard and publish, whatever the number of members.
-    Publish {
-        /// The channel's name.
-        channel: Arc<str>,
-        /// The message, encoded once.
-        frame: Frame,
-        /// The member that does not get it, usually the publisher.
-        except: Option<ConnId>,
-        /// Where the shard's counts go.
-        share: Share,
-    },
-    /// Send to everyone that a filter lets through.
-    Broadcast {
-        /// Who gets it.
-        filter: Arc<Filter>,
-        /// The message, encoded once.
-        frame: Frame,
-        /// Where the shard's counts go.
-        share: Share,
-    },
-    /// Send to one connection, if it is still there.
-    Send {
-        /// Which.
-        to: ConnId,
-        /// The message.
-        frame: Frame,
-    },
-    /// Begin the closing handshake with one connection, if it is still there.
-    Close {
-        /// Which.
-        to: ConnId,
-        /// RFC 6455 section 7.4.
-        code: u16,
-        /// At most 123 bytes; more are cut off.
-        reason: Box<str>,
-    },
-    /// Stop accepting, close everything within the plan's window, then stop.
-    Drain(DrainPlan),
-}
-
-impl Mail {
-    /// The memory that this letter keeps alive.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Publish { frame, .. }
-            | Self::Broadcast { frame, .. }
-            | Self::Send { frame, .. } => frame.as_bytes().len(),
-            Self::Close { reason, .. } => reason.len(),
-            Self::Drain(_) => 0,
-        }
-    }
-}
 
 /// A shard's state without its sockets. Callbacks get it through [`Cx`].
 #[derive(Debug)]
@@ -85,11 +25,6 @@ pub struct Core {
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
 }
-
-/// Publications of one turn may put this much memory into queues before all are flushed, and before a publisher's
-/// further messages wait for the next turn: one packet of tiny messages to thousands of members would else be
-/// gigabytes. Large enough that a burst to 15,000 members still leaves in few sends.
-const PUBLISH_BUDGET: usize = 32 << 20;
 
 impl Core {
     /// The time of this turn.
@@ -134,97 +69,6 @@ impl Core {
     #[must_use]
     pub fn remote(&self) -> &Remote {
         &self.remote
-    }
-
-    /// Sends to every member of `channel` but `except`, on this shard now and on the others by one letter each.
-    /// The counts are this shard's.
-    pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
-        let unreached = self.remote.publish_from(self.shard, channel, frame, except);
-        self.count_letters(unreached);
-        Delivery { unreached, ..self.publish_here(channel, frame, except) }
-    }
-
-    /// Sends to everyone that `filter` lets through, on this shard now and on the others by one letter each. The
-    /// counts are this shard's.
-    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
-        let unreached = self.remote.broadcast_from(self.shard, filter, frame);
-        self.count_letters(unreached);
-        Delivery { unreached, ..self.broadcast_here(filter, frame) }
-    }
-
-    fn count_letters(&mut self, unreached: u64) {
-        self.connections.stats.publishes += 1;
-        self.connections.stats.letters_dropped += unreached;
-    }
-
-    pub(crate) fn publish_here(
-        &mut self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-    ) -> Delivery {
-        let mut delivery = Delivery::default();
-        let of = Published { channel, class: self.connections.rules.of_channel(channel) };
-        let connections = &mut self.connections;
-        self.channels.matching(channel, |slot| {
-            let Some(id) = connections.in_slot(slot) else { return };
-            if Some(id) != except {
-                delivery.count(connections.publish_to(id, frame, of));
-            }
-        });
-        delivery
-    }
-
-    /// One letter a shard; each finds its own receivers.
-    pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
-        let mut delivery = Delivery::default();
-        let Self { connections, channels, shard, .. } = self;
-        let channel = filter.channel.as_deref();
-        let of = Published {
-            channel: channel.unwrap_or_default(),
-            class: channel.and_then(|channel| connections.rules.of_channel(channel)),
-        };
-        let mut offer = |connections: &mut Connections, id: ConnId| {
-            let excluded = filter.excludes(id);
-            let wanted = filter.subprotocol.as_deref();
-            if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
-                delivery.count(connections.publish_to(id, frame, of));
-            }
-        };
-        match (&filter.include, channel) {
-            (included, Some(channel)) => channels.matching(channel, |slot| {
-                if let Some(id) = connections.in_slot(slot)
-                    && included.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
-                {
-                    offer(connections, id);
-                }
-            }),
-            (Some(included), None) => {
-                for &id in included.iter().filter(|id| id.shard() == *shard) {
-                    offer(connections, id);
-                }
-            }
-            (None, None) => {
-                for slot in 0..connections.slots() {
-                    if let Some(id) = connections.listener_in(slot) {
-                        offer(connections, id);
-                    }
-                }
-            }
-        }
-        delivery
-    }
-
-    /// Publications have used up their share of the turn.
-    #[inline]
-    pub(crate) fn has_published_enough(&self) -> bool {
-        self.connections.published > PUBLISH_BUDGET || self.connections.overfull
-    }
-
-    /// No more messages are to be pulled for this connection now: its answers wait, or others do.
-    pub(crate) fn must_yield(&self, id: ConnId) -> bool {
-        self.has_published_enough()
-            || self.connections.kept_backlog(id) > self.connections.high_water()
     }
 
     /// Sends a message to a connection of this shard.
@@ -423,142 +267,6 @@ impl<'a> Cx<'a> {
             conn.route = route;
             conn.data = data;
             conn.harmless_len = 0;
-        }
-    }
-}
-
-/// The way to every shard from any thread; clone it freely.
-#[derive(Clone, Debug)]
-pub struct Remote {
-    shards: Arc<[Mailbox<Mail>]>,
-}
-
-/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters or 64 MiB of messages: the shard is far behind, and this letter
-/// was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MailboxFull;
-
-impl std::fmt::Display for MailboxFull {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "a shard is {MAILBOX_CAPACITY} letters or 64 MiB of messages behind; send less, or more slowly"
-        )
-    }
-}
-
-impl std::error::Error for MailboxFull {}
-
-impl Remote {
-    pub(crate) fn new(shards: Vec<Mailbox<Mail>>) -> Self {
-        Self { shards: shards.into() }
-    }
-
-    /// Shards of this process.
-    #[must_use]
-    pub fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// Sends to every member of `channel` but `except`: one letter to each shard.
-    ///
-    /// # Errors
-    /// At least one shard's mailbox is full; the others have the letter.
-    pub fn publish(
-        &self,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-    ) -> Result<Receipt, MailboxFull> {
-        let channel: Arc<str> = channel.into();
-        self.to_all(|share| {
-            let (channel, frame) = (Arc::clone(&channel), frame.clone());
-            Mail::Publish { channel, frame, except, share }
-        })
-    }
-
-    /// Sends to everyone that `filter` lets through: one letter to each shard.
-    ///
-    /// # Errors
-    /// As for [`Remote::publish`].
-    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
-        self.to_all(|share| {
-            let (filter, frame) = (Arc::clone(filter), frame.clone());
-            Mail::Broadcast { filter, frame, share }
-        })
-    }
-
-    fn to_all(&self, letter: impl Fn(Share) -> Mail) -> Result<Receipt, MailboxFull> {
-        let (receipt, shares) = Receipt::new(self.shards.len());
-        let mut outcome = Ok(());
-        for (shard, share) in shares.into_iter().enumerate() {
-            outcome = outcome.and(self.post(shard, letter(share)));
-        }
-        outcome.map(|()| receipt)
-    }
-
-    /// Sends to one connection, if it is still there.
-    ///
-    /// # Errors
-    /// Its shard's mailbox is full.
-    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
-        self.post(to.shard(), Mail::Send { to, frame: frame.clone() })
-    }
-
-    /// Begins the closing handshake with one connection, if it is still there.
-    ///
-    /// # Errors
-    /// Its shard's mailbox is full.
-    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
-        self.post(to.shard(), Mail::Close { to, code, reason: reason.into() })
-    }
-
-    /// Drains every shard.
-    ///
-    /// # Errors
-    /// A shard's mailbox is full; try again.
-    pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
-        (0..self.shards.len()).try_for_each(|shard| self.post(shard, Mail::Drain(plan)))
-    }
-
-    /// To all shards but `from`; returns how many mailboxes were full.
-    fn publish_from(
-        &self,
-        from: usize,
-        channel: &str,
-        frame: &Frame,
-        except: Option<ConnId>,
-    ) -> u64 {
-        if self.shards.len() == 1 {
-            return 0;
-        }
-        let channel: Arc<str> = channel.into();
-        self.to_others(from, || {
-            let (channel, frame) = (Arc::clone(&channel), frame.clone());
-            Mail::Publish { channel, frame, except, share: Share::nobodys() }
-        })
-    }
-
-    fn broadcast_from(&self, from: usize, filter: &Arc<Filter>, frame: &Frame) -> u64 {
-        self.to_others(from, || {
-            let (filter, frame) = (Arc::clone(filter), frame.clone());
-            Mail::Broadcast { filter, frame, share: Share::nobodys() }
-        })
-    }
-
-    fn to_others(&self, from: usize, letter: impl Fn() -> Mail) -> u64 {
-        let others = (0..self.shards.len()).filter(|&shard| shard != from);
-        others.filter(|&shard| self.post(shard, letter()).is_err()).count() as u64
-    }
-
-    /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
-    fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
-        match self.shards.get(shard) {
-            Some(mailbox) => {
-                let bytes = mail.bytes();
-                mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
-            }
-            None => Ok(()),
         }
     }
 }

@@ -10,9 +10,8 @@ use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::{Connections, Receiving};
 use crate::core::{Core, Cx};
-use crate::service::{Answer, Close, Message, Service};
+use crate::service::{Close, Message, Service};
 use crate::state::State;
-use crate::tick::Tick;
 
 /// The decoder of one connection, by its stage of life.
 #[derive(Debug)]
@@ -89,6 +88,19 @@ impl<S: Service> State<S> {
         }
         // Whatever ends the pumps early leaves input behind only if there is a reason to come back to it.
         !input.is_empty() && self.hold(id, &input)
+    }
+
+    /// Counts what a connection has said, where that is limited.
+    #[cold]
+    fn note_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
+        let connections = &mut self.core.connections;
+        let now = connections.tick();
+        if !connections.rates.admit(id.slot(), now, messages, bytes)
+            && connections.stage(id) == Stage::Open
+        {
+            connections.fail(id, 1008, "too much in one second");
+            self.end_session(id, Close { code: 1008, reason: "" }, false);
+        }
     }
 
     /// Keeps what was not pulled for when the connection's answers have left, or others had their turn. What nobody
@@ -231,270 +243,6 @@ impl<S: Service> State<S> {
             cold.assembly_listed = true;
             connections.assembling.push(id);
         }
-    }
-
-    /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left;
-    /// true if that is something.
-    #[inline(never)]
-    fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
-        match self.inbound[id.slot()] {
-            Inbound::Http(_) => self.pump_http(id, input),
-            Inbound::Response(_) => self.pump_response(id, input),
-            Inbound::Events => {
-                input.take(usize::MAX);
-            }
-            Inbound::Nothing | Inbound::Refused | Inbound::Ws(_) => {}
-        }
-        matches!(self.inbound[id.slot()], Inbound::Ws(_)) && !input.is_empty()
-    }
-
-    fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
-        self.core.connections.promise_flush(id);
-        loop {
-            let Self { core, service, inbound, .. } = self;
-            let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
-            match core.connections.conn(id) {
-                Some(conn)
-                    if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
-                _ => return,
-            }
-            if !input.is_empty() && core.must_yield(id) {
-                return;
-            }
-            match decoder.next_event(input, &core.connections.limits.http) {
-                Ok(None) => {
-                    let between = decoder.is_between_requests();
-                    self.note_request(id, between);
-                    return;
-                }
-                Ok(Some(http1::Event::Head(request))) => {
-                    core.connections.stats.requests += 1;
-                    let answer = service.on_request(&mut Cx::new(core, id), &request);
-                    self.settle(id);
-                    match answer {
-                        Answer::Upgraded => {
-                            return self.open_session(id, ws::Role::Server);
-                        }
-                        Answer::Events => {
-                            input.take(usize::MAX);
-                            return self.open_events(id);
-                        }
-                        Answer::Done { keep_alive: false } => {
-                            self.core.connections.finish(id, AfterFlush::Linger);
-                        }
-                        Answer::Done { keep_alive: true } => {}
-                    }
-                }
-                Ok(Some(http1::Event::Body(_))) => {}
-                Ok(Some(http1::Event::End)) => {
-                    let keep_alive = core.connections.limits.keep_alive;
-                    core.connections.due_in(id, keep_alive);
-                    if let Some(conn) = core.connections.conn_mut(id) {
-                        conn.set(flag::REQUEST, false);
-                    }
-                }
-                Err(error) => {
-                    core.connections.stats.bad_requests += 1;
-                    service.on_bad_request(
-                        &mut Cx::new(core, id),
-                        error.status(),
-                        &error.to_string(),
-                    );
-                    core.connections.finish(id, AfterFlush::Linger);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip ends on time.
-    fn note_request(&mut self, id: ConnId, between: bool) {
-        let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
-        // The first request's deadline runs since the accept.
-        if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
-            connections.due_in(id, connections.limits.handshake);
-        }
-        if let Some(conn) = connections.conn_mut(id) {
-            conn.set(flag::REQUEST, !between);
-        }
-    }
-
-    /// The connection has said what it wants: it is no pending handshake any more.
-    fn settle(&mut self, id: ConnId) {
-        if let Some(conn) = self.core.connections.conn_mut(id)
-            && conn.has(flag::PENDING)
-        {
-            conn.set(flag::PENDING, false);
-            self.admission.settle();
-        }
-    }
-
-    fn pump_response(&mut self, id: ConnId, input: &mut Input<'_>) {
-        let Self { core, service, inbound, .. } = self;
-        let Inbound::Response(decoder) = &mut inbound[id.slot()] else { return };
-        if core.connections.stage(id) != Stage::Upgrading {
-            return;
-        }
-        match decoder.next_event(input, &core.connections.limits.http) {
-            Ok(None) => {}
-            Ok(Some(http1::ResponseEvent::Head(response))) => {
-                match service.on_response(&mut Cx::new(core, id), &response) {
-                    Answer::Upgraded => self.open_session(id, ws::Role::Client),
-                    Answer::Done { .. } | Answer::Events => {
-                        core.connections.finish(id, AfterFlush::Abort);
-                    }
-                }
-            }
-            Ok(Some(_)) | Err(_) => core.connections.finish(id, AfterFlush::Abort),
-        }
-    }
-
-    fn open_session(&mut self, id: ConnId, role: ws::Role) {
-        let deflate = self.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DEFLATE));
-        self.inbound[id.slot()] = Inbound::Ws(match deflate {
-            true => ws::Decoder::with_deflate(role),
-            false => ws::Decoder::new(role),
-        });
-        let counts_addresses = self.admission.counts_addresses();
-        let connections = &mut self.core.connections;
-        let Some(conn) = connections.conn_mut(id) else { return };
-        if conn.after_flush != AfterFlush::Nothing {
-            return;
-        }
-        conn.stage = Stage::Open;
-        conn.set(flag::SESSION, true);
-        conn.set(flag::UPGRADING, conn.out.is_some());
-        conn.set(flag::REQUEST, false);
-        connections.stats.opened += 1;
-        connections.stats.sessions += 1;
-        if !counts_addresses && let Some(cold) = connections.cold_mut(id) {
-            cold.peer = None;
-        }
-        connections.shed_cold(id);
-        connections.start_session(id.slot());
-        self.service.on_open(&mut Cx::new(&mut self.core, id));
-    }
-
-    /// The head of the answer is queued, and the connection subscribed: events follow for as long as both want.
-    fn open_events(&mut self, id: ConnId) {
-        self.inbound[id.slot()] = Inbound::Events;
-        let connections = &mut self.core.connections;
-        connections.stats.streams += 1;
-        connections.start_session(id.slot());
-        if let Some(conn) = connections.conn_mut(id) {
-            conn.set(flag::REQUEST, false);
-        }
-    }
-
-    /// A connection's deadline has come; what it was for follows from its stage.
-    pub(crate) fn on_due(&mut self, slot: u32) {
-        let Some(id) = self.core.connections.in_slot(slot) else { return };
-        let Some(conn) = self.core.connections.conn(id) else { return };
-        let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
-        let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
-        let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
-        let connections = &mut self.core.connections;
-        match stage {
-            // What it says is not read, so its silence says nothing; the write timeout watches it.
-            Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
-            // The time for its Close begins when ours has left; the write timeout watches that.
-            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
-            // Nothing answers a comment; the write timeouts tell whether the peer is there.
-            Stage::Events => {
-                if !in_flight {
-                    connections.comment(id);
-                }
-                connections.await_heartbeat(id);
-            }
-            Stage::Open if !pinged => {
-                connections.ping(id);
-                if let Some(conn) = connections.conn_mut(id) {
-                    conn.set(flag::PINGED, true);
-                }
-                connections.due_in(id, connections.limits.heartbeat_timeout);
-            }
-            Stage::Open => {
-                connections.stats.timeouts += 1;
-                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
-                self.core.connections.finish(id, AfterFlush::Abort);
-            }
-            Stage::Http if pending || in_request => {
-                connections.stats.timeouts += 1;
-                self.guarded(id, |state| {
-                    let mut cx = Cx::new(&mut state.core, id);
-                    state.service.on_bad_request(&mut cx, 408, "the request took too long");
-                });
-                self.core.connections.finish(id, AfterFlush::Linger);
-            }
-            // An idle kept-alive connection: closing it is no fault.
-            Stage::Http => connections.finish(id, AfterFlush::Close),
-            Stage::Connecting | Stage::Upgrading | Stage::Closing | Stage::Lingering => {
-                if stage != Stage::Lingering {
-                    connections.stats.timeouts += 1;
-                    self.phase.count_forced();
-                }
-                connections.finish(id, AfterFlush::Abort);
-            }
-            Stage::Ending | Stage::Free => {}
-        }
-    }
-
-    /// Closes sessions that have lived for as long as one may.
-    pub(crate) fn expire_lifetimes(&mut self, last: Tick, now: Tick) {
-        let connections = &mut self.core.connections;
-        if connections.limits.lifetime == 0 {
-            return;
-        }
-        let mut old = Vec::new();
-        connections.lifetimes.expire(last, now, &mut old);
-        for slot in old {
-            if let Some(id) = connections.in_slot(slot) {
-                connections.close(id, 1001, "end of this session's time; come back");
-            }
-        }
-    }
-
-    /// Counts what a connection has said, where that is limited.
-    #[cold]
-    fn note_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
-        let connections = &mut self.core.connections;
-        let now = connections.tick();
-        if !connections.rates.admit(id.slot(), now, messages, bytes)
-            && connections.stage(id) == Stage::Open
-        {
-            connections.fail(id, 1008, "too much in one second");
-            self.end_session(id, Close { code: 1008, reason: "" }, false);
-        }
-    }
-
-    /// Closes sessions whose message has been coming for too long.
-    pub(crate) fn expire_assembling(&mut self, now: Tick) {
-        let mut listed = std::mem::take(&mut self.core.connections.assembling);
-        listed.retain(|&id| {
-            let connections = &mut self.core.connections;
-            let timeout = connections.limits.reassembly;
-            let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
-                connections.unlist_assembling(id);
-                return false;
-            };
-            if connections.stage(id) != Stage::Open {
-                // Its last message came together with its Close, or nobody waits for the rest.
-                connections.unlist_assembling(id);
-                return false;
-            }
-            // While we do not read it, the delay is ours.
-            let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
-            if paused || now.since(since) <= timeout {
-                return true;
-            }
-            connections.stats.timeouts += 1;
-            connections.fail(id, 1008, "message took too long to arrive");
-            connections.unlist_assembling(id);
-            self.end_session(id, Close { code: 1008, reason: "" }, false);
-            false
-        });
-        self.core.connections.assembling.append(&mut listed);
     }
 }
 

@@ -22,8 +22,8 @@ pub enum Sent {
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark. Nothing is
     /// lost; `drain` is called when the backlog has fallen.
     Queued,
-    /// Not sent: as much as may waits for the receiver already. Its [`SlowPolicy`](crate::SlowPolicy) was to drop this message, or to
-    /// close the connection.
+    /// Not sent: as much as may waits for the receiver already. Its [`SlowPolicy`](crate::SlowPolicy) was to drop this
+    /// message, or to close the connection.
     Dropped,
     /// Not sent: the connection is closed or closing.
     Closed,
@@ -208,21 +208,6 @@ impl Connections {
         }
     }
 
-    /// The same, counted among the publications of its class.
-    pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
-        let sent = self.send_frame(id, frame, of);
-        let class = of.class.unwrap_or_else(|| self.class_of(id));
-        let figures = &mut self.figures[usize::from(class)];
-        match sent {
-            Sent::Written => figures.delivered += 1,
-            Sent::Queued => figures.queued += 1,
-            Sent::Closed => figures.closed += 1,
-            // Counted by what was done about it.
-            Sent::Dropped => {}
-        }
-        sent
-    }
-
     /// Queues a reference to a finished frame, published to a channel or sent by itself.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let Some((bytes, form)) = self.form(id, frame) else { return Sent::Closed };
@@ -240,6 +225,21 @@ impl Connections {
         };
         self.stats.messages_out += 1;
         self.put_frame(id, frame, bytes, form);
+        sent
+    }
+
+    /// The same, counted among the publications of its class.
+    pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
+        let sent = self.send_frame(id, frame, of);
+        let class = of.class.unwrap_or_else(|| self.class_of(id));
+        let figures = &mut self.figures[usize::from(class)];
+        match sent {
+            Sent::Written => figures.delivered += 1,
+            Sent::Queued => figures.queued += 1,
+            Sent::Closed => figures.closed += 1,
+            // Counted by what was done about it.
+            Sent::Dropped => {}
+        }
         sent
     }
 

@@ -12,9 +12,10 @@ use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::core::{Core, Cx, Mail};
+use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
 use crate::receive::Inbound;
+use crate::remote::Mail;
 use crate::service::Service;
 use crate::shutdown::{Drain, Phase};
 use crate::state::{State, Then};

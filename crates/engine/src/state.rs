@@ -12,9 +12,10 @@ use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::core::{Core, Cx, Mail};
+use crate::core::{Core, Cx};
 use crate::mailbox::Letters;
 use crate::receive::Inbound;
+use crate::remote::Mail;
 use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::Snapshot;

@@ -1,0 +1,206 @@
+//! The way to every shard from any thread: letters, and who takes them.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::delivery::{Receipt, Share};
+use crate::filter::Filter;
+use crate::frame::Frame;
+use crate::mailbox::Mailbox;
+use crate::shutdown::DrainPlan;
+
+/// Letters a shard's mailbox holds before senders are told that it is full.
+pub const MAILBOX_CAPACITY: usize = 65_536;
+
+/// What one thread asks of a shard.
+#[derive(Debug)]
+pub enum Mail {
+    /// Send to every member of a channel but one: one letter a shard and publish, whatever the number of members.
+    Publish {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+        /// Where the shard's counts go.
+        share: Share,
+    },
+    /// Send to everyone that a filter lets through.
+    Broadcast {
+        /// Who gets it.
+        filter: Arc<Filter>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// Where the shard's counts go.
+        share: Share,
+    },
+    /// Send to one connection, if it is still there.
+    Send {
+        /// Which.
+        to: ConnId,
+        /// The message.
+        frame: Frame,
+    },
+    /// Begin the closing handshake with one connection, if it is still there.
+    Close {
+        /// Which.
+        to: ConnId,
+        /// RFC 6455 section 7.4.
+        code: u16,
+        /// At most 123 bytes; more are cut off.
+        reason: Box<str>,
+    },
+    /// Stop accepting, close everything within the plan's window, then stop.
+    Drain(DrainPlan),
+}
+
+impl Mail {
+    /// The memory that this letter keeps alive.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { frame, .. }
+            | Self::Broadcast { frame, .. }
+            | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::Close { reason, .. } => reason.len(),
+            Self::Drain(_) => 0,
+        }
+    }
+}
+
+/// The way to every shard from any thread; clone it freely.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    shards: Arc<[Mailbox<Mail>]>,
+}
+
+/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters or 64 MiB of messages: the shard is far behind, and this letter
+/// was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailboxFull;
+
+impl std::fmt::Display for MailboxFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "a shard is {MAILBOX_CAPACITY} letters or 64 MiB of messages behind; send less, or more slowly"
+        )
+    }
+}
+
+impl std::error::Error for MailboxFull {}
+
+impl Remote {
+    pub(crate) fn new(shards: Vec<Mailbox<Mail>>) -> Self {
+        Self { shards: shards.into() }
+    }
+
+    /// Shards of this process.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Sends to every member of `channel` but `except`: one letter to each shard.
+    ///
+    /// # Errors
+    /// At least one shard's mailbox is full; the others have the letter.
+    pub fn publish(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Result<Receipt, MailboxFull> {
+        let channel: Arc<str> = channel.into();
+        self.to_all(|share| {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            Mail::Publish { channel, frame, except, share }
+        })
+    }
+
+    /// Sends to everyone that `filter` lets through: one letter to each shard.
+    ///
+    /// # Errors
+    /// As for [`Remote::publish`].
+    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
+        self.to_all(|share| {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Mail::Broadcast { filter, frame, share }
+        })
+    }
+
+    fn to_all(&self, letter: impl Fn(Share) -> Mail) -> Result<Receipt, MailboxFull> {
+        let (receipt, shares) = Receipt::new(self.shards.len());
+        let mut outcome = Ok(());
+        for (shard, share) in shares.into_iter().enumerate() {
+            outcome = outcome.and(self.post(shard, letter(share)));
+        }
+        outcome.map(|()| receipt)
+    }
+
+    /// Sends to one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
+        self.post(to.shard(), Mail::Send { to, frame: frame.clone() })
+    }
+
+    /// Begins the closing handshake with one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
+        self.post(to.shard(), Mail::Close { to, code, reason: reason.into() })
+    }
+
+    /// Drains every shard.
+    ///
+    /// # Errors
+    /// A shard's mailbox is full; try again.
+    pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
+        (0..self.shards.len()).try_for_each(|shard| self.post(shard, Mail::Drain(plan)))
+    }
+
+    /// To all shards but `from`; returns how many mailboxes were full.
+    pub(crate) fn publish_from(
+        &self,
+        from: usize,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> u64 {
+        if self.shards.len() == 1 {
+            return 0;
+        }
+        let channel: Arc<str> = channel.into();
+        self.to_others(from, || {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            Mail::Publish { channel, frame, except, share: Share::nobodys() }
+        })
+    }
+
+    pub(crate) fn broadcast_from(&self, from: usize, filter: &Arc<Filter>, frame: &Frame) -> u64 {
+        self.to_others(from, || {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Mail::Broadcast { filter, frame, share: Share::nobodys() }
+        })
+    }
+
+    fn to_others(&self, from: usize, letter: impl Fn() -> Mail) -> u64 {
+        let others = (0..self.shards.len()).filter(|&shard| shard != from);
+        others.filter(|&shard| self.post(shard, letter()).is_err()).count() as u64
+    }
+
+    /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
+    fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
+        match self.shards.get(shard) {
+            Some(mailbox) => {
+                let bytes = mail.bytes();
+                mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
+            }
+            None => Ok(()),
+        }
+    }
+}
