@@ -65,12 +65,12 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "autobahn-server",
-        about: "Autobahn's 301 cases against our server",
+        about: "Autobahn's 517 cases against our server",
         run: autobahn::run_server,
     },
     Layer {
         name: "autobahn-client",
-        about: "Autobahn's 301 cases against our client",
+        about: "Autobahn's 517 cases against our client",
         run: autobahn::run_client,
     },
     Layer { name: "client-node", about: "Node's ws against our server", run: clients::run_node },

@@ -425,6 +425,8 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
     for (words, parts) in [
         (&["serve", "--set", "max_mesage_size=1"][..], &["did you mean max_message_size?"][..]),
         (&["serve", "--set", "max_backlog=1M"], &["max_backlog", "\"1M\"", "1MiB"]),
+        (&["serve", "--deflate", "on"], &["--deflate", "\"on\"", "window:BITS"]),
+        (&["serve", "--deflate", "window:8"], &["deflate.window_bits", "--deflate", "9 to 15"]),
         (&["serve", "--shards", "many"], &["shards", "many", "--shards", "whole number"]),
         (&["config", "show", "--set", "zzz=1"], &["zzz", "config show"]),
         (&["serve", "--channel", "a=lates"], &["--channel", "\"lates\"", "did you mean latest?"]),
