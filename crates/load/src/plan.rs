@@ -384,7 +384,7 @@ mod tests {
             (Plan { threads: 65, ..fine() }, "--threads"),
             (Plan { threads: 2, connections: 1, ..fine() }, "--threads 2"),
             (Plan { size: MAX_SIZE + 1, ..fine() }, "--size"),
-            (Plan { size: 63, content: Content::Json { seed: 1 }, ..fine() }, "needs 64 bytes"),
+            (Plan { size: 71, content: Content::Json { seed: 1 }, ..fine() }, "needs 72 bytes"),
             (Plan { deflate: Deflate { level: 0, ..Deflate::default() }, ..fine() }, "level is 0"),
             (Plan { window: 0, ..fine() }, "--window"),
             (Plan { setup_timeout: Duration::ZERO, ..fine() }, "--setup-timeout"),

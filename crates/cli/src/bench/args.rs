@@ -412,7 +412,7 @@ mod tests {
             ("echo ws://h --rate 0", "--rate"),
             ("echo ws://h --deflate maybe", "window:BITS"),
             ("echo ws://h --deflate window:16", "9 to 15"),
-            ("echo ws://h --payload json --size 20", "64 bytes"),
+            ("echo ws://h --payload json --size 20", "72 bytes"),
             ("echo ws://h --json --csv", "cannot be used with"),
             ("echo ws://h --connections 0", "--connections"),
             ("echo ws://h --conections 5", "--connections"),

@@ -30,7 +30,7 @@ pub struct CompressionPlan {
     pub settings: Vec<Deflate>,
     /// Connections of each measurement. Default 1,000.
     pub connections: usize,
-    /// Bytes of a JSON document, at least 64. Default 256.
+    /// Bytes of a JSON document, at least 72. Default 256.
     pub size: usize,
     /// What the documents are made from. Default 1.
     pub seed: u64,
