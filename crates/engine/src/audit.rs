@@ -74,7 +74,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 audit.largest_excess = audit.largest_excess.max(waiting.excess(cap));
             }
             let partial = match &state.inbound[id.slot()] {
-                Inbound::Http(decoder) => decoder.buffered(),
+                Inbound::Http(decoder) => decoder.buffered() + state.uploads.buffered(id),
                 Inbound::Ws(decoder) => decoder.buffered(),
                 _ => 0,
             };

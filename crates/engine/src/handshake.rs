@@ -30,7 +30,7 @@ impl<S: Service> State<S> {
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
         loop {
-            let Self { core, service, inbound, .. } = self;
+            let Self { core, service, inbound, uploads, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
             match core.connections.conn(id) {
                 Some(conn)
@@ -49,27 +49,37 @@ impl<S: Service> State<S> {
                 Ok(Some(http1::Event::Head(request))) => {
                     core.connections.stats.requests += 1;
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
+                    if answer == Answer::Body {
+                        uploads.begin(id, &request);
+                        // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
+                        if request.expects_continue() && input.is_empty() {
+                            core.connections.write(id, http1::encode::encode_continue);
+                        }
+                    }
                     self.settle(id);
-                    match answer {
-                        Answer::Upgraded => {
-                            return self.open_session(id, ws::Role::Server);
-                        }
-                        Answer::Events => {
-                            input.take(usize::MAX);
-                            return self.open_events(id);
-                        }
-                        Answer::Done { keep_alive: false } => {
-                            self.core.connections.finish(id, AfterFlush::Linger);
-                        }
-                        Answer::Done { keep_alive: true } => {}
+                    if self.follow(id, answer, input) {
+                        return;
                     }
                 }
-                Ok(Some(http1::Event::Body(_))) => {}
+                Ok(Some(http1::Event::Body(bytes))) => {
+                    let limits = &core.connections.limits;
+                    let (timeout, rate) = (limits.handshake, limits.min_body_rate);
+                    if uploads.push(id, bytes, usize::from(timeout) * rate) {
+                        core.connections.due_in(id, timeout);
+                    }
+                }
                 Ok(Some(http1::Event::End)) => {
                     let keep_alive = core.connections.limits.keep_alive;
                     core.connections.due_in(id, keep_alive);
                     if let Some(conn) = core.connections.conn_mut(id) {
                         conn.set(flag::REQUEST, false);
+                    }
+                    let Some(upload) = uploads.end(id) else { continue };
+                    let Some(request) = upload.head.request() else { continue };
+                    let answer = service.on_body(&mut Cx::new(core, id), &request, &upload.body);
+                    uploads.put_back(upload);
+                    if self.follow(id, answer, input) {
+                        return;
                     }
                 }
                 Err(error) => {
@@ -84,6 +94,23 @@ impl<S: Service> State<S> {
                 }
             }
         }
+    }
+
+    /// What an answer means for its connection. True if no request follows.
+    fn follow(&mut self, id: ConnId, answer: Answer, input: &mut Input<'_>) -> bool {
+        match answer {
+            Answer::Upgraded => self.open_session(id, ws::Role::Server),
+            Answer::Events => {
+                input.take(usize::MAX);
+                self.open_events(id);
+            }
+            Answer::Done { keep_alive: false } => {
+                self.core.connections.finish(id, AfterFlush::Linger);
+                return false;
+            }
+            Answer::Done { keep_alive: true } | Answer::Body => return false,
+        }
+        true
     }
 
     /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip ends on time.
@@ -120,7 +147,7 @@ impl<S: Service> State<S> {
             Ok(Some(http1::ResponseEvent::Head(response))) => {
                 match service.on_response(&mut Cx::new(core, id), &response) {
                     Answer::Upgraded => self.open_session(id, ws::Role::Client),
-                    Answer::Done { .. } | Answer::Events => {
+                    Answer::Done { .. } | Answer::Events | Answer::Body => {
                         core.connections.finish(id, AfterFlush::Abort);
                     }
                 }

@@ -44,6 +44,7 @@ mod state;
 mod stats;
 mod subprotocols;
 mod tick;
+mod uploads;
 mod waiting;
 
 pub use self::core::{Core, Cx};

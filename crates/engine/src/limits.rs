@@ -31,6 +31,9 @@ pub struct Limits {
     pub max_connections_per_ip: usize,
     /// From accept to a whole request head. Default 10 s; answered with 408.
     pub handshake_timeout: Duration,
+    /// A request's body comes at least at this rate, in bytes a second over each [`Limits::handshake_timeout`]. Default
+    /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
+    pub min_body_rate: usize,
     /// Silence between two requests on a kept-alive connection. Default 75 s.
     pub keep_alive_timeout: Duration,
     /// From a message's first byte to its last. Default 60 s; closed with 1008.
@@ -72,6 +75,7 @@ impl Default for Limits {
             max_pending_handshakes: 0,
             max_connections_per_ip: 0,
             handshake_timeout: Duration::from_secs(10),
+            min_body_rate: 1024,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
@@ -106,6 +110,8 @@ pub(crate) struct Checked {
     pub(crate) http: http1::Limits,
     pub(crate) handshake: u16,
     pub(crate) keep_alive: u16,
+    /// Never 0.
+    pub(crate) min_body_rate: usize,
     pub(crate) reassembly: u16,
     pub(crate) write: u16,
     pub(crate) close: u16,
@@ -152,6 +158,11 @@ impl Limits {
             ws: self.ws,
             http: self.http,
             handshake: secs("handshake_timeout", self.handshake_timeout, false)?,
+            min_body_rate: if self.min_body_rate == 0 {
+                usize::MAX >> 16
+            } else {
+                self.min_body_rate
+            },
             keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout, false)?,
             reassembly: secs("reassembly_timeout", self.reassembly_timeout, false)?,
             write: secs("write_timeout", self.write_timeout, false)?,

@@ -46,6 +46,8 @@ pub enum Answer {
     },
     /// The 101 is queued (server) or was accepted (client): the connection is a WebSocket now.
     Upgraded,
+    /// Not answered yet: the body is wanted, and [`Service::on_body`] answers when it is here.
+    Body,
     /// The head of a `text/event-stream` is queued and the connection was made a stream by
     /// [`Cx::start_events`].
     Events,
@@ -67,6 +69,13 @@ pub enum Refusal {
 pub trait Service {
     /// A request came, whole up to its head. The answer is written with [`Cx::write`].
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer;
+
+    /// The body that [`Answer::Body`] asked for is here, whole and within the limits. The answer is written with
+    /// [`Cx::write`].
+    fn on_body(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, body: &[u8]) -> Answer {
+        let _ = (cx, request, body);
+        Answer::Done { keep_alive: false }
+    }
 
     /// The peer broke HTTP, or was too slow; write an answer of this status. The connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);

@@ -21,6 +21,7 @@ use crate::shutdown::{Drain, Phase};
 use crate::state::{State, Then};
 use crate::stats::Snapshot;
 use crate::tick::Tick;
+use crate::uploads::Uploads;
 
 /// How long accepting rests after descriptors ran out, if no connection ends before.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
@@ -63,6 +64,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             inbound: Vec::with_capacity(parts.capacity),
             held: HashMap::new(),
             spare_pieces: Spare::new(),
+            uploads: Uploads::default(),
             inflater: Inflater::new(),
             admission: parts.admission,
             letters: parts.letters,

@@ -19,6 +19,7 @@ use crate::remote::Mail;
 use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::Snapshot;
+use crate::uploads::Uploads;
 
 /// Everything but the sockets: what may be used while the driver has lent bytes.
 pub(crate) struct State<S> {
@@ -28,6 +29,7 @@ pub(crate) struct State<S> {
     /// Input that was not pulled yet; its connections are paused.
     pub(crate) held: HashMap<ConnId, Vec<u8>>,
     pub(crate) spare_pieces: Spare,
+    pub(crate) uploads: Uploads,
     pub(crate) inflater: Inflater,
     pub(crate) admission: Arc<Admission>,
     pub(crate) letters: Letters<Mail>,
@@ -177,6 +179,7 @@ impl<S: Service> State<S> {
 
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
         self.held.remove(&id);
+        self.uploads.end(id);
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
         let cold = self.core.connections.cold(id);

@@ -8,8 +8,8 @@ use throng_proto::http1;
 
 /// A routed request. Everything in it is borrowed; keep what you need by copying it.
 ///
-/// Bodies are not collected yet: the server calls a handler when the head is there, and [`Request::body`] is empty
-/// whatever the client sent. What follows the head is read within the limits and dropped.
+/// The body is all here when a handler is called, within the server's limit. Where there is no handler, or the request
+/// is one for an upgrade or a stream of events, what follows the head is read within the limits and dropped.
 ///
 /// Nothing is parsed before it is asked for. What is percent-encoded is decoded the first time; what is not
 /// is never copied.

@@ -188,15 +188,79 @@ impl<R: Routes> Server<R> {
     }
 
     /// Answers GET (and HEAD) at `path` with what `handler` returns: text, bytes, a
-    /// [`Response`](crate::Response), or a `Result` of them.
+    /// [`Response`](crate::Response), or a `Result` of them. A request's body, of any method, is read before
+    /// the handler is called, up to [`Limits::http`]'s `max_body`: [`Request::body`].
     #[must_use]
-    pub fn get<F, T>(mut self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    pub fn get<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Get), path, handler)
+    }
+
+    /// Answers POST at `path`; see [`Server::get`].
+    #[must_use]
+    pub fn post<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Post), path, handler)
+    }
+
+    /// Answers PUT at `path`; see [`Server::get`].
+    #[must_use]
+    pub fn put<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Put), path, handler)
+    }
+
+    /// Answers DELETE at `path`; see [`Server::get`].
+    #[must_use]
+    pub fn delete<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Delete), path, handler)
+    }
+
+    /// Answers PATCH at `path`; see [`Server::get`].
+    #[must_use]
+    pub fn patch<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Patch), path, handler)
+    }
+
+    /// Answers every method at `path` that has no route of its own; see [`Server::get`].
+    #[must_use]
+    pub fn any<F, T>(self, path: &str, handler: F) -> Server<(HttpRoute<F>, R)>
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(None, path, handler)
+    }
+
+    fn http<F, T>(
+        mut self,
+        method: Option<Method>,
+        path: &str,
+        handler: F,
+    ) -> Server<(HttpRoute<F>, R)>
     where
         F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
         T: IntoResponse,
     {
         let number = self.count;
-        self.route(Some(Method::Get), path, Target::Http(number));
+        self.route(method, path, Target::Http(number));
         self.add(|routes| (HttpRoute { number, handler }, routes))
     }
 

@@ -80,15 +80,17 @@ impl<R: Routes> ShardService<R> {
     fn reply(
         &mut self,
         cx: &mut Cx<'_>,
-        request: Option<&http1::Request<'_>>,
+        // Its head, and whether its body has come.
+        request: Option<(&http1::Request<'_>, bool)>,
         response: &Response,
     ) -> Answer {
         self.refresh_date(cx.core_ref().now());
         let mut to = match request {
-            Some(request) => ReplyTo::request(request, self.date.current()),
+            Some((request, _)) => ReplyTo::request(request, self.date.current()),
             None => ReplyTo::error(self.date.current()),
         };
-        to.keep_alive &= self.admission.is_ready() && !waits_for_continue(request);
+        let waits = request.is_some_and(|(head, has_come)| !has_come && waits_for_continue(head));
+        to.keep_alive &= self.admission.is_ready() && !waits;
         cx.write(|out| response.encode(&to, out));
         Answer::Done { keep_alive: response.keeps_alive(&to) }
     }
@@ -140,6 +142,51 @@ impl<R: Routes> ShardService<R> {
         Ok(())
     }
 
+    /// The answer to a request, of which the body has come or is still to come.
+    fn answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        body: Option<&[u8]>,
+    ) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        let response = match shared.router.find(head.method(), head.path()) {
+            Match::Found { value, params } => {
+                let request = Request::new(*head, params, body.unwrap_or_default(), cx.peer());
+                match value {
+                    // Whether it is wanted is for the handler to say, who sees it whole.
+                    Target::Http(_) if body.is_none() && head.has_body() => return Answer::Body,
+                    Target::Ws(route) => match self.upgrade(cx, route, head, &request) {
+                        Ok(()) => return Answer::Upgraded,
+                        Err(reject) => reject.into_response(),
+                    },
+                    Target::Events(route) => match self.events(cx, route, head, &request) {
+                        Ok(answer) => return answer,
+                        Err(reject) => reject.into_response(),
+                    },
+                    Target::Http(route) => shared.routes.respond(route, &request),
+                    Target::Metrics => observe::metrics(&shared.snapshots(), &self.admission),
+                    Target::Stats => observe::stats(&shared.snapshots(), &self.admission),
+                    Target::Live => Response::text("alive\n"),
+                    Target::Ready if self.admission.is_ready() => Response::text("ready\n"),
+                    Target::Ready => {
+                        Response::unavailable(RETRY_AFTER, "the server is shutting down")
+                    }
+                }
+            }
+            Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
+            Match::MethodNotAllowed(allow) => Response::allowing(Status::METHOD_NOT_ALLOWED, allow),
+            Match::NotFound => Response::error(Status::NOT_FOUND, "there is nothing at this path"),
+            Match::BadPath => {
+                Response::error(Status::BAD_REQUEST, "the path has a broken percent-encoding")
+            }
+            Match::NotImplemented => {
+                Response::error(Status::NOT_IMPLEMENTED, "this method is not known here")
+            }
+        };
+        self.reply(cx, Some((head, body.is_some())), &response)
+    }
+
     /// Begins a stream of events.
     fn events(
         &mut self,
@@ -179,40 +226,11 @@ impl<R: Routes> ShardService<R> {
 
 impl<R: Routes> Service for ShardService<R> {
     fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
-        let shared = Arc::clone(&self.shared);
-        let response = match shared.router.find(head.method(), head.path()) {
-            Match::Found { value, params } => {
-                let request = Request::new(*head, params, &[], cx.peer());
-                match value {
-                    Target::Ws(route) => match self.upgrade(cx, route, head, &request) {
-                        Ok(()) => return Answer::Upgraded,
-                        Err(reject) => reject.into_response(),
-                    },
-                    Target::Events(route) => match self.events(cx, route, head, &request) {
-                        Ok(answer) => return answer,
-                        Err(reject) => reject.into_response(),
-                    },
-                    Target::Http(route) => shared.routes.respond(route, &request),
-                    Target::Metrics => observe::metrics(&shared.snapshots(), &self.admission),
-                    Target::Stats => observe::stats(&shared.snapshots(), &self.admission),
-                    Target::Live => Response::text("alive\n"),
-                    Target::Ready if self.admission.is_ready() => Response::text("ready\n"),
-                    Target::Ready => {
-                        Response::unavailable(RETRY_AFTER, "the server is shutting down")
-                    }
-                }
-            }
-            Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
-            Match::MethodNotAllowed(allow) => Response::allowing(Status::METHOD_NOT_ALLOWED, allow),
-            Match::NotFound => Response::error(Status::NOT_FOUND, "there is nothing at this path"),
-            Match::BadPath => {
-                Response::error(Status::BAD_REQUEST, "the path has a broken percent-encoding")
-            }
-            Match::NotImplemented => {
-                Response::error(Status::NOT_IMPLEMENTED, "this method is not known here")
-            }
-        };
-        self.reply(cx, Some(head), &response)
+        self.answer(cx, head, None)
+    }
+
+    fn on_body(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, body: &[u8]) -> Answer {
+        self.answer(cx, head, Some(body))
     }
 
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
@@ -279,8 +297,8 @@ fn events_head(head: &http1::Request<'_>) -> Result<Response, HeaderError> {
 
 /// It gets its final answer instead of a 100; whether its body then comes is its choice, so the connection cannot go
 /// on (RFC 9110 section 10.1.1).
-fn waits_for_continue(request: Option<&http1::Request<'_>>) -> bool {
-    request.is_some_and(|request| request.expects_continue() && request.has_body())
+fn waits_for_continue(request: &http1::Request<'_>) -> bool {
+    request.expects_continue() && request.has_body()
 }
 
 impl<R> Shared<R> {

@@ -60,7 +60,7 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
     let running = bound.spawn().unwrap();
     let mut client = Client::connect(address, "/");
     let (len, frame) = (192 << 20, 3 << 20);
-    let mut tell = |len: usize, client: &mut Client| {
+    let tell = |len: usize, client: &mut Client| {
         let sum: u64 = (0..len).map(|i| ((i % frame) % 251) as u64).sum();
         loop {
             match client.next() {

@@ -1,0 +1,153 @@
+//! Request bodies reach their handlers, whole, whatever their framing and however they are cut.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use support::PATIENCE;
+use throng::Running;
+use throng::prelude::*;
+
+/// Answers with the method, the body's length and the body.
+fn served() -> (SocketAddr, Running) {
+    let echo = |request: &Request<'_>| {
+        let body = String::from_utf8_lossy(request.body()).into_owned();
+        format!("{} {} {body}", request.method(), body.len())
+    };
+    let mut limits = Limits::default();
+    limits.http.max_body = 100_000;
+    let bound = Server::new()
+        .shards(1)
+        .limits(limits)
+        .any("/echo/{*rest}", echo)
+        .post("/post", echo)
+        .get("/get", echo)
+        .bind("127.0.0.1:0")
+        .unwrap();
+    (bound.local_addr(), bound.spawn().unwrap())
+}
+
+fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// The next answer: its head and its body.
+fn answer(stream: &mut TcpStream) -> (String, String) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{:?}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn bodies_of_any_method_and_framing_are_whole() {
+    let (address, running) = served();
+    let requests = [
+        ("POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", "POST 5 hello"),
+        ("GET /get HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", "GET 2 hi"),
+        ("GET /get HTTP/1.1\r\nHost: h\r\n\r\n", "GET 0 "),
+        ("POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", "POST 0 "),
+        (
+            "PATCH /echo/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+             3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nTrailer: ignored\r\n\r\n",
+            "PATCH 7 abcdefg",
+        ),
+        ("DELETE /echo/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nd", "DELETE 1 d"),
+    ];
+    // All of them in one write, in pieces of every size, byte by byte: the answers come in order.
+    let all: String = requests.iter().map(|(request, _)| *request).collect();
+    for size in [all.len(), 1, 7, 50] {
+        let mut stream = dial(address);
+        stream.set_nodelay(true).unwrap();
+        for piece in all.as_bytes().chunks(size) {
+            stream.write_all(piece).unwrap();
+        }
+        for (request, expected) in requests {
+            let (head, body) = answer(&mut stream);
+            assert!(head.starts_with("HTTP/1.1 200 "), "{request}: {head}");
+            assert_eq!(body, expected, "{request}, {size} bytes at a time");
+        }
+    }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
+fn who_asks_to_continue_is_told_to_and_the_connection_goes_on() {
+    let (address, running) = served();
+    let mut stream = dial(address);
+    for _ in 0..2 {
+        let head =
+            "POST /post HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        assert_eq!(answer(&mut stream).0, "HTTP/1.1 100 Continue\r\n\r\n");
+        stream.write_all(b"abc").unwrap();
+        let (head, body) = answer(&mut stream);
+        assert!(!head.contains("Connection: close"), "{head}");
+        assert_eq!(body, "POST 3 abc");
+    }
+    // Where nobody wants the body, the final answer comes instead, and it may never follow.
+    let head =
+        "POST /nowhere HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let (head, _) = answer(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 404 ") && head.contains("Connection: close"), "{head}");
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
+fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
+    let (address, running) = served();
+    let post = |length: usize, chunked: bool| {
+        let mut stream = dial(address);
+        let body = vec![b'x'; length];
+        if chunked {
+            stream
+                .write_all(b"POST /post HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .unwrap();
+            for chunk in body.chunks(9_999) {
+                let head = format!("{:x}\r\n", chunk.len());
+                let _ = stream.write_all(&[head.as_bytes(), chunk, b"\r\n"].concat());
+            }
+            let _ = stream.write_all(b"0\r\n\r\n");
+        } else {
+            let head =
+                format!("POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            let _ = stream.write_all(&body);
+        }
+        answer(&mut stream)
+    };
+    for chunked in [false, true] {
+        assert!(post(100_000, chunked).1.starts_with("POST 100000 xxx"));
+        let (head, _) = post(100_001, chunked);
+        assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("Connection: close"), "{head}");
+    }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
+fn a_client_that_goes_away_in_its_body_leaves_nothing() {
+    let (address, running) = served();
+    for _ in 0..50 {
+        let mut stream = dial(address);
+        stream
+            .write_all(b"POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\nabc")
+            .unwrap();
+    }
+    let mut stream = dial(address);
+    stream.write_all(b"POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    assert_eq!(answer(&mut stream).1, "POST 2 ok");
+    drop(stream);
+    let drained = running.drain(DrainPlan::default()).unwrap();
+    assert_eq!(drained.forced, 0);
+}
