@@ -195,6 +195,15 @@ impl Rules {
         &self.classes[usize::from(index)]
     }
 
+    /// The least backlog at which a connection can be closed for the answers to its own messages: half of it is the mark
+    /// from which its messages wait, so that who sends more than it reads is held up instead.
+    pub(crate) fn least_cap_of_answers(&self) -> usize {
+        let default: ClassIndex = 0;
+        let classes = self.routes.iter().chain([&default]).map(|&index| self.class(index));
+        let closing = classes.filter(|class| class.policy == SlowPolicy::Close);
+        closing.map(|class| class.max_backlog).min().unwrap_or(usize::MAX)
+    }
+
     /// The class of a channel, if a pattern matches its name.
     pub(crate) fn of_channel(&self, name: &str) -> Option<ClassIndex> {
         self.channels.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, class)| *class)
@@ -258,6 +267,9 @@ mod tests {
         assert_eq!(rules.of_route(1), 0);
         assert_eq!(rules.of_route(9), 0);
         assert!(!rules.class(0).waits_apart());
+        assert_eq!(rules.least_cap_of_answers(), Limits::default().max_backlog);
+        classes.add_route(3, "/narrow", Backpressure::default().max_backlog(5000));
+        assert_eq!(classes.checked(&Limits::default()).unwrap().least_cap_of_answers(), 5000);
     }
 
     #[test]

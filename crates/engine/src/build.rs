@@ -59,8 +59,9 @@ pub fn build<D: Driver, S: Service>(
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, LimitError> {
     let BuildOptions { limits, classes, wildcards, max_connections, seed } = options;
-    let checked = limits.checked()?;
+    let mut checked = limits.checked()?;
     let rules = Arc::new(classes.checked(limits)?);
+    checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
     let totals = Arc::new(Totals::default());
     let (max_connections, seed) = (*max_connections, *seed);
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
