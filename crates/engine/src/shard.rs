@@ -107,6 +107,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.driver.wait(self.next_deadline())?;
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
+        if self.state.core.connections.stats.connections == 0 {
+            // Nobody is here whose deadline would have kept the sweeps going: whoever comes now gets deadlines that
+            // count from now, not from the last sweep.
+            self.sweep_if_due();
+        }
         while let Some(event) = self.driver.next_event() {
             // `event` borrows the driver, so nothing in `on_event` *can* write to a socket.
             match self.state.on_event(event) {
@@ -213,10 +218,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// What time alone brings about: once a second the sweep, then the service's own deadline and the drain.
     fn expire(&mut self) {
         let now = self.state.core.now();
-        let secs = now.since(self.state.started).as_secs();
-        if secs > self.state.swept_secs {
-            self.sweep(secs);
-        }
+        self.sweep_if_due();
         if self.accept_rests_until.is_some_and(|until| now >= until) {
             self.retry_accept();
         }
@@ -225,6 +227,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         if self.state.continue_drain() {
             self.driver.stop_listening();
+        }
+    }
+
+    fn sweep_if_due(&mut self) {
+        let secs = self.state.core.now().since(self.state.started).as_secs();
+        if secs > self.state.swept_secs {
+            self.sweep(secs);
         }
     }
 

@@ -243,6 +243,19 @@ fn an_unfinished_request_is_answered_408_on_time() {
     finish(world);
 }
 
+/// Ours: a shard without connections sleeps through its sweeps, and who came next was answered 408 at once.
+#[test]
+fn who_comes_after_a_long_silence_has_all_of_its_time() {
+    let mut plan = Plan::calm(23);
+    for (name, at) in [("first", 60), ("second", 200)] {
+        let script = vec![Do::UntilOpen, text("good morning"), Do::UntilHeard(1), Do::Close(1000)];
+        let number = plan.add(name, Expect::Clean, script);
+        plan.parts[number].at = at * SECOND;
+        plan.parts[number].script.insert(0, Do::Pause(7 * SECOND));
+    }
+    assert_eq!(finish(World::new(plan)).stats.timeouts, 0);
+}
+
 /// FACTS: one worker took every WebSocket (ingress-nginx 2734): what one listener gets is spread over the shards.
 #[test]
 fn no_shard_holds_more_than_a_quarter_over_the_mean() {
