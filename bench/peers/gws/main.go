@@ -75,6 +75,7 @@ func compression() gws.PermessageDeflate {
 	context := len(os.Args) > 2 && os.Args[2] == "context"
 	return gws.PermessageDeflate{
 		Enabled:               len(os.Args) > 2,
+		Threshold:             1,
 		ServerContextTakeover: context,
 		ClientContextTakeover: context,
 	}

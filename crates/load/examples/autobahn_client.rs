@@ -140,8 +140,7 @@ impl Service for Client {
         let offer = self.deflate.as_ref().map(Policy::offer);
         let (host, resource, mut written) = (&self.host, &self.resource, Ok(()));
         cx.write(|out| {
-            written =
-                encode_request_with(host, resource, &self.key, &[], offer.as_ref(), &[], out);
+            written = encode_request_with(host, resource, &self.key, &[], offer.as_ref(), &[], out);
         });
         if let Err(unsendable) = written {
             self.fail(&unsendable.to_string());

@@ -103,7 +103,7 @@ fn wait_until_it_listens(address: std::net::SocketAddr) -> Result<(), String> {
             Err(error) if Instant::now() >= deadline => {
                 return Err(format!("wstest does not listen: {error}"));
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) => thread::sleep(Duration::from_millis(50)),
         }
     }
 }
