@@ -20,6 +20,8 @@ const EXAMPLES: &str = "Paths:
   /ws/{channel}    a WebSocket whose messages go to the channel's other members;
                    with ?echo=1 to oneself, too
   /sse/{channel}   the same messages to read, as server-sent events
+  /upload          a WebSocket that takes messages as they come, holds none, and
+                   answers each with its length (up to max_upload_size)
   /                a page to try it; /stats.json its figures
   /metrics         for Prometheus; /livez and /readyz for supervisors
 

@@ -49,6 +49,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "4MiB",
         "larger messages are closed with 1009; raises max_frame_size, too, unless that is set",
     ),
+    setting(
+        "max_upload_size",
+        "1GiB",
+        "messages to /upload, of which nothing is held; larger get 1009",
+    ),
     setting("max_frame_size", "4MiB", "larger frames are closed with 1009"),
     setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
     setting("max_headers", "100", "header lines of a request; more get 431"),
@@ -338,6 +343,7 @@ impl Settings {
             channels,
             wildcards,
             deflate,
+            max_upload_size: self.size("max_upload_size")?,
         })
     }
 
@@ -393,6 +399,7 @@ pub(crate) struct Checked {
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     pub(crate) deflate: Deflate,
+    pub(crate) max_upload_size: usize,
 }
 
 /// The word of `known` that is closest to `word`, as a hint, if it is close enough for a typing mistake.

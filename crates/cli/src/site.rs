@@ -62,6 +62,15 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
             let _ = ws.send(&frame);
         }
     });
+    let upload = Ws::upgrade(|_| Ok(0u64)).max_message_size(settings.max_upload_size).pieces(
+        |ws: &mut Socket<'_, u64>, piece| {
+            *ws.data_mut() += piece.bytes.len() as u64;
+            if piece.last {
+                let length = std::mem::take(ws.data_mut());
+                let _ = ws.send(length.to_string());
+            }
+        },
+    );
     let mut server = Server::new()
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
@@ -78,6 +87,7 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
     server
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
+        .ws("/upload", upload)
         .events("/sse/{channel}", |request| channel(request).map(str::to_owned))
         .get("/", |_| Response::html(PAGE))
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))

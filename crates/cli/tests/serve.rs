@@ -196,6 +196,19 @@ fn it_says_its_address_and_answers_at_every_path() {
 }
 
 /// Opens a stream of events; nothing behind its first comment is taken.
+#[test]
+fn an_upload_may_be_larger_than_any_message_elsewhere_and_is_counted() {
+    let server = Served::start(&["--set", "max_upload_size=12MiB"]);
+    let mut client = Client::connect(server.address, "/upload");
+    client.send(Opcode::Binary, &vec![7; 12 << 20]);
+    assert_eq!(client.next(), Got::Text((12 << 20).to_string()));
+    client.send(Opcode::Text, b"short");
+    assert_eq!(client.next(), Got::Text("5".to_owned()));
+    let head = ws::encode_header(Opcode::Binary, true, (12 << 20) + 1, Some([0; 4]));
+    client.stream.write_all(&head).unwrap();
+    assert_eq!(client.next(), Got::Close(1009));
+}
+
 fn events(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = dial(address);
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
