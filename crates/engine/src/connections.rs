@@ -63,7 +63,7 @@ pub(crate) struct Connections {
     pub(crate) figures: Vec<ClassFigures>,
     /// The time of this turn.
     pub(crate) now: Instant,
-    /// Memory that publications have put into queues since the last flush of all.
+    /// What publications have cost since the last flush of all; see `PUBLISH_BUDGET`.
     pub(crate) published: usize,
     /// A queue has passed its limit within this turn, which only a flush can tell from a slow reader.
     pub(crate) overfull: bool,

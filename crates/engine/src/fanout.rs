@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use throng_io::{Batch, Segment};
 
+use crate::sending::SMALL_FRAME;
+
 /// Number of a list; 0 is the empty one.
 type ListNumber = u32;
 
@@ -24,6 +26,9 @@ pub(crate) enum Form {
 
 /// Lists of several frames are joined, so they must not become large: what is more goes into queues.
 const MAX_JOINED: usize = 64 * 1024;
+
+/// Room for lists that is kept from one flush to the next.
+const KEPT_LISTS: usize = 4096;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -46,6 +51,10 @@ struct List {
     last: Arc<[u8]>,
     len: usize,
 }
+
+/// What one more frame for one connection counts as until the flush: at most the memory of a list that it shares with
+/// nobody, and mostly just time, of which a turn has no more than memory.
+pub(crate) const COST: usize = 2 * size_of::<List>();
 
 impl Fanout {
     /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a queue.
@@ -115,10 +124,14 @@ impl Fanout {
         }
     }
 
-    /// Moves what the connection in `slot` is to get into its queue, by reference.
+    /// Moves what the connection in `slot` is to get into its queue; by reference, unless that costs more.
     pub(crate) fn move_to(&mut self, slot: usize, queue: &mut Batch) {
         for frame in self.frames(self.of[slot]) {
-            queue.push(Segment::Shared(Arc::clone(frame)));
+            if frame.len() <= SMALL_FRAME {
+                queue.append(|out| out.extend_from_slice(frame));
+            } else {
+                queue.push(Segment::Shared(Arc::clone(frame)));
+            }
         }
         self.forget(slot);
     }
@@ -127,6 +140,7 @@ impl Fanout {
     pub(crate) fn clear(&mut self) {
         debug_assert!(self.of.iter().all(|number| *number == 0), "somebody waits for the flush");
         self.lists.clear();
+        self.lists.shrink_to(KEPT_LISTS);
         self.recent = [0; 3];
         self.joined.clear();
         self.joined.shrink_to(MAX_JOINED);
@@ -194,7 +208,7 @@ mod tests {
         (0..10).for_each(|slot| fanout.forget(slot));
         fanout.forget(1000);
         fanout.clear();
-        assert_eq!(Arc::strong_count(&b), 1 + 1, "only the queue refers to it");
+        assert_eq!(Arc::strong_count(&b), 1, "it is copied, which costs less than a reference");
     }
 
     #[test]
@@ -204,5 +218,20 @@ mod tests {
         assert!(fanout.add(0, &large, Form::Plain));
         assert!(!fanout.add(0, &frame("more"), Form::Plain));
         assert_eq!(fanout.bytes(0).len(), large.len());
+        let mut queue = Batch::default();
+        fanout.move_to(0, &mut queue);
+        assert_eq!((queue.len(), Arc::strong_count(&large)), (large.len(), 1 + 2));
+    }
+
+    #[test]
+    fn what_many_lists_took_is_given_back() {
+        let mut fanout = Fanout::default();
+        for slot in 0..2 * KEPT_LISTS {
+            assert!(fanout.add(slot, &frame("its own"), Form::Plain));
+        }
+        assert!(fanout.lists.len() > KEPT_LISTS);
+        (0..2 * KEPT_LISTS).for_each(|slot| fanout.forget(slot));
+        fanout.clear();
+        assert!(fanout.lists.capacity() <= KEPT_LISTS);
     }
 }

@@ -11,9 +11,10 @@ use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::sending::Published;
 
-/// Publications of one turn may put this much memory into queues before all are flushed, and before a publisher's
-/// further messages wait for the next turn: one packet of tiny messages to thousands of members would else be
-/// gigabytes. Large enough that a burst to 15,000 members still leaves in few sends.
+/// Publications of one turn may count this much (`fanout::COST` each, or what they put into queues) before all are
+/// flushed, and before a publisher's further messages wait for the next turn: one packet of tiny messages to thousands
+/// of members would else take gigabytes, and seconds in which nobody else is served. Large enough that a burst to 15,000
+/// members still leaves in few sends.
 const PUBLISH_BUDGET: usize = 32 << 20;
 
 impl Core {

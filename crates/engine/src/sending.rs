@@ -9,7 +9,7 @@ use crate::backpressure::ClassIndex;
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
-use crate::fanout::Form;
+use crate::fanout::{self, Form};
 use crate::frame::Frame;
 use crate::waiting::Content;
 
@@ -255,6 +255,7 @@ impl Connections {
         {
             return false;
         }
+        self.published += fanout::COST;
         conn.flags |= flag::FANNED;
         if conn.flags & flag::DIRTY == 0 {
             conn.flags |= flag::DIRTY;
