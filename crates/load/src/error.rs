@@ -100,11 +100,11 @@ impl fmt::Display for Error {
             Self::Descriptors { wanted, possible, hard_limit } => write!(
                 f,
                 "{} connections need more descriptors than this process may open: its hard limit of {} leaves room \
-                 for {}. Use --connections {possible}, or raise the limit (ulimit -Hn, or LimitNOFILE= in a \
-                 systemd unit)",
+                 for {possible}. Use no more (--connections; of a fan-out fewer --channels or --subscribers), or raise \
+                 the limit (ulimit -Hn, or LimitNOFILE= in a systemd unit)",
                 units::grouped(*wanted as u64),
                 units::grouped(*hard_limit),
-                units::grouped(*possible as u64),
+                possible = units::grouped(*possible as u64),
             ),
             Self::Connect { peer, reason, ready } => {
                 write!(f, "cannot connect to {peer}: {reason}")?;
