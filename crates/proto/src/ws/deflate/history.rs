@@ -34,6 +34,12 @@ struct Shared {
 /// Shorter plaintext is copied: a reference takes 32 bytes.
 const MIN_SHARED: usize = 64;
 
+/// What a few short messages take; beyond it a window of up to [`SMALL_WINDOW`] has all of its memory.
+const FIRST_ROOM: usize = 128;
+
+/// In bytes.
+const SMALL_WINDOW: usize = 2048;
+
 /// Longer memory is not kept alive for the sake of its end: that end is copied. In windows.
 const MAX_SHARED: usize = 8;
 
@@ -165,7 +171,13 @@ impl History {
     fn reserve_own(&mut self, more: usize) {
         let needed = self.own.len() + more;
         if needed > self.own.capacity() {
-            let room = needed.max(2 * self.own.capacity()).min(1 << self.bits);
+            let window = 1 << self.bits;
+            // Small windows are had at once: what grows by steps, next to many others that do, leaves gaps of its former
+            // sizes behind that nobody can use.
+            let room = match needed {
+                _ if needed > FIRST_ROOM && window <= SMALL_WINDOW => window,
+                _ => needed.max(2 * self.own.capacity()).min(window),
+            };
             self.own.reserve_exact(room - self.own.len());
         }
     }
