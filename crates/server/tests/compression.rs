@@ -47,8 +47,13 @@ impl Dice {
     }
 
     fn body(&mut self, len: usize) -> Vec<u8> {
-        match self.below(6) {
+        match self.below(7) {
             0 => self.noise(len),
+            // What repeats only from afar: too far for some windows.
+            6 => {
+                let period = 1 + [400, 900, 3000][self.below(3)].min(len);
+                self.noise(period).iter().copied().cycle().take(len).collect()
+            }
             1 => vec![b'z'; len],
             _ => self.prose(len),
         }
@@ -342,6 +347,50 @@ fn the_same_with_every_message_compressed_and_higher_levels() {
 #[test]
 fn the_same_with_messages_of_megabytes_among_them() {
     converse(Deflate::from, 11, 60, 5);
+}
+
+/// What came compressed is sent on as it came, but only while its callback runs: the next message lies in the same memory.
+#[test]
+fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
+    let server = Server::new()
+        .ws("/shared", Ws::on_message(|ws, m| ws.send(m)).compression(Compression::Shared))
+        .ws(
+            "/w15",
+            Ws::on_message(|ws, m| ws.send(m)).compression(Deflate {
+                server_no_context_takeover: Some(true),
+                ..Compression::Window { bits: 15 }.into()
+            }),
+        );
+    let (address, running) = start(server.shards(1));
+    let mut dice = Dice(77);
+    let mut shared = Peer::connect(address, "/shared", DEFLATE);
+    let mut keeps = Peer::connect(address, "/w15", DEFLATE);
+    for _ in 0..10 {
+        let len = 400 + dice.below(1000);
+        let (first, second, noise) = (dice.prose(len), dice.prose(len), dice.noise(len));
+        shared.say(false, &first);
+        assert!(shared.expect_message(&first).0);
+        // Compressed, but not so that it could be sent on: it did not shrink.
+        shared.say(false, &noise);
+        assert!(!shared.expect_message(&noise).0);
+        // The same, because it refers to what was before.
+        keeps.say(false, &first);
+        keeps.expect_message(&first);
+        shared.say(false, &first);
+        shared.expect_message(&first);
+        keeps.say(false, &second);
+        assert!(keeps.expect_message(&second).0);
+        // Together in one packet: the second not compressed, the third again.
+        let mut bytes = shared.writer.message(false, &first, true);
+        bytes.extend(shared.writer.message(false, &second, false));
+        bytes.extend(shared.writer.message(false, &noise, true));
+        bytes.extend(shared.writer.message(false, &second, true));
+        shared.stream.write_all(&bytes).unwrap();
+        for due in [&first, &second, &noise, &second] {
+            shared.expect_message(due);
+        }
+    }
+    stop(running);
 }
 
 /// A member of "feed" that does not read yet.

@@ -60,8 +60,13 @@ fn prose(rng: &mut Rng, len: usize) -> Vec<u8> {
 fn body(rng: &mut Rng, most: usize) -> Vec<u8> {
     let len = [0, 3, 70, 300, 2000, 20_000, 120_000][rng.below(7)].min(most);
     let len = rng.below(len + 1);
-    match rng.below(5) {
+    match rng.below(6) {
         0 => rng.bytes(len),
+        // What repeats only from afar: too far for some windows.
+        5 => {
+            let period = 1 + rng.pick(&[400, 900, 3000]).min(len);
+            rng.bytes(period).iter().copied().cycle().take(len).collect()
+        }
         1 => vec![b'a'; len],
         2 => [rng.bytes(len / 3), prose(rng, len / 3), rng.bytes(len / 3)].concat(),
         _ => prose(rng, len),
@@ -183,7 +188,7 @@ impl Server {
                 self.ledger.borrow_mut().dismissed[me] = true;
                 cx.close(4001, "enough");
             }
-            21 if self.rng.one_in(10) => {
+            21 if self.rng.one_in(3) => {
                 self.ledger.borrow_mut().dismissed[me] = true;
                 std::panic::panic_any(throng_sim::service::Planned);
             }
