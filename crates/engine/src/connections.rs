@@ -439,6 +439,10 @@ impl Connections {
         if conn.after_flush != AfterFlush::Abort {
             conn.after_flush = after;
         }
+        if after == AfterFlush::Abort && matches!(conn.stage, Stage::Open | Stage::Events) {
+            // What is sent from now on would be dropped, and its sender is to know.
+            conn.stage = Stage::Closing;
+        }
         self.mark_dirty(id);
     }
 

@@ -484,3 +484,22 @@ fn publications_of_one_callback_leave_when_it_returns() {
     }
     stop(running);
 }
+
+#[test]
+fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
+    let told = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&told);
+    let aborting = Ws::upgrade(|_| Ok(())).message(move |ws, _| {
+        ws.abort();
+        let me = Filter::new().include([ws.handle()]);
+        let delivery = ws.broadcast_to(&me, "too late");
+        *tell.lock().unwrap() = Some((ws.send("too late"), delivery, ws.subscribe("room")));
+    });
+    let (address, running) = start(Server::new().ws("/", aborting).shards(1));
+    let mut client = Client::connect(address, "/");
+    client.send_text("go");
+    assert_eq!(client.next(), Got::End);
+    let closed = Delivery { closed: 1, ..Delivery::default() };
+    assert_eq!(*told.lock().unwrap(), Some((Sent::Closed, closed, false)));
+    stop(running);
+}
