@@ -145,8 +145,9 @@ pub(crate) fn finish(
     let drained = running.drain(plan)?;
     if drained.forced > 0 {
         say::trouble(format_args!(
-            "{} connections missed the deadline and were reset",
-            drained.forced
+            "{} connection{} missed the deadline and had to be reset",
+            drained.forced,
+            if drained.forced == 1 { "" } else { "s" }
         ));
         return Ok(ExitCode::from(3));
     }

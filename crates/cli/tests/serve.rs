@@ -355,7 +355,7 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
     assert_eq!((client.next(), client.next()), (Got::Close(1001), Got::End));
     let (code, _, errors) = served.end();
     assert_eq!(code, Some(3), "{errors}");
-    assert!(errors.contains("1 connections missed the deadline"), "{errors}");
+    assert!(errors.contains("1 connection missed the deadline"), "{errors}");
 }
 
 #[test]

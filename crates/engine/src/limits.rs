@@ -39,7 +39,7 @@ pub struct Limits {
     /// From a message's first byte to its last. Default 60 s; closed with 1008.
     pub reassembly_timeout: Duration,
     /// Output pending without a byte leaving. Default 30 s; the connection is reset. A server's sockets have it as
-    /// their `TCP_USER_TIMEOUT` too (Linux), for output that the kernel holds and the peer's host does not take.
+    /// their `TCP_USER_TIMEOUT` too, and five seconds more (Linux), for output that the kernel holds and the peer's host does not take.
     pub write_timeout: Duration,
     /// From our Close frame to the peer's. Default 5 s; the connection is reset.
     pub close_timeout: Duration,

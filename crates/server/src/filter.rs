@@ -37,7 +37,7 @@ impl Filter {
         self.with(|filter| filter.set_subprotocol(name))
     }
 
-    /// Only these connections; called again, those too.
+    /// Only these connections; called again, those too. Sorts, so give many together rather than one by one.
     #[must_use]
     pub fn include(self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.with(|filter| filter.include(handles.into_iter().map(Handle::id)))

@@ -37,7 +37,8 @@ impl Handle {
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
 /// Each call puts one letter into the mailbox of each shard concerned and wakes it if it slept. A mailbox holds 65,536
-/// letters and 64 MiB of messages. Letters of one thread are carried out in order.
+/// letters and 64 MiB of messages. Letters of one thread are carried out in order, after what its callback (if it is one)
+/// does itself.
 #[derive(Clone, Debug)]
 pub struct Hub {
     remote: Remote,
@@ -86,7 +87,8 @@ impl Hub {
         self.remote.broadcast(filter.inner(), &message.into())
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count.
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count, and
+    /// a session that is being closed does until it has ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.totals.count(channel)

@@ -217,59 +217,66 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
     }
 }
 
+/// What a route without sessions leaves to the rest of the list.
+macro_rules! sessions_of_the_rest {
+    () => {
+        type Data = R::Data;
+
+        fn upgrade(
+            &self,
+            data: &mut Self::Data,
+            route: u16,
+            request: &Request<'_>,
+        ) -> Result<u32, Reject> {
+            self.1.upgrade(data, route, request)
+        }
+
+        fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
+            self.1.open(data, cx);
+        }
+
+        #[inline(always)]
+        fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
+            self.1.message(data, cx, message);
+        }
+
+        fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
+            self.1.piece(data, cx, piece);
+        }
+
+        fn streams(&self, route: u16) -> bool {
+            self.1.streams(route)
+        }
+
+        fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
+            self.1.drain(data, cx);
+        }
+
+        fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
+            self.1.close(data, cx, close);
+        }
+
+        fn subprotocols(&self, route: u16) -> &[&'static str] {
+            self.1.subprotocols(route)
+        }
+
+        fn max_message_size(&self, route: u16) -> Option<usize> {
+            self.1.max_message_size(route)
+        }
+
+        fn compression(&self, route: u16) -> Option<Deflate> {
+            self.1.compression(route)
+        }
+    };
+}
+
 impl<F, T, R> Routes for (HttpRoute<F>, R)
 where
     F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
     T: IntoResponse,
     R: Routes,
 {
-    type Data = R::Data;
-
-    fn upgrade(
-        &self,
-        data: &mut Self::Data,
-        route: u16,
-        request: &Request<'_>,
-    ) -> Result<u32, Reject> {
-        self.1.upgrade(data, route, request)
-    }
-
-    fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
-        self.1.open(data, cx);
-    }
-
-    #[inline(always)]
-    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
-        self.1.message(data, cx, message);
-    }
-
-    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
-        self.1.piece(data, cx, piece);
-    }
-
-    fn streams(&self, route: u16) -> bool {
-        self.1.streams(route)
-    }
-
-    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
-        self.1.drain(data, cx);
-    }
-
-    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
-        self.1.close(data, cx, close);
-    }
-
-    fn subprotocols(&self, route: u16) -> &[&'static str] {
-        self.1.subprotocols(route)
-    }
-
-    fn max_message_size(&self, route: u16) -> Option<usize> {
-        self.1.max_message_size(route)
-    }
-
-    fn compression(&self, route: u16) -> Option<Deflate> {
-        self.1.compression(route)
-    }
+    sessions_of_the_rest!();
 
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {
         match route == self.0.number {
@@ -288,53 +295,7 @@ where
     F: Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync + 'static,
     R: Routes,
 {
-    type Data = R::Data;
-
-    fn upgrade(
-        &self,
-        data: &mut Self::Data,
-        route: u16,
-        request: &Request<'_>,
-    ) -> Result<u32, Reject> {
-        self.1.upgrade(data, route, request)
-    }
-
-    fn open(&self, data: &mut Self::Data, cx: Cx<'_>) {
-        self.1.open(data, cx);
-    }
-
-    #[inline(always)]
-    fn message(&self, data: &mut Self::Data, cx: Cx<'_>, message: Message<'_>) {
-        self.1.message(data, cx, message);
-    }
-
-    fn piece(&self, data: &mut Self::Data, cx: Cx<'_>, piece: Piece<'_>) {
-        self.1.piece(data, cx, piece);
-    }
-
-    fn streams(&self, route: u16) -> bool {
-        self.1.streams(route)
-    }
-
-    fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
-        self.1.drain(data, cx);
-    }
-
-    fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {
-        self.1.close(data, cx, close);
-    }
-
-    fn subprotocols(&self, route: u16) -> &[&'static str] {
-        self.1.subprotocols(route)
-    }
-
-    fn max_message_size(&self, route: u16) -> Option<usize> {
-        self.1.max_message_size(route)
-    }
-
-    fn compression(&self, route: u16) -> Option<Deflate> {
-        self.1.compression(route)
-    }
+    sessions_of_the_rest!();
 
     fn respond(&self, route: u16, request: &Request<'_>) -> Response {
         self.1.respond(route, request)

@@ -27,6 +27,9 @@ const FEWEST_CONNECTIONS: usize = 16;
 /// for programs that turned them off, and for connections that are no WebSockets yet.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
+/// How much later than the shard the kernel gives a peer up that takes nothing, so that the figures tell why.
+const KERNEL_LATER: Duration = Duration::from_secs(5);
+
 /// Which way the kernel is spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -514,7 +517,7 @@ fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Opti
         // Both are set on the listener, which what it accepts inherits: no system call per connection.
         keepalive: Some(KEEP_ALIVE),
         // What left for the kernel is out of the engine's sight: there the kernel keeps the same promise.
-        user_timeout: Some(limits.write_timeout),
+        user_timeout: Some(limits.write_timeout + KERNEL_LATER),
         ..Options::default()
     }
 }
@@ -566,7 +569,7 @@ mod tests {
     fn the_kernel_gives_vanished_peers_up_too() {
         let options = driver_options(3, 100, &Limits::default());
         assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
-        assert_eq!(options.user_timeout, Some(Limits::default().write_timeout));
+        assert_eq!(options.user_timeout, Some(Limits::default().write_timeout + KERNEL_LATER));
         assert_eq!((options.shard, options.max_connections), (3, 164));
     }
 

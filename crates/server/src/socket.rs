@@ -74,7 +74,9 @@ impl<'a, D> Socket<'a, D> {
 
     /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per member.
     ///
-    /// The counts are those of this shard's members; the others' shards count their own.
+    /// The counts are those of this shard's members; the others' shards count their own. What one callback publishes
+    /// is held until it returns: a loop over very many messages belongs on another thread, with the
+    /// [`Hub`].
     pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
         self.cx.publish(channel, &message.into())
     }
@@ -91,7 +93,8 @@ impl<'a, D> Socket<'a, D> {
         self.cx.broadcast(filter.inner(), &message.into())
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count.
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count, and
+    /// a session that is being closed does until it has ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.cx.core_ref().subscribers(channel)
