@@ -28,6 +28,8 @@ pub(crate) struct Compression {
     relayed: Range<usize>,
     /// That form.
     relay: Vec<u8>,
+    /// What the codec did since the bytes at hand came, see [`Compression::has_worked_enough`].
+    work: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,13 @@ struct Histories {
     ours: Option<History>,
     peers: Option<History>,
 }
+
+/// Bytes that go through the codec for the sake of one connection's input before others have their turn: a few
+/// milliseconds. A receive buffer of tiny messages, or of bombs that stay within the limit, would else be seconds.
+const WORK_BUDGET: usize = 4 << 20;
+
+/// What a message costs beside its bytes and its context, in bytes: about a microsecond.
+const WORK_PER_MESSAGE: usize = 512;
 
 /// Compressed messages up to this size leave their memory for the next.
 const MAX_OUT_KEPT: usize = 1 << 20;
@@ -96,6 +105,7 @@ impl Compression {
         }
         let histories = self.histories.get(slot).and_then(Option::as_deref);
         let history = histories.and_then(|histories| histories.ours.as_ref());
+        self.work += WORK_PER_MESSAGE + payload.len() + history.map_or(0, History::len);
         let deflater = deflater(&mut self.deflaters, &policy);
         if !deflater.deflate(payload, agreed.our_window_bits, history, &mut self.out) {
             return None;
@@ -121,6 +131,23 @@ impl Compression {
     #[inline]
     pub(crate) fn end_relay(&mut self) {
         self.relayed = 0..0;
+    }
+
+    /// Bytes of a connection came, for which others may have to wait.
+    #[inline]
+    pub(crate) fn begin_work(&mut self) {
+        self.work = 0;
+    }
+
+    /// The rest of these bytes is to wait until other connections had their turn.
+    #[inline]
+    pub(crate) fn has_worked_enough(&self) -> bool {
+        self.work > WORK_BUDGET
+    }
+
+    /// A message of `len` bytes was decompressed, with so many bytes of context.
+    pub(crate) fn note_inflated(&mut self, len: usize, context: usize) {
+        self.work += WORK_PER_MESSAGE + len + context;
     }
 
     /// What [`Compression::deflate`] came to last.
@@ -152,8 +179,9 @@ impl Compression {
             return None;
         }
         let bits = Deflater::shared_window_bits(agreed.our_window_bits, len);
-        let deflaters = &mut self.deflaters;
+        let Self { deflaters, work, .. } = self;
         frame.deflated(bits, |payload, out| {
+            *work += WORK_PER_MESSAGE + payload.len();
             let shrank = deflater(deflaters, &policy).deflate(payload, bits, None, out);
             if shrank {
                 note_deflated(stats, payload.len(), out.len());

@@ -106,6 +106,7 @@ impl Core {
     /// No more messages are to be pulled for this connection now: its answers wait, or others do.
     pub(crate) fn must_yield(&self, id: ConnId) -> bool {
         self.has_published_enough()
+            || self.connections.compression.has_worked_enough()
             || self.connections.kept_backlog(id) > self.connections.high_water()
     }
 }

@@ -76,6 +76,7 @@ impl<S: Service> State<S> {
     }
 
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
+        self.core.connections.compression.begin_work();
         let mut input = Input::new(bytes);
         let (said, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
@@ -271,6 +272,10 @@ fn next<'a, 'b: 'a, S: Service>(
     }
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
+        // After our Close nobody is given it.
+        Ok(Some(Incoming::Deflated(_))) if core.connections.stage(id) != Stage::Open => {
+            return Next::Control;
+        }
         Ok(Some(Incoming::Deflated(message))) => {
             inflate(inflater, message, core, id, limits.max_message_size).map(Some)
         }
@@ -319,6 +324,7 @@ fn inflate<'i>(
     let Connections { compression, stats, .. } = &mut core.connections;
     stats.inflate_input_bytes += message.payload.len() as u64;
     let history = compression.peers_history(id.slot());
+    let context = history.as_ref().map_or(0, |history| history.len());
     let Inflated { event, relayable } = inflater.inflate(message, history, max)?;
     let plaintext = match event {
         Event::Text(text) => text.as_bytes(),
@@ -326,6 +332,7 @@ fn inflate<'i>(
         _ => &[],
     };
     stats.inflate_output_bytes += plaintext.len() as u64;
+    compression.note_inflated(plaintext.len(), context);
     if relayable {
         compression.set_relay(plaintext, message.payload);
     }

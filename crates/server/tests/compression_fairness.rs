@@ -1,0 +1,67 @@
+//! What one connection makes the codec do does not keep the others of its shard waiting.
+
+mod support;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use support::deflating::Peer;
+use support::served::{start, stop};
+use support::{Client, Got, eventually};
+use throng::prelude::*;
+
+const DEFLATE: &str = "permessage-deflate; client_max_window_bits";
+
+/// Floods a shard that is busy until all of it has come, and says how many messages of the flood were handled before
+/// the one of another connection that waited at the same time.
+fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let ws = Ws::on_message(move |ws, message| match message.as_bytes() {
+        b"sleep" => std::thread::sleep(Duration::from_millis(500)),
+        b"how many" => {
+            let _ = ws.send(count.load(Ordering::Relaxed).to_string());
+        }
+        _ => {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let server = Server::new().ws("/", ws).compression(Compression::Window { bits: 15 });
+    let (address, running) = start(server.shards(1));
+    let mut flooder = Peer::connect(address, "/", DEFLATE);
+    flooder.say(false, context);
+    eventually("the context is there", || handled.load(Ordering::Relaxed) == 1);
+    let mut flood = Vec::new();
+    for _ in 0..times {
+        flood.extend(flooder.writer.message(false, flood_of, true));
+    }
+    let mut other = Client::connect(address, "/");
+    let mut sleeper = Client::connect(address, "/");
+    sleeper.send_text("sleep");
+    let mut writing = flooder.stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || writing.write_all(&flood).unwrap());
+    std::thread::sleep(Duration::from_millis(250));
+    other.send_text("how many");
+    let Got::Text(answer) = other.next() else { panic!("no answer") };
+    eventually("all are handled", || handled.load(Ordering::Relaxed) == 1 + times);
+    writer.join().unwrap();
+    stop(running);
+    answer.parse().unwrap()
+}
+
+/// Each is shown 32 KiB of context: together, 640 MiB.
+#[test]
+fn tiny_messages_with_much_context_are_spread_over_turns() {
+    let context: Vec<u8> = (0..40_000u32).map(|n| (n * n >> 7) as u8).collect();
+    let first = handled_first(b"tiny", 20_000, &context);
+    assert!(first < 2000, "{first} of 20,000 came first");
+}
+
+/// Each is a mebibyte, within the limit, from a kilobyte.
+#[test]
+fn bombs_within_the_limit_are_spread_over_turns() {
+    let first = handled_first(&[0; 1 << 20], 300, b"");
+    assert!(first < 50, "{first} of 300 came first");
+}
