@@ -160,9 +160,11 @@ impl Compression {
         std::mem::take(&mut self.out)
     }
 
-    /// Returns the memory for the next message.
+    /// Returns the memory for the next message, unless it is much: that may be long in coming.
     pub(crate) fn put_back(&mut self, out: Vec<u8>) {
-        self.out = out;
+        if out.capacity() <= MAX_OUT_KEPT {
+            self.out = out;
+        }
     }
 
     /// The form of a frame for the connection in `slot`, made once for all that have the same window; `None`: it is to
