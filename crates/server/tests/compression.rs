@@ -188,8 +188,11 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
     }
 }
 
+/// Whether it is text, and what it says.
+type Said = (bool, Vec<u8>);
+
 /// What `act` sends to its author, and to each other.
-fn due(text: bool, bytes: &[u8]) -> (Vec<(bool, Vec<u8>)>, Vec<(bool, Vec<u8>)>) {
+fn due(text: bool, bytes: &[u8]) -> (Vec<Said>, Vec<Said>) {
     let whole = (text, bytes.to_vec());
     match bytes.first() {
         Some(b'e' | b'i') | None => (vec![whole], vec![]),
@@ -269,9 +272,9 @@ fn converse(
     eventually("all listen", || running.hub().subscribers("all") == ends.len());
     let mut dice = Dice(seed);
     // By receiver and author.
-    let mut expected: Vec<HashMap<usize, VecDeque<(bool, Vec<u8>)>>> =
+    let mut expected: Vec<HashMap<usize, VecDeque<Said>>> =
         ends.iter().map(|_| HashMap::new()).collect();
-    let mut scripts: Vec<Vec<(bool, Vec<u8>)>> = vec![Vec::new(); ends.len()];
+    let mut scripts: Vec<Vec<Said>> = vec![Vec::new(); ends.len()];
     for n in 0..messages {
         let by = dice.below(ends.len());
         let action = b"ee22ssmmiippPPbb"[dice.below(16)];
@@ -516,7 +519,9 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
         }
         drop(peer);
         drained.map(|drained| drained.join().unwrap());
-        running.map(stop);
+        if let Some(running) = running {
+            stop(running);
+        }
     }
 }
 

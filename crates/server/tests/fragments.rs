@@ -83,7 +83,7 @@ fn narrow(address: SocketAddr) -> Peer {
 
 fn frames_of(len: usize, size: usize) -> Vec<usize> {
     let mut frames = vec![size; len / size];
-    if len % size > 0 {
+    if !len.is_multiple_of(size) {
         frames.push(len % size);
     }
     frames
@@ -281,7 +281,9 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
             }
             drop(peer);
             draining.map(|draining| draining.join().unwrap());
-            running.map(stop);
+            if let Some(running) = running {
+                stop(running);
+            }
         }
     }
 }
@@ -314,7 +316,7 @@ fn slow_readers_lose_whole_messages_only() {
         let (address, running) = serve(limits, policy);
         let mut peer = narrow(address);
         eventually("it listens", || running.hub().subscribers("feed") == 1);
-        let len = |n: usize| if n % 2 == 0 { 150 * KIB + n } else { 1000 + n };
+        let len = |n: usize| if n.is_multiple_of(2) { 150 * KIB + n } else { 1000 + n };
         let of = |n: usize| [&(n as u32).to_be_bytes()[..], &noise(len(n), n as u64)].concat();
         const MANY: usize = 60;
         let frame = |n: usize| Frame::binary(of(n)).keyed(n % 4);
@@ -326,7 +328,7 @@ fn slow_readers_lose_whole_messages_only() {
             let Some(Heard::Message { payload, frames, .. }) = peer.next() else { panic!() };
             let n = u32::from_be_bytes(payload[..4].try_into().unwrap()) as usize;
             assert!(payload == of(n), "{policy}: message {n} is damaged");
-            assert_eq!(frames.len() > 1, n % 2 == 0, "{policy}");
+            assert_eq!(frames.len() > 1, n.is_multiple_of(2), "{policy}");
             assert!(policy == SlowPolicy::Latest || got.last() < Some(&n));
             got.push(n);
             newest += usize::from(n >= MANY - 4);

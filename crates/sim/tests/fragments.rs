@@ -16,11 +16,14 @@ use throng_proto::ws::handshake::{
 use throng_sim::net::{LinkOptions, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 
+/// Whether it is text, and what it says.
+type Said = (bool, Vec<u8>);
+
 /// What a session says after its opening, one message for each that it hears, and what it has heard.
 #[derive(Default)]
 struct Session {
-    says: Vec<(bool, Vec<u8>)>,
-    heard: Vec<(bool, Vec<u8>)>,
+    says: Vec<Said>,
+    heard: Vec<Said>,
     closed: Option<u16>,
 }
 
@@ -38,7 +41,7 @@ fn key(number: u32) -> Key {
     Key::new(nonce)
 }
 
-fn message_of((text, bytes): &(bool, Vec<u8>)) -> Message<'_> {
+fn message_of((text, bytes): &Said) -> Message<'_> {
     match text {
         true => Message::Text(std::str::from_utf8(bytes).expect("planned as text")),
         false => Message::Binary(bytes),
@@ -218,8 +221,8 @@ fn both_roles_understand_each_other_in_every_mode() {
         let here = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = net.borrow_mut().listen(here);
         let count = 1 + rng.below(4);
-        let mut sessions = || -> (Sessions, Vec<Vec<(bool, Vec<u8>)>>) {
-            let says: Vec<Vec<(bool, Vec<u8>)>> = (0..count)
+        let mut sessions = || -> (Sessions, Vec<Vec<Said>>) {
+            let says: Vec<Vec<Said>> = (0..count)
                 .map(|_| {
                     let message = |_| {
                         let most = [10, 200, 3000, 40_000][rng.below(4)];
