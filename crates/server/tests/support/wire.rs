@@ -4,9 +4,13 @@
 //! The simulator's tests include this file, too.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[path = "plain_inflate.rs"]
+mod plain_inflate;
+
 use std::fmt;
 
-use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
+use plain_inflate::PlainInflate;
+use zlib_rs::{Deflate, DeflateFlush, Status};
 
 /// What an answer to `Sec-WebSocket-Extensions` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +117,7 @@ struct Partial {
 struct Inflating {
     bits: u8,
     context: bool,
-    stream: Inflate,
+    stream: PlainInflate,
 }
 
 impl Reader {
@@ -131,7 +135,7 @@ impl Reader {
         let inflating = deflate.map(|(bits, context)| Inflating {
             bits,
             context,
-            stream: Inflate::new(false, bits),
+            stream: PlainInflate::new(bits),
         });
         Self { bytes: Vec::new(), at: 0, masked, inflating, partial: None, closed: false }
     }
@@ -246,31 +250,11 @@ impl Reader {
 impl Inflating {
     fn inflate(&mut self, mut deflated: Vec<u8>) -> Result<Vec<u8>, String> {
         if !self.context {
-            self.stream = Inflate::new(false, self.bits);
+            self.stream = PlainInflate::new(self.bits);
         }
         // RFC 7692 section 7.2.2.
         deflated.extend_from_slice(&[0, 0, 0xff, 0xff]);
-        let mut out = Vec::new();
-        let mut rest = deflated.as_slice();
-        // Output of one call is not looked for in the window, so little of it keeps the window strict.
-        let mut room = vec![0; if rest.len() < 10_000 { 64 } else { 8192 }];
-        loop {
-            let before = (self.stream.total_in(), self.stream.total_out());
-            let status = self.stream.decompress(rest, &mut room, InflateFlush::SyncFlush);
-            rest = &rest[(self.stream.total_in() - before.0) as usize..];
-            let given = (self.stream.total_out() - before.1) as usize;
-            out.extend_from_slice(&room[..given]);
-            match status {
-                Ok(Status::StreamEnd) => return Err("the stream ended".to_owned()),
-                Err(error) => {
-                    let so_far = out.len();
-                    return Err(format!("{error:?} after {so_far} bytes of a message"));
-                }
-                Ok(_) if given == room.len() => {}
-                Ok(_) if rest.is_empty() => return Ok(out),
-                Ok(_) => {}
-            }
-        }
+        self.stream.inflate(&deflated)
     }
 }
 
