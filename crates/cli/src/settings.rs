@@ -117,6 +117,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "shorter messages go as they are; auto = 256, or 0 with context",
     ),
     setting(
+        "deflate.max_size",
+        "4MiB",
+        "longer messages go uncompressed: they would hold up all others",
+    ),
+    setting(
         "deflate.server_max_window_bits",
         "15",
         "the window clients have to keep for us; 9 to 15",

@@ -90,7 +90,7 @@ impl Compression {
         stats: &mut Stats,
     ) -> Option<&[u8]> {
         let Agreement { policy, agreed } = self.agreement(slot)?;
-        if payload.len() < policy.threshold(&agreed) {
+        if !policy.compresses(payload.len(), &agreed) {
             return None;
         }
         self.out.clear();
@@ -108,6 +108,7 @@ impl Compression {
         self.work += WORK_PER_MESSAGE + payload.len() + history.map_or(0, History::len);
         let deflater = deflater(&mut self.deflaters, &policy);
         if !deflater.deflate(payload, agreed.our_window_bits, history, &mut self.out) {
+            self.out.shrink_to(MAX_OUT_KEPT);
             return None;
         }
         note_deflated(stats, payload.len(), self.out.len());
@@ -177,7 +178,7 @@ impl Compression {
     ) -> Option<&'f Arc<[u8]>> {
         let Agreement { policy, agreed } = self.agreement(slot)?;
         let len = frame.payload().len();
-        if frame.is_incompressible() || len < policy.threshold(&agreed) {
+        if frame.is_incompressible() || !policy.compresses(len, &agreed) {
             return None;
         }
         let bits = Deflater::shared_window_bits(agreed.our_window_bits, len);

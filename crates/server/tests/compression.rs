@@ -278,7 +278,7 @@ fn converse(
     for n in 0..messages {
         let by = dice.below(ends.len());
         let action = b"ee22ssmmiippPPbb"[dice.below(16)];
-        let len = if n < large { 5 << 20 } else { dice.len() };
+        let len = if n < large { 3 << 20 } else { dice.len() };
         let mut message = format!("{}{by:02}|{n}|", action as char).into_bytes();
         let body = dice.body(len);
         let text = body.is_ascii() && dice.below(2) == 0;

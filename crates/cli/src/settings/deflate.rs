@@ -40,6 +40,7 @@ impl Settings {
             level: self.small("deflate.level")?,
             mem_level: self.small("deflate.mem_level")?,
             threshold: self.or_auto("deflate.threshold", |key| self.size(key))?,
+            max_size: self.size("deflate.max_size")?,
             server_max_window_bits: self.small("deflate.server_max_window_bits")?,
             client_max_window_bits: self.small("deflate.client_max_window_bits")?,
             server_no_context_takeover: self
@@ -131,6 +132,7 @@ mod tests {
             level: 6,
             mem_level: 7,
             threshold: Some(1024),
+            max_size: 4 << 20,
             server_max_window_bits: 12,
             client_max_window_bits: 13,
             server_no_context_takeover: Some(true),

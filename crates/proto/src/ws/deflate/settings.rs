@@ -38,6 +38,9 @@ pub struct Settings {
     /// Messages shorter than this go uncompressed. `None`, the default, is 256 bytes without context and
     /// 0 with.
     pub threshold: Option<usize>,
+    /// Messages longer than this go uncompressed. Default 4 MiB: a message is compressed in one go, at some 15 MB a
+    /// second if it hardly shrinks, and its shard does nothing else meanwhile.
+    pub max_size: usize,
     /// Largest window of what the server compresses, 9 to 15, default 15. Smaller spares clients memory.
     pub server_max_window_bits: u8,
     /// Largest window of what the client compresses, 9 to 15, default 15; in window mode at most that
@@ -57,6 +60,7 @@ impl Default for Settings {
             level: 1,
             mem_level: 5,
             threshold: None,
+            max_size: 4 << 20,
             server_max_window_bits: 15,
             client_max_window_bits: 15,
             server_no_context_takeover: None,
@@ -138,6 +142,7 @@ impl Settings {
             level: self.level,
             mem_level: self.mem_level,
             threshold: self.threshold,
+            max_size: self.max_size,
             server_bits: self.server_max_window_bits,
             client_bits: self.client_max_window_bits,
             server_no_context: self.server_no_context_takeover.unwrap_or(shared),
@@ -156,6 +161,7 @@ pub struct Policy {
     pub(super) level: u8,
     pub(super) mem_level: u8,
     threshold: Option<usize>,
+    max_size: usize,
     pub(super) server_bits: u8,
     pub(super) client_bits: u8,
     pub(super) server_no_context: bool,
@@ -169,6 +175,12 @@ impl Policy {
         const WITHOUT_CONTEXT: usize = 256;
         let by_mode = if agreed.our_history_bits.is_some() { 0 } else { WITHOUT_CONTEXT };
         self.threshold.unwrap_or(by_mode)
+    }
+
+    /// Whether a message of `len` bytes is worth compressing on a connection that `agreed` on this, and can be.
+    #[must_use]
+    pub fn compresses(&self, len: usize, agreed: &super::Agreed) -> bool {
+        (self.threshold(agreed)..=self.max_size).contains(&len)
     }
 
     /// The bits of the context that is kept of either direction, if any is.
