@@ -215,6 +215,14 @@ impl Connections {
         }
     }
 
+    /// The upgrade for which it was agreed on did not come about.
+    pub(crate) fn clear_deflate(&mut self, id: ConnId) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.set(flag::DEFLATE, false);
+            self.compression.forget(id.slot());
+        }
+    }
+
     /// All connections.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
         self.conns.iter().filter(|conn| conn.stage != Stage::Free).map(|conn| conn.id)

@@ -191,6 +191,11 @@ impl<'a> Cx<'a> {
         self.core.connections.set_deflate(self.id, policy, agreed)
     }
 
+    /// Takes [`Cx::set_deflate`] back: the upgrade did not come about.
+    pub fn clear_deflate(&mut self) {
+        self.core.connections.clear_deflate(self.id);
+    }
+
     /// Sends a message that is not worth compressing, such as an image.
     pub fn send_incompressible(&mut self, message: Message<'_>) -> Sent {
         let text = matches!(message, Message::Text(_));

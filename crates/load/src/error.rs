@@ -195,7 +195,7 @@ mod tests {
     fn too_few_descriptors_say_how_many_connections_are_possible() {
         let error = Error::Descriptors { wanted: 50_000, possible: 19_900, hard_limit: 20_000 };
         let text = error.to_string();
-        assert!(text.contains("--connections 19900") && text.contains("20,000"), "{text}");
+        assert!(text.contains("19,900") && text.contains("20,000"), "{text}");
         assert_eq!(error.exit_code(), 1);
     }
 }

@@ -132,6 +132,7 @@ impl<R: Routes> ShardService<R> {
             sendable = encode_response_with(&key.accept(), subprotocol, answer, out);
         });
         if sendable.is_err() {
+            cx.clear_deflate();
             // `Server::ws` refuses such names, so this is a handler whose list changes.
             return Err(Reject::status(Status::INTERNAL_SERVER_ERROR));
         }

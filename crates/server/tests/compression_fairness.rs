@@ -54,7 +54,7 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
 /// Each is shown 32 KiB of context: together, 640 MiB.
 #[test]
 fn tiny_messages_with_much_context_are_spread_over_turns() {
-    let context: Vec<u8> = (0..40_000u32).map(|n| (n * n >> 7) as u8).collect();
+    let context: Vec<u8> = (0..40_000u32).map(|n| ((n * n) >> 7) as u8).collect();
     let first = handled_first(b"tiny", 20_000, &context);
     assert!(first < 2000, "{first} of 20,000 came first");
 }
