@@ -42,7 +42,7 @@ With --set wildcards=true, /ws/news.* and /sse/news.> get what is published to a
 that match; a message sent on a pattern's WebSocket closes it with 1008.
 
 Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate window:10` for
-short ones that resemble each other, at up to 1 KB a connection and direction in use.
+short ones that resemble each other, at little more than 1 KB a connection and direction in use.
 
 Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
 `throng config show` lists them all. The variables that Kubernetes sets for a
