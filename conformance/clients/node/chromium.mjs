@@ -202,6 +202,9 @@ check('the page joins a channel, sends and shows', async () => {
   await say(bob, 'and <b>bob</b> & "quotes"');
   await hears(ann, 'and <b>bob</b> &');
   same(await ann.locator('#log b').count(), 0, 'what others write is text, not markup');
+  // The figures are a second old at most, and a page's own requests for them are connections, too: only when the number
+  // has had the time to come to rest does the end of one page lower it.
+  await ann.waitForTimeout(3000);
   const both = await connections(ann, (number) => number >= 2);
   await ann.waitForFunction(() => /\d/.test(document.querySelector('#messages-per-second').textContent));
   same([...ann.complaints, ...bob.complaints], [], 'complaints of the page');
