@@ -3,9 +3,8 @@
 mod support;
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
 
 use support::deflating::Peer;
 use support::served::{start, stop};
@@ -14,13 +13,18 @@ use throng::prelude::*;
 
 const DEFLATE: &str = "permessage-deflate; client_max_window_bits";
 
-/// Floods a shard that is busy until all of it has come, and says how many messages of the flood were handled before
+/// Floods a shard that is held until both are there, and says how many messages of the flood were handled before
 /// the one of another connection that waited at the same time.
 fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
+    let ((entered, is_held), (release, released)) = (mpsc::channel(), mpsc::channel());
+    let released = Mutex::new(released);
     let ws = Ws::on_message(move |ws, message| match message.as_bytes() {
-        b"sleep" => std::thread::sleep(Duration::from_millis(500)),
+        b"hold" => {
+            entered.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
         b"how many" => {
             let _ = ws.send(count.load(Ordering::Relaxed).to_string());
         }
@@ -38,12 +42,16 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
         flood.extend(flooder.writer.message(false, flood_of, true));
     }
     let mut other = Client::connect(address, "/");
-    let mut sleeper = Client::connect(address, "/");
-    sleeper.send_text("sleep");
+    let mut holder = Client::connect(address, "/");
+    holder.send_text("hold");
+    is_held.recv().unwrap();
+    // On loopback what was written is with the receiver: the flood first, then the other's message, and then the shard
+    // looks at both.
     let mut writing = flooder.stream.try_clone().unwrap();
-    let writer = std::thread::spawn(move || writing.write_all(&flood).unwrap());
-    std::thread::sleep(Duration::from_millis(250));
+    let written = writing.write(&flood).unwrap();
+    let writer = std::thread::spawn(move || writing.write_all(&flood[written..]).unwrap());
     other.send_text("how many");
+    release.send(()).unwrap();
     let Got::Text(answer) = other.next() else { panic!("no answer") };
     eventually("all are handled", || handled.load(Ordering::Relaxed) == 1 + times);
     writer.join().unwrap();
