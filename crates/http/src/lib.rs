@@ -7,6 +7,7 @@
 //!   becomes bytes.
 #![forbid(unsafe_code)]
 
+mod body;
 mod date;
 mod into_response;
 mod method;
@@ -20,6 +21,7 @@ mod route;
 mod router;
 mod status;
 
+pub use body::{Body, Pull, Source, Stream};
 pub use date::{DateCache, imf_fixdate};
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};

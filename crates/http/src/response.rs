@@ -1,5 +1,6 @@
 //! Answers, and how they become bytes.
 
+use crate::body::{Body, Source, Stream};
 use crate::method::Allow;
 use crate::status::Status;
 use std::borrow::Cow;
@@ -16,13 +17,13 @@ use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, Response
 ///     .with_body("application/json", r#"{"ok":true}"#);
 /// # Ok::<(), throng_http::HeaderError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use]
 pub struct Response {
     status: Status,
     headers: Vec<(Cow<'static, str>, Cow<'static, str>)>,
     content_type: Option<Cow<'static, str>>,
-    body: Cow<'static, [u8]>,
+    body: Body,
     close: bool,
 }
 
@@ -112,7 +113,7 @@ impl Response {
             status,
             headers: Vec::new(),
             content_type: None,
-            body: Cow::Borrowed(&[]),
+            body: Body::Whole(Cow::Borrowed(&[])),
             close: false,
         }
     }
@@ -211,7 +212,28 @@ impl Response {
         let is_valid = HeaderValue::new(content_type).is_ok();
         debug_assert!(is_valid, "not a content type: {content_type:?}");
         self.content_type = is_valid.then_some(Cow::Borrowed(content_type));
-        self.body = body.into();
+        self.body = Body::Whole(body.into());
+        self
+    }
+
+    /// With a body that is made while it is sent, of `length` bytes where that is known: then it is the Content-Length, and a
+    /// source that gives another number of bytes ends the connection. Without, it is sent in chunks (RFC 9112 section 7.1).
+    /// The type is [`header`](Self::header)'s `Content-Type`.
+    ///
+    /// ```
+    /// use throng_http::{Pull, Response, Status};
+    ///
+    /// let mut lines = 1..=1_000_000;
+    /// let numbers = Response::new(Status::OK).with_stream(None, move |room, out: &mut Vec<u8>| {
+    ///     while out.len() < room {
+    ///         let Some(line) = lines.next() else { return Ok(Pull::End) };
+    ///         out.extend_from_slice(format!("{line}\n").as_bytes());
+    ///     }
+    ///     Ok(Pull::More)
+    /// });
+    /// ```
+    pub fn with_stream(mut self, length: Option<u64>, source: impl Source + 'static) -> Self {
+        self.body = Body::Stream(Stream { source: Box::new(source), length });
         self
     }
 
@@ -227,16 +249,29 @@ impl Response {
         self.status
     }
 
-    /// The body.
+    /// The body; empty if it is made while it is sent.
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.body
+        match &self.body {
+            Body::Whole(bytes) => bytes,
+            Body::Stream(_) => &[],
+        }
     }
 
-    /// The body, for a caller that sends it as a segment of its own after [`encode_head`](Self::encode_head).
+    /// The body, for a caller that sends it after [`encode_head`](Self::encode_head).
     #[must_use]
-    pub fn into_body(self) -> Cow<'static, [u8]> {
+    pub fn into_body(self) -> Body {
         self.body
+    }
+
+    /// Whether the body is sent in chunks.
+    #[must_use]
+    pub fn is_chunked(&self, to: &ReplyTo<'_>) -> bool {
+        to.is_http11 && self.status.allows_body() && self.has_unknown_length()
+    }
+
+    fn has_unknown_length(&self) -> bool {
+        matches!(self.body, Body::Stream(Stream { length: None, .. }))
     }
 
     /// All headers that were set, without those added when it is encoded.
@@ -247,15 +282,16 @@ impl Response {
 
     /// Whether the connection goes on after this answer.
     #[must_use]
-    pub const fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
-        to.keep_alive && !self.close
+    pub fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
+        // What has neither a length nor chunks ends with the connection (RFC 9112 section 6.3).
+        to.keep_alive && !self.close && (to.is_http11 || !self.has_unknown_length())
     }
 
-    /// Appends the whole answer to `out`.
+    /// Appends the head, and the body if it is here as a whole.
     pub fn encode(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         self.encode_head(to, out);
         if self.has_body_bytes(to) {
-            out.extend_from_slice(&self.body);
+            out.extend_from_slice(self.body());
         }
     }
 
@@ -269,7 +305,15 @@ impl Response {
     pub fn encode_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         let mut head = self.start_head(to, out);
         if self.status.allows_body() {
-            head = head.content_length(self.body.len() as u64);
+            let length = match &self.body {
+                Body::Whole(bytes) => Some(bytes.len() as u64),
+                Body::Stream(Stream { length, .. }) => *length,
+            };
+            match length {
+                Some(length) => head = head.content_length(length),
+                None if to.is_http11 => head = head.chunked(),
+                None => {}
+            }
         }
         head.finish();
     }
@@ -368,6 +412,24 @@ mod tests {
             assert!(!text.contains("Content-Length") && text.ends_with("\r\n\r\n"), "{text}");
         }
         assert!(text(Status::OK, &TO).contains("Content-Length: 0\r\n"));
+    }
+
+    #[test]
+    fn rfc9112_6_3_a_stream_has_a_length_or_chunks_or_the_connections_end() {
+        let endless = || {
+            Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(crate::Pull::End))
+        };
+        let known = Response::new(Status::OK)
+            .with_stream(Some(7), |_, _: &mut Vec<u8>| Ok(crate::Pull::End));
+        assert!(known.keeps_alive(&TO) && !known.is_chunked(&TO));
+        assert!(text(known, &TO).ends_with("Content-Length: 7\r\n\r\n"));
+        assert!(endless().keeps_alive(&TO) && endless().is_chunked(&TO));
+        assert!(text(endless(), &TO).ends_with("Transfer-Encoding: chunked\r\n\r\n"));
+        let old = ReplyTo { is_http11: false, ..TO };
+        assert!(!endless().keeps_alive(&old) && !endless().is_chunked(&old));
+        let head = text(endless(), &old);
+        assert!(head.contains("Connection: close\r\n"), "{head}");
+        assert!(!head.contains("Content-Length") && !head.contains("Transfer-Encoding"), "{head}");
     }
 
     #[test]
