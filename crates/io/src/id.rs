@@ -10,12 +10,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(u64);
 
-const SLOT_BITS: u32 = 26;
-const SHARD_BITS: u32 = 10;
+const SLOT_BITS: u32 = 22;
+/// As many as a thread-per-connection server can have threads: there a connection is a shard.
+const SHARD_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 64 - SLOT_BITS - SHARD_BITS;
 
 impl ConnId {
-    /// Connections one shard can name: 67 million.
+    /// Connections one shard can name: 4 million.
     pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
     /// Shards one process can name.
     pub const MAX_SHARDS: usize = 1 << SHARD_BITS;
@@ -43,7 +44,7 @@ impl ConnId {
         (self.0 >> SLOT_BITS & (Self::MAX_SHARDS as u64 - 1)) as usize
     }
 
-    /// How often the slot was used before, modulo 2^28.
+    /// How often the slot was used before, modulo 2^26.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn parts_survive_packing() {
         for (shard, slot, generation) in
-            [(0, 0, 0), (1, 2, 3), (1023, (1 << 26) - 1, ConnId::MAX_GENERATION), (7, 1, 1 << 27)]
+            [(0, 0, 0), (1, 2, 3), (65_535, (1 << 22) - 1, ConnId::MAX_GENERATION), (7, 1, 1 << 25)]
         {
             let id = ConnId::new(shard, slot, generation);
             assert_eq!(

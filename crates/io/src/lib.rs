@@ -20,6 +20,8 @@ pub mod listen;
 pub mod options;
 pub mod portable;
 pub mod readiness;
+#[cfg(unix)]
+pub mod threads;
 pub mod time;
 mod wakeup;
 
@@ -29,6 +31,8 @@ pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;
 pub use readiness::ReadinessDriver;
+#[cfg(unix)]
+pub use threads::Threads;
 pub use time::Instant;
 
 /// The driver of Linux: level-triggered epoll.

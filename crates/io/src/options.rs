@@ -9,6 +9,9 @@ use crate::ConnId;
 pub struct Options {
     /// Number of the shard in every [`ConnId`]; below [`ConnId::MAX_SHARDS`]. Default 0.
     pub shard: u16,
+    /// Generation of the first connection in each slot, below [`ConnId::MAX_GENERATION`]: for a driver that follows
+    /// another under the same number. Default 0.
+    pub first_generation: u32,
     /// Bytes of the one buffer that is lent for every receive. Default 512 KiB; the kernel backs only the pages
     /// that were ever filled. Larger means fewer system calls for large messages; smaller stays in the L2 cache.
     pub receive_buffer: usize,
@@ -35,6 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             shard: 0,
+            first_generation: 0,
             receive_buffer: 512 * 1024,
             max_events: 1024,
             accepts_per_turn: 256,
@@ -54,6 +58,7 @@ impl Options {
         self.max_events = self.max_events.clamp(1, 1 << 16);
         self.accepts_per_turn = self.accepts_per_turn.max(1);
         self.max_connections = self.max_connections.clamp(1, crate::readiness::MOST_CONNECTIONS);
+        self.first_generation &= ConnId::MAX_GENERATION;
         debug_assert!(usize::from(self.shard) < ConnId::MAX_SHARDS);
         self
     }

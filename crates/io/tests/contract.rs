@@ -8,3 +8,8 @@ mod epoll {
 mod portable {
     throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::portable::MioPoller>);
 }
+
+#[cfg(unix)]
+mod threads {
+    throng_io::contract_suite!(throng_io::contract::tcp::TcpRig<throng_io::threads::PollPoller>);
+}

@@ -1,7 +1,8 @@
-//! C7 with real descriptors, in a process of its own: the limit is the process's, so the two tests take turns.
+//! C7 with real descriptors, in a process of its own: the limit is the process's, so the tests take turns.
 #![cfg(target_os = "linux")]
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -9,6 +10,7 @@ use throng_io::contract::{Heard, Rig, tcp::TcpRig, waits};
 use throng_io::epoll::EpollPoller;
 use throng_io::portable::MioPoller;
 use throng_io::readiness::poller::Poller;
+use throng_io::threads::PollPoller;
 
 /// The TCP rig, that may take the process' descriptors away.
 struct Starving<P: Poller>(TcpRig<P>);
@@ -55,11 +57,18 @@ impl<P: Poller> Rig for Starving<P> {
     }
     fn starve(&mut self, starve: bool) -> bool {
         let maximum = getrlimit(Resource::Nofile).maximum;
-        // Those that are open stay open.
-        let current = if starve { Some(0) } else { maximum };
+        // Those that are open stay open, and there is none below the lowest that is free. Not 0: poll(2) takes no more
+        // descriptors than the process may have.
+        let current = if starve { Some(lowest_free()) } else { maximum };
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("below the hard limit");
         true
     }
+}
+
+/// The number that the next descriptor will get.
+fn lowest_free() -> u64 {
+    let probe = std::fs::File::open("/dev/null").expect("a descriptor");
+    u64::try_from(probe.as_raw_fd()).expect("it is open")
 }
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -74,4 +83,10 @@ fn c7_accepting_stops_without_descriptors_and_resumes_on_epoll() {
 fn c7_accepting_stops_without_descriptors_and_resumes_on_the_portable_driver() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     waits::c7_accepting_stops_without_descriptors_and_resumes::<Starving<MioPoller>>();
+}
+
+#[test]
+fn c7_accepting_stops_without_descriptors_and_resumes_on_threads() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    waits::c7_accepting_stops_without_descriptors_and_resumes::<Starving<PollPoller>>();
 }

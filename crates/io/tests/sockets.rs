@@ -206,6 +206,10 @@ macro_rules! on_each_driver {
         mod portable {
             $(#[test] fn $test() { super::$test::<throng_io::portable::MioPoller>(); })*
         }
+        #[cfg(unix)]
+        mod threads {
+            $(#[test] fn $test() { super::$test::<throng_io::threads::PollPoller>(); })*
+        }
     };
 }
 on_each_driver!(

@@ -80,7 +80,7 @@ impl<P: Poller> ReadinessDriver<P> {
             rest: Rest { id: ConnId::from_bits(0), bits: 0, reads: 0 },
             list: VecDeque::new(),
             quota: 0,
-            table: Table::new(options.shard, options.max_connections),
+            table: Table::new(options.shard, options.first_generation, options.max_connections),
             outgoing: Outgoing::default(),
             local: VecDeque::new(),
             listeners: Listeners::new(),

@@ -48,6 +48,7 @@ pub(crate) mod flag {
 /// All connections of a driver.
 pub(crate) struct Table<S> {
     shard: u16,
+    first_generation: u32,
     most: usize,
     live: usize,
     free: u32,
@@ -56,8 +57,9 @@ pub(crate) struct Table<S> {
 
 impl<S> Table<S> {
     /// Reserves address space for `most` connections; memory comes with use.
-    pub(crate) fn new(shard: u16, most: usize) -> Self {
-        Self { shard, most, live: 0, free: NONE, entries: Vec::with_capacity(most) }
+    pub(crate) fn new(shard: u16, first_generation: u32, most: usize) -> Self {
+        let entries = Vec::with_capacity(most);
+        Self { shard, first_generation, most, live: 0, free: NONE, entries }
     }
 
     /// Slots in use, those included whose end was not delivered yet.
@@ -71,7 +73,7 @@ impl<S> Table<S> {
     /// Every slot is taken.
     pub(crate) fn next_id(&self) -> io::Result<ConnId> {
         let (slot, generation) = match self.free {
-            NONE if self.entries.len() < self.most => (self.entries.len(), 0),
+            NONE if self.entries.len() < self.most => (self.entries.len(), self.first_generation),
             NONE => {
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "every slot is taken"));
             }
@@ -85,7 +87,8 @@ impl<S> Table<S> {
         self.live += 1;
         if self.free == NONE {
             debug_assert!(self.entries.len() < self.most, "next_id was asked first");
-            self.entries.push(Entry { socket: Some(socket), generation: 0, outgoing: NONE, flags });
+            let generation = self.first_generation;
+            self.entries.push(Entry { socket: Some(socket), generation, outgoing: NONE, flags });
             return;
         }
         let entry = &mut self.entries[self.free as usize];
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn slots_come_back_last_in_first_out_under_a_new_generation() {
-        let mut table = Table::new(3, 2);
+        let mut table = Table::new(3, 0, 2);
         let a = table.next_id().unwrap();
         table.insert("a", 0);
         let b = table.next_id().unwrap();
@@ -149,5 +152,17 @@ mod tests {
         assert!(table.entry(b).is_none());
         assert!(table.entry(ConnId::new(2, again.slot() as u32, 1)).is_none(), "another shard's");
         assert!(table.entry(again).is_some());
+    }
+
+    #[test]
+    fn a_table_that_follows_another_goes_on_with_its_generations() {
+        let mut table = Table::new(3, ConnId::MAX_GENERATION, 1);
+        for generation in [ConnId::MAX_GENERATION, 0] {
+            let id = table.next_id().unwrap();
+            assert_eq!((id.slot(), id.generation()), (0, generation));
+            table.insert("a", 0);
+            table.entry(id).unwrap().socket = None;
+            table.release(id);
+        }
     }
 }
