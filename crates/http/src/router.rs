@@ -137,6 +137,16 @@ impl<T: Copy> Router<T> {
     /// The route for a method and a path (percent-encoded, without the query). Allocates only if the
     /// path has a percent-encoding.
     pub fn find<'r>(&'r self, method: &str, path: &str) -> Match<'r, T> {
+        self.find_if(method, path, |_| true)
+    }
+
+    /// As [`find`](Self::find), as if only the routes were there whose value `admits` says yes to.
+    pub fn find_if<'r>(
+        &'r self,
+        method: &str,
+        path: &str,
+        admits: impl Fn(T) -> bool,
+    ) -> Match<'r, T> {
         let wanted = Method::parse(method);
         if path == "*" {
             return Match::Options(self.allow.with(Method::Options));
@@ -149,8 +159,8 @@ impl<T: Copy> Router<T> {
         if is_encoded && percent::decode_path(path).is_err() {
             return Match::BadPath;
         }
-        let mut search =
-            Search { wanted, path, is_encoded, ranges: Ranges::default(), allow: Allow::NONE };
+        let (ranges, allow) = (Ranges::default(), Allow::NONE);
+        let mut search = Search { wanted, path, is_encoded, ranges, allow, admits };
         if let Some(route) = search.visit(&self.root, path.len() - segments.len()) {
             return Match::Found {
                 value: route.value,
@@ -183,18 +193,22 @@ impl<T> Node<T> {
 
 /// One look-up. Each node of the tree is visited at most once, since its depth says which segment it
 /// is compared with: no path makes this slow.
-struct Search<'p> {
+struct Search<'p, F> {
     wanted: Option<Method>,
     path: &'p str,
     is_encoded: bool,
     ranges: Ranges,
     /// The methods of routes that matched the path but not the method.
     allow: Allow,
+    admits: F,
 }
 
-impl Search<'_> {
+impl<F> Search<'_, F> {
     /// `start` is where the segment for the children of `node` starts.
-    fn visit<'r, T>(&mut self, node: &'r Node<T>, start: usize) -> Option<&'r Route<T>> {
+    fn visit<'r, T: Copy>(&mut self, node: &'r Node<T>, start: usize) -> Option<&'r Route<T>>
+    where
+        F: Fn(T) -> bool,
+    {
         let rest = self.path.get(start..)?;
         let end = rest.find('/').map_or(self.path.len(), |length| start + length);
         let segment = &self.path[start..end];
@@ -223,20 +237,27 @@ impl Search<'_> {
     }
 
     /// `end` is where the segment of `node` ended.
-    fn descend<'r, T>(&mut self, node: &'r Node<T>, end: usize) -> Option<&'r Route<T>> {
+    fn descend<'r, T: Copy>(&mut self, node: &'r Node<T>, end: usize) -> Option<&'r Route<T>>
+    where
+        F: Fn(T) -> bool,
+    {
         if end == self.path.len() { self.choose(&node.here) } else { self.visit(node, end + 1) }
     }
 
-    fn choose<'r, T>(&mut self, routes: &'r [Route<T>]) -> Option<&'r Route<T>> {
-        let of = |method| routes.iter().find(|route| route.method == Some(method));
+    fn choose<'r, T: Copy>(&mut self, routes: &'r [Route<T>]) -> Option<&'r Route<T>>
+    where
+        F: Fn(T) -> bool,
+    {
+        let admitted = || routes.iter().filter(|route| (self.admits)(route.value));
+        let of = |method| admitted().find(|route| route.method == Some(method));
         let found = self.wanted.and_then(of);
         let found = found.or_else(|| match self.wanted {
             Some(Method::Head) => of(Method::Get),
             _ => None,
         });
-        let found = found.or_else(|| routes.iter().find(|route| route.method.is_none()));
+        let found = found.or_else(|| admitted().find(|route| route.method.is_none()));
         if found.is_none() {
-            let methods = routes.iter().filter_map(|route| route.method);
+            let methods = admitted().filter_map(|route| route.method);
             self.allow = methods.fold(self.allow, Allow::with);
         }
         found
@@ -369,6 +390,30 @@ mod tests {
         ] {
             assert_eq!(find(&router, method, path), expected, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn what_is_not_admitted_is_not_there() {
+        let mut router = Router::new();
+        router.add(Method::Get, "/{*rest}", "socket").unwrap();
+        router.add_any("/{*rest}", "any").unwrap();
+        router.add(Method::Get, "/a", "socket").unwrap();
+        router.add(Method::Post, "/a", "post").unwrap();
+        let find = |method: &str, path: &str| match router
+            .find_if(method, path, |value| value != "socket")
+        {
+            Match::Found { value, .. } => value,
+            other => panic!("{other:?}"),
+        };
+        for path in ["/", "/a", "/b", "/a/b"] {
+            assert_eq!((find("GET", path), find("HEAD", path)), ("any", "any"), "{path}");
+        }
+        assert_eq!((find("POST", "/a"), find("POST", "/")), ("post", "any"));
+        let none = router.find_if("GET", "/a", |_| false);
+        assert!(matches!(none, Match::NotFound), "{none:?}");
+        let only = router.find_if("GET", "/a", |value| value == "post");
+        let Match::MethodNotAllowed(allow) = only else { panic!("{only:?}") };
+        assert_eq!(allow.to_string(), "POST, OPTIONS");
     }
 
     #[test]

@@ -13,19 +13,26 @@ use crate::hub::Hub;
 
 /// A server that listens but does not answer yet.
 pub struct Bound {
-    address: SocketAddr,
+    /// At least one.
+    addresses: Vec<SocketAddr>,
     shards: Shards,
 }
 
 impl Bound {
-    pub(crate) fn new(address: SocketAddr, shards: Shards) -> Self {
-        Self { address, shards }
+    pub(crate) fn new(addresses: Vec<SocketAddr>, shards: Shards) -> Self {
+        Self { addresses, shards }
     }
 
     /// Where it listens; with port 0 asked for, the port it got.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// Everywhere it listens: [`Bound::local_addr`], then those of [`Server::listen_also`](crate::Server::listen_also).
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// The way to its connections and channels from any thread.
@@ -53,9 +60,10 @@ impl Bound {
     /// # Errors
     /// A shard's thread could not be started.
     pub fn spawn(self) -> Result<Running> {
+        let address = self.local_addr();
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
-        let mut running = Running { address: self.address, hub, snapshots, admission, threads };
+        let mut running = Running { address, hub, snapshots, admission, threads };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let name = format!("throng-shard-{}", running.threads.len());
@@ -83,7 +91,7 @@ impl Bound {
 
 impl fmt::Debug for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bound({}, {} shards)", self.address, self.shards.starts.len())
+        write!(f, "Bound({}, {} shards)", self.local_addr(), self.shards.starts.len())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Building a server: routes and settings in, a bound server out.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -72,6 +72,8 @@ pub struct Server<R = ()> {
     io: Io,
     backlog: i32,
     share_port: bool,
+    /// Besides the address given to `bind`.
+    more_addresses: Vec<SocketAddr>,
     mistake: Option<String>,
 }
 
@@ -108,6 +110,7 @@ impl Server {
             io: Io::Auto,
             backlog: 4096,
             share_port: false,
+            more_addresses: Vec::new(),
             mistake: None,
         }
     }
@@ -115,7 +118,8 @@ impl Server {
 
 impl<R: Routes> Server<R> {
     /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`. A request there that does
-    /// not ask for an upgrade is answered with 426.
+    /// not ask for an upgrade goes to the next route that matches, say to [`any`](Self::any) at the same path, and is
+    /// answered with 426 where there is none.
     #[must_use]
     pub fn ws<H: Handler>(mut self, path: &str, handler: H) -> Server<(WsRoute<H>, R)> {
         let number = self.count;
@@ -345,6 +349,17 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// Listens on `address` besides the one given to [`bind`](Self::bind): on `[::1]:80` and on `127.0.0.1:80`, say. Port 0
+    /// takes the port of the first address. May be called several times.
+    #[must_use]
+    pub fn listen_also(mut self, address: impl ToSocketAddrs) -> Self {
+        match resolve(address) {
+            Ok(address) => self.more_addresses.push(address),
+            Err(error) => self.note(error.to_string()),
+        }
+        self
+    }
+
     /// Says what is wrong with the routes and settings, if anything: what [`bind`](Self::bind) would refuse before it
     /// listens.
     ///
@@ -375,8 +390,7 @@ impl<R: Routes> Server<R> {
             reuse_port: self.share_port,
             ..ListenOptions::default()
         };
-        let (listeners, bound) =
-            listen_many(address, listen, count).map_err(|source| Error::bind(&address, source))?;
+        let (listeners, bound) = listen_everywhere(address, &self.more_addresses, listen, count)?;
         let max_connections = self.max_connections(count)?;
         let shared = Arc::new(Shared {
             routes: self.routes,
@@ -401,10 +415,12 @@ impl<R: Routes> Server<R> {
             #[cfg(target_os = "linux")]
             Io::Auto | Io::Epoll => {
                 let mut drivers = Vec::new();
-                for (shard, listener) in listeners.into_iter().enumerate() {
+                for (shard, listeners) in listeners.into_iter().enumerate() {
                     let mut driver =
                         throng_io::Epoll::new(driver_options(shard)).map_err(Error::Shard)?;
-                    driver.add_listener(listener).map_err(Error::Shard)?;
+                    for listener in listeners {
+                        driver.add_listener(listener).map_err(Error::Shard)?;
+                    }
                     drivers.push(driver);
                 }
                 Shards::build(drivers, &options, service)?
@@ -417,9 +433,11 @@ impl<R: Routes> Server<R> {
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
             Io::Auto | Io::Portable => {
                 let mut drivers = Vec::new();
-                for (shard, listener) in listeners.into_iter().enumerate() {
+                for (shard, listeners) in listeners.into_iter().enumerate() {
                     let mut driver = Portable::new(driver_options(shard)).map_err(Error::Shard)?;
-                    driver.add_listener(listener).map_err(Error::Shard)?;
+                    for listener in listeners {
+                        driver.add_listener(listener).map_err(Error::Shard)?;
+                    }
                     drivers.push(driver);
                 }
                 Shards::build(drivers, &options, service)?
@@ -443,6 +461,7 @@ impl<R: Routes> Server<R> {
             io: self.io,
             backlog: self.backlog,
             share_port: self.share_port,
+            more_addresses: self.more_addresses,
             mistake: self.mistake,
         }
     }
@@ -507,6 +526,27 @@ fn choose_max_connections(
         "{problem}the descriptor limit of {descriptors} allows {possible} connections, {reserve} descriptors being \
          needed otherwise; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit){remedy}"
     )))
+}
+
+/// The listeners of each of `count` shards, and the addresses they got, in the order they were asked for.
+fn listen_everywhere(
+    first: SocketAddr,
+    more: &[SocketAddr],
+    options: ListenOptions,
+    count: usize,
+) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
+    let mut of_shards: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+    let mut bound: Vec<SocketAddr> = Vec::with_capacity(1 + more.len());
+    for mut address in std::iter::once(first).chain(more.iter().copied()) {
+        if let (0, Some(first)) = (address.port(), bound.first()) {
+            address.set_port(first.port());
+        }
+        let (listeners, got) =
+            listen_many(address, options, count).map_err(|source| Error::bind(&address, source))?;
+        of_shards.iter_mut().zip(listeners).for_each(|(all, listener)| all.push(listener));
+        bound.push(got);
+    }
+    Ok((of_shards, bound))
 }
 
 fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Options {

@@ -151,7 +151,7 @@ impl<R: Routes> ShardService<R> {
         body: Option<&[u8]>,
     ) -> Answer {
         let shared = Arc::clone(&self.shared);
-        let response = match shared.router.find(head.method(), head.path()) {
+        let response = match shared.find(head) {
             Match::Found { value, params } => {
                 let request = Request::new(*head, params, body.unwrap_or_default(), cx.peer());
                 match value {
@@ -302,7 +302,27 @@ fn waits_for_continue(request: &http1::Request<'_>) -> bool {
     request.expects_continue() && request.has_body()
 }
 
+/// Not `h2c`, say, which is to be ignored where it is not spoken (RFC 9110 section 7.8).
+fn wants_websocket(request: &http1::Request<'_>) -> bool {
+    let is_websocket = |name: &str| name.eq_ignore_ascii_case("websocket");
+    request.wants_upgrade() && handshake::list(request.values("Upgrade")).any(is_websocket)
+}
+
 impl<R> Shared<R> {
+    /// What a request leads to. One that asks for no upgrade passes WebSockets over, so that a path can have both; if it
+    /// has nothing else, it hears of that by a 426.
+    fn find(&self, head: &http1::Request<'_>) -> Match<'_, Target> {
+        let (method, path) = (head.method(), head.path());
+        if !wants_websocket(head) {
+            let is_plain = |target| !matches!(target, Target::Ws(_));
+            let found = self.router.find_if(method, path, is_plain);
+            if let Match::Found { .. } = found {
+                return found;
+            }
+        }
+        self.router.find(method, path)
+    }
+
     fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {
         self.snapshots.get().map(Arc::clone).unwrap_or_default()
     }

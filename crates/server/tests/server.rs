@@ -89,6 +89,59 @@ fn large_answers_made_of_the_message_come_whole_and_in_order() {
 }
 
 #[test]
+fn one_path_has_a_websocket_and_pages() {
+    let server = Server::new()
+        .ws("/{*rest}", Ws::on_message(|ws, message| ws.send(message)))
+        .any("/{*rest}", |request| request.method().to_owned());
+    let (address, running) = start(server.shards(1));
+    for method in ["GET", "POST", "BREW"] {
+        for lines in
+            ["", "Connection: Upgrade, close\r\nUpgrade: h2c\r\n", "Upgrade: websocket\r\n"]
+        {
+            let close = "Connection: close\r\n";
+            let request = format!("{method} /a HTTP/1.1\r\nHost: x\r\n{close}{lines}\r\n");
+            let answer = exchange(address, request.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{request}{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{method}")), "{request}{answer}");
+        }
+    }
+    for path in ["/", "/a", "/a/b"] {
+        let mut client = Client::connect(address, path);
+        client.send_text("same place");
+        assert_eq!(client.next(), Got::Text("same place".into()));
+    }
+    running.begin_drain(NO_WAIT);
+}
+
+/// The second address takes the port of the first; on Linux all of 127.0.0.0/8 is the loopback.
+#[cfg(target_os = "linux")]
+#[test]
+fn it_listens_on_several_addresses() {
+    for io in [Io::Auto, Io::Portable] {
+        for shards in [1, 2] {
+            let server = echo().io(io).shards(shards).listen_also("127.0.0.2:0");
+            let bound = server.bind("127.0.0.1:0").unwrap();
+            let addresses = bound.local_addrs().to_vec();
+            assert_eq!((addresses.len(), addresses[0]), (2, bound.local_addr()));
+            let expected = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), addresses[0].port()));
+            assert_eq!(addresses[1], expected);
+            let running = bound.spawn().unwrap();
+            for address in addresses.iter().flat_map(|address| [*address; 5]) {
+                let mut client = Client::connect(address, "/echo");
+                client.send_text("here");
+                assert_eq!(client.next(), Got::Text("here".into()));
+            }
+            running.drain(NO_WAIT).unwrap();
+            for address in addresses {
+                assert!(std::net::TcpStream::connect(address).is_err(), "{address} is still there");
+            }
+        }
+    }
+    let mistake = echo().listen_also("nonsense").bind("127.0.0.1:0").unwrap_err();
+    assert!(mistake.to_string().contains("address"), "{mistake}");
+}
+
+#[test]
 fn data_channels_and_handles_work_across_shards() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
