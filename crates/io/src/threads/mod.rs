@@ -18,7 +18,7 @@
 //! as for an epoll of two.
 //!
 //! **The same driver.** What differs from epoll is how one learns about readiness, so this is the
-//! [`ReadinessDriver`](crate::ReadinessDriver) over another [`Poller`](crate::readiness::poller::Poller): the same
+//! [`ReadinessDriver`] over another [`Poller`](crate::readiness::poller::Poller): the same
 //! sends, pauses, ends and errors. poll(2) is right for any number of sockets and costs in proportion. The contract
 //! suite therefore runs on it with as many connections as its tests want, the acceptor's thread polls its listeners
 //! with it, and a connection's thread adopts one.
