@@ -1,6 +1,6 @@
 //! HTTP meaning: which route, which status, which headers.
 //!
-//! * Duty: RFC 9110 above the wire: routing, requests as handlers see them, responses, dates, refusals.
+//! * Duty: RFC 9110 above the wire: routing, requests as handlers see them, responses, dates, refusals, static files.
 //! * Not its duty: framing (that is `throng_proto::http1`), sockets, clocks, limits on bytes.
 //! * Depends on: throng-proto.
 //! * Start reading at: [`Router::find`], where a path becomes a route; [`Response::encode`], where an answer
@@ -9,6 +9,7 @@
 
 mod body;
 mod date;
+mod files;
 mod into_response;
 mod method;
 mod origin;
@@ -23,6 +24,7 @@ mod status;
 
 pub use body::{Body, Pull, Source, Stream};
 pub use date::{DateCache, imf_fixdate};
+pub use files::Files;
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
 pub use origin::Origins;

@@ -72,6 +72,12 @@ impl<'a> Request<'a> {
         decoded.get(index)?.as_deref()
     }
 
+    /// As [`param`](Self::param), still percent-encoded: for a value that is split at its slashes before it is decoded.
+    #[must_use]
+    pub fn raw_param(&self, name: &str) -> Option<&'a str> {
+        self.params.raw(self.path(), name)
+    }
+
     /// The value of the first query parameter called `name`, decoded: empty for `?name`.
     #[must_use]
     pub fn query(&self, name: &str) -> Option<&str> {

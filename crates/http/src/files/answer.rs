@@ -1,0 +1,164 @@
+//! From an open file to an answer: whether it is sent, and what of it.
+
+use super::conditions::{self, Verdict};
+use super::encoding::Encoding;
+use super::open::Failure;
+use super::ranges::{self, Wanted};
+use super::send::{Piece, Pieces};
+use super::validators::Validators;
+use super::{Files, refuse};
+use crate::date::imf_fixdate;
+use crate::request::Request;
+use crate::response::Response;
+use crate::status::Status;
+use std::fs::{File, Metadata};
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Range;
+use std::time::SystemTime;
+
+/// Up to here a file is read at once and leaves with its head: cheaper than a stream, and an error while it is read is still an
+/// honest 500.
+const SMALL: u64 = 16 * 1024;
+
+/// What is sent of a file, before ranges.
+pub(super) struct Representation {
+    file: File,
+    length: u64,
+    validators: Validators,
+    media_type: &'static str,
+    encoding: Option<Encoding>,
+}
+
+impl Representation {
+    pub(super) fn new(
+        file: File,
+        metadata: &Metadata,
+        media_type: &'static str,
+        encoding: Option<Encoding>,
+        now: SystemTime,
+    ) -> Self {
+        let validators = Validators::of(metadata, now);
+        Self { file, length: metadata.len(), validators, media_type, encoding }
+    }
+}
+
+impl Files {
+    pub(super) fn answer(
+        &self,
+        request: &Request<'_>,
+        found: Representation,
+        now: SystemTime,
+    ) -> Response {
+        let lines = request.head().lines();
+        let unix_seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        match conditions::evaluate(lines, &found.validators, unix_seconds) {
+            Verdict::Proceed => {}
+            Verdict::NotModified => {
+                return self.describe(Response::new(Status::NOT_MODIFIED), &found);
+            }
+            Verdict::Failed => {
+                return Response::error(Status::new(412), "the file is not the one expected");
+            }
+        }
+        let is_head = request.method() == "HEAD";
+        // RFC 9110 section 14.2: a Range means something to GET only, and two lines of it are none.
+        let mut values = lines.all_bytes("range").filter(|_| !is_head);
+        let range = match (values.next(), values.next()) {
+            (Some(range), None)
+                if conditions::allows_range(lines, &found.validators, unix_seconds) =>
+            {
+                range
+            }
+            _ => b"",
+        };
+        match ranges::parse(range, found.length) {
+            Wanted::Whole => self.whole(found, is_head),
+            Wanted::Nothing => Response::error(Status::new(416), "the file ends before")
+                .push_checked("Content-Range", format!("bytes */{}", found.length)),
+            Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
+                Ok([part]) => self.part(found, part),
+                Err(parts) => self.parts(found, parts),
+            },
+        }
+    }
+
+    fn whole(&self, found: Representation, is_head: bool) -> Response {
+        let response = self.describe(Response::new(Status::OK), &found).push_safety();
+        let (media_type, length) = (found.media_type, found.length);
+        let pieces = Pieces::new(found.file, [Piece::Bytes(0..length)]);
+        if is_head || length > SMALL {
+            return response
+                .push_checked("Content-Type", media_type)
+                .with_stream(Some(length), pieces);
+        }
+        match pieces.read() {
+            Ok(bytes) => response.with_bytes(media_type, bytes),
+            Err(_) => refuse(Failure::Broken),
+        }
+    }
+
+    fn part(&self, found: Representation, part: Range<u64>) -> Response {
+        let content_range = content_range(&part, found.length);
+        let response = self.describe(Response::new(Status::new(206)), &found).push_safety();
+        response
+            .push_checked("Content-Type", found.media_type)
+            .push_checked("Content-Range", content_range)
+            .with_stream(Some(part.end - part.start), Pieces::new(found.file, [Piece::Bytes(part)]))
+    }
+
+    /// RFC 9110 section 14.6.
+    fn parts(&self, found: Representation, parts: Vec<Range<u64>>) -> Response {
+        // No one who could write into the file can know it.
+        let random = || RandomState::new().hash_one(&found.validators.opaque);
+        let boundary = format!("{:016x}{:016x}", random(), random());
+        let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
+        for (index, part) in parts.into_iter().enumerate() {
+            let (start, media_type) = (if index == 0 { "" } else { "\r\n" }, found.media_type);
+            let content_range = content_range(&part, found.length);
+            pieces.push(Piece::Text(format!(
+                "{start}--{boundary}\r\nContent-Type: {media_type}\r\n\
+                 Content-Range: {content_range}\r\n\r\n"
+            )));
+            pieces.push(Piece::Bytes(part));
+        }
+        pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n")));
+        let response = self.describe(Response::new(Status::new(206)), &found).push_safety();
+        let pieces = Pieces::new(found.file, pieces);
+        response
+            .push_checked("Content-Type", format!("multipart/byteranges; boundary={boundary}"))
+            .with_stream(Some(pieces.length()), pieces)
+    }
+
+    /// The fields that a 304 has in common with its 200 (RFC 9110 section 15.4.5).
+    fn describe(&self, response: Response, found: &Representation) -> Response {
+        let mut response = response.push_checked("ETag", found.validators.etag());
+        if let Some(seconds) = found.validators.last_modified {
+            let date = String::from_utf8_lossy(&imf_fixdate(seconds)).into_owned();
+            response = response.push_checked("Last-Modified", date);
+        }
+        if let Some(value) = &self.cache_control {
+            response = response.push_checked("Cache-Control", value.clone());
+        }
+        if self.precompressed {
+            response = response.push_checked("Vary", "Accept-Encoding");
+        }
+        if let Some(encoding) = found.encoding
+            && response.status() != Status::NOT_MODIFIED
+        {
+            response = response.push_checked("Content-Encoding", encoding.name());
+        }
+        response
+    }
+}
+
+impl Response {
+    /// What goes with every file that is sent.
+    fn push_safety(self) -> Self {
+        self.push_checked("Accept-Ranges", "bytes")
+            .push_checked("X-Content-Type-Options", "nosniff")
+    }
+}
+
+fn content_range(part: &Range<u64>, length: u64) -> String {
+    format!("bytes {}-{}/{length}", part.start, part.end - 1)
+}

@@ -1,0 +1,122 @@
+//! Media types by the extension of a file's name.
+
+/// What is not known: a browser saves it and does not guess, since it is told not to sniff.
+const UNKNOWN: &str = "application/octet-stream";
+
+/// The media type of a file of this name. Text is declared as UTF-8.
+pub(super) fn media_type(name: &str) -> &'static str {
+    let Some((_, extension)) = name.rsplit('/').next().unwrap_or(name).rsplit_once('.') else {
+        return UNKNOWN;
+    };
+    let extension = extension.to_ascii_lowercase();
+    let found = TYPES.binary_search_by(|(known, _)| (*known).cmp(&extension));
+    found.map_or(UNKNOWN, |index| TYPES[index].1)
+}
+
+/// Sorted by extension. As IANA has them registered, and as browsers want them.
+const TYPES: [(&str, &str); 71] = [
+    ("3gp", "video/3gpp"),
+    ("7z", "application/x-7z-compressed"),
+    ("aac", "audio/aac"),
+    ("apng", "image/apng"),
+    ("atom", "application/atom+xml"),
+    ("avi", "video/x-msvideo"),
+    ("avif", "image/avif"),
+    ("bmp", "image/bmp"),
+    ("br", "application/x-brotli"),
+    ("bz2", "application/x-bzip2"),
+    ("cjs", "text/javascript; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("csv", "text/csv; charset=utf-8"),
+    ("doc", "application/msword"),
+    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    ("eot", "application/vnd.ms-fontobject"),
+    ("epub", "application/epub+zip"),
+    ("flac", "audio/flac"),
+    ("geojson", "application/geo+json"),
+    ("gif", "image/gif"),
+    ("gz", "application/gzip"),
+    ("htm", "text/html; charset=utf-8"),
+    ("html", "text/html; charset=utf-8"),
+    ("ico", "image/vnd.microsoft.icon"),
+    ("ics", "text/calendar; charset=utf-8"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("json", "application/json"),
+    ("jsonld", "application/ld+json"),
+    ("jxl", "image/jxl"),
+    ("log", "text/plain; charset=utf-8"),
+    ("m4a", "audio/mp4"),
+    ("map", "application/json"),
+    ("md", "text/markdown; charset=utf-8"),
+    ("mjs", "text/javascript; charset=utf-8"),
+    ("mov", "video/quicktime"),
+    ("mp3", "audio/mpeg"),
+    ("mp4", "video/mp4"),
+    ("mpeg", "video/mpeg"),
+    ("ogg", "audio/ogg"),
+    ("ogv", "video/ogg"),
+    ("opus", "audio/ogg"),
+    ("otf", "font/otf"),
+    ("pdf", "application/pdf"),
+    ("png", "image/png"),
+    ("pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+    ("rss", "application/rss+xml"),
+    ("rtf", "application/rtf"),
+    ("svg", "image/svg+xml"),
+    ("tar", "application/x-tar"),
+    ("tif", "image/tiff"),
+    ("tiff", "image/tiff"),
+    ("toml", "application/toml"),
+    ("ttf", "font/ttf"),
+    ("txt", "text/plain; charset=utf-8"),
+    ("vtt", "text/vtt; charset=utf-8"),
+    ("wasm", "application/wasm"),
+    ("wav", "audio/wav"),
+    ("weba", "audio/webm"),
+    ("webm", "video/webm"),
+    ("webmanifest", "application/manifest+json"),
+    ("webp", "image/webp"),
+    ("woff", "font/woff"),
+    ("woff2", "font/woff2"),
+    ("xhtml", "application/xhtml+xml"),
+    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ("xml", "application/xml"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("zip", "application/zip"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_proto::http1::HeaderValue;
+
+    #[test]
+    fn every_type_can_be_found_and_sent() {
+        assert!(TYPES.is_sorted_by(|before, after| before.0 < after.0));
+        for (extension, value) in TYPES {
+            assert_eq!(media_type(&format!("a.b.{extension}")), value);
+            assert!(HeaderValue::new(value).is_ok());
+            let is_text = value.starts_with("text/");
+            assert_eq!(value.ends_with("; charset=utf-8"), is_text, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_last_extension_of_the_name_counts() {
+        for (name, expected) in [
+            ("dir.css/README", UNKNOWN),
+            ("a.HTML", "text/html; charset=utf-8"),
+            ("a.tar.gz", "application/gzip"),
+            ("a.html.exe", UNKNOWN),
+            ("a", UNKNOWN),
+            ("a.", UNKNOWN),
+            ("html", UNKNOWN),
+            ("", UNKNOWN),
+        ] {
+            assert_eq!(media_type(name), expected, "{name}");
+        }
+    }
+}

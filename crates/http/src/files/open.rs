@@ -1,0 +1,369 @@
+//! Opening files below a root, and nowhere else.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A directory below which files are opened.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// Opened for each file: a root that is a symbolic link may be pointed at another release while the server runs.
+    pub(super) path: PathBuf,
+    /// Symbolic links are followed, as long as they end below the root.
+    pub(super) follows_links: bool,
+}
+
+/// Why a file cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is none, or it is outside the root.
+    Missing,
+    /// This process may not read it.
+    Forbidden,
+    /// Out of descriptors or memory, or the file is held by another: it may work later.
+    Busy,
+    /// The disk, or a mistake of ours.
+    Broken,
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(super) enum Opened {
+    File(File, Metadata),
+    Directory,
+}
+
+impl Root {
+    /// Opens a file, or finds a directory. `path` is of [`Subpath`](super::path::Subpath): names joined by `/`, no `..`, not
+    /// empty. What is neither, a fifo or a device, is [`Failure::Missing`], and never waited for.
+    pub(super) fn open(&self, path: &str) -> Result<Opened, Failure> {
+        #[cfg(unix)]
+        return unix::open(self, path).map_err(unix::failure).and_then(look);
+        #[cfg(not(unix))]
+        return portable::open(self, path).map_err(|error| portable::failure(&error));
+    }
+}
+
+/// Asked of what was opened and not of its path, which may be another file's by now.
+#[cfg(unix)]
+fn look(file: File) -> Result<Opened, Failure> {
+    let metadata = file.metadata().map_err(|_| Failure::Broken)?;
+    if metadata.is_file() {
+        Ok(Opened::File(file, metadata))
+    } else if metadata.is_dir() {
+        Ok(Opened::Directory)
+    } else {
+        Err(Failure::Missing)
+    }
+}
+
+/// The part of the canonical form of `path` below that of `root`.
+fn canonical_below(root: &Path, path: &str) -> io::Result<PathBuf> {
+    let (root, path) = (root.canonicalize()?, root.join(path).canonicalize()?);
+    path.strip_prefix(root).map(Path::to_path_buf).map_err(|_| io::ErrorKind::NotFound.into())
+}
+
+#[cfg(unix)]
+mod unix {
+    use super::{Failure, File, Path, Root, canonical_below};
+    use rustix::fd::OwnedFd;
+    use rustix::fs::{Mode, OFlags, open as open_path, openat};
+    use rustix::io::{Errno, Result};
+
+    /// Non-blocking: a fifo without a writer would hold the shard for ever.
+    const FILE: OFlags =
+        OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+    #[cfg(target_os = "linux")]
+    const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    #[cfg(not(target_os = "linux"))]
+    const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+    pub(super) fn open(root: &Root, path: &str) -> Result<File> {
+        #[cfg(target_os = "linux")]
+        match open_beneath(root, path) {
+            // No such call (Linux before 5.6), or a seccomp filter that does not know it.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            // A link left the root or is absolute. Where it ends decides, as on other systems.
+            Err(Errno::XDEV) if root.follows_links => {}
+            result => return result,
+        }
+        open_by_steps(root, path)
+    }
+
+    /// One call, in which the kernel itself sees to it that no step leaves the root.
+    #[cfg(target_os = "linux")]
+    pub(super) fn open_beneath(root: &Root, path: &str) -> Result<File> {
+        use rustix::fs::{ResolveFlags, openat2};
+        let links = if root.follows_links {
+            ResolveFlags::NO_MAGICLINKS
+        } else {
+            ResolveFlags::NO_SYMLINKS
+        };
+        let directory = open_path(&root.path, DIRECTORY, Mode::empty())?;
+        let open = || openat2(&directory, path, FILE, Mode::empty(), ResolveFlags::BENEATH | links);
+        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) says to try again.
+        let retried = |result| match result {
+            Err(Errno::AGAIN | Errno::INTR) => open(),
+            result => result,
+        };
+        Ok(File::from(retried(retried(open()))?))
+    }
+
+    /// Name by name, and no name may be a link: links are resolved before, and one that appears in between is an error and not a
+    /// way out.
+    pub(super) fn open_by_steps(root: &Root, path: &str) -> Result<File> {
+        let resolved;
+        let mut path = Path::new(path);
+        if root.follows_links {
+            let below = canonical_below(&root.path, path.to_str().unwrap_or_default());
+            resolved = below.map_err(|error| match Errno::from_io_error(&error) {
+                Some(errno) => errno,
+                None => Errno::NOENT,
+            })?;
+            path = &resolved;
+        }
+        let mut directory: OwnedFd = open_path(&root.path, DIRECTORY, Mode::empty())?;
+        let mut names = path.iter().peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                return Ok(openat(&directory, name, FILE | OFlags::NOFOLLOW, Mode::empty())?.into());
+            }
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            directory = openat(&directory, name, flags, Mode::empty())?;
+        }
+        // A link to the root itself.
+        Ok(openat(&directory, ".", FILE, Mode::empty())?.into())
+    }
+
+    pub(super) fn failure(errno: Errno) -> Failure {
+        match errno {
+            // XDEV: out of the root. LOOP: a link where none is followed. NXIO, NODEV: a socket, or a device without a driver.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::NAMETOOLONG
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::ILSEQ
+            | Errno::STALE => Failure::Missing,
+            Errno::ACCESS | Errno::PERM => Failure::Forbidden,
+            // AGAIN: a lease on the file, or a rename that went on.
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::BUSY => {
+                Failure::Busy
+            }
+            _ => Failure::Broken,
+        }
+    }
+}
+
+/// Where a path cannot be opened relative to a directory. Between the look at the path and its opening, someone who may write
+/// below the root could put a link in its place: such systems need a root that only the trusted write to.
+#[cfg(any(not(unix), test))]
+mod portable {
+    use super::{Failure, File, Opened, Root, canonical_below, io};
+
+    pub(super) fn open(root: &Root, path: &str) -> io::Result<Opened> {
+        if !root.follows_links {
+            let mut step = root.path.clone();
+            for name in path.split('/') {
+                step.push(name);
+                if step.symlink_metadata()?.is_symlink() {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+            }
+        }
+        let path = root.path.canonicalize()?.join(canonical_below(&root.path, path)?);
+        // Before it is opened: that of a fifo would wait, and of a directory is an error on Windows.
+        let metadata = path.metadata()?;
+        if metadata.is_dir() {
+            return Ok(Opened::Directory);
+        }
+        if !metadata.is_file() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        Ok(Opened::File(file, metadata))
+    }
+
+    #[cfg_attr(unix, expect(dead_code, reason = "unix tells more by the number of the error"))]
+    pub(super) fn failure(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput => Failure::Missing,
+            io::ErrorKind::PermissionDenied => Failure::Forbidden,
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => Failure::Busy,
+            _ => Failure::Broken,
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::{env, fs, process};
+
+    /// A root with links of every kind, and a secret beside it.
+    struct Site(PathBuf);
+
+    impl Site {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let base = env::temp_dir().join(format!("throng-open-{}-{number}", process::id()));
+            let root = base.join("root");
+            fs::create_dir_all(root.join("sub/deep")).unwrap();
+            fs::create_dir_all(base.join("outside")).unwrap();
+            fs::write(base.join("outside/secret"), "secret").unwrap();
+            fs::write(root.join("a"), "a").unwrap();
+            fs::write(root.join("sub/b"), "b").unwrap();
+            for (target, link) in [
+                ("../outside/secret", "out"),
+                ("../outside", "outdir"),
+                ("sub/../../outside/secret", "roundabout"),
+                ("a", "in"),
+                ("sub", "indir"),
+                ("../root/a", "out-and-in"),
+                (".", "self"),
+                ("loop", "loop"),
+                ("nothing", "dangling"),
+                ("/proc/self/root/etc/passwd", "magic"),
+                ("/", "slash"),
+            ] {
+                symlink(target, root.join(link)).unwrap();
+            }
+            symlink("../a", root.join("sub/up")).unwrap();
+            symlink("../../outside/secret", root.join("sub/out")).unwrap();
+            symlink(root.join("a"), root.join("absolute")).unwrap();
+            Self(base)
+        }
+
+        fn root(&self, follows_links: bool) -> Root {
+            Root { path: self.0.join("root"), follows_links }
+        }
+    }
+
+    impl Drop for Site {
+        fn drop(&mut self) {
+            drop(fs::remove_dir_all(&self.0));
+        }
+    }
+
+    fn content(opened: Result<Opened, Failure>) -> Result<String, Failure> {
+        match opened? {
+            Opened::File(mut file, metadata) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text).unwrap();
+                assert_eq!(metadata.len(), text.len() as u64);
+                Ok(text)
+            }
+            Opened::Directory => Ok("directory".into()),
+        }
+    }
+
+    /// Every way to open on every path: they have to agree.
+    fn open(root: &Root, path: &str) -> Result<String, Failure> {
+        let first = content(root.open(path));
+        let by_steps = unix::open_by_steps(root, path).map_err(unix::failure).and_then(look);
+        assert_eq!(content(by_steps), first, "by steps: {path}");
+        let portable = content(portable::open(root, path).map_err(|_| Failure::Missing));
+        assert_eq!(portable, first.clone().map_err(|_| Failure::Missing), "portable: {path}");
+        first
+    }
+
+    #[test]
+    fn links_are_followed_within_the_root_only() {
+        let site = Site::new();
+        let root = site.root(true);
+        for (path, expected) in [
+            ("a", "a"),
+            ("sub/b", "b"),
+            ("sub", "directory"),
+            ("in", "a"),
+            ("indir/b", "b"),
+            ("indir/up", "a"),
+            ("sub/up", "a"),
+            ("self", "directory"),
+            ("self/self/a", "a"),
+            ("absolute", "a"),
+            ("out-and-in", "a"),
+        ] {
+            assert_eq!(open(&root, path).as_deref(), Ok(expected), "{path}");
+        }
+        for path in [
+            "out",
+            "outdir",
+            "outdir/secret",
+            "roundabout",
+            "sub/out",
+            "indir/out",
+            "self/out",
+            "loop",
+            "loop/a",
+            "dangling",
+            "magic",
+            "slash",
+            "slash/etc/passwd",
+            "a/b",
+            "none",
+            "none/a",
+        ] {
+            assert_eq!(open(&root, path), Err(Failure::Missing), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_are_not_followed_at_all_if_so_asked() {
+        let site = Site::new();
+        let root = site.root(false);
+        for (path, expected) in [("a", "a"), ("sub/b", "b"), ("sub/deep", "directory")] {
+            assert_eq!(open(&root, path).as_deref(), Ok(expected), "{path}");
+        }
+        for path in ["in", "indir/b", "indir", "self/a", "absolute", "out", "sub/up", "dangling"] {
+            assert_eq!(open(&root, path), Err(Failure::Missing), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_put_in_place_of_a_directory_meanwhile_leads_nowhere() {
+        let site = Site::new();
+        // By steps resolves first and opens then. This is what it opens if `sub` became a link in between.
+        let root = site.root(false);
+        fs::rename(site.0.join("root/sub"), site.0.join("root/old")).unwrap();
+        symlink("../outside", site.0.join("root/sub")).unwrap();
+        let opened = unix::open_by_steps(&root, "sub/secret").map_err(unix::failure);
+        assert_eq!(opened.map(drop), Err(Failure::Missing));
+    }
+
+    #[test]
+    fn a_root_may_itself_be_a_link_and_be_pointed_elsewhere() {
+        let site = Site::new();
+        let root = Root { path: site.0.join("current"), follows_links: true };
+        symlink("root", site.0.join("current")).unwrap();
+        assert_eq!(open(&root, "a").as_deref(), Ok("a"));
+        fs::remove_file(site.0.join("current")).unwrap();
+        symlink("outside", site.0.join("current")).unwrap();
+        assert_eq!(open(&root, "secret").as_deref(), Ok("secret"));
+    }
+
+    #[test]
+    fn failures_have_their_kind() {
+        use rustix::io::Errno;
+        for (errno, expected) in [
+            (Errno::MFILE, Failure::Busy),
+            (Errno::NFILE, Failure::Busy),
+            (Errno::AGAIN, Failure::Busy),
+            (Errno::ACCESS, Failure::Forbidden),
+            (Errno::NAMETOOLONG, Failure::Missing),
+            (Errno::IO, Failure::Broken),
+        ] {
+            assert_eq!(unix::failure(errno), expected);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! From the path of a request to the path of a file below the root.
+
+use crate::percent;
+use std::fmt::Write as _;
+
+/// A path below the root: names joined by `/`, each of them checked. It holds no `..`, so that only a symbolic link
+/// could lead out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Subpath {
+    names: String,
+    /// It ended with a slash, or was empty.
+    is_directory: bool,
+}
+
+/// Why a path is not looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadPath {
+    /// 400
+    Encoding,
+    /// 404: no file that is served can have this name.
+    Name,
+}
+
+impl Subpath {
+    /// `raw` is still percent-encoded and has no slash at the start. It is split before it is decoded, so that a `%2F`
+    /// never becomes a separator (RFC 3986 section 2.2).
+    pub(super) fn parse(raw: &str, with_hidden: bool) -> Result<Self, BadPath> {
+        let is_directory = raw.is_empty() || raw.ends_with('/');
+        let mut names = String::with_capacity(raw.len());
+        for (index, segment) in raw.strip_suffix('/').unwrap_or(raw).split('/').enumerate() {
+            if raw.is_empty() {
+                break;
+            }
+            let name = percent::decode_path(segment).map_err(|_| BadPath::Encoding)?;
+            // RFC 8615 puts `.well-known` at the top.
+            let is_open = with_hidden || (index == 0 && name == ".well-known");
+            if !is_name(&name, cfg!(windows)) || (!is_open && is_hidden(&name)) {
+                return Err(BadPath::Name);
+            }
+            if index > 0 {
+                names.push('/');
+            }
+            names.push_str(&name);
+        }
+        Ok(Self { names, is_directory })
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.names
+    }
+
+    pub(super) const fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// The file called `name` in this directory.
+    pub(super) fn join(&self, name: &str) -> String {
+        if self.names.is_empty() { name.to_owned() } else { format!("{}/{name}", self.names) }
+    }
+
+    /// Where this directory is, relative to a request for it without its slash: `./name/`. Relative, so that no path can
+    /// make it another host (`//evil.example`) or scheme (`javascript:`), and so that it is right behind a proxy that strips a
+    /// prefix. Encoded anew, so that nothing the peer sent comes back but the name.
+    pub(super) fn location(&self) -> String {
+        let mut location = String::from("./");
+        for byte in self.names.rsplit('/').next().unwrap_or_default().bytes() {
+            match byte {
+                b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                    location.push(byte as char);
+                }
+                // Writing to a string cannot fail.
+                byte => drop(write!(location, "%{byte:02X}")),
+            }
+        }
+        location.push('/');
+        location
+    }
+}
+
+/// Whether `name` names an entry of a directory and nothing else, on every system; `on_windows` adds what only means something
+/// else there, such as `a:b`, which is an ordinary name elsewhere.
+fn is_name(name: &str, on_windows: bool) -> bool {
+    let is_plain = !matches!(name, "" | "." | "..")
+        && !name.contains(['/', '\\'])
+        && !name.contains(|character: char| character.is_control());
+    is_plain && !(on_windows && is_windows_trap(name))
+}
+
+/// Names that begin with a dot: `.git`, `.env`. HFS+ ignores some characters when it compares names, so they are ignored here too.
+fn is_hidden(name: &str) -> bool {
+    let is_ignored = |character: char| {
+        let code = u32::from(character);
+        matches!(code, 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f | 0xfeff)
+    };
+    name.trim_start_matches(is_ignored).starts_with('.')
+}
+
+/// Names to which Windows gives another meaning: streams and drives (`:`), wildcards, a dot or space at the end (dropped),
+/// short names (`GIT~1` for `.git`), and devices, also with an extension.
+fn is_windows_trap(name: &str) -> bool {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
+    let port = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
+    let is_port = port.is_some_and(|number| {
+        let mut characters = number.chars();
+        let is_number = |c: char| c.is_ascii_digit() || matches!(c, '¹' | '²' | '³');
+        characters.next().is_some_and(is_number) && characters.next().is_none()
+    });
+    let bytes = name.as_bytes();
+    let is_short = bytes.windows(2).any(|pair| pair[0] == b'~' && pair[1].is_ascii_digit());
+    name.contains([':', '<', '>', '"', '|', '?', '*'])
+        || name.ends_with(['.', ' '])
+        || is_short
+        || is_port
+        || DEVICES.contains(&stem.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(raw: &str) -> Result<(String, bool), BadPath> {
+        Subpath::parse(raw, false).map(|path| (path.as_str().to_owned(), path.is_directory()))
+    }
+
+    #[test]
+    fn names_are_decoded_one_by_one() {
+        for (raw, names, is_directory) in [
+            ("", "", true),
+            ("a", "a", false),
+            ("a/", "a", true),
+            ("a/b.txt", "a/b.txt", false),
+            ("a%20b/%C3%A9+", "a b/\u{e9}+", false),
+            ("..a/b..", "..a/b..", false),
+            ("...a/%25", "...a/%", false),
+            (".well-known/acme-challenge/x", ".well-known/acme-challenge/x", false),
+            ("%2ewell-known/x", ".well-known/x", false),
+        ] {
+            let expected = if names.starts_with("..") {
+                Err(BadPath::Name) // hidden
+            } else {
+                Ok((names.to_owned(), is_directory))
+            };
+            assert_eq!(parse(raw), expected, "{raw}");
+            let with_hidden = Subpath::parse(raw, true).map(|path| path.names);
+            assert_eq!(with_hidden.as_deref(), Ok(names), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_name_is_refused() {
+        for raw in [
+            "/", "//", "/a", "a//b", "a//", ".", "..", "a/..", "a/../b", "%2e%2E/b", "a/.%2e",
+            "./a", "a/./b", "a%2Fb", "%2fetc", "a%5Cb", "a\\b", "a%0Ab", "%7F", "%C2%85",
+        ] {
+            assert_eq!(Subpath::parse(raw, true), Err(BadPath::Name), "{raw}");
+        }
+        for raw in ["%00", "a%", "a%zz", "%ff", "%c0%ae%c0%ae"] {
+            assert_eq!(Subpath::parse(raw, true), Err(BadPath::Encoding), "{raw}");
+        }
+        for raw in [
+            ".git/config",
+            "a/.env",
+            "%2egit",
+            "a/.well-known/x",
+            ".well-known/.x",
+            "%E2%80%8C.git",
+        ] {
+            assert_eq!(Subpath::parse(raw, false), Err(BadPath::Name), "{raw}");
+        }
+    }
+
+    #[test]
+    fn windows_gives_some_names_another_meaning() {
+        for name in [
+            "C:",
+            "c:x",
+            "a.txt::$DATA",
+            "a.txt.",
+            "a ",
+            "GIT~1",
+            "con",
+            "NUL.txt",
+            "aux .c",
+            "Com1",
+            "lpt9.x",
+            "COM²",
+            "conin$",
+            "a?b",
+            "a*",
+        ] {
+            assert!(!is_name(name, true), "{name}");
+            assert!(is_name(name, false), "{name}");
+        }
+        for name in ["console", "com", "com10", "a~b", "nulls.txt", "a.b", "lpt"] {
+            assert!(is_name(name, true), "{name}");
+        }
+    }
+
+    #[test]
+    fn rfc3986_4_2_a_directorys_location_is_a_relative_path() {
+        for (raw, expected) in [
+            ("a", "./a/"),
+            ("x/a%20b", "./a%20b/"),
+            ("javascript:alert(1)", "./javascript%3Aalert%281%29/"),
+            ("a%3Fb%23c%25", "./a%3Fb%23c%25/"),
+            ("\u{e9}", "./%C3%A9/"),
+        ] {
+            assert_eq!(Subpath::parse(raw, false).map(|path| path.location()), Ok(expected.into()));
+        }
+    }
+}
