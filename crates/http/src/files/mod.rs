@@ -83,16 +83,16 @@ impl Files {
         }
     }
 
-    /// Whether the directory is there and may be read: for the start of a program, to which a mistake in the path is worth more
+    /// Whether the directory is there and may be looked into: for the start of a program, to which a mistake in the path is worth more
     /// than to its visitors.
     ///
     /// # Errors
     /// What the system says of the directory, with its path.
     pub fn check(&self) -> io::Result<()> {
         let path = &self.root.path;
-        std::fs::read_dir(path).map(drop).map_err(|error| {
-            let message =
-                format!("static files: cannot read the directory {}: {error}", path.display());
+        // With the dot: it has to be a directory, and one that may be looked into.
+        std::fs::metadata(path.join(".")).map(drop).map_err(|error| {
+            let message = format!("static files: no use of directory {}: {error}", path.display());
             io::Error::new(error.kind(), message)
         })
     }
@@ -202,8 +202,8 @@ impl Files {
     fn select(&self, request: &Request<'_>, found: Found, now: SystemTime) -> Representation {
         let Found { name, file, metadata } = found;
         let media_type = media::media_type(&name);
-        let accepted = Encoding::accepted(request.head().lines()).filter(|_| self.precompressed);
-        for encoding in accepted {
+        let lines = request.head().lines();
+        for encoding in Encoding::accepted(lines).filter(|_| self.precompressed) {
             let sibling = self.root.open(&format!("{name}.{}", encoding.extension()));
             if let Ok(Opened::File(sibling, of_sibling)) = sibling
                 && of_sibling.modified().ok() >= metadata.modified().ok()

@@ -1,10 +1,10 @@
 //! What is served, and how it is described.
 
 use crate::site::{MODIFIED, Site, ask, ask_at, later, receive, send};
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
+use std::{env, fs, iter};
 use throng_http::{Files, HeaderError, ReplyTo, Request};
 
 #[test]
@@ -153,6 +153,33 @@ fn what_is_no_file_is_not_there_and_never_waited_for() {
     for path in ["fifo", "socket", "fifo/"] {
         assert_eq!(site.get(path, "").status, 404, "{path}");
     }
+}
+
+/// In a process of its own: the tests beside it need descriptors, too.
+#[test]
+fn without_descriptors_it_is_503_and_later_works_again() {
+    const CHILD: &str = "THRONG_FILES_WITHOUT_DESCRIPTORS";
+    if env::var_os(CHILD).is_none() {
+        let command = "ulimit -n 64 && exec \"$0\" --exact --test-threads 1 \
+                       serving::without_descriptors_it_is_503_and_later_works_again";
+        let mut child = Command::new("sh");
+        child.args(["-c", command]).arg(env::current_exe().expect("this program")).env(CHILD, "1");
+        let output = child.output().expect("a child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let site = Site::new(&[("a.txt", b"a"), ("index.html", b"i")]);
+    let mut held: Vec<fs::File> = iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    // None left, and then one: enough for the root, not for the file.
+    for _ in 0..2 {
+        for path in ["a.txt", "", "none.txt"] {
+            let answer = site.get(path, "");
+            assert_eq!((answer.status, answer.expect("Retry-After")), (503, "1"), "{path}");
+        }
+        held.pop();
+    }
+    assert_eq!(site.get("a.txt", "").text(), "a");
 }
 
 #[test]
