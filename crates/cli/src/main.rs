@@ -9,6 +9,8 @@
 mod bench;
 mod config;
 mod demo;
+mod netbench;
+mod probe;
 mod say;
 mod serve;
 mod settings;

@@ -4,13 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::settings::{Origin, Settings};
+use crate::settings::{Checked, Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, say, site};
+use crate::{Failure, netbench, probe, say, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Be a server of the blank/work benchmark NetBenchmarks instead: on port 1234 of 127.0.0.1 and ::1, at any path
+    #[arg(long, value_name = "blank|work", value_enum, hide_possible_values = true)]
+    netbench: Option<netbench::Mode>,
+    /// Be a server for outside probes instead: / echoes bodies, /echo shows request headers, /push is an endless WebSocket
+    #[arg(long, conflicts_with = "netbench")]
+    probe: bool,
     #[command(flatten)]
     flags: SettingFlags,
 }
@@ -30,6 +36,11 @@ Examples:
   throng serve --listen 0.0.0.0:80 --set max_backlog=256KiB
   throng serve --channel 'prices.*=latest,max_age=5s' --channel 'logs.>=drop_oldest'
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
+  throng serve --netbench work                            as the suite starts it: blank or work
+
+Benchmark: --netbench blank answers OK; --netbench work answers the JSON document of a request's body, or
+400 and what is wrong with it. As a WebSocket at any path, both answer an empty message with OK and a document
+as text with its answer; what is no document ends the session with 1007.
 
 Slow receivers: what waits for one is capped by max_backlog and max_age; at the cap,
 slow_policy acts. Channels can have rules of their own; of several that match, the first
@@ -54,7 +65,7 @@ A second one ends at once: exit code 130.";
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(clap::Args)]
 pub(crate) struct SettingFlags {
-    /// Address and port; port 0 takes a free one [default: 127.0.0.1:9001]
+    /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Event loops; 0 = one for each usable CPU [default: 0]
@@ -118,13 +129,33 @@ impl SettingFlags {
     }
 }
 
+impl Args {
+    /// Those given, and what the two special servers have as defaults of their own.
+    fn settings(&self) -> Result<Checked, String> {
+        let mut settings = self.flags.settings()?;
+        if self.netbench.is_some() {
+            settings.set_default("listen", netbench::addresses(), "--netbench")?;
+        }
+        if self.probe {
+            settings.set_default("max_backlog", probe::MAX_BACKLOG, "--probe")?;
+        }
+        settings.checked()
+    }
+}
+
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let settings = args.flags.settings().and_then(|s| s.checked()).map_err(Failure::usage)?;
+    let settings = args.settings().map_err(Failure::usage)?;
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
-    let bound = site::bind(&settings)?;
+    let bound = match args.netbench {
+        Some(mode) => netbench::bind(&settings, mode)?,
+        None if args.probe => probe::bind(&settings)?,
+        None => site::bind(&settings)?,
+    };
+    let addresses: Vec<String> =
+        bound.local_addrs().iter().map(|address| format!("http://{address}")).collect();
     say::line(format_args!(
-        "throng listens on http://{} (up to {} connections)",
-        bound.local_addr(),
+        "throng listens on {} (up to {} connections)",
+        addresses.join(" and "),
         bound.max_connections()
     ));
     let running = bound.spawn()?;

@@ -31,7 +31,11 @@ pub(crate) struct Setting {
 
 /// In the order people read them.
 pub(crate) const SETTINGS: &[Setting] = &[
-    setting("listen", "127.0.0.1:9001", "address and port; port 0 takes a free one"),
+    setting(
+        "listen",
+        "127.0.0.1:9001",
+        "address and port, or several with commas; port 0 takes a free one",
+    ),
     setting("shards", "0", "event loops; 0 = one for each usable CPU"),
     setting("io", "auto", "auto, epoll or portable"),
     setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
@@ -249,6 +253,19 @@ impl Settings {
         Ok(())
     }
 
+    /// What is the default from here on, because of the flag `origin`.
+    pub(crate) fn set_default(
+        &mut self,
+        key: &str,
+        value: &str,
+        origin: &'static str,
+    ) -> Result<(), String> {
+        match self.values.get(key) {
+            Some((_, Origin::Default)) => self.set(key, value.to_owned(), Origin::Follows(origin)),
+            _ => Ok(()),
+        }
+    }
+
     /// A message may come in one frame: who allows larger messages means larger frames, too.
     fn raise_max_frame_size(&mut self) {
         let default = default_of("max_frame_size");
@@ -325,18 +342,15 @@ impl Settings {
         let channels = self.parse("channels", |text| channels::parse(text, backpressure))?;
         let wildcards = self.switch("wildcards")?;
         let io = self.parse("io", str::parse::<Io>)?;
-        let listen = self.parse("listen", |text| {
-            let text =
-                if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-            match std::net::ToSocketAddrs::to_socket_addrs(&text) {
-                Ok(_) => Ok(text),
-                Err(_) => Err("write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0".to_owned()),
-            }
+        let mut addresses = self.parse("listen", |text| {
+            text.split(',').map(str::trim).map(address).collect::<Result<Vec<_>, _>>()
         })?;
+        let listen = addresses.remove(0);
         let shards = self.count("shards")?;
         let deflate = self.deflate()?;
         Ok(Checked {
             listen,
+            listen_also: addresses,
             shards,
             io,
             backlog,
@@ -382,6 +396,15 @@ impl Settings {
     }
 }
 
+/// `HOST:PORT`, or `:PORT` for all IPv4 addresses.
+fn address(text: &str) -> Result<String, String> {
+    let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    match std::net::ToSocketAddrs::to_socket_addrs(&text) {
+        Ok(_) => Ok(text),
+        Err(_) => Err("write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0".to_owned()),
+    }
+}
+
 /// A duration; nothing needs no unit.
 fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
@@ -391,6 +414,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) listen: String,
+    pub(crate) listen_also: Vec<String>,
     pub(crate) shards: usize,
     pub(crate) io: Io,
     pub(crate) backlog: i32,
@@ -484,6 +508,30 @@ mod tests {
         settings.set_pair("max_message_size=8MiB").unwrap();
         let (_, value, origin) = settings.each().find(|(s, ..)| s.key == "max_frame_size").unwrap();
         assert_eq!((value, origin.to_string().as_str()), ("8MiB", "follows max_message_size"));
+    }
+
+    #[test]
+    fn several_addresses_have_commas_between_them() {
+        let addresses = |text: &str| {
+            let checked = with(&[&format!("listen={text}")])?;
+            Ok::<_, String>((checked.listen, checked.listen_also))
+        };
+        assert_eq!(addresses(":80").unwrap(), ("0.0.0.0:80".to_owned(), vec![]));
+        let more = vec!["[::1]:80".to_owned(), "0.0.0.0:81".to_owned()];
+        assert_eq!(addresses("127.0.0.1:80, [::1]:80,:81").unwrap(), ("127.0.0.1:80".into(), more));
+        for text in ["", "127.0.0.1:80,", ",", "127.0.0.1:80 [::1]:80"] {
+            assert!(addresses(text).unwrap_err().contains("HOST:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_flag_makes_the_default_yields_to_what_was_set() {
+        let mut settings = Settings::new();
+        settings.set_pair("listen=127.0.0.1:5").unwrap();
+        settings.set_default("listen", "127.0.0.1:1234", "--netbench").unwrap();
+        settings.set_default("max_backlog", "2MiB", "--probe").unwrap();
+        let checked = settings.checked().unwrap();
+        assert_eq!((checked.listen.as_str(), checked.limits.max_backlog), ("127.0.0.1:5", 2 << 20));
     }
 
     #[test]

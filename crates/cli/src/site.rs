@@ -24,12 +24,38 @@ const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
-    server(settings).bind(settings.listen.as_str())
+    listen(server(settings), settings)
 }
 
 /// Says what [`bind`] would refuse, without listening.
 pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
     server(settings).check()
+}
+
+/// A server without routes, as `settings` want it.
+pub(crate) fn configured(settings: &Checked) -> Server {
+    let server = Server::new()
+        .limits(settings.limits.clone())
+        .backpressure(settings.backpressure)
+        .wildcards(settings.wildcards)
+        .compression(settings.deflate)
+        .origins(settings.origins.clone())
+        .shards(settings.shards)
+        .io(settings.io)
+        .backlog(settings.backlog)
+        .share_port(settings.share_port);
+    let rules = settings.channels.iter();
+    rules.fold(server, |server, Rule { pattern, rules }| server.channels(pattern, *rules))
+}
+
+/// Binds `server` to all addresses of `settings`.
+pub(crate) fn listen(
+    server: Server<impl throng::Routes>,
+    settings: &Checked,
+) -> throng::Result<Bound> {
+    let more = settings.listen_also.iter();
+    let server = more.fold(server, |server, address| server.listen_also(address.as_str()));
+    server.bind(settings.listen.as_str())
 }
 
 fn server(settings: &Checked) -> Server<impl throng::Routes> {
@@ -71,20 +97,7 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
             }
         },
     );
-    let mut server = Server::new()
-        .limits(settings.limits.clone())
-        .backpressure(settings.backpressure)
-        .wildcards(wildcards)
-        .compression(settings.deflate)
-        .origins(settings.origins.clone())
-        .shards(settings.shards)
-        .io(settings.io)
-        .backlog(settings.backlog)
-        .share_port(settings.share_port);
-    for Rule { pattern, rules } in &settings.channels {
-        server = server.channels(pattern, *rules);
-    }
-    server
+    configured(settings)
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
         .ws("/upload", upload)

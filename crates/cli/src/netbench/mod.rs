@@ -1,0 +1,70 @@
+//! `throng serve --netbench`: the server that the public suite NetBenchmarks compares, blank or at work.
+//!
+//! One port, any path and method. As a WebSocket (which the suite leaves open) it answers in both modes: an empty message
+//! with the text `OK`, a document as a text message with its answer. What is no such document ends the session with
+//! 1007, which says in RFC 6455 section 7.4.1 that a message was not what its type promises.
+
+mod document;
+mod timestamp;
+
+use std::net::UdpSocket;
+
+use throng::prelude::*;
+use throng::{Bound, Status};
+
+use crate::settings::Checked;
+use crate::site;
+
+/// What a request costs the server. `0` and `1` are the suite's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// `OK`, whatever was asked.
+    #[value(alias = "0")]
+    Blank,
+    /// The answer to the JSON document in the request's body.
+    #[value(alias = "1")]
+    Work,
+}
+
+/// Where the suite expects its servers: on both loopback addresses, where there are both.
+pub(crate) fn addresses() -> &'static str {
+    match UdpSocket::bind("[::1]:0") {
+        Ok(_) => "127.0.0.1:1234,[::1]:1234",
+        Err(_) => "127.0.0.1:1234",
+    }
+}
+
+/// Binds the benchmark's server.
+pub(crate) fn bind(settings: &Checked, mode: Mode) -> throng::Result<Bound> {
+    let server = site::configured(settings).ws("/{*rest}", Ws::on_message(message));
+    site::listen(
+        server.any("/{*rest}", move |request| match mode {
+            Mode::Blank => Response::new(Status::OK).with_body("text/plain", "OK"),
+            Mode::Work => work(request.body()),
+        }),
+        settings,
+    )
+}
+
+fn work(body: &[u8]) -> Response {
+    match document::answer(body) {
+        Ok(answer) => Response::new(Status::OK).with_bytes("application/json", answer),
+        Err(mistake) => Response::error(Status::BAD_REQUEST, &mistake.to_string()),
+    }
+}
+
+fn message(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+    match message {
+        Message::Text("") | Message::Binary([]) => {
+            let _ = ws.send("OK");
+        }
+        Message::Text(text) => match document::answer(text.as_bytes()) {
+            // Checked here for the whole answer: what is written piece by piece is known to be bytes only.
+            Ok(answer) => {
+                let _ = ws.send(&*String::from_utf8_lossy(&answer));
+            }
+            Err(mistake) => ws.close(1007, &mistake.to_string()),
+        },
+        Message::Binary(_) => ws.close(1003, "send the document as text"),
+    }
+}

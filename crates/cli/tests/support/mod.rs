@@ -1,0 +1,177 @@
+//! The real binary on a free port, and a blocking client with nothing behind its back.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use throng_proto::Input;
+use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `throng serve`, which ends with the test.
+pub(crate) struct Served {
+    process: Child,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Served {
+    pub(crate) fn start(words: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["serve", "--shards", "1"])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let addresses = line.split(' ').filter_map(|word| word.strip_prefix("http://"));
+        let addresses: Vec<SocketAddr> =
+            addresses.map(|address| address.parse().unwrap()).collect();
+        assert!(!addresses.is_empty(), "no address in {line:?}");
+        Self { process, addresses }
+    }
+
+    pub(crate) fn dial(&self) -> TcpStream {
+        dial(self.addresses[0])
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident(&self) -> usize {
+        let status = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// An answer to a request: its head, and a body of as many bytes as it says.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The next on `stream`.
+    pub(crate) fn read(stream: &mut TcpStream) -> Self {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let mut answer = Self { head: String::from_utf8(head).unwrap(), body: Vec::new() };
+        let length = answer.header("content-length").map_or(0, |value| value.parse().unwrap());
+        answer.body.resize(length, 0);
+        stream.read_exact(&mut answer.body).unwrap();
+        answer
+    }
+
+    pub(crate) fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn header(&self, wanted: &str) -> Option<&str> {
+        let mut fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// One request and its answer.
+pub(crate) fn exchange(stream: &mut TcpStream, request: impl AsRef<[u8]>) -> Answer {
+    stream.write_all(request.as_ref()).unwrap();
+    Answer::read(stream)
+}
+
+/// The other side has closed in good order.
+pub(crate) fn is_at_end(stream: &mut TcpStream) -> bool {
+    stream.read(&mut [0]).unwrap() == 0
+}
+
+/// What the server sent over a WebSocket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    Text(String),
+    Binary(Vec<u8>),
+    Close(u16, String),
+    End,
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    decoder: Decoder,
+    received: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
+        let mut stream = dial(address);
+        let key = handshake::Key::new(*b"0123456789abcdef");
+        let mut request = Vec::new();
+        handshake::encode_request("localhost", target, &key, &[], &[], &mut request).unwrap();
+        let answer = exchange(&mut stream, &request);
+        assert_eq!(answer.status(), 101, "{}", answer.head);
+        Self { stream, decoder: Decoder::new(Role::Client), received: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, opcode: Opcode, payload: &[u8]) {
+        let mut frame = Vec::new();
+        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
+        self.stream.write_all(&frame).unwrap();
+    }
+
+    pub(crate) fn next(&mut self) -> Got {
+        let limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
+        loop {
+            let mut input = Input::new(&mut self.received);
+            let event = self.decoder.next_event(&mut input, &limits).unwrap();
+            let is_nothing = event.is_none();
+            let got = event.and_then(|event| match event {
+                Event::Text(text) => Some(Got::Text(text.to_owned())),
+                Event::Binary(bytes) => Some(Got::Binary(bytes.to_vec())),
+                Event::Close(None) => Some(Got::Close(1005, String::new())),
+                Event::Close(Some(close)) => Some(Got::Close(close.code, close.reason.to_owned())),
+                Event::Ping(_) | Event::Pong(_) => None,
+            });
+            let left = input.len();
+            let taken = self.received.len() - left;
+            self.received.drain(..taken);
+            if let Some(got) = got {
+                return got;
+            }
+            if !is_nothing {
+                continue;
+            }
+            let mut buffer = [0; 4096];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Got::End,
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Got::End,
+                Err(error) => panic!("nothing came: {error}"),
+            }
+        }
+    }
+}
