@@ -39,10 +39,20 @@ fn events<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> (Vec<u
                     assert!(!data.is_empty());
                     seen.extend_from_slice(data);
                 }
-                Ok(Some(Event::End)) => seen.push(b'E'),
+                Ok(Some(Event::End)) => {
+                    seen.push(b'E');
+                    let trailers = decoder.trailers();
+                    assert!(trailers.raw().len() <= limits.max_header_bytes);
+                    assert!(trailers.iter().count() <= limits.max_headers);
+                    for trailer in trailers.iter() {
+                        assert!(!trailer.name.eq_ignore_ascii_case("content-length"));
+                        seen.extend_from_slice(trailer.name.as_bytes());
+                        seen.extend_from_slice(trailer.value);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => {
-                    assert!(matches!(error.status(), 400 | 413 | 414 | 431 | 501 | 505));
+                    assert!(matches!(error.status(), 400 | 413 | 414 | 417 | 431 | 501 | 505));
                     return (seen, Some(error));
                 }
             }

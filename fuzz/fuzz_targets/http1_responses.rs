@@ -38,7 +38,13 @@ fn events<'p>(
         let mut input = Input::new(&mut bytes);
         loop {
             match decoder.next_event(&mut input, limits) {
-                Ok(Some(event)) => note(&mut seen, event),
+                Ok(Some(event)) => {
+                    let is_end = matches!(event, ResponseEvent::End);
+                    note(&mut seen, event);
+                    if is_end {
+                        seen.extend_from_slice(decoder.trailers().raw());
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return (seen, Some(error)),
             }

@@ -45,6 +45,14 @@ enum At {
     End,
 }
 
+impl At {
+    /// In a field line of the trailer section, or at the start of one.
+    const fn is_in_trailers(self) -> bool {
+        use At::{TrailerLf, TrailerName, TrailerStart, TrailerValue};
+        matches!(self, TrailerStart | TrailerName | TrailerValue | TrailerLf)
+    }
+}
+
 /// Extension bytes a body may have beyond what its data pays for. An attacker's one-byte chunks with
 /// long extensions would otherwise cost a server a hundred bytes of reading for each byte of `max_body`.
 const MAX_EXTENSION_DEBT: u32 = 4096;
@@ -99,11 +107,12 @@ impl Body {
         Piece::Data(input.take(length))
     }
 
-    /// The next piece of chunked content.
+    /// The next piece of chunked content. Lines of its trailer section go to `gather`, as they come.
     pub(crate) fn next_chunked<'b>(
         &mut self,
         input: &mut Input<'b>,
         limits: &Limits,
+        mut gather: impl FnMut(&[u8]),
     ) -> Result<Piece<'b>, Error> {
         loop {
             if self.at == At::Data {
@@ -113,17 +122,23 @@ impl Body {
                 self.at = At::DataCr;
             }
             // Everything between data, a byte at a time: the framing is short, the data is not.
+            let in_trailers = self.at.is_in_trailers();
             let mut used = 0;
             let mut stop = false;
             for byte in input.as_slice() {
                 used += 1;
                 self.at = self.after_byte(*byte, limits)?;
-                if matches!(self.at, At::Data | At::End) {
+                if matches!(self.at, At::Data | At::End) || self.at.is_in_trailers() != in_trailers
+                {
                     stop = true;
                     break;
                 }
             }
-            input.take(used);
+            let taken = input.take(used);
+            if in_trailers {
+                // The CR of the empty line is of the section, but of no field line.
+                gather(if self.at == At::EndLf { &taken[..used - 1] } else { taken });
+            }
             if self.at == At::End {
                 return Ok(Piece::Done);
             }
@@ -187,9 +202,8 @@ impl Body {
         Ok(next)
     }
 
-    /// Trailer lines are held to the same grammar as header lines, and then dropped: RFC 9110
-    /// section 6.5.1 lets a recipient ignore them, and merging them into the head is how checks on
-    /// the head are got around.
+    /// Trailer lines are held to the same grammar as header lines, and kept apart from them: merging them
+    /// into the head is how checks on the head are got around. RFC 9110 section 6.5.1.
     fn after_trailer_byte(&mut self, at: At, byte: u8, limits: &Limits) -> Result<At, Error> {
         self.overhead += 1;
         if self.overhead as usize > limits.header_bytes() {

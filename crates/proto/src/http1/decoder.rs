@@ -1,10 +1,11 @@
 //! The server's side: bytes to requests.
 
 use super::body::{Body, Piece};
-use super::head::{HeadScan, PartialHead};
+use super::head::HeadScan;
+use super::rare::{self, RareBox};
 use super::state::{State, Step};
 use super::target::RequestLine;
-use super::{Error, Limits, Request};
+use super::{Error, HeaderLines, Limits, Request};
 use crate::Input;
 
 /// What a client sent.
@@ -14,7 +15,7 @@ pub enum Event<'a> {
     Head(Request<'a>),
     /// The next bytes of its body, never empty: what one read brought, cut where a chunk ends.
     Body(&'a [u8]),
-    /// The request is complete.
+    /// The request is complete. Until the next call [`Decoder::trailers`] has what came after its body.
     End,
 }
 
@@ -43,7 +44,7 @@ pub enum Event<'a> {
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    partial: Option<Box<PartialHead<RequestLine>>>,
+    rare: RareBox<RequestLine>,
     body: Body,
     state: State,
     keep_alive: bool,
@@ -53,7 +54,7 @@ impl Decoder {
     /// Before the first request. Allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { partial: None, body: Body::NONE, state: State::Head, keep_alive: true }
+        Self { rare: None, body: Body::NONE, state: State::Head, keep_alive: true }
     }
 
     /// The next event, or `None` when more bytes are needed. Call it until it says `None`: the last
@@ -71,10 +72,38 @@ impl Decoder {
         match self.state {
             State::Head => self.next_head(input, limits),
             State::Failed(error) => {
-                self.partial = None;
+                rare::forget(&mut self.rare);
                 Err(error)
             }
             _ => self.next_content(input, limits),
+        }
+    }
+
+    /// The trailers of the request whose [`Event::End`] was the last event: field lines that came after a chunked body,
+    /// such as a checksum of it. Empty at any other time, and mostly then. They hold at most
+    /// [`Limits::max_header_bytes`] and [`Limits::max_headers`] lines.
+    ///
+    /// Never take one for a header: whoever checked the headers did not see it. A name that would matter
+    /// there (Content-Length, Host, Authorization and others) is refused. RFC 9110 section 6.5.1.
+    ///
+    /// ```
+    /// use throng_proto::{Input, http1::{Decoder, Event, Limits}};
+    ///
+    /// let mut bytes = *b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+    ///     2\r\nhi\r\n0\r\nChecksum: 7\r\n\r\n";
+    /// let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
+    /// while let Ok(Some(event)) = decoder.next_event(&mut input, &Limits::default()) {
+    ///     if let Event::End = event {
+    ///         assert_eq!(decoder.trailers().first("checksum"), Some("7"));
+    ///         break;
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn trailers(&self) -> HeaderLines<'_> {
+        match self.state {
+            State::Head | State::Closed => rare::trailers(&self.rare),
+            _ => HeaderLines::default(),
         }
     }
 
@@ -83,13 +112,13 @@ impl Decoder {
     #[inline]
     #[must_use]
     pub const fn is_between_requests(&self) -> bool {
-        matches!(self.state, State::Head) && self.partial.is_none()
+        matches!(self.state, State::Head) && rare::head(&self.rare).is_none()
     }
 
     /// The head of a request is partly here.
     #[must_use]
     pub const fn is_in_head(&self) -> bool {
-        matches!(self.state, State::Head) && self.partial.is_some()
+        matches!(self.state, State::Head) && rare::head(&self.rare).is_some()
     }
 
     /// The last request was the last: the connection is to be closed once it is answered.
@@ -98,10 +127,10 @@ impl Decoder {
         matches!(self.state, State::Closed | State::Failed(_))
     }
 
-    /// Bytes held for an unfinished head.
+    /// Bytes held for an unfinished head, or for trailers.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.partial.as_ref().map_or(0, |partial| partial.bytes.len())
+        rare::held(&self.rare)
     }
 
     fn next_head<'a, 'b: 'a>(
@@ -109,7 +138,9 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<Event<'a>>, Error> {
-        if self.partial.is_none() {
+        if rare::head(&self.rare).is_none() {
+            // Those of the last request can be read no more.
+            rare::forget(&mut self.rare);
             if input.is_empty() {
                 return Ok(None);
             }
@@ -122,15 +153,15 @@ impl Decoder {
                     return begin(request, body, state, keep_alive, limits);
                 }
                 // Scanned already: the partial head takes over where the scan stopped.
-                None => self.partial = Some(Box::new(PartialHead::new(scan))),
+                None => rare::begin_head(&mut self.rare, scan),
             }
         }
-        let Some(partial) = self.partial.as_mut() else { return Ok(None) };
+        let Some(partial) = rare::head_mut(&mut self.rare) else { return Ok(None) };
         let advanced = partial.advance(input.as_slice(), limits);
         let used = self.noted(advanced)?;
         input.take(used);
-        let Self { partial, body, state, keep_alive } = self;
-        match partial {
+        let Self { rare, body, state, keep_alive } = self;
+        match rare::head(rare) {
             Some(partial) if partial.complete => {
                 let request = Request::new(&partial.bytes, &partial.scan);
                 begin(request, body, state, keep_alive, limits)
@@ -145,12 +176,13 @@ impl Decoder {
         limits: &Limits,
     ) -> Result<Option<Event<'a>>, Error> {
         // The borrow of a gathered head ended with this call.
-        self.partial = None;
+        rare::forget_head(&mut self.rare);
         let piece = match self.state {
             State::Length => Ok(self.body.next_counted(input)),
-            State::Chunked => self.body.next_chunked(input, limits),
+            State::Chunked => rare::next_chunk(&mut self.rare, &mut self.body, input, limits),
             State::Complete => Ok(Piece::Done),
             _ => {
+                rare::forget(&mut self.rare);
                 input.take(input.len());
                 return Ok(None);
             }
@@ -171,7 +203,7 @@ impl Decoder {
     fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = result {
             self.state = self.state.after(Step::Fail(error));
-            self.partial = None;
+            rare::forget(&mut self.rare);
         }
         result
     }

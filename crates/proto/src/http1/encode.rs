@@ -5,7 +5,7 @@
 
 use super::head::StartLine;
 use super::target::{self, RequestLine};
-use super::{Error, scan};
+use super::{Error, block, scan};
 use std::fmt;
 
 /// Why a header was refused: it would have changed the shape of the message.
@@ -202,7 +202,7 @@ impl<'o> RequestHead<'o> {
         let line = RequestLine::parse(&out[before..], 0);
         let checked = if !scan::is_token(method.as_bytes()) {
             Err(Error::BadRequestLine)
-        } else if scan::target_length(target.as_bytes()) != target.len() {
+        } else if block::target_length(target.as_bytes()) != target.len() {
             Err(Error::BadTarget)
         } else if !target::is_host(host.as_bytes()) {
             Err(Error::BadHost)

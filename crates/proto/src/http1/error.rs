@@ -36,6 +36,8 @@ pub enum Error {
     RepeatedHost,
     /// Host is not a host with an optional port. RFC 9112 section 3.2.
     BadHost,
+    /// Expect names something besides 100-continue. RFC 9110 section 10.1.1.
+    UnknownExpectation,
     /// Content-Length is not one row of digits that fits 64 bits. RFC 9112 section 6.3.
     BadContentLength,
     /// There is more than one Content-Length, be they equal or not. RFC 9112 section 6.3.
@@ -59,6 +61,9 @@ pub enum Error {
     BadChunkEnd,
     /// A trailer line is not a valid field line. RFC 9112 section 7.1.2.
     BadTrailer,
+    /// A trailer's name is one that only a header may have, such as Content-Length or Host. RFC 9110
+    /// section 6.5.1.
+    ForbiddenTrailer,
     /// The request line alone passes `max_header_bytes`.
     TargetTooLong,
     /// A head or a trailer section passes `max_header_bytes`.
@@ -72,12 +77,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// The status to answer with: 400, 413, 414, 431, 501 or 505.
+    /// The status to answer with: 400, 413, 414, 417, 431, 501 or 505.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
             Self::BodyTooLarge => 413,
             Self::TargetTooLong => 414,
+            Self::UnknownExpectation => 417,
             Self::HeadTooLarge | Self::TooManyHeaders => 431,
             Self::UnsupportedTransferEncoding => 501,
             Self::UnsupportedVersion => 505,
@@ -106,6 +112,7 @@ impl Error {
             Self::MissingHost => "an HTTP/1.1 request needs a Host header",
             Self::RepeatedHost => "a request must have one Host header, not several",
             Self::BadHost => "Host must be a host name or address with an optional port",
+            Self::UnknownExpectation => "no expectation besides 100-continue is known here",
             Self::BadContentLength => "Content-Length must be one row of digits",
             Self::RepeatedContentLength => "a message must have one Content-Length, not several",
             Self::LengthWithEncoding => {
@@ -119,6 +126,7 @@ impl Error {
             Self::ChunkExtensionTooLong => "the chunk extensions are too long",
             Self::BadChunkEnd => "the data of a chunk must be followed by CR LF",
             Self::BadTrailer => "a trailer line is not a valid header line",
+            Self::ForbiddenTrailer => "a trailer has a name that is allowed for headers only",
             Self::TargetTooLong => "the request line is too long",
             Self::HeadTooLarge => "the header section is too large",
             Self::TooManyHeaders => "there are too many header lines",

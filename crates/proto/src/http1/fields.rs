@@ -1,7 +1,7 @@
 //! Field lines: their grammar, what framing needs of them, and lazy look-ups. RFC 9112 section 5.
 
 use super::head::Span;
-use super::{Error, scan, target};
+use super::{Error, Limits, block, scan, target};
 
 /// How the content of a message is framed. RFC 9112 section 6.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +17,21 @@ pub enum BodyLength {
 /// What a head says about framing and the connection, gathered line by line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    lines: usize,
-    content_length: Option<u64>,
+    /// Means something if `has_length`.
+    content_length: u64,
+    /// The value of Host, if `has_host`.
+    host: Span,
+    lines: u32,
     encoding: Encoding,
-    /// The value of Host, once.
-    pub(crate) host: Option<Span>,
-    pub(crate) says_close: bool,
-    pub(crate) says_keep_alive: bool,
+    has_length: bool,
+    has_host: bool,
+    says_close: bool,
+    says_keep_alive: bool,
     pub(crate) says_upgrade: bool,
     pub(crate) has_origin: bool,
     pub(crate) expects_continue: bool,
+    /// Expect names something else than 100-continue.
+    pub(crate) expects_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,108 +45,208 @@ enum Encoding {
 impl Facts {
     pub(crate) const fn new() -> Self {
         Self {
+            content_length: 0,
+            host: Span::new(0, 0),
             lines: 0,
-            content_length: None,
             encoding: Encoding::Absent,
-            host: None,
+            has_length: false,
+            has_host: false,
             says_close: false,
             says_keep_alive: false,
             says_upgrade: false,
             has_origin: false,
             expects_continue: false,
+            expects_unknown: false,
         }
     }
 
-    /// Judges one field line (without CRLF) that starts at `offset` in the head. `is_plain`: it is known
-    /// to have no control character.
+    /// The value of Host, if there is one.
     #[inline]
+    pub(crate) fn host(&self) -> Option<Span> {
+        self.has_host.then_some(self.host)
+    }
+
+    /// Judges one field line: the first `length` of `bytes`, then comes its CRLF. It starts at `offset` in the
+    /// head. `is_plain`: it is known to have no control character.
     pub(crate) fn note_line(
         &mut self,
-        line: &[u8],
+        bytes: &[u8],
+        length: usize,
         is_plain: bool,
         offset: usize,
-        max_headers: usize,
+        limits: &Limits,
     ) -> Result<(), Error> {
-        self.lines += 1;
-        if self.lines > max_headers {
+        if self.lines as usize >= limits.max_headers {
             return Err(Error::TooManyHeaders);
         }
-        let name_length = check_line(line, is_plain)?;
+        let name_length = block::token_length(&bytes[..length]);
+        let (name, value) = bytes[..length].split_at(name_length);
+        match (name, value) {
+            ([], [b' ' | b'\t', ..]) => Err(Error::FoldedLine),
+            (_, [b' ' | b'\t', ..]) => Err(Error::SpaceBeforeColon),
+            ([_, ..], [b':', value @ ..]) if is_plain || scan::is_field_value(value) => {
+                let field = FieldLine { name_length, value_length: value.len() };
+                self.note_field(bytes, field, offset, limits)
+            }
+            ([_, ..], [b':', ..]) => Err(Error::BadFieldValue),
+            _ => Err(Error::BadFieldName),
+        }
+    }
+
+    /// Notes one field line at the start of `bytes`, and at `offset` in the head, whose grammar was checked.
+    #[inline(always)]
+    pub(crate) fn note_field(
+        &mut self,
+        bytes: &[u8],
+        field: FieldLine,
+        offset: usize,
+        limits: &Limits,
+    ) -> Result<(), Error> {
+        self.lines += 1;
+        if self.lines as usize > limits.max_headers {
+            return Err(Error::TooManyHeaders);
+        }
         // The length tells most names apart before a byte is compared.
-        if !matches!(name_length, 4 | 6 | 10 | 14 | 17) {
-            return Ok(());
+        if matches!(field.name_length, 4 | 6 | 10 | 14 | 17) {
+            self.note_known_field(bytes, field, offset)
+        } else {
+            Ok(())
         }
-        let name = &line[..name_length];
-        let value = scan::trim_ows(&line[name_length + 1..]);
-        if name.eq_ignore_ascii_case(b"host") {
-            if self.host.is_some() {
-                return Err(Error::RepeatedHost);
+    }
+
+    /// Notes a field that may be one of those that framing and the connection hang on.
+    fn note_known_field(
+        &mut self,
+        bytes: &[u8],
+        field: FieldLine,
+        offset: usize,
+    ) -> Result<(), Error> {
+        let Some((name, value)) = field.of(bytes) else { return Err(Error::BadFieldName) };
+        match name.len() {
+            4 if scan::is_name(name, b"host") => self.note_host(&bytes[5..], value, offset + 5),
+            6 if scan::is_name(name, b"origin") => {
+                self.has_origin = true;
+                Ok(())
             }
-            if !target::is_host(value) {
-                return Err(Error::BadHost);
+            6 if scan::is_name(name, b"expect") => {
+                self.note_expect(value);
+                Ok(())
             }
-            // Where the value is: the line minus what stands before and after it.
-            let before = line[name_length + 1..].iter().take_while(|b| matches!(b, b' ' | b'\t'));
-            let start =
-                offset + name_length + 1 + if value.is_empty() { 0 } else { before.count() };
-            self.host = Some(Span::new(start, start + value.len()));
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            if self.content_length.is_some() {
-                return Err(Error::RepeatedContentLength);
+            10 if scan::is_name(name, b"connection") => {
+                self.note_connection(value);
+                Ok(())
             }
-            self.content_length = Some(parse_length(value).ok_or(Error::BadContentLength)?);
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            if self.encoding != Encoding::Absent {
-                return Err(Error::BadTransferEncoding);
-            }
-            self.encoding = parse_encoding(value)?;
-        } else if name.eq_ignore_ascii_case(b"connection") {
-            for option in scan::list_members(value) {
-                self.says_close |= option.eq_ignore_ascii_case(b"close");
-                self.says_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                self.says_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
-            }
-        } else if name.eq_ignore_ascii_case(b"origin") {
-            self.has_origin = true;
-        } else if name.eq_ignore_ascii_case(b"expect") {
-            self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue");
+            14 if scan::is_name(name, b"content-length") => self.note_length(value),
+            17 if scan::is_name(name, b"transfer-encoding") => self.note_encoding(value),
+            _ => Ok(()),
         }
+    }
+
+    /// `value` is at `offset` in the head; `bytes` begin with it and go on after it.
+    #[inline]
+    fn note_host(&mut self, bytes: &[u8], value: &[u8], offset: usize) -> Result<(), Error> {
+        if self.has_host {
+            return Err(Error::RepeatedHost);
+        }
+        let trimmed = scan::trim_ows_start(value);
+        let before = value.len() - trimmed.len();
+        let host = scan::trim_ows_end(trimmed);
+        if !target::is_host_at(&bytes[before..], host) {
+            return Err(Error::BadHost);
+        }
+        self.has_host = true;
+        self.host = Span::new(offset + before, offset + before + host.len());
         Ok(())
     }
 
+    fn note_length(&mut self, value: &[u8]) -> Result<(), Error> {
+        if self.has_length {
+            return Err(Error::RepeatedContentLength);
+        }
+        self.has_length = true;
+        self.content_length = parse_length(scan::trim_ows(value)).ok_or(Error::BadContentLength)?;
+        Ok(())
+    }
+
+    fn note_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
+        if self.encoding != Encoding::Absent {
+            return Err(Error::BadTransferEncoding);
+        }
+        self.encoding = parse_encoding(value)?;
+        Ok(())
+    }
+
+    fn note_connection(&mut self, value: &[u8]) {
+        for option in scan::list_members(value) {
+            self.says_close |= scan::is_name(option, b"close");
+            self.says_keep_alive |= scan::is_name(option, b"keep-alive");
+            self.says_upgrade |= scan::is_name(option, b"upgrade");
+        }
+    }
+
+    /// RFC 9110 section 10.1.1; empty members of a list mean nothing (section 5.6.1.2).
+    fn note_expect(&mut self, value: &[u8]) {
+        for expectation in scan::list_members(value).filter(|member| !member.is_empty()) {
+            let is_continue = expectation.eq_ignore_ascii_case(b"100-continue");
+            self.expects_continue |= is_continue;
+            self.expects_unknown |= !is_continue;
+        }
+    }
+
     /// RFC 9112 section 6.3, with every ambiguity refused. `None`: the head names no framing.
+    #[inline]
     pub(crate) fn framing(&self, minor: u8) -> Result<Option<BodyLength>, Error> {
-        match (self.encoding, self.content_length) {
-            (Encoding::Absent, length) => Ok(length.map(BodyLength::Known)),
-            (_, Some(_)) => Err(Error::LengthWithEncoding),
-            (_, None) if minor == 0 => Err(Error::EncodingInHttp10),
-            (Encoding::Chunked, None) => Ok(Some(BodyLength::Chunked)),
-            (Encoding::Other, None) => Err(Error::UnsupportedTransferEncoding),
+        match (self.encoding, self.has_length) {
+            (Encoding::Absent, false) => Ok(None),
+            (Encoding::Absent, true) => Ok(Some(BodyLength::Known(self.content_length))),
+            (_, true) => Err(Error::LengthWithEncoding),
+            (_, false) if minor == 0 => Err(Error::EncodingInHttp10),
+            (Encoding::Chunked, false) => Ok(Some(BodyLength::Chunked)),
+            (Encoding::Other, false) => Err(Error::UnsupportedTransferEncoding),
         }
     }
 
     /// RFC 9112 section 9.3: whether the sender lets the connection go on.
+    #[inline]
     pub(crate) const fn keeps_alive(&self, minor: u8) -> bool {
         !self.says_close && (minor > 0 || self.says_keep_alive)
     }
 }
 
-/// The grammar of a field line: the length of its name, if it is well-formed.
-#[inline]
-fn check_line(line: &[u8], is_plain: bool) -> Result<usize, Error> {
-    let at = line.iter().position(|byte| !scan::is_token_byte(*byte));
-    match at.map(|at| (at, line[at])) {
-        Some((0, b' ' | b'\t')) => Err(Error::FoldedLine),
-        Some((0, _)) | None => Err(Error::BadFieldName),
-        Some((at, b':')) => {
-            if is_plain || scan::is_field_value(&line[at + 1..]) {
-                Ok(at)
-            } else {
-                Err(Error::BadFieldValue)
-            }
-        }
-        Some((_, b' ' | b'\t')) => Err(Error::SpaceBeforeColon),
-        Some(_) => Err(Error::BadFieldName),
+/// A field line whose grammar was checked, as lengths from its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldLine {
+    name_length: usize,
+    /// With white space at its ends.
+    value_length: usize,
+}
+
+impl FieldLine {
+    /// The usual line: at the start of `bytes` are a name, a colon, a value and CRLF, and all of it is here.
+    /// `None` decides nothing.
+    #[inline]
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        // The name first: its bytes are none of a control character, so they need no second look.
+        let name_length = block::token_length(bytes);
+        let [b':', value @ ..] = bytes.get(name_length..)? else { return None };
+        let value_length = block::find_control(value)?;
+        let is_whole = name_length > 0 && value[value_length..].starts_with(b"\r\n");
+        is_whole.then_some(Self { name_length, value_length })
+    }
+
+    /// Where its CR is.
+    #[inline]
+    pub(crate) const fn end(self) -> usize {
+        self.name_length + 1 + self.value_length
+    }
+
+    /// Name and value.
+    #[inline]
+    fn of(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (name, [b':', after @ ..]) = bytes.split_at_checked(self.name_length)? else {
+            return None;
+        };
+        Some((name, after.get(..self.value_length)?))
     }
 }
 
@@ -215,9 +320,9 @@ impl<'a> HeaderLines<'a> {
         std::iter::from_fn(move || {
             let (line, after) = next_line(rest)?;
             rest = after;
-            let colon = line.iter().position(|byte| *byte == b':')?;
+            let colon = block::token_length(line);
             let name = str::from_utf8(&line[..colon]).ok()?;
-            Some(Header { name, value: scan::trim_ows(&line[colon + 1..]) })
+            Some(Header { name, value: scan::trim_ows(line.get(colon + 1..)?) })
         })
     }
 
@@ -264,7 +369,6 @@ impl<'a> HeaderLines<'a> {
 /// The first line without its CRLF, and what follows it.
 #[inline]
 fn next_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
-    let line_feed = scan::find_byte(lines, b'\n')?;
-    let line = &lines[..line_feed];
-    Some((line.strip_suffix(b"\r").unwrap_or(line), &lines[line_feed + 1..]))
+    let line_feed = block::find_byte(lines, b'\n')?;
+    Some((&lines[..line_feed.saturating_sub(1)], &lines[line_feed + 1..]))
 }

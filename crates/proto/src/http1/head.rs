@@ -1,11 +1,11 @@
 //! Finding the end of a head, line by line, each byte looked at once however it arrives.
 
-use super::fields::Facts;
-use super::{Error, Limits, scan};
-use std::mem;
+use super::fields::{Facts, FieldLine};
+use super::rare::append_within;
+use super::{Error, Limits, block, scan};
 
 /// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` sees to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     start: u32,
     end: u32,
@@ -23,6 +23,12 @@ impl Span {
         self.start == self.end
     }
 
+    /// What follows this span, but for `between` bytes, to the end of `whole`.
+    #[inline]
+    pub(crate) const fn after_until(self, between: u32, whole: Self) -> Self {
+        Self { start: self.end + between, end: whole.end }
+    }
+
     /// The bytes; none if the span is not of this head.
     #[inline]
     pub(crate) fn of(self, head: &[u8]) -> &[u8] {
@@ -38,6 +44,8 @@ impl Span {
 
 /// The first line of a head, of a request or of a response.
 pub(crate) trait StartLine: Copy {
+    /// Before there is one.
+    const NONE: Self;
     /// When it alone passes the limit.
     const TOO_LONG: Error;
     /// When it cannot be one from its first byte.
@@ -54,28 +62,86 @@ pub(crate) trait StartLine: Copy {
 /// once, not once per byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadScan<S> {
-    /// Up to here the bytes are judged, or known to hold no end of the current line.
-    scanned: usize,
+    place: Place,
+    /// Where the field lines start; 0 until the start line was judged.
+    fields_start: u32,
+    skipped_empty_line: bool,
+    pub(crate) start_line: S,
+    pub(crate) facts: Facts,
+}
+
+/// Where a scan stands. Small and apart, so that it stays in registers from line to line.
+#[derive(Clone, Copy, Debug)]
+struct Place {
     /// Where the current line starts.
     line_start: usize,
+    /// Up to here the bytes are judged, or known to hold no end of the current line.
+    scanned: usize,
     /// The current line has no control character so far: with its CRLF, its bytes are judged.
     is_plain: bool,
-    skipped_empty_line: bool,
-    pub(crate) start_line: Option<S>,
-    /// The field lines, without the empty line after them.
-    pub(crate) lines: Span,
-    pub(crate) facts: Facts,
+}
+
+/// What a look for the end of the current line found.
+enum Found {
+    /// A line whose LF is here.
+    Line {
+        /// Where its CR is.
+        end: usize,
+        /// It has no control character.
+        is_plain: bool,
+    },
+    /// No LF.
+    Nothing(Place),
+    BareLineFeed,
+}
+
+impl Place {
+    /// The start of the line after one that ended before `start`.
+    const fn at(start: usize) -> Self {
+        Self { line_start: start, scanned: start, is_plain: true }
+    }
+
+    /// Looks for the end of the current line.
+    #[inline]
+    fn find_line(mut self, bytes: &[u8]) -> Found {
+        if self.is_plain {
+            let Some(found) = block::find_control(&bytes[self.scanned..]) else {
+                self.scanned = bytes.len();
+                return Found::Nothing(self);
+            };
+            self.scanned += found;
+            match bytes[self.scanned..] {
+                [b'\r', b'\n', ..] => return Found::Line { end: self.scanned, is_plain: true },
+                [b'\r'] => return Found::Nothing(self),
+                _ => {}
+            }
+        }
+        self.find_odd_line(bytes)
+    }
+
+    /// As [`find_line`](Self::find_line), of a line with a control character that does not end it.
+    #[cold]
+    #[inline(never)]
+    fn find_odd_line(mut self, bytes: &[u8]) -> Found {
+        let Some(found) = scan::find_byte(&bytes[self.scanned..], b'\n') else {
+            (self.scanned, self.is_plain) = (bytes.len(), false);
+            return Found::Nothing(self);
+        };
+        let line_feed = self.scanned + found;
+        match bytes[self.line_start..line_feed] {
+            [.., b'\r'] => Found::Line { end: line_feed - 1, is_plain: false },
+            _ => Found::BareLineFeed,
+        }
+    }
 }
 
 impl<S: StartLine> HeadScan<S> {
     pub(crate) const fn new() -> Self {
         Self {
-            scanned: 0,
-            line_start: 0,
-            is_plain: true,
+            place: Place::at(0),
+            fields_start: 0,
             skipped_empty_line: false,
-            start_line: None,
-            lines: Span { start: 0, end: 0 },
+            start_line: S::NONE,
             facts: Facts::new(),
         }
     }
@@ -83,11 +149,18 @@ impl<S: StartLine> HeadScan<S> {
     /// How many bytes the search for the next LF has behind it.
     #[cfg(test)]
     pub(crate) const fn scanned_bytes(&self) -> usize {
-        self.scanned
+        self.place.scanned
+    }
+
+    /// The field lines of a complete head, without the empty line after them.
+    #[inline]
+    pub(crate) fn lines(&self, head: &[u8]) -> Span {
+        Span::new(self.fields_start as usize, head.len().saturating_sub(2))
     }
 
     /// Goes on over `bytes`, which begin with all the bytes of earlier calls. Gives the length of
     /// the head once its end is here.
+    #[inline]
     pub(crate) fn advance(
         &mut self,
         bytes: &[u8],
@@ -95,67 +168,64 @@ impl<S: StartLine> HeadScan<S> {
     ) -> Result<Option<usize>, Error> {
         let max = limits.header_bytes();
         let bytes = &bytes[..bytes.len().min(max)];
+        let is_full = bytes.len() == max;
+        let mut place = self.place;
+        while self.fields_start == 0 {
+            let start = place.line_start;
+            // Prompt, before any LF: another protocol, such as TLS, gets its answer at once.
+            match bytes.get(start) {
+                Some(byte) if *byte != b'\r' && !scan::is_token_byte(*byte) => {
+                    let bare = *byte == b'\n';
+                    return Err(if bare { Error::BareLineFeed } else { S::MALFORMED });
+                }
+                _ => {}
+            }
+            let end = match place.find_line(bytes) {
+                Found::Line { end, .. } => end,
+                Found::Nothing(_) if is_full => return Err(S::TOO_LONG),
+                Found::Nothing(place) => return Ok(self.wait_at(place)),
+                Found::BareLineFeed => return Err(Error::BareLineFeed),
+            };
+            place = Place::at(end + 2);
+            // RFC 9112 section 2.2: one empty line before a request is forgiven, since old
+            // clients sent CRLF after a body.
+            if end == start && !self.skipped_empty_line {
+                self.skipped_empty_line = true;
+                continue;
+            }
+            self.start_line = S::parse(&bytes[start..end], start)?;
+            self.fields_start = place.line_start as u32;
+        }
         loop {
-            if self.start_line.is_none() {
-                // Prompt, before any LF: another protocol, such as TLS, gets its answer at once.
-                match bytes.get(self.line_start) {
-                    Some(byte) if *byte != b'\r' && !scan::is_token_byte(*byte) => {
-                        let bare = *byte == b'\n';
-                        return Err(if bare { Error::BareLineFeed } else { S::MALFORMED });
-                    }
-                    _ => {}
-                }
+            let start = place.line_start;
+            let rest = &bytes[start..];
+            if rest.starts_with(b"\r\n") {
+                return Ok(Some(start + 2));
             }
-            let Some(line_feed) = self.find_line_feed(bytes) else {
-                if bytes.len() < max {
-                    return Ok(None);
-                }
-                let in_first = self.start_line.is_none();
-                return Err(if in_first { S::TOO_LONG } else { Error::HeadTooLarge });
-            };
-            let line_start = self.line_start;
-            let Some(line) = bytes[line_start..line_feed].strip_suffix(b"\r") else {
-                return Err(Error::BareLineFeed);
-            };
-            let is_plain = mem::replace(&mut self.is_plain, true);
-            self.scanned = line_feed + 1;
-            self.line_start = line_feed + 1;
-            if self.start_line.is_none() {
-                // RFC 9112 section 2.2: one empty line before a request is forgiven, since old
-                // clients sent CRLF after a body.
-                if line.is_empty() && !self.skipped_empty_line {
-                    self.skipped_empty_line = true;
-                    continue;
-                }
-                self.start_line = Some(S::parse(line, line_start)?);
-                self.lines = Span::new(line_feed + 1, line_feed + 1);
-            } else if line.is_empty() {
-                return Ok(Some(line_feed + 1));
-            } else {
-                self.facts.note_line(line, is_plain, line_start, limits.max_headers)?;
-                self.lines.end = line_feed as u32 + 1;
+            // The usual line in one pass; what was looked at before is not looked at again.
+            if place.scanned == start
+                && let Some(field) = FieldLine::find(rest)
+            {
+                self.facts.note_field(rest, field, start, limits)?;
+                place = Place::at(start + field.end() + 2);
+                continue;
             }
+            let (end, is_plain) = match place.find_line(bytes) {
+                Found::Line { end, is_plain } => (end, is_plain),
+                Found::Nothing(_) if is_full => return Err(Error::HeadTooLarge),
+                Found::Nothing(place) => return Ok(self.wait_at(place)),
+                Found::BareLineFeed => return Err(Error::BareLineFeed),
+            };
+            self.facts.note_line(rest, end - start, is_plain, start, limits)?;
+            place = Place::at(end + 2);
         }
     }
 
-    /// The LF that ends the current line, if it is here; else remembers how far it looked.
-    #[inline]
-    fn find_line_feed(&mut self, bytes: &[u8]) -> Option<usize> {
-        if self.is_plain {
-            let Some(found) = scan::find_control(&bytes[self.scanned..]) else {
-                self.scanned = bytes.len();
-                return None;
-            };
-            self.scanned += found;
-            match bytes[self.scanned..] {
-                [b'\r', b'\n', ..] => return Some(self.scanned + 1),
-                [b'\r'] => return None,
-                _ => self.is_plain = false,
-            }
-        }
-        let found = scan::find_byte(&bytes[self.scanned..], b'\n');
-        self.scanned = found.map_or(bytes.len(), |found| self.scanned + found);
-        found.map(|_| self.scanned)
+    /// The end of the head is not here.
+    #[cold]
+    fn wait_at(&mut self, place: Place) -> Option<usize> {
+        self.place = place;
+        None
     }
 }
 
@@ -179,13 +249,7 @@ impl<S: StartLine> PartialHead<S> {
         let max = limits.header_bytes();
         let before = self.bytes.len();
         let added = &input[..input.len().min(max.saturating_sub(before))];
-        let needed = before + added.len();
-        if needed > self.bytes.capacity() {
-            // Doubling, but never past the limit: that is what an unfinished head may cost.
-            let target = needed.next_power_of_two().max(256).min(max.max(needed));
-            self.bytes.reserve_exact(target - before);
-        }
-        self.bytes.extend_from_slice(added);
+        append_within(&mut self.bytes, added, max);
         match self.scan.advance(&self.bytes, limits)? {
             // The scan saw no end in the bytes of earlier calls, so the end is in these.
             Some(length) => {

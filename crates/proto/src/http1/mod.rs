@@ -9,8 +9,9 @@
 //! Every refusal is one [`Error`], which knows its status.
 //!
 //! Where is what: `head` finds the end of a head line by line, `target` and `fields` understand the
-//! lines, `body` walks content by length or chunks, and `state` has every transition in one table.
+//! lines, `body` walks content by length or chunks, `rare` keeps what few messages need, and `state` has every transition in one table.
 
+mod block;
 mod body;
 mod decoder;
 pub mod encode;
@@ -18,6 +19,7 @@ mod error;
 mod fields;
 mod head;
 mod limits;
+mod rare;
 mod request;
 mod response;
 mod response_decoder;

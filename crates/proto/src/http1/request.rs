@@ -43,20 +43,32 @@ impl<'a> Request<'a> {
     /// The checks that need the whole head.
     #[inline]
     pub(crate) fn new(head: &'a [u8], scan: &HeadScan<RequestLine>) -> Result<Self, Error> {
-        let line = scan.start_line.ok_or(Error::BadRequestLine)?;
-        let facts = scan.facts;
-        if facts.host.is_none() && line.minor > 0 {
+        let (line, facts) = (&scan.start_line, &scan.facts);
+        if facts.host().is_none() && line.minor > 0 {
             return Err(Error::MissingHost);
         }
         let body = facts.framing(line.minor)?.unwrap_or(BodyLength::Known(0));
-        Ok(Self { head, parts: Parts { line, facts, lines: scan.lines, body } })
+        // RFC 9110 section 10.1.1 lets a server ignore what it does not know; the client that asked for
+        // it is told instead. HTTP/1.0 had no expectations: there a server must ignore them.
+        if facts.expects_unknown && line.minor > 0 {
+            return Err(Error::UnknownExpectation);
+        }
+        Ok(Self {
+            head,
+            parts: Parts { line: *line, facts: *facts, lines: scan.lines(head), body },
+        })
     }
 
     /// The method as sent; methods are case-sensitive.
     #[inline]
     #[must_use]
     pub fn method(&self) -> &'a str {
-        self.parts.line.method.text_of(self.head)
+        match self.parts.line.method.of(self.head) {
+            // Known to be text without another look.
+            b"GET" => "GET",
+            b"POST" => "POST",
+            other => str::from_utf8(other).unwrap_or_default(),
+        }
     }
 
     /// The request target as sent: printable ASCII.
@@ -85,7 +97,7 @@ impl<'a> Request<'a> {
         match line.form {
             TargetForm::Asterisk => "*",
             // RFC 9112 section 3.2.4: so an OPTIONS for the whole server passes through a proxy.
-            TargetForm::Absolute if line.query.is_none() && self.method() == "OPTIONS" => "*",
+            TargetForm::Absolute if !line.has_query && self.method() == "OPTIONS" => "*",
             TargetForm::Absolute => "/",
             TargetForm::Origin | TargetForm::Authority => "",
         }
@@ -95,7 +107,7 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
-        self.parts.line.query.map(|query| query.text_of(self.head))
+        self.parts.line.query().map(|query| query.text_of(self.head))
     }
 
     /// The authority the request is for: of the target if it names one (RFC 9112 section 3.2.2),
@@ -106,7 +118,7 @@ impl<'a> Request<'a> {
         if !authority.is_empty() {
             return Some(authority.text_of(self.head));
         }
-        self.parts.facts.host.map(|host| host.text_of(self.head))
+        self.parts.facts.host().map(|host| host.text_of(self.head))
     }
 
     /// 1 for HTTP/1.1, 0 for HTTP/1.0.

@@ -23,12 +23,12 @@ impl<'a> Response<'a> {
         scan: &HeadScan<StatusLine>,
         answers_head: bool,
     ) -> Result<Self, Error> {
-        let line = scan.start_line.ok_or(Error::BadStatusLine)?;
+        let line = scan.start_line;
         let framing = scan.facts.framing(line.minor)?;
         let bodiless = answers_head || matches!(line.status, 100..=199 | 204 | 304);
         let body =
             if bodiless { BodyLength::Known(0) } else { framing.unwrap_or(BodyLength::UntilClose) };
-        Ok(Self { head, line, facts: scan.facts, lines: scan.lines, body })
+        Ok(Self { head, line, facts: scan.facts, lines: scan.lines(head), body })
     }
 
     /// The status code: 100 to 999.

@@ -1,10 +1,11 @@
 //! The client's side: bytes to responses.
 
 use super::body::{Body, Piece};
-use super::head::{HeadScan, PartialHead};
+use super::head::HeadScan;
+use super::rare::{self, RareBox};
 use super::state::{State, Step};
 use super::target::StatusLine;
-use super::{Error, Limits, Response};
+use super::{Error, HeaderLines, Limits, Response};
 use crate::Input;
 
 /// What a server sent.
@@ -15,7 +16,7 @@ pub enum ResponseEvent<'a> {
     Head(Response<'a>),
     /// The next bytes of its body, never empty.
     Body(&'a [u8]),
-    /// The response is complete.
+    /// The response is complete. Until the next call [`ResponseDecoder::trailers`] has what came after its body.
     End,
 }
 
@@ -25,7 +26,7 @@ pub enum ResponseEvent<'a> {
 /// after the `End` of a `101 Switching Protocols` it takes no byte any more.
 #[derive(Debug)]
 pub struct ResponseDecoder {
-    partial: Option<Box<PartialHead<StatusLine>>>,
+    rare: RareBox<StatusLine>,
     body: Body,
     state: State,
     after: After,
@@ -45,7 +46,7 @@ impl ResponseDecoder {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            partial: None,
+            rare: None,
             body: Body::NONE,
             state: State::Head,
             after: After::Next,
@@ -73,10 +74,20 @@ impl ResponseDecoder {
         match self.state {
             State::Head => self.next_head(input, limits),
             State::Failed(error) => {
-                self.partial = None;
+                rare::forget(&mut self.rare);
                 Err(error)
             }
             _ => self.next_content(input, limits),
+        }
+    }
+
+    /// The trailers of the response whose [`ResponseEvent::End`] was the last event, as those of a
+    /// [`Decoder`](super::Decoder::trailers).
+    #[must_use]
+    pub fn trailers(&self) -> HeaderLines<'_> {
+        match self.state {
+            State::Head | State::Closed => rare::trailers(&self.rare),
+            _ => HeaderLines::default(),
         }
     }
 
@@ -91,7 +102,7 @@ impl ResponseDecoder {
                 self.state = self.state.after(Step::ContentDone).after(Step::EndClose);
                 Ok(Some(ResponseEvent::End))
             }
-            State::Head if self.partial.is_none() => Ok(None),
+            State::Head if rare::head(&self.rare).is_none() => Ok(None),
             State::Closed | State::Foreign => Ok(None),
             State::Failed(error) => Err(error),
             State::Head | State::Length | State::Chunked | State::Complete => {
@@ -104,7 +115,7 @@ impl ResponseDecoder {
     /// No byte of a response has come since the last one's end.
     #[must_use]
     pub const fn is_between_responses(&self) -> bool {
-        matches!(self.state, State::Head) && self.partial.is_none()
+        matches!(self.state, State::Head) && rare::head(&self.rare).is_none()
     }
 
     /// No further response comes: the last one said so, or a rule was broken.
@@ -120,10 +131,12 @@ impl ResponseDecoder {
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
         // An interim head that was gathered leaves the state at Head: its scan is complete, and its
         // borrow ended with this call.
-        if self.partial.as_ref().is_some_and(|partial| partial.complete) {
-            self.partial = None;
+        if rare::head(&self.rare).is_some_and(|partial| partial.complete) {
+            rare::forget(&mut self.rare);
         }
-        if self.partial.is_none() {
+        if rare::head(&self.rare).is_none() {
+            // Those of the last response can be read no more.
+            rare::forget(&mut self.rare);
             if input.is_empty() {
                 return Ok(None);
             }
@@ -134,15 +147,15 @@ impl ResponseDecoder {
                     let head: &'b [u8] = input.take(length);
                     return self.turn().begin(head, &scan, limits).map(Some);
                 }
-                None => self.partial = Some(Box::new(PartialHead::new(scan))),
+                None => rare::begin_head(&mut self.rare, scan),
             }
         }
-        let Some(partial) = self.partial.as_mut() else { return Ok(None) };
+        let Some(partial) = rare::head_mut(&mut self.rare) else { return Ok(None) };
         let advanced = partial.advance(input.as_slice(), limits);
         let used = self.noted(advanced)?;
         input.take(used);
-        let Self { partial, body, state, after, answers_head } = self;
-        match partial {
+        let Self { rare, body, state, after, answers_head } = self;
+        match rare::head(rare) {
             Some(partial) if partial.complete => Turn { body, state, after, answers_head }
                 .begin(&partial.bytes, &partial.scan, limits)
                 .map(Some),
@@ -160,14 +173,15 @@ impl ResponseDecoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
-        self.partial = None;
+        rare::forget_head(&mut self.rare);
         let piece = match self.state {
             State::Length => Ok(self.body.next_counted(input)),
-            State::Chunked => self.body.next_chunked(input, limits),
+            State::Chunked => rare::next_chunk(&mut self.rare, &mut self.body, input, limits),
             State::UntilClose => self.body.next_until_close(input, limits),
             State::Complete => Ok(Piece::Done),
             State::Foreign => return Ok(None),
             _ => {
+                rare::forget(&mut self.rare);
                 input.take(input.len());
                 return Ok(None);
             }
@@ -191,7 +205,7 @@ impl ResponseDecoder {
     fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = result {
             self.state = self.state.after(Step::Fail(error));
-            self.partial = None;
+            rare::forget(&mut self.rare);
         }
         result
     }

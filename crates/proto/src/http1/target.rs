@@ -3,10 +3,10 @@
 use super::error::Error;
 use super::head::{Span, StartLine};
 use super::request::TargetForm;
-use super::scan;
+use super::{block, scan};
 
 /// A request line, as offsets into the head.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLine {
     pub(crate) method: Span,
     pub(crate) target: Span,
@@ -14,42 +14,58 @@ pub(crate) struct RequestLine {
     pub(crate) authority: Span,
     /// Empty where the form has none: see `Request::path`.
     pub(crate) path: Span,
-    pub(crate) query: Option<Span>,
+    /// There is a query: what follows the path and its `?` to the end of the target.
+    pub(crate) has_query: bool,
     pub(crate) form: TargetForm,
     pub(crate) minor: u8,
 }
 
 impl StartLine for RequestLine {
+    const NONE: Self = Self {
+        method: Span::new(0, 0),
+        target: Span::new(0, 0),
+        authority: Span::new(0, 0),
+        path: Span::new(0, 0),
+        has_query: false,
+        form: TargetForm::Origin,
+        minor: 0,
+    };
     const TOO_LONG: Error = Error::TargetTooLong;
     const MALFORMED: Error = Error::BadRequestLine;
 
+    #[inline]
     fn parse(line: &[u8], offset: usize) -> Result<Self, Error> {
-        let method_end = line.iter().position(|byte| !scan::is_token_byte(*byte));
-        let method_end = method_end.ok_or(Error::BadRequestLine)?;
+        let method_end = match line {
+            [b'G', b'E', b'T', b' ', ..] => 3,
+            _ => block::token_length(line),
+        };
         let (method, after_method) = line.split_at(method_end);
         let [b' ', after_space @ ..] = after_method else { return Err(Error::BadRequestLine) };
-        let (target, after_target) = after_space.split_at(scan::target_length(after_space));
+        let (target, after_target) = after_space.split_at(block::target_length(after_space));
         let version = match after_target {
             [b' ', version @ ..] if !target.is_empty() && !method.is_empty() => version,
             [] | [b' ', ..] => return Err(Error::BadRequestLine),
             _ => return Err(Error::BadTarget),
         };
-        let minor = parse_version(version)?;
-        let start = method_end + 1;
-        let end = start + target.len();
+        let start = offset + method_end + 1;
         let mut request = Self {
             method: Span::new(offset, offset + method_end),
-            target: Span::new(offset + start, offset + end),
-            minor,
-            ..Self::default()
+            target: Span::new(start, start + target.len()),
+            minor: parse_version(version)?,
+            ..Self::NONE
         };
-        request.split_target(method, target, offset + start)?;
+        if target[0] == b'/' && method != b"CONNECT" {
+            request.split_path(target, 0, start);
+        } else {
+            request.split_target(method, target, start)?;
+        }
         Ok(request)
     }
 }
 
 impl RequestLine {
-    /// RFC 9112 section 3.2: which of the four forms, and where its parts are.
+    /// RFC 9112 section 3.2: which of the other three forms, and where its parts are.
+    #[cold]
     fn split_target(&mut self, method: &[u8], target: &[u8], offset: usize) -> Result<(), Error> {
         let length = target.len();
         if method == b"CONNECT" {
@@ -69,29 +85,36 @@ impl RequestLine {
             // Section 3.2.4: only a server-wide OPTIONS.
             return if method == b"OPTIONS" { Ok(()) } else { Err(Error::BadTarget) };
         }
-        let mut path_start = 0;
-        if target[0] == b'/' {
-            self.form = TargetForm::Origin;
-        } else {
-            // Section 3.2.2: a server must accept it, proxy or not.
-            self.form = TargetForm::Absolute;
-            let authority_start = scheme_length(target).ok_or(Error::BadTarget)?;
-            let rest = &target[authority_start..];
-            let authority_length =
-                rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
-            path_start = authority_start + authority_length;
-            let authority = &target[authority_start..path_start];
-            // RFC 9110 section 4.2.1: an empty host is invalid; 4.2.4: so is user information.
-            if authority.is_empty() || authority[0] == b':' || !is_host(authority) {
-                return Err(Error::BadTarget);
-            }
-            self.authority = Span::new(offset + authority_start, offset + path_start);
+        // Section 3.2.2: a server must accept it, proxy or not.
+        self.form = TargetForm::Absolute;
+        let authority_start = scheme_length(target).ok_or(Error::BadTarget)?;
+        let rest = &target[authority_start..];
+        let authority_length =
+            rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+        let path_start = authority_start + authority_length;
+        let authority = &target[authority_start..path_start];
+        // RFC 9110 section 4.2.1: an empty host is invalid; 4.2.4: so is user information.
+        if authority.is_empty() || authority[0] == b':' || !is_host(authority) {
+            return Err(Error::BadTarget);
         }
-        let mark = target[path_start..].iter().position(|byte| *byte == b'?');
-        let path_end = mark.map_or(length, |mark| path_start + mark);
-        self.path = Span::new(offset + path_start, offset + path_end);
-        self.query = mark.map(|_| Span::new(offset + path_end + 1, offset + length));
+        self.authority = Span::new(offset + authority_start, offset + path_start);
+        self.split_path(target, path_start, offset);
         Ok(())
+    }
+
+    /// Path and query: what starts at `start` in the target, which is at `offset` in the head.
+    #[inline]
+    fn split_path(&mut self, target: &[u8], start: usize, offset: usize) {
+        let mark = block::find_byte(&target[start..], b'?');
+        let end = mark.map_or(target.len(), |mark| start + mark);
+        self.path = Span::new(offset + start, offset + end);
+        self.has_query = mark.is_some();
+    }
+
+    /// What follows the `?`, if there is one.
+    #[inline]
+    pub(crate) const fn query(&self) -> Option<Span> {
+        if self.has_query { Some(self.path.after_until(1, self.target)) } else { None }
     }
 }
 
@@ -105,6 +128,12 @@ fn scheme_length(target: &[u8]) -> Option<usize> {
 
 /// RFC 9110 section 7.2: `uri-host [ ":" port ]`. Empty is a host, of a target without one.
 pub(crate) fn is_host(value: &[u8]) -> bool {
+    is_host_at(value, value)
+}
+
+/// As [`is_host`] of `value`, where `bytes` begin with it: what follows makes a block of a short one.
+#[inline]
+pub(crate) fn is_host_at(bytes: &[u8], value: &[u8]) -> bool {
     let port = if let [b'[', rest @ ..] = value {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
         let address = &rest[..end];
@@ -115,7 +144,10 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
         }
         &rest[end + 1..]
     } else {
-        let end = value.iter().position(|byte| !is_reg_name_byte(*byte)).unwrap_or(value.len());
+        let mut end = block::plain_length(bytes).min(value.len());
+        while end < value.len() && is_reg_name_byte(value[end]) {
+            end += 1;
+        }
         &value[end..]
     };
     match port {
@@ -162,7 +194,17 @@ static REG_NAME: [bool; 256] = {
 
 /// The minor version: 0, or 1 for everything later in the same major one, as RFC 9110 section 2.5
 /// wants it.
+#[inline]
 pub(crate) fn parse_version(version: &[u8]) -> Result<u8, Error> {
+    // As one word: nearly every request has this one.
+    match <[u8; 8]>::try_from(version) {
+        Ok(word) if u64::from_ne_bytes(word) == u64::from_ne_bytes(*b"HTTP/1.1") => Ok(1),
+        _ => parse_other_version(version),
+    }
+}
+
+#[cold]
+fn parse_other_version(version: &[u8]) -> Result<u8, Error> {
     match version {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
@@ -178,7 +220,7 @@ pub(crate) fn parse_version(version: &[u8]) -> Result<u8, Error> {
 }
 
 /// A status line, as offsets into the head.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct StatusLine {
     pub(crate) status: u16,
     pub(crate) reason: Span,
@@ -186,6 +228,7 @@ pub(crate) struct StatusLine {
 }
 
 impl StartLine for StatusLine {
+    const NONE: Self = Self { status: 0, reason: Span::new(0, 0), minor: 0 };
     const TOO_LONG: Error = Error::HeadTooLarge;
     const MALFORMED: Error = Error::BadStatusLine;
 

@@ -47,6 +47,9 @@ pub(super) const CONVERSATIONS: &[&str] = &[
     "\x16\x03\x01\x02\0\n\r\n",
     "GET / HTTP/1.1\r\nX: y\r\n\r\n",
     "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n0\r\nA: b\r\nHost: c\r\n\r\n",
+    "GET /a/rather/long/target/with?a=query HTTP/1.1\r\nHost: www.example.com:8080\r\nX_y~z-of-more-than-sixteen: v\t\r\nX: \u{e9}\r\n\r\n",
+    "GET / HTTP/1.1\r\nHost: a\r\nExpect: the unexpected\r\n\r\n",
 ];
 
 fn limits() -> [Limits; 2] {

@@ -324,6 +324,15 @@ fn rfc9112_9_3_who_keeps_the_connection() {
         (0, "Connection: keep-alive\r\n", true),
         (0, "Connection: Keep-Alive, Upgrade\r\n", true),
         (0, "Connection: keep-alive, close\r\n", false),
+        (1, "Connection: ,, \tcLoSe\t,\r\n", false),
+        (1, "connection:Upgrade,close\r\n", false),
+        (1, "Connection: close\r\nConnection: keep-alive\r\n", false),
+        (1, "Connection: \"close\"\r\n", true),
+        (1, "Connection: close x\r\n", true),
+        (1, "Proxy-Connection: close\r\n", true),
+        (0, "Connection: x\r\nCONNECTION: KEEP-ALIVE\r\n", true),
+        (0, "Keep-Alive: timeout=5\r\n", false),
+        (2, "", true),
     ] {
         let text = format!("GET / HTTP/1.{minor}\r\nHost: a\r\n{connection}\r\n");
         with_request(&text, |request| assert_eq!(request.keep_alive(), expected, "{text:?}"));
@@ -367,17 +376,113 @@ fn rfc9110_7_8_upgrade_leaves_the_next_protocols_bytes() {
 
 #[test]
 fn rfc9110_10_1_1_expect_100_continue() {
-    for (text, expected) in [
-        ("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n", true),
-        (
-            "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nTransfer-Encoding: chunked\r\n\r\n",
-            true,
-        ),
-        ("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n", false),
-        ("POST / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n", false),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", false),
+    let post = |minor: u8, expect: &str, framing: &str| {
+        format!("POST / HTTP/1.{minor}\r\nHost: a\r\n{expect}{framing}\r\n\r\n")
+    };
+    let chunked = "Transfer-Encoding: chunked";
+    for (minor, expect, framing, expected) in [
+        (1, "Expect: 100-continue\r\n", "Content-Length: 1", true),
+        (1, "expect:100-Continue \r\n", chunked, true),
+        (1, "Expect: 100-CONTINUE\r\nExpect: 100-continue\r\n", chunked, true),
+        (1, "Expect: , 100-continue ,\r\n", chunked, true),
+        (1, "Expect: 100-continue\r\n", "Content-Length: 0", false),
+        (1, "Expect:\r\n", "Content-Length: 1", false),
+        (1, "", "Content-Length: 1", false),
+        // HTTP/1.0 knows no expectation, and there none is refused.
+        (0, "Expect: 100-continue\r\n", "Content-Length: 1", false),
+        (0, "Expect: more\r\n", "Content-Length: 1", false),
     ] {
-        with_request(text, |request| assert_eq!(request.expects_continue(), expected, "{text:?}"));
+        let text = post(minor, expect, framing);
+        with_request(&text, |request| assert_eq!(request.expects_continue(), expected, "{text:?}"));
+    }
+    for expect in
+        ["100-continued", "200-ok", "100-continue, more", "100-continue;q=1", "\"100-continue\""]
+    {
+        let text = post(1, &format!("Expect: {expect}\r\n"), "Content-Length: 1");
+        assert_eq!(failure(&text), Some(Error::UnknownExpectation), "{expect}");
+    }
+    assert_eq!(Error::UnknownExpectation.status(), 417);
+}
+
+/// Each byte, where a method, a target, a name, a value and a host may have it.
+#[test]
+fn every_byte_is_accepted_only_where_it_may_stand() {
+    let accepts = |parts: [&[u8]; 3]| failure(parts.concat()).is_none();
+    for byte in 0..=255u8 {
+        let token = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let after = b"/ HTTP/1.1\r\nHost: a\r\n\r\n";
+        for padding in ["", "0123456789abcdefgh"] {
+            let case = format!("{byte:#x} after {padding:?}");
+            let method = format!("GET{padding}");
+            let line = accepts([method.as_bytes(), &[byte], &[b"X ", &after[..]].concat()]);
+            // A space ends the method, and `X` is no target.
+            assert_eq!(line, token, "in a method: {case}");
+            let target = format!("GET /{padding}");
+            let line = accepts([target.as_bytes(), &[byte], b" HTTP/1.1\r\nHost: a\r\n\r\n"]);
+            assert_eq!(line, byte.is_ascii_graphic() && byte != b'#', "in a target: {case}");
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX{padding}");
+            let name = accepts([head.as_bytes(), &[byte], b"X: y\r\n\r\n"]);
+            // A second colon is a part of the value.
+            assert_eq!(name, token || byte == b':', "in a name: {case}");
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {padding}");
+            let value = accepts([head.as_bytes(), &[byte], b"y\r\n\r\n"]);
+            assert_eq!(
+                value,
+                byte == b'\t' || (byte >= b' ' && byte != 0x7f),
+                "in a value: {case}"
+            );
+            let head = format!("GET / HTTP/1.1\r\nHost: a{padding}");
+            let host = accepts([head.as_bytes(), &[byte], b"1\r\n\r\n"]);
+            let allowed = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%:".contains(&byte);
+            assert_eq!(host, allowed, "in a host: {case}");
+        }
+    }
+}
+
+/// RFC 9112 section 3.2.2: the target's authority is the one, whatever Host says; Host must still be valid.
+#[test]
+fn rfc9112_3_2_2_an_absolute_target_overrides_host() {
+    let absolute = |host: &str| format!("GET http://target:81/p HTTP/1.1\r\nHost:{host}\r\n\r\n");
+    for host in ["", " other", " target:81", " other:1"] {
+        with_request(&absolute(host), |request| {
+            assert_eq!(request.host(), Some("target:81"));
+            assert_eq!(request.header("host"), Some(host.trim()), "the line stays as sent");
+            let mut saved = SavedRequest::new();
+            saved.save(&request);
+            assert_eq!(saved.request().and_then(|request| request.host()), Some("target:81"));
+        });
+    }
+    assert_eq!(failure(absolute(" a/b")), Some(Error::BadHost));
+    with_request("GET http://target/p HTTP/1.0\r\n\r\n", |request| {
+        assert_eq!((request.host(), request.path()), (Some("target"), "/p"));
+    });
+}
+
+#[test]
+fn rfc9110_9_3_6_connect_names_a_host_and_a_port() {
+    with_request("CONNECT example.com:443 HTTP/1.1\r\nHost: other\r\n\r\n", |request| {
+        assert_eq!(request.target_form(), TargetForm::Authority);
+        assert_eq!(
+            (request.host(), request.path(), request.query()),
+            (Some("example.com:443"), "", None)
+        );
+    });
+    // A method is case-sensitive: this one is another, and has no authority-form.
+    let lower = "connect example.com:443 HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(failure(lower), Some(Error::BadTarget));
+}
+
+/// RFC 9110 section 9.3.2 and 9.3.7: to the decoder they are methods like others, with a body or without.
+#[test]
+fn rfc9110_9_3_head_and_options_are_told_as_sent() {
+    for (line, path) in
+        [("HEAD /x", "/x"), ("OPTIONS *", "*"), ("OPTIONS /x", "/x"), ("TRACE /x", "/x")]
+    {
+        let text = format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n");
+        with_request(&text, |request| {
+            assert_eq!(request.path(), path);
+            assert!(line.starts_with(request.method()) && !request.has_body());
+        });
     }
 }
 

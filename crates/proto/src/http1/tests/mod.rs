@@ -1,5 +1,6 @@
 //! Tables of bytes -> events. What is compared is a flat list of text, so a failing case reads well.
 
+mod accidents;
 mod bodies;
 mod cutting;
 mod encoding;
@@ -7,8 +8,9 @@ mod heads;
 mod oracle;
 mod responses;
 mod smuggling;
+mod trailers;
 
-use super::{Decoder, Error, Event, Limits, ResponseDecoder, ResponseEvent};
+use super::{Decoder, Error, Event, HeaderLines, Limits, ResponseDecoder, ResponseEvent};
 use crate::Input;
 
 /// What came of some bytes.
@@ -16,8 +18,22 @@ use crate::Input;
 pub(super) enum Seen {
     Head(String),
     Body(Vec<u8>),
+    /// `name=value|...`, before the end of a message that has some.
+    Trailers(String),
     End,
     Failed(Error),
+}
+
+/// Notes the end of a message and, before it, its trailers.
+fn note_end(seen: &mut Vec<Seen>, trailers: HeaderLines<'_>) {
+    let lines: Vec<_> = trailers
+        .iter()
+        .map(|line| format!("{}={}", line.name, String::from_utf8_lossy(line.value)))
+        .collect();
+    if !lines.is_empty() {
+        seen.push(Seen::Trailers(lines.join("|")));
+    }
+    seen.push(Seen::End);
 }
 
 /// Joins what the cut into pieces must not change.
@@ -38,7 +54,7 @@ pub(super) fn requests<'p>(
     let mut seen = Vec::new();
     for piece in pieces {
         let mut bytes = piece.to_vec();
-        let most = seen.len() + 2 * bytes.len() + 2;
+        let most = seen.len() + 2 * bytes.len() + 3;
         let mut input = Input::new(&mut bytes);
         loop {
             assert!(seen.len() <= most, "events without end");
@@ -62,7 +78,7 @@ pub(super) fn requests<'p>(
                     )));
                 }
                 Ok(Some(Event::Body(data))) => note_body(&mut seen, data),
-                Ok(Some(Event::End)) => seen.push(Seen::End),
+                Ok(Some(Event::End)) => note_end(&mut seen, decoder.trailers()),
                 Err(error) => {
                     seen.push(Seen::Failed(error));
                     let mut more = *b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -93,12 +109,13 @@ pub(super) fn responses<'p>(
     let mut seen = Vec::new();
     for piece in pieces {
         let mut bytes = piece.to_vec();
-        let most = seen.len() + 2 * bytes.len() + 2;
+        let most = seen.len() + 2 * bytes.len() + 3;
         let mut input = Input::new(&mut bytes);
         loop {
             assert!(seen.len() <= most, "events without end");
             match decoder.next_event(&mut input, limits) {
                 Ok(None) => break,
+                Ok(Some(ResponseEvent::End)) => note_end(&mut seen, decoder.trailers()),
                 Ok(Some(event)) => note_response(&mut seen, event),
                 Err(error) => {
                     seen.push(Seen::Failed(error));
