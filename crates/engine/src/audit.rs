@@ -52,6 +52,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             longest_list: [
                 connections.dirty.len(),
                 connections.drained.len(),
+                connections.resumed.len(),
                 connections.in_flight.len(),
                 connections.assembling.len(),
             ]

@@ -6,7 +6,7 @@ use crate::slab::Index;
 use crate::tick::Tick;
 use crate::waiting::Waiting;
 
-/// Where in its life a connection is. Moves only downwards.
+/// Where in its life a connection is. Moves only downwards, but that `Http` and `Serving` alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Client: the TCP connection is being made.
@@ -15,6 +15,9 @@ pub(crate) enum Stage {
     Upgrading,
     /// Server: HTTP requests are read.
     Http,
+    /// Server: a request is at the service, which wants no more input until it says so: its answer comes later, or is
+    /// made while it is sent, or the body is more than can be taken in now.
+    Serving,
     /// Server: the answer to a request is a stream of events, and the peer says nothing more.
     Events,
     /// A WebSocket session.

@@ -48,6 +48,8 @@ pub(crate) struct Connections {
     pub(crate) unfinished: Vec<ConnId>,
     /// `on_drain` is due for these.
     pub(crate) drained: Vec<ConnId>,
+    /// The service wants input of these again; some may be held.
+    pub(crate) resumed: Vec<ConnId>,
     /// Batches in flight, checked for progress at each sweep.
     pub(crate) in_flight: Vec<ConnId>,
     /// Messages partly here, checked for their deadline at each sweep.
@@ -95,6 +97,7 @@ impl Connections {
             dirty: Vec::new(),
             unfinished: Vec::new(),
             drained: Vec::new(),
+            resumed: Vec::new(),
             in_flight: Vec::new(),
             assembling: Vec::new(),
             spares: Spares::default(),
@@ -352,6 +355,45 @@ impl Connections {
     /// current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
+    }
+
+    /// See [`Core::finish_answer`](crate::Core::finish_answer).
+    pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
+        let keep_alive_secs = self.limits.keep_alive;
+        let Some(conn) = self.conn_mut(id) else { return };
+        match conn.stage {
+            Stage::Serving => conn.stage = Stage::Http,
+            // Its body is still coming, and would have to be read to its end by nobody.
+            Stage::Http => return self.finish(id, AfterFlush::Linger),
+            _ => return,
+        }
+        if keep_alive {
+            conn.set(flag::REQUEST, false);
+            self.due_in(id, keep_alive_secs);
+            self.resumed.push(id);
+        } else {
+            self.finish(id, AfterFlush::Linger);
+        }
+    }
+
+    /// See [`Core::read_on`](crate::Core::read_on).
+    pub(crate) fn read_on(&mut self, id: ConnId) {
+        let timeout = self.limits.handshake;
+        let Some(conn) = self.conn_mut(id) else { return };
+        if conn.stage == Stage::Serving {
+            conn.stage = Stage::Http;
+            // The delay was ours: the body's clock begins anew.
+            self.due_in(id, timeout);
+            self.resumed.push(id);
+        }
+    }
+
+    /// See [`Core::await_drain`](crate::Core::await_drain).
+    pub(crate) fn await_drain(&mut self, id: ConnId) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.set(flag::BEHIND, true);
+            self.mark_dirty(id);
+        }
     }
 
     /// Queues raw bytes: HTTP, before there is a session.

@@ -96,6 +96,29 @@ impl Core {
         self.connections.finish(conn, AfterFlush::Abort);
     }
 
+    /// The answer that [`Answer::Later`](crate::Answer::Later) promised is written: the next request is read, if both
+    /// sides keep the connection alive and the request's body has come to its end.
+    pub fn finish_answer(&mut self, conn: ConnId, keep_alive: bool) {
+        self.connections.finish_answer(conn, keep_alive);
+    }
+
+    /// More of the body is wanted, after [`Flow::Stop`](crate::Flow::Stop).
+    pub fn read_on(&mut self, conn: ConnId) {
+        self.connections.read_on(conn);
+    }
+
+    /// Asks for `on_drain` once the backlog is at its low-water mark, if it is above it or not; never within this
+    /// callback.
+    pub fn await_drain(&mut self, conn: ConnId) {
+        self.connections.await_drain(conn);
+    }
+
+    /// Bytes of a request's body that are taken, where its route does not say otherwise.
+    #[must_use]
+    pub fn max_body(&self) -> u64 {
+        self.connections.limits.http.max_body
+    }
+
     /// The service's own word of a connection.
     #[must_use]
     pub fn data(&self, conn: ConnId) -> Option<u32> {

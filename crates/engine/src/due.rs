@@ -47,6 +47,8 @@ impl<S: Service> State<S> {
                 });
                 self.core.connections.finish(id, AfterFlush::Linger);
             }
+            // The delay is the service's.
+            Stage::Serving => {}
             // An idle kept-alive connection: closing it is no fault.
             Stage::Http => connections.finish(id, AfterFlush::Close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing | Stage::Lingering => {

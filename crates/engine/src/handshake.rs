@@ -3,13 +3,47 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
+use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::core::Cx;
+use crate::core::{Core, Cx};
 use crate::receive::Inbound;
-use crate::service::{Answer, Service};
+use crate::service::{Answer, Flow, Service};
 use crate::state::State;
+use crate::uploads::Uploads;
+
+/// Whether more than `max` bytes of body are announced.
+fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
+    matches!(request.body_length(), BodyLength::Known(length) if length > max)
+}
+
+/// Gets ready for a body that the service has asked for; false if it is announced to be too large.
+fn take_body(
+    core: &mut Core,
+    uploads: &mut Uploads,
+    id: ConnId,
+    request: &http1::Request<'_>,
+    answer: Answer,
+    nothing_here: bool,
+) -> bool {
+    let max_body = match answer {
+        Answer::Pieces { max_body } => max_body,
+        _ => core.connections.limits.http.max_body,
+    };
+    if is_longer(request, max_body) {
+        return false;
+    }
+    match answer {
+        Answer::Pieces { .. } => uploads.pass_on(id, max_body),
+        _ => uploads.gather(id, request, max_body),
+    }
+    // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
+    if request.expects_continue() && nothing_here {
+        core.connections.write(id, http1::encode::encode_continue);
+    }
+    true
+}
 
 impl<S: Service> State<S> {
     /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left;
@@ -40,7 +74,14 @@ impl<S: Service> State<S> {
             if !input.is_empty() && core.must_yield(id) {
                 return;
             }
-            match decoder.next_event(input, &core.connections.limits.http) {
+            let usual = core.connections.limits.http;
+            let in_head = decoder.is_between_requests() || decoder.is_in_head();
+            let max_body = match !in_head {
+                true => uploads.max_body(id, usual.max_body),
+                // How much of a body is taken depends on who takes it, which its head tells.
+                false => u64::MAX,
+            };
+            match decoder.next_event(input, &http1::Limits { max_body, ..usual }) {
                 Ok(None) => {
                     let between = decoder.is_between_requests();
                     self.note_request(id, between);
@@ -49,23 +90,36 @@ impl<S: Service> State<S> {
                 Ok(Some(http1::Event::Head(request))) => {
                     core.connections.stats.requests += 1;
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
-                    if answer == Answer::Body {
-                        uploads.begin(id, &request);
-                        // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
-                        if request.expects_continue() && input.is_empty() {
-                            core.connections.write(id, http1::encode::encode_continue);
-                        }
+                    let goes_on =
+                        answer != Answer::Body && !matches!(answer, Answer::Pieces { .. });
+                    if !goes_on && !take_body(core, uploads, id, &request, answer, input.is_empty())
+                    {
+                        return self.refuse(id, http1::Error::BodyTooLarge);
                     }
+                    // What nobody asked for is read and dropped, but not without end.
+                    let too_large = is_longer(&request, usual.max_body) && goes_on;
                     self.settle(id);
                     if self.follow(id, answer, input) {
                         return;
                     }
+                    if too_large {
+                        self.core.connections.finish(id, AfterFlush::Linger);
+                    }
                 }
                 Ok(Some(http1::Event::Body(bytes))) => {
+                    let Some(upload) = uploads.of(id) else { continue };
                     let limits = &core.connections.limits;
                     let (timeout, rate) = (limits.handshake, limits.min_body_rate);
-                    if uploads.push(id, bytes, usize::from(timeout) * rate) {
+                    if upload.note(bytes.len(), usize::from(timeout) * rate) {
                         core.connections.due_in(id, timeout);
+                    }
+                    if !upload.is_passed_on {
+                        upload.body.extend_from_slice(bytes);
+                    } else if service.on_body_piece(&mut Cx::new(core, id), bytes) == Flow::Stop
+                        && let Some(conn) = core.connections.conn_mut(id)
+                        && conn.stage == Stage::Http
+                    {
+                        conn.stage = Stage::Serving;
                     }
                 }
                 Ok(Some(http1::Event::End)) => {
@@ -75,25 +129,31 @@ impl<S: Service> State<S> {
                         conn.set(flag::REQUEST, false);
                     }
                     let Some(upload) = uploads.end(id) else { continue };
-                    let Some(request) = upload.head.request() else { continue };
-                    let answer = service.on_body(&mut Cx::new(core, id), &request, &upload.body);
+                    let cx = &mut Cx::new(core, id);
+                    let answer = match upload.head.request() {
+                        _ if upload.is_passed_on => {
+                            service.on_body_end(cx, http1::HeaderLines::default())
+                        }
+                        Some(request) => service.on_body(cx, &request, &upload.body),
+                        None => continue,
+                    };
                     uploads.put_back(upload);
                     if self.follow(id, answer, input) {
                         return;
                     }
                 }
-                Err(error) => {
-                    core.connections.stats.bad_requests += 1;
-                    service.on_bad_request(
-                        &mut Cx::new(core, id),
-                        error.status(),
-                        &error.to_string(),
-                    );
-                    core.connections.finish(id, AfterFlush::Linger);
-                    return;
-                }
+                Err(error) => return self.refuse(id, error),
             }
         }
+    }
+
+    /// A request that cannot be taken is the connection's last.
+    #[cold]
+    fn refuse(&mut self, id: ConnId, error: http1::Error) {
+        let Self { core, service, .. } = self;
+        core.connections.stats.bad_requests += 1;
+        service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
+        core.connections.finish(id, AfterFlush::Linger);
     }
 
     /// What an answer means for its connection. True if no request follows.
@@ -108,7 +168,17 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, AfterFlush::Linger);
                 return false;
             }
-            Answer::Done { keep_alive: true } | Answer::Body => return false,
+            Answer::Later => {
+                if let Some(conn) = self.core.connections.conn_mut(id)
+                    && conn.stage == Stage::Http
+                {
+                    conn.stage = Stage::Serving;
+                }
+                return false;
+            }
+            Answer::Done { keep_alive: true } | Answer::Body | Answer::Pieces { .. } => {
+                return false;
+            }
         }
         true
     }
@@ -117,6 +187,10 @@ impl<S: Service> State<S> {
     fn note_request(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.has(flag::FINISHED) {
+            // It has half-closed, and what it had asked for before that is answered.
+            return connections.finish(id, AfterFlush::Close);
+        }
         // The first request's deadline runs since the accept.
         if !between && !conn.has(flag::REQUEST) && !conn.has(flag::PENDING) {
             connections.due_in(id, connections.limits.handshake);
@@ -147,7 +221,7 @@ impl<S: Service> State<S> {
             Ok(Some(http1::ResponseEvent::Head(response))) => {
                 match service.on_response(&mut Cx::new(core, id), &response) {
                     Answer::Upgraded => self.open_session(id, ws::Role::Client),
-                    Answer::Done { .. } | Answer::Events | Answer::Body => {
+                    _ => {
                         core.connections.finish(id, AfterFlush::Abort);
                     }
                 }

@@ -61,7 +61,7 @@ pub use remote::{MAILBOX_CAPACITY, Mail, MailboxFull, Remote};
 pub use sending::Sent;
 pub use throng_proto::ws::Piece;
 
-pub use service::{Answer, Close, Message, Refusal, Service};
+pub use service::{Answer, Close, Flow, Message, Parcel, Refusal, Service};
 pub use shard::{Handover, Shard};
 pub use shutdown::DrainPlan;
 pub use slab::{Index, Slab};

@@ -34,6 +34,10 @@ pub struct Limits {
     /// A request's body comes at least at this rate, in bytes a second over each [`Limits::handshake_timeout`]. Default
     /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
     pub min_body_rate: usize,
+    /// A response that the kernel could not take at once leaves at least at this rate, in bytes a second over each
+    /// [`Limits::write_timeout`]; a client that takes it more slowly is reset. Default 256 B/s. 0 = a byte is progress
+    /// enough, as it is for sessions.
+    pub min_response_rate: usize,
     /// Silence between two requests on a kept-alive connection. Default 75 s.
     pub keep_alive_timeout: Duration,
     /// From a message's first byte to its last. Default 60 s; closed with 1008.
@@ -76,6 +80,7 @@ impl Default for Limits {
             max_connections_per_ip: 0,
             handshake_timeout: Duration::from_secs(10),
             min_body_rate: 1024,
+            min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
@@ -112,6 +117,7 @@ pub(crate) struct Checked {
     pub(crate) keep_alive: u16,
     /// Never 0.
     pub(crate) min_body_rate: usize,
+    pub(crate) min_response_rate: usize,
     pub(crate) reassembly: u16,
     pub(crate) write: u16,
     pub(crate) close: u16,
@@ -163,6 +169,7 @@ impl Limits {
             } else {
                 self.min_body_rate
             },
+            min_response_rate: self.min_response_rate,
             keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout, false)?,
             reassembly: secs("reassembly_timeout", self.reassembly_timeout, false)?,
             write: secs("write_timeout", self.write_timeout, false)?,

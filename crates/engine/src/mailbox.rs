@@ -85,11 +85,22 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Gives the letter back when the mailbox is full: so many letters are in it, or [`MAX_BYTES`] besides this one's.
     pub fn send_with(&self, letter: T, bytes: usize) -> Result<(), T> {
+        self.put(letter, bytes, self.inner.capacity)
+    }
+
+    /// The same, however full the mailbox is: for letters whose number is bounded by something else.
+    pub fn send_always(&self, letter: T) {
+        // It can only be taken.
+        drop(self.put(letter, 0, usize::MAX));
+    }
+
+    fn put(&self, letter: T, bytes: usize, capacity: usize) -> Result<(), T> {
         let first = {
             let mut queue = lock(&self.inner.queue);
             // The letter is dropped after the lock is let go.
             let Some(queue) = queue.as_mut() else { return Ok(()) };
-            if queue.letters.len() >= self.inner.capacity || queue.bytes > MAX_BYTES {
+            let is_bounded = capacity < usize::MAX;
+            if queue.letters.len() >= capacity || (is_bounded && queue.bytes > MAX_BYTES) {
                 return Err(letter);
             }
             queue.letters.push(letter);

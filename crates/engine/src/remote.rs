@@ -1,5 +1,6 @@
 //! The way to every shard from any thread: letters, and who takes them.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use throng_io::ConnId;
@@ -8,6 +9,7 @@ use crate::delivery::{Receipt, Share};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::mailbox::Mailbox;
+use crate::service::Parcel;
 use crate::shutdown::DrainPlan;
 
 /// Letters a shard's mailbox holds before senders are told that it is full.
@@ -52,6 +54,13 @@ pub enum Mail {
         /// At most 123 bytes; more are cut off.
         reason: Box<str>,
     },
+    /// Give this to the service of one connection, if that is still there.
+    Deliver {
+        /// Which.
+        to: ConnId,
+        /// What.
+        parcel: Parcel,
+    },
     /// Stop accepting, close everything within the plan's window, then stop.
     Drain(DrainPlan),
 }
@@ -64,7 +73,7 @@ impl Mail {
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
-            Self::Drain(_) => 0,
+            Self::Drain(_) | Self::Deliver { .. } => 0,
         }
     }
 }
@@ -153,6 +162,15 @@ impl Remote {
     /// Its shard's mailbox is full.
     pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
         self.post(to.shard(), Mail::Close { to, code, reason: reason.into() })
+    }
+
+    /// Gives `what` to the service of one connection, which gets it in [`Service::on_delivery`](crate::Service::on_delivery) if the
+    /// connection is still there. It always has room: the caller sees to it that what is on its way is bounded, such as
+    /// by one for each request.
+    pub fn deliver(&self, to: ConnId, what: Box<dyn Any + Send>) {
+        if let Some(mailbox) = self.shards.get(to.shard()) {
+            mailbox.send_always(Mail::Deliver { to, parcel: Parcel(what) });
+        }
     }
 
     /// Drains every shard.

@@ -1,7 +1,10 @@
 //! What a user of the engine supplies: the server, the load generator, later the balancer.
 
+use std::any::Any;
+use std::fmt;
+
 use throng_io::Instant;
-use throng_proto::http1::{Request, Response};
+use throng_proto::http1::{HeaderLines, Request, Response};
 use throng_proto::ws::{self, Piece};
 
 use crate::core::{Core, Cx};
@@ -48,9 +51,34 @@ pub enum Answer {
     Upgraded,
     /// Not answered yet: the body is wanted, and [`Service::on_body`] answers when it is here.
     Body,
+    /// Not answered yet: the body is wanted in pieces, as it comes, by [`Service::on_body_piece`].
+    Pieces {
+        /// Bytes of body that are taken; more are refused with 413.
+        max_body: u64,
+    },
+    /// Not answered yet, or not wholly: no further request is read before [`Core::finish_answer`].
+    Later,
     /// The head of a `text/event-stream` is queued and the connection was made a stream by
     /// [`Cx::start_events`].
     Events,
+}
+
+/// Whether more of a body is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// As it comes.
+    More,
+    /// Not before [`Core::read_on`].
+    Stop,
+}
+
+/// What another thread sends to the service of one connection, through [`Remote::deliver`](crate::Remote::deliver).
+pub struct Parcel(pub Box<dyn Any + Send>);
+
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Parcel")
+    }
 }
 
 /// Why a connection is turned away before it said anything.
@@ -75,6 +103,28 @@ pub trait Service {
     fn on_body(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, body: &[u8]) -> Answer {
         let _ = (cx, request, body);
         Answer::Done { keep_alive: false }
+    }
+
+    /// The next bytes of a body that [`Answer::Pieces`] asked for.
+    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        let _ = (cx, bytes);
+        Flow::More
+    }
+
+    /// That body is complete.
+    fn on_body_end(&mut self, cx: &mut Cx<'_>, trailers: HeaderLines<'_>) -> Answer {
+        let _ = (cx, trailers);
+        Answer::Done { keep_alive: false }
+    }
+
+    /// Another thread has sent something to this connection's service, which is still here.
+    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+        let _ = (cx, parcel);
+    }
+
+    /// Server side: the connection has ended without becoming a session. Whatever is known of it may go.
+    fn on_gone(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
     }
 
     /// The peer broke HTTP, or was too slow; write an answer of this status. The connection closes after it.
@@ -124,8 +174,8 @@ pub trait Service {
         let _ = (cx, piece);
     }
 
-    /// After a send said [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, the backlog has fallen to its
-    /// low-water mark.
+    /// After a send said [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, or [`Core::await_drain`] was called, the
+    /// backlog has fallen to its low-water mark.
     fn on_drain(&mut self, cx: &mut Cx<'_>);
 
     /// The session has ended. Exactly once for each `on_open`, and last.

@@ -12,6 +12,7 @@ use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
+use crate::connections::Connections;
 use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
 use crate::receive::Inbound;
@@ -133,6 +134,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.take_letters();
         self.expire();
         self.call_drained();
+        self.resume();
         self.flush_all();
         Ok(self.stopped())
     }
@@ -201,6 +203,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Mail::Send { to, frame } => {
                     let _ = state.core.send_frame(to, &frame);
                 }
+                Mail::Deliver { to, parcel } if state.core.connections.conn(to).is_some() => {
+                    state.guarded(to, |state| {
+                        state.service.on_delivery(&mut Cx::new(&mut state.core, to), parcel);
+                    });
+                }
+                Mail::Deliver { .. } => {}
                 Mail::Close { to, code, reason } => state.core.close(to, code, &reason),
                 Mail::Drain(plan) => drain = Some(plan),
             }
@@ -262,8 +270,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         listed.retain(|&id| {
             let unsent = self.driver.unsent(id);
             let connections = &mut self.state.core.connections;
-            let timeout = connections.limits.write;
+            let (timeout, rate) = (connections.limits.write, connections.limits.min_response_rate);
             let Some(conn) = connections.conn_mut(id) else { return false };
+            let is_http = conn.stage <= Stage::Serving;
             if !conn.has(flag::IN_FLIGHT) {
                 connections.unlist_flight(id);
                 return false;
@@ -271,7 +280,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             connections.expire_waiting(id);
             let Some(cold) = connections.cold_mut(id) else { return false };
             let since = *cold.progress.get_or_insert(now);
-            if unsent != cold.unsent {
+            // One byte is a sign of life from a session's peer. Whoever asks for a page and then takes it a byte at a time
+            // would hold it for days.
+            let progress = if is_http { usize::from(timeout) * rate } else { 1 };
+            if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
                 cold.unsent = unsent;
                 cold.progress = Some(now);
             } else if now.since(since) > timeout {
@@ -298,14 +310,29 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let paused = conn.has(flag::PAUSED);
             if conn.has(flag::BEHIND) && backlog <= low {
                 conn.set(flag::BEHIND, false);
-                if conn.stage == Stage::Open {
+                if matches!(conn.stage, Stage::Http | Stage::Serving | Stage::Open) {
                     state.guarded(id, |state| {
                         state.service.on_drain(&mut Cx::new(&mut state.core, id));
                     });
                 }
             }
-            if paused {
+            if paused && self.state.core.connections.stage(id) != Stage::Serving {
                 self.read_on(id);
+            }
+        }
+    }
+
+    /// Goes on with the requests of connections whose answer, or whose room for a body, was waited for.
+    fn resume(&mut self) {
+        for id in std::mem::take(&mut self.state.core.connections.resumed) {
+            // Even without bytes: the end of the request may still have to be told.
+            let bytes = self.state.held.remove(&id).unwrap_or_default();
+            self.state.on_held(id, bytes);
+            self.flush(id);
+            self.flush_published();
+            let connections = &mut self.state.core.connections;
+            if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
+                connections.mark_drained(id);
             }
         }
     }
@@ -340,7 +367,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let state = &self.state;
         let core = &state.core;
-        if !core.connections.drained.is_empty() || !core.connections.dirty.is_empty() {
+        let Connections { drained, dirty, resumed, .. } = &core.connections;
+        if !drained.is_empty() || !dirty.is_empty() || !resumed.is_empty() {
             return Some(core.now());
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();

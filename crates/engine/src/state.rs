@@ -102,8 +102,8 @@ impl<S: Service> State<S> {
         self.core.connections.stats.handler_panics += 1;
         match self.core.connections.stage(id) {
             Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
-            // Whatever it was about to answer was not queued yet.
-            Stage::Http => {
+            // Whatever it was about to answer was not queued yet, or the service knows better.
+            Stage::Http | Stage::Serving => {
                 let answered = catch_unwind(AssertUnwindSafe(|| {
                     let mut cx = Cx::new(&mut self.core, id);
                     self.service.on_bad_request(&mut cx, 500, "internal error");
@@ -155,6 +155,9 @@ impl<S: Service> State<S> {
             self.end_session(id, Close { code: 1006, reason: "" }, false);
         }
         match stage {
+            // What it has asked for is still answered; see `note_request`.
+            Stage::Serving => {}
+            Stage::Http if self.held.contains_key(&id) => {}
             // Answers that are queued still go out to a client that has half-closed.
             Stage::Http | Stage::Upgrading => {
                 self.core.connections.finish(id, AfterFlush::Close);
@@ -195,6 +198,9 @@ impl<S: Service> State<S> {
             self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
         }
         let inbound = std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing);
+        if matches!(inbound, Inbound::Http(_)) {
+            self.guarded(id, |state| state.service.on_gone(&mut Cx::new(&mut state.core, id)));
+        }
         self.core.channels.unsubscribe_all(id.slot() as u32);
         match inbound {
             Inbound::Refused => self.refusing -= 1,
@@ -258,6 +264,8 @@ impl<S: Service> State<S> {
                 self.core.connections.finish(id, AfterFlush::Linger);
             }
             Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
+            // Its answer is its last: the service says so when it has it.
+            Stage::Serving => {}
             Stage::Connecting | Stage::Upgrading => {
                 self.core.connections.finish(id, AfterFlush::Abort);
             }

@@ -1,15 +1,19 @@
-//! Request bodies on their way to handlers that asked for them.
+//! Request bodies on their way to handlers that asked for them: gathered until they are whole, or passed on as they come.
 
 use std::collections::HashMap;
 
 use throng_io::ConnId;
 use throng_proto::http1::{Request, SavedRequest};
 
-/// A request whose body is still coming: its head, and what is here. Memory follows the bytes received.
+/// A request whose body is still coming. Memory follows the bytes received, and passing them on takes none.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
     pub(crate) head: SavedRequest,
     pub(crate) body: Vec<u8>,
+    /// The service takes it in pieces: nothing is gathered.
+    pub(crate) is_passed_on: bool,
+    /// Bytes that are taken.
+    max_body: u64,
     /// Bytes since the deadline was last moved.
     fresh: usize,
 }
@@ -25,29 +29,55 @@ pub(crate) struct Uploads {
 /// Bodies up to this size leave their memory for the next.
 const MAX_KEPT: usize = 64 * 1024;
 
-impl Uploads {
-    /// The handler wants the body of this request.
-    pub(crate) fn begin(&mut self, id: ConnId, request: &Request<'_>) {
-        let mut upload = self.spare.take().unwrap_or_default();
-        upload.head.save(request);
-        self.coming.insert(id, upload);
-    }
-
-    /// Takes in a part of the body, if anybody wants it. True when `enough` bytes have come since this was last true.
-    pub(crate) fn push(&mut self, id: ConnId, bytes: &[u8], enough: usize) -> bool {
-        let Some(upload) = self.coming.get_mut(&id) else { return false };
-        upload.body.extend_from_slice(bytes);
-        upload.fresh += bytes.len();
-        let is_enough = upload.fresh >= enough;
+impl Upload {
+    /// So many bytes have come. True when `enough` have since this was last true.
+    pub(crate) fn note(&mut self, bytes: usize, enough: usize) -> bool {
+        self.fresh += bytes;
+        let is_enough = self.fresh >= enough;
         if is_enough {
-            upload.fresh = 0;
+            self.fresh = 0;
         }
         is_enough
     }
+}
 
-    /// The body is complete.
-    pub(crate) fn end(&mut self, id: ConnId) -> Option<Box<Upload>> {
+impl Uploads {
+    /// The handler wants the body of this request, as a whole.
+    pub(crate) fn gather(&mut self, id: ConnId, request: &Request<'_>, max_body: u64) {
+        let mut upload = self.spare.take().unwrap_or_default();
+        upload.head.save(request);
+        upload.max_body = max_body;
+        self.coming.insert(id, upload);
+    }
+
+    /// The handler wants the body as it comes.
+    pub(crate) fn pass_on(&mut self, id: ConnId, max_body: u64) {
+        let mut upload = self.spare.take().unwrap_or_default();
+        upload.is_passed_on = true;
+        upload.max_body = max_body;
+        self.coming.insert(id, upload);
+    }
+
+    /// The upload of this connection, if there is one.
+    pub(crate) fn of(&mut self, id: ConnId) -> Option<&mut Upload> {
         // Nearly always there is none at all.
+        if self.coming.is_empty() {
+            None
+        } else {
+            self.coming.get_mut(&id).map(|upload| &mut **upload)
+        }
+    }
+
+    /// Bytes of the current request's body that are taken; `usual` where nobody has asked for it.
+    pub(crate) fn max_body(&self, id: ConnId, usual: u64) -> u64 {
+        match self.coming.is_empty() {
+            true => usual,
+            false => self.coming.get(&id).map_or(usual, |upload| upload.max_body),
+        }
+    }
+
+    /// The body is complete, or will never be.
+    pub(crate) fn end(&mut self, id: ConnId) -> Option<Box<Upload>> {
         if self.coming.is_empty() { None } else { self.coming.remove(&id) }
     }
 
@@ -56,12 +86,13 @@ impl Uploads {
         upload.head.clear();
         upload.body.clear();
         upload.fresh = 0;
+        upload.is_passed_on = false;
         if upload.body.capacity() <= MAX_KEPT {
             self.spare = Some(upload);
         }
     }
 
-    /// The largest body that is partly here; for audits.
+    /// Bytes of this connection's body that are gathered; for audits.
     pub(crate) fn buffered(&self, id: ConnId) -> usize {
         self.coming.get(&id).map_or(0, |upload| upload.body.len())
     }

@@ -8,7 +8,7 @@ use std::{fmt, io};
 /// It is asked for more when what it gave before has left, so a peer that reads slowly holds no more than one helping
 /// in memory. It is asked on the thread that serves the connection: it must not block for long.
 pub trait Source: Send {
-    /// Appends about `room` bytes to `out`, or fewer.
+    /// Appends about `room` bytes to `out`, which is empty, or fewer.
     ///
     /// # Errors
     /// The body cannot be finished. Its head is out, so the connection is reset: the peer must not take what it has
@@ -17,10 +17,35 @@ pub trait Source: Send {
 
     /// Fields that follow a body sent in chunks (RFC 9112 section 7.1.2); asked for after [`Pull::End`], and dropped where
     /// the body is not sent in chunks or the request did not say `TE: trailers`. What is not valid as a header, or
-    /// is the server's to set, is left out.
+    /// [may not trail](may_trail), is left out.
     fn trailers(&mut self) -> Vec<(String, String)> {
         Vec::new()
     }
+}
+
+/// Whether a field of this name may follow a body: not one that frames the message, routes it, describes its content, or
+/// decides about it (RFC 9110 section 6.5.1).
+#[must_use]
+pub fn may_trail(name: &str) -> bool {
+    const NEVER: [&str; 16] = [
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "date",
+        "host",
+        "location",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "vary",
+    ];
+    !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
 }
 
 /// What a [`Source`] has to say.

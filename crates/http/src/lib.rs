@@ -22,7 +22,7 @@ mod route;
 mod router;
 mod status;
 
-pub use body::{Body, Pull, Source, Stream};
+pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use date::{DateCache, imf_fixdate};
 pub use files::Files;
 pub use into_response::IntoResponse;

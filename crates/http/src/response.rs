@@ -264,6 +264,12 @@ impl Response {
         self.body
     }
 
+    /// Whether the body is made while it is sent.
+    #[must_use]
+    pub const fn is_streamed(&self) -> bool {
+        matches!(self.body, Body::Stream(_))
+    }
+
     /// Whether the body is sent in chunks.
     #[must_use]
     pub fn is_chunked(&self, to: &ReplyTo<'_>) -> bool {

@@ -100,6 +100,7 @@ mod compression;
 mod error;
 mod filter;
 mod handler;
+mod http;
 mod hub;
 mod observe;
 pub mod process;
@@ -113,6 +114,7 @@ pub use compression::Compression;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
+pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running};
@@ -122,15 +124,17 @@ pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
     Piece, Receipt, Sent, SlowPolicy, Stats,
 };
-pub use throng_http::{IntoResponse, Origins, Reject, Request, Response, Status};
+pub use throng_http::{
+    IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
+};
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
         Backpressure, Close, Compression, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub,
-        Io, Limits, Message, Origins, Reject, Request, Response, Sent, Server, SlowPolicy, Socket,
-        Status, Ws,
+        Io, Limits, Message, Method, Origins, Reject, Request, Responder, Response, Sent, Server,
+        SlowPolicy, Socket, Status, Ws,
     };
 }
 

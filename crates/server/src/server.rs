@@ -13,9 +13,10 @@ use throng_proto::ws::{self, handshake};
 
 use crate::error::{Error, Result};
 use crate::handler::Handler;
+use crate::http::{BodyReader, Responder};
 use crate::routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
-use crate::service::{ShardService, Shared, Target};
+use crate::service::{LaterHandler, ShardService, Shared, StreamHandler, Target};
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
 const RESERVED_DESCRIPTORS: usize = 64;
@@ -68,6 +69,8 @@ pub struct Server<R = ()> {
     wildcards: bool,
     compression: Deflate,
     origins: Origins,
+    later: Vec<LaterHandler>,
+    streams: Vec<StreamHandler>,
     shards: usize,
     io: Io,
     backlog: i32,
@@ -106,6 +109,8 @@ impl Server {
             wildcards: false,
             compression: Deflate::default(),
             origins: Origins::SameHost,
+            later: Vec::new(),
+            streams: Vec::new(),
             shards: 0,
             io: Io::Auto,
             backlog: 4096,
@@ -271,6 +276,56 @@ impl<R: Routes> Server<R> {
         self.add(|routes| (HttpRoute { number, handler }, routes))
     }
 
+    /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on. The body is read before it is
+    /// called, as for [`Server::get`]. The client's next request on this connection waits until then; everyone else is
+    /// served.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn report(name: &str) -> String { name.to_owned() }
+    /// Server::new().later(Method::Get, "/reports/{name}", |request, responder| {
+    ///     let name = request.param("name").unwrap_or_default().to_owned();
+    ///     std::thread::spawn(move || responder.send(report(&name)));
+    /// });
+    /// ```
+    #[must_use]
+    pub fn later(
+        mut self,
+        method: Method,
+        path: &str,
+        handler: impl Fn(&Request<'_>, Responder) + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Some(method), path, Target::Later(self.later.len() as u16));
+        self.later.push(Box::new(handler));
+        self
+    }
+
+    /// Takes a request's body while it comes, up to `max_body` bytes (more are refused with 413), and answers later: both from a
+    /// thread that may block. Neither the body nor the answer need fit in memory: see [`BodyReader`] and
+    /// [`BodyWriter`](crate::BodyWriter).
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// Server::new().stream(Method::Put, "/files/{name}", 1 << 40, |_, mut body, responder| {
+    ///     std::thread::spawn(move || match std::io::copy(&mut body, &mut std::io::sink()) {
+    ///         Ok(bytes) => responder.send(format!("{bytes} bytes")),
+    ///         Err(error) => eprintln!("an upload ended early: {error}"),
+    ///     });
+    /// });
+    /// ```
+    #[must_use]
+    pub fn stream(
+        mut self,
+        method: Method,
+        path: &str,
+        max_body: u64,
+        handler: impl Fn(&Request<'_>, BodyReader, Responder) + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Some(method), path, Target::Stream(self.streams.len() as u16));
+        self.streams.push(StreamHandler { max_body, handler: Box::new(handler) });
+        self
+    }
+
     /// Serves the server's figures at `path`, in the text format that Prometheus reads.
     #[must_use]
     pub fn metrics(mut self, path: &str) -> Self {
@@ -396,6 +451,8 @@ impl<R: Routes> Server<R> {
             routes: self.routes,
             router: self.router,
             origins: self.origins,
+            later: self.later,
+            streams: self.streams,
             compression,
             snapshots: OnceLock::new(),
         });
@@ -457,6 +514,8 @@ impl<R: Routes> Server<R> {
             wildcards: self.wildcards,
             compression: self.compression,
             origins: self.origins,
+            later: self.later,
+            streams: self.streams,
             shards: self.shards,
             io: self.io,
             backlog: self.backlog,

@@ -1,18 +1,24 @@
 //! One shard's side of a server: what the engine calls, and where HTTP becomes WebSocket.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_engine::{Admission, Answer, Close, Cx, Message, Piece, Refusal, Service, Snapshot};
+use throng_engine::{
+    Admission, Answer, Close, Cx, Flow, Message, Parcel, Piece, Refusal, Service, Snapshot,
+};
 use throng_http::{
     DateCache, HeaderError, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response,
     Router, Status,
 };
-use throng_io::Instant;
+use throng_io::{ConnId, Instant};
+use throng_proto::http1::{BodyLength, HeaderLines};
 use throng_proto::ws::handshake::{self, encode_response_with};
 use throng_proto::ws::{self, deflate};
 use throng_proto::{http1, sse};
 
+use crate::http::exchange::{Exchange, Outgoing, Progress};
+use crate::http::{BodyReader, Delivered, Responder, reader};
 use crate::observe;
 use crate::routes::Routes;
 
@@ -25,10 +31,23 @@ pub(crate) enum Target {
     Ws(u16),
     Events(u16),
     Http(u16),
+    /// By index into [`Shared::later`].
+    Later(u16),
+    /// By index into [`Shared::streams`].
+    Stream(u16),
     Metrics,
     Stats,
     Live,
     Ready,
+}
+
+/// Answers later. Behind a pointer, unlike other handlers: a thread switch follows anyway.
+pub(crate) type LaterHandler = Box<dyn Fn(&Request<'_>, Responder) + Send + Sync>;
+
+/// Takes a body of so many bytes while it comes, and answers later.
+pub(crate) struct StreamHandler {
+    pub(crate) max_body: u64,
+    pub(crate) handler: Box<dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync>,
 }
 
 /// What all shards of a server share; never changed after `bind`.
@@ -36,6 +55,8 @@ pub(crate) struct Shared<R> {
     pub(crate) routes: R,
     pub(crate) router: Router<Target>,
     pub(crate) origins: Origins,
+    pub(crate) later: Vec<LaterHandler>,
+    pub(crate) streams: Vec<StreamHandler>,
     /// By route.
     pub(crate) compression: Vec<Option<deflate::Policy>>,
     pub(crate) snapshots: std::sync::OnceLock<Arc<[Arc<Snapshot>]>>,
@@ -49,6 +70,10 @@ pub(crate) struct ShardService<R: Routes> {
     date_until: Instant,
     /// By route; empty where no route differs.
     ws_limits: Vec<ws::Limits>,
+    /// Requests whose answer comes later, or is still being sent.
+    exchanges: HashMap<ConnId, Exchange>,
+    /// What a source gave, on its way into a queue.
+    scratch: Vec<u8>,
 }
 
 impl<R: Routes> ShardService<R> {
@@ -64,6 +89,8 @@ impl<R: Routes> ShardService<R> {
             admission,
             date: DateCache::new(),
             date_until: Instant(0),
+            exchanges: HashMap::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -77,22 +104,96 @@ impl<R: Routes> ShardService<R> {
         }
     }
 
+    /// Answers a request of which the body has come, or is still to come.
     fn reply(
         &mut self,
         cx: &mut Cx<'_>,
-        // Its head, and whether its body has come.
-        request: Option<(&http1::Request<'_>, bool)>,
-        response: &Response,
+        head: &http1::Request<'_>,
+        has_come: bool,
+        response: Response,
     ) -> Answer {
         self.refresh_date(cx.core_ref().now());
-        let mut to = match request {
-            Some((request, _)) => ReplyTo::request(request, self.date.current()),
-            None => ReplyTo::error(self.date.current()),
-        };
-        let waits = request.is_some_and(|(head, has_come)| !has_come && waits_for_continue(head));
-        to.keep_alive &= self.admission.is_ready() && !waits;
+        let mut to = ReplyTo::request(head, self.date.current());
+        let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
+        to.keep_alive &= self.admission.is_ready() && !is_last;
         cx.write(|out| response.encode(&to, out));
-        Answer::Done { keep_alive: response.keeps_alive(&to) }
+        if !response.is_streamed() {
+            return Answer::Done { keep_alive: response.keeps_alive(&to) };
+        }
+        let keep_alive = response.keeps_alive(&to);
+        let mut exchange = Exchange::new(head);
+        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        if exchange.outgoing.is_none() {
+            return Answer::Done { keep_alive };
+        }
+        self.exchanges.insert(cx.id(), exchange);
+        match self.send_more(cx) {
+            Some(keep_alive) => Answer::Done { keep_alive },
+            None => Answer::Later,
+        }
+    }
+
+    /// Answers what is no request, or none that its handler will answer.
+    fn reply_to_fault(&mut self, cx: &mut Cx<'_>, response: &Response) {
+        let exchange = self.exchanges.remove(&cx.id());
+        if exchange.is_some_and(|exchange| exchange.outgoing.is_some()) {
+            // In the middle of another answer, nobody would understand it.
+            return cx.abort();
+        }
+        self.refresh_date(cx.core_ref().now());
+        let to = ReplyTo::error(self.date.current());
+        cx.write(|out| response.encode(&to, out));
+    }
+
+    /// The answer to a request has come, after its handler was called.
+    fn reply_later(&mut self, cx: &mut Cx<'_>, response: Response) {
+        let id = cx.id();
+        self.refresh_date(cx.core_ref().now());
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let mut to = exchange.reply_to(self.date.current());
+        to.keep_alive &= self.admission.is_ready();
+        cx.write(|out| response.encode(&to, out));
+        let keep_alive = response.keeps_alive(&to);
+        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        let over = match exchange.outgoing {
+            Some(_) => self.send_more(cx),
+            None => {
+                self.exchanges.remove(&id);
+                Some(keep_alive)
+            }
+        };
+        if let Some(keep_alive) = over {
+            cx.core().finish_answer(id, keep_alive);
+        }
+    }
+
+    /// Sends the next part of an answer. When it is whole: whether the connection is kept alive.
+    fn send_more(&mut self, cx: &mut Cx<'_>) -> Option<bool> {
+        let id = cx.id();
+        let exchange = self.exchanges.get_mut(&id)?;
+        let outgoing = exchange.outgoing.as_mut()?;
+        match outgoing.send(cx, &mut self.scratch) {
+            Progress::Sending => cx.core().await_drain(id),
+            Progress::Waiting => {}
+            Progress::Ended => {
+                let keep_alive = outgoing.keep_alive && self.admission.is_ready();
+                self.exchanges.remove(&id);
+                return Some(keep_alive);
+            }
+            Progress::Broken => {
+                self.exchanges.remove(&id);
+                cx.abort();
+            }
+        }
+        None
+    }
+
+    /// Goes on with an answer that is not whole yet.
+    fn go_on(&mut self, cx: &mut Cx<'_>) {
+        if let Some(keep_alive) = self.send_more(cx) {
+            let id = cx.id();
+            cx.core().finish_answer(id, keep_alive);
+        }
     }
 
     fn upgrade(
@@ -166,6 +267,14 @@ impl<R: Routes> ShardService<R> {
                         Err(reject) => reject.into_response(),
                     },
                     Target::Http(route) => shared.routes.respond(route, &request),
+                    Target::Later(_) if body.is_none() && head.has_body() => return Answer::Body,
+                    Target::Later(index) => {
+                        let responder = Responder::new(cx.core_ref().remote().clone(), cx.id());
+                        (shared.later[usize::from(index)])(&request, responder);
+                        self.exchanges.insert(cx.id(), Exchange::new(head));
+                        return Answer::Later;
+                    }
+                    Target::Stream(index) => return self.stream(cx, head, &request, index),
                     Target::Metrics => observe::metrics(&shared.snapshots(), &self.admission),
                     Target::Stats => observe::stats(&shared.snapshots(), &self.admission),
                     Target::Live => Response::text("alive\n"),
@@ -185,7 +294,36 @@ impl<R: Routes> ShardService<R> {
                 Response::error(Status::NOT_IMPLEMENTED, "this method is not known here")
             }
         };
-        self.reply(cx, Some((head, body.is_some())), &response)
+        self.reply(cx, head, body.is_some(), response)
+    }
+
+    /// Gives a request to a handler that takes its body while it comes.
+    fn stream(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        request: &Request<'_>,
+        index: u16,
+    ) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        let StreamHandler { max_body, handler } = &shared.streams[usize::from(index)];
+        let remote = cx.core_ref().remote();
+        let responder = Responder::new(remote.clone(), cx.id());
+        let (inlet, reader) = reader::body(remote.clone(), cx.id());
+        handler(request, reader, responder);
+        let mut exchange = Exchange::new(head);
+        let answer = match head.has_body() {
+            true => {
+                exchange.inlet = Some(inlet);
+                Answer::Pieces { max_body: *max_body }
+            }
+            false => {
+                inlet.end(Vec::new());
+                Answer::Later
+            }
+        };
+        self.exchanges.insert(cx.id(), exchange);
+        answer
     }
 
     /// Begins a stream of events.
@@ -234,9 +372,51 @@ impl<R: Routes> Service for ShardService<R> {
         self.answer(cx, head, Some(body))
     }
 
+    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        let exchange = self.exchanges.get(&cx.id());
+        match exchange.and_then(|exchange| exchange.inlet.as_ref()) {
+            Some(inlet) => inlet.push(bytes),
+            None => Flow::More,
+        }
+    }
+
+    fn on_body_end(&mut self, cx: &mut Cx<'_>, trailers: HeaderLines<'_>) -> Answer {
+        let Some(exchange) = self.exchanges.get_mut(&cx.id()) else {
+            return Answer::Done { keep_alive: false };
+        };
+        if let Some(inlet) = exchange.inlet.take() {
+            let text = |field: http1::Header<'_>| {
+                Some((field.name.to_owned(), str::from_utf8(field.value).ok()?.to_owned()))
+            };
+            inlet.end(trailers.iter().filter_map(text).collect());
+        }
+        Answer::Later
+    }
+
+    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+        let Ok(delivered) = parcel.0.downcast::<Delivered>() else { return };
+        match *delivered {
+            Delivered::Answer(response) => self.reply_later(cx, response),
+            Delivered::More => self.go_on(cx),
+            // Once its body has come to its end, there is another request to wait with.
+            Delivered::Room => {
+                let id = cx.id();
+                if self.exchanges.get(&id).is_some_and(|exchange| exchange.inlet.is_some()) {
+                    cx.core().read_on(id);
+                }
+            }
+        }
+    }
+
+    fn on_gone(&mut self, cx: &mut Cx<'_>) {
+        if !self.exchanges.is_empty() {
+            self.exchanges.remove(&cx.id());
+        }
+    }
+
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         let status = Status::new(status);
-        self.reply(cx, None, &Response::error(status, reason));
+        self.reply_to_fault(cx, &Response::error(status, reason));
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
@@ -247,7 +427,7 @@ impl<R: Routes> Service for ShardService<R> {
             }
             Refusal::Draining => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
         };
-        self.reply(cx, None, &response);
+        self.reply_to_fault(cx, &response);
     }
 
     #[inline]
@@ -273,6 +453,9 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {
+        if !self.exchanges.is_empty() && self.exchanges.contains_key(&cx.id()) {
+            return self.go_on(cx);
+        }
         self.shared.routes.drain(&mut self.data, cx.reborrow());
     }
 
@@ -296,10 +479,11 @@ fn events_head(head: &http1::Request<'_>) -> Result<Response, HeaderError> {
     }
 }
 
-/// It gets its final answer instead of a 100; whether its body then comes is its choice, so the connection cannot go
-/// on (RFC 9110 section 10.1.1).
-fn waits_for_continue(request: &http1::Request<'_>) -> bool {
-    request.expects_continue() && request.has_body()
+/// Whether an answer before the body must be the connection's last. A client that waits for a 100 and gets this instead
+/// may send the body or not (RFC 9110 section 10.1.1), and one that is too large is not worth reading.
+fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
+    let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
+    request.expects_continue() || too_large
 }
 
 /// Not `h2c`, say, which is to be ignored where it is not spoken (RFC 9110 section 7.8).

@@ -1,0 +1,27 @@
+//! Requests that are not answered at once: by another thread, or with bodies that are longer than memory.
+//!
+//! Start reading at [`Exchange`](exchange::Exchange): what a shard knows of such a request.
+
+pub(crate) mod exchange;
+pub(crate) mod reader;
+mod responder;
+mod writer;
+
+pub use reader::BodyReader;
+pub use responder::Responder;
+pub use writer::BodyWriter;
+
+use throng_http::Response;
+
+/// Bytes of a body that may wait between a connection and another thread, each way.
+pub(crate) const WINDOW: usize = 256 << 10;
+
+/// What another thread sends to an exchange.
+pub(crate) enum Delivered {
+    /// The answer.
+    Answer(Response),
+    /// There is room again for more of the request's body.
+    Room,
+    /// There is more of the response's body.
+    More,
+}

@@ -1,0 +1,162 @@
+//! A request's body, read by another thread.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use throng_engine::{Flow, Remote};
+use throng_io::ConnId;
+
+use super::{Delivered, WINDOW};
+
+/// Reads a request's body while it comes. It blocks, so it belongs on a thread that may: never in a handler.
+///
+/// At most 256 KiB and what one read brought wait in memory; a client that sends faster is not read meanwhile. The end of
+/// the body is an `Ok(0)`; a client that goes away before it, is too slow, or breaks HTTP is an error of kind
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). What is not read is received and dropped.
+pub struct BodyReader {
+    shared: Arc<Shared>,
+    remote: Remote,
+    id: ConnId,
+    /// Taken and not yet read from here.
+    taken: Vec<u8>,
+    at: usize,
+}
+
+/// The connection's side.
+pub(crate) struct Inlet(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    /// The connection waits for room.
+    stopped: bool,
+    end: Option<End>,
+    /// Nobody reads.
+    unwanted: bool,
+    trailers: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    Broken,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Both ends of a request's body.
+pub(crate) fn body(remote: Remote, id: ConnId) -> (Inlet, BodyReader) {
+    let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+    let reader = BodyReader { shared: Arc::clone(&shared), remote, id, taken: Vec::new(), at: 0 };
+    (Inlet(shared), reader)
+}
+
+impl Inlet {
+    /// Takes in what came.
+    pub(crate) fn push(&self, bytes: &[u8]) -> Flow {
+        let mut state = self.0.lock();
+        if state.unwanted {
+            return Flow::More;
+        }
+        state.bytes.extend_from_slice(bytes);
+        state.stopped = state.bytes.len() >= WINDOW;
+        let flow = if state.stopped { Flow::Stop } else { Flow::More };
+        drop(state);
+        self.0.changed.notify_one();
+        flow
+    }
+
+    /// It is complete.
+    pub(crate) fn end(&self, trailers: Vec<(String, String)>) {
+        let mut state = self.0.lock();
+        state.end = Some(End::Whole);
+        state.trailers = trailers;
+        drop(state);
+        self.0.changed.notify_one();
+    }
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        self.0.lock().end.get_or_insert(End::Broken);
+        self.0.changed.notify_one();
+    }
+}
+
+impl BodyReader {
+    /// The fields after a body that came in chunks (RFC 9112 section 7.1.2), once it is read to its end; empty before, and
+    /// for most.
+    #[must_use]
+    pub fn trailers(&self) -> Vec<(String, String)> {
+        self.shared.lock().trailers.clone()
+    }
+
+    /// Waits until there is more to read; false at the end.
+    fn refill(&mut self) -> io::Result<bool> {
+        self.taken.clear();
+        self.at = 0;
+        let mut state = self.shared.lock();
+        while state.bytes.is_empty() {
+            match state.end {
+                Some(End::Whole) => return Ok(false),
+                Some(End::Broken) => {
+                    let message = "the client went away before the end of the body";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+                }
+                None => {
+                    let waiting = self.shared.changed.wait(state);
+                    state = waiting.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        std::mem::swap(&mut state.bytes, &mut self.taken);
+        let was_stopped = std::mem::take(&mut state.stopped);
+        drop(state);
+        if was_stopped {
+            self.remote.deliver(self.id, Box::new(Delivered::Room));
+        }
+        Ok(true)
+    }
+}
+
+impl Read for BodyReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() || (self.at == self.taken.len() && !self.refill()?) {
+            return Ok(0);
+        }
+        let rest = &self.taken[self.at..];
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+impl Drop for BodyReader {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.unwanted = true;
+        state.bytes = Vec::new();
+        let was_stopped = std::mem::take(&mut state.stopped);
+        drop(state);
+        if was_stopped {
+            self.remote.deliver(self.id, Box::new(Delivered::Room));
+        }
+    }
+}
+
+impl fmt::Debug for BodyReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyReader")
+    }
+}
