@@ -14,7 +14,7 @@ pub(super) struct Root {
 }
 
 /// Why a file cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Failure {
     /// There is none, or it is outside the root.
     Missing,
@@ -204,9 +204,10 @@ mod portable {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
     use std::io::Read as _;
     use std::os::unix::fs::symlink;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::{env, fs, process};
 
     /// A root with links of every kind, and a secret beside it.
@@ -339,6 +340,40 @@ mod tests {
         symlink("../outside", site.0.join("root/sub")).unwrap();
         let opened = unix::open_by_steps(&root, "sub/secret").map_err(unix::failure);
         assert_eq!(opened.map(drop), Err(Failure::Missing));
+    }
+
+    /// What `openat2` makes impossible has to be as impossible without it.
+    #[test]
+    fn no_race_by_steps_leaves_the_root() {
+        let site = Site::new();
+        let root = site.root(true);
+        let path = |name: &str| site.0.join("root").join(name);
+        fs::create_dir(path("dir")).unwrap();
+        fs::write(path("dir/secret"), "public").unwrap();
+        let is_over = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let swaps =
+                    [("dir", "spare"), ("outdir", "dir"), ("dir", "outdir"), ("spare", "dir")];
+                while !is_over.load(Ordering::Relaxed) {
+                    swaps.iter().for_each(|(from, to)| fs::rename(path(from), path(to)).unwrap());
+                }
+            });
+            // Until the race was seen both ways, however the threads are scheduled.
+            let (public, missing) = (Ok("public".to_owned()), Err(Failure::Missing));
+            let mut found = HashSet::new();
+            for round in 0..1_000_000 {
+                let opened = unix::open_by_steps(&root, "dir/secret").map_err(unix::failure);
+                found.insert(content(opened.and_then(look)));
+                if round > 4000 && found.contains(&public) && found.contains(&missing) {
+                    break;
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            found
+        });
+        assert!(!found.contains(&Ok("secret".into())));
+        assert_eq!(found.len(), 2, "there was no race, or a failure: {found:?}");
     }
 
     #[test]

@@ -329,6 +329,7 @@ fn rfc9110_12_5_3_a_compressed_form_is_sent_to_who_accepts_it() {
         let lines = format!("{lines}If-None-Match: {}\r\n", answer.expect("ETag"));
         let known = ask(&files, "GET", &format!("/assets/{path}"), &lines);
         assert_eq!((known.status, known.expect("Vary")), (304, "Accept-Encoding"));
+        assert_eq!(known.header("Content-Encoding"), None);
     }
     assert_eq!(site.get("a.js", "Accept-Encoding: br\r\n").text(), "plain", "off by default");
     // One that was forgotten: older than the file it stands for.
