@@ -135,6 +135,9 @@ impl Args {
         let mut settings = self.flags.settings()?;
         if self.netbench.is_some() {
             settings.set_default("listen", netbench::addresses(), "--netbench")?;
+            for (key, value) in netbench::DEFAULTS {
+                settings.set_default(key, value, "--netbench")?;
+            }
         }
         if self.probe {
             settings.set_default("max_backlog", probe::MAX_BACKLOG, "--probe")?;

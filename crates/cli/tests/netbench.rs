@@ -164,6 +164,30 @@ fn both_loopback_addresses_are_listened_on() {
     }
 }
 
+/// The suite ends a server and starts the next at once, on the same port, without waiting for the end.
+#[test]
+fn a_successor_gets_the_port_of_a_server_with_idle_connections() {
+    let first = serve("blank");
+    let idle: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = first.dial();
+            assert_eq!(exchange(&mut stream, head("GET", "/", "")).text(), "OK");
+            stream
+        })
+        .collect();
+    let address = first.addresses[0].to_string();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| Served::start(&["--netbench", "work", "--listen", &address]));
+        first.terminate();
+        let next = next.join().unwrap();
+        assert_eq!(exchange(&mut next.dial(), with_length(DOCUMENT)).text(), ANSWER);
+    });
+    for mut stream in idle {
+        assert!(is_at_end(&mut stream));
+    }
+    assert!(first.exit().success());
+}
+
 /// The port is the suite's, so another program may have it: then that is what is said.
 #[test]
 fn the_port_is_1234_unless_told_otherwise() {

@@ -7,10 +7,12 @@
 mod document;
 mod timestamp;
 
+use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng::{Bound, Status};
+use throng::{Bound, Error, Status};
 
 use crate::settings::Checked;
 use crate::site;
@@ -34,16 +36,35 @@ pub(crate) fn addresses() -> &'static str {
     }
 }
 
+/// What this server has as defaults of its own, besides its addresses: the suite ends it with thousands of connections
+/// that are kept alive and idle, and starts the next one at once.
+pub(crate) const DEFAULTS: &[(&str, &str)] = &[("drain.window", "0s"), ("drain.grace", "1s")];
+
+/// How long the port of a predecessor is waited for, which was told to end the moment before. The suite dials after a
+/// second.
+const PATIENCE: Duration = Duration::from_millis(800);
+
 /// Binds the benchmark's server.
 pub(crate) fn bind(settings: &Checked, mode: Mode) -> throng::Result<Bound> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match site::listen(server(settings, mode), settings) {
+            Err(Error::Bind { source, .. })
+                if source.kind() == ErrorKind::AddrInUse && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn server(settings: &Checked, mode: Mode) -> Server<impl throng::Routes> {
     let server = site::configured(settings).ws("/{*rest}", Ws::on_message(message));
-    site::listen(
-        server.any("/{*rest}", move |request| match mode {
-            Mode::Blank => Response::new(Status::OK).with_body("text/plain", "OK"),
-            Mode::Work => work(request.body()),
-        }),
-        settings,
-    )
+    server.any("/{*rest}", move |request| match mode {
+        Mode::Blank => Response::new(Status::OK).with_body("text/plain", "OK"),
+        Mode::Work => work(request.body()),
+    })
 }
 
 fn work(body: &[u8]) -> Response {

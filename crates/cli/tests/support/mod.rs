@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use throng_proto::Input;
@@ -38,6 +38,17 @@ impl Served {
 
     pub(crate) fn dial(&self) -> TcpStream {
         dial(self.addresses[0])
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let kill = format!("kill -TERM {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn exit(mut self) -> ExitStatus {
+        self.process.wait().unwrap()
     }
 
     /// Resident memory in bytes.
