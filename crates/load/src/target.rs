@@ -1,10 +1,10 @@
-//! Where to connect: a `ws://` address taken apart.
+//! Where to connect: a `ws://` or `http://` address taken apart.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::Error;
 
-/// A WebSocket address, taken apart but not yet looked up.
+/// A WebSocket or HTTP address, taken apart but not yet looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     host: String,
@@ -18,23 +18,43 @@ impl Target {
     /// # Errors
     /// [`Error::Usage`] with what to write instead.
     pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::parse_as("ws", text)
+    }
+
+    /// Reads `http://host[:port][/path][?query]` (RFC 9110 section 4.2.1). The port is 80 when absent.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with what to write instead.
+    pub fn parse_http(text: &str) -> Result<Self, Error> {
+        Self::parse_as("http", text)
+    }
+
+    fn parse_as(scheme: &str, text: &str) -> Result<Self, Error> {
         let bad = |what: &str| Error::Usage(format!("cannot use the URL {text:?}: {what}"));
         if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii())
         {
             let character = text[at..].chars().next().unwrap_or(' ');
             return Err(bad(&format!("it contains {character:?}; write it percent-encoded")));
         }
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            bad(&format!("it has no scheme; did you mean ws://{}?", text.trim_start_matches('/')))
+        let (typed, rest) = text.split_once("://").ok_or_else(|| {
+            let rest = text.trim_start_matches('/');
+            bad(&format!("it has no scheme; did you mean {scheme}://{rest}?"))
         })?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "ws" => {}
-            "wss" => return Err(bad("TLS is not supported yet; use ws://")),
-            "http" | "https" => return Err(bad(&format!("did you mean ws://{rest}?"))),
-            _ => return Err(bad("the scheme must be ws://")),
+        match typed.to_ascii_lowercase().as_str() {
+            typed if typed == scheme => {}
+            typed if typed.strip_suffix('s') == Some(scheme) => {
+                return Err(bad(&format!("TLS is not supported yet; use {scheme}://")));
+            }
+            "ws" | "wss" | "http" | "https" => {
+                return Err(bad(&format!("did you mean {scheme}://{rest}?")));
+            }
+            _ => return Err(bad(&format!("the scheme must be {scheme}://"))),
         }
         if rest.contains('#') {
-            return Err(bad("a WebSocket URL has no #fragment (RFC 6455 section 3)"));
+            return Err(bad(match scheme {
+                "ws" => "a WebSocket URL has no #fragment (RFC 6455 section 3)",
+                _ => "a #fragment is never sent to a server (RFC 9110 section 4.2.5); leave it out",
+            }));
         }
         let (authority, resource) = match rest.find(['/', '?']) {
             None => (rest, None),
@@ -44,9 +64,9 @@ impl Target {
         if authority.contains('@') {
             return Err(bad("a user name in the URL is not supported"));
         }
-        let (host, port) = split_port(authority).map_err(|what| bad(&what))?;
+        let (host, port) = split_port(scheme, authority).map_err(|what| bad(&what))?;
         if host.is_empty() {
-            return Err(bad("it names no host; did you mean ws://127.0.0.1:9001?"));
+            return Err(bad(&format!("it names no host; did you mean {scheme}://127.0.0.1:9001?")));
         }
         Ok(Self { host: host.to_owned(), port, resource })
     }
@@ -98,7 +118,7 @@ impl Target {
     }
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), String> {
+fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, u16), String> {
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let (host, after) = inner.split_once(']').ok_or("the [ has no ]")?;
         if host.parse::<Ipv6Addr>().is_err() {
@@ -112,7 +132,9 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
     } else {
         match authority.split_once(':') {
             Some((_, rest)) if rest.contains(':') => {
-                return Err(format!("write the IPv6 address in brackets: ws://[{authority}]:9001"));
+                return Err(format!(
+                    "write the IPv6 address in brackets: {scheme}://[{authority}]:9001"
+                ));
             }
             Some((host, port)) => (host, Some(port)),
             None => (authority, None),
@@ -183,6 +205,24 @@ mod tests {
             let error = Target::parse(text).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{text}");
             assert!(error.to_string().contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn http_addresses_are_read_alike() {
+        let target = Target::parse_http("HTTP://127.0.0.1:8080/a?b=c").unwrap();
+        assert_eq!((target.port(), target.resource("/")), (8080, "/a?b=c"));
+        for (text, hint) in [
+            ("127.0.0.1:9001", "did you mean http://127.0.0.1:9001?"),
+            ("ws://h:1/x", "did you mean http://h:1/x?"),
+            ("https://h", "TLS is not supported yet; use http://"),
+            ("ftp://h", "must be http://"),
+            ("http://", "did you mean http://127.0.0.1:9001?"),
+            ("http://::1:80", "http://[::1:80]:9001"),
+            ("http://h/#x", "never sent"),
+        ] {
+            let error = Target::parse_http(text).unwrap_err().to_string();
+            assert!(error.contains(hint), "{text}: {error}");
         }
     }
 

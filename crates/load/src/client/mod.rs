@@ -1,6 +1,6 @@
 //! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
 
-mod dial;
+pub(crate) mod dial;
 mod json;
 mod payload;
 mod shared;
@@ -21,7 +21,7 @@ use self::dial::Dialler;
 pub(crate) use self::json::JSON_SMALLEST;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::shared::{Lane, Shared, Timeline};
-pub(crate) use self::worker::{MOST_EVENTS, Start, Worker, clock};
+pub(crate) use self::worker::{MOST_EVENTS, Sockets, Start, Worker, clock, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record};
@@ -272,13 +272,19 @@ impl Crew {
     /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason.
     #[cold]
     fn explain_refusal(&self) -> Error {
-        let ready = self.shared.sum(|lane| &lane.ready) as usize;
-        let reason = match TcpStream::connect_timeout(&self.peer, Duration::from_secs(2)) {
-            Err(reason) => reason,
-            Ok(_) => std::io::ErrorKind::ConnectionReset.into(),
-        };
-        Error::Connect { peer: self.peer, reason, ready }
+        explain_refusal(&self.shared, self.peer)
     }
+}
+
+/// Why a TCP connection to `peer` failed, by making one more.
+#[cold]
+pub(crate) fn explain_refusal(shared: &Shared, peer: SocketAddr) -> Error {
+    let ready = shared.sum(|lane| &lane.ready) as usize;
+    let reason = match TcpStream::connect_timeout(&peer, Duration::from_secs(2)) {
+        Err(reason) => reason,
+        Ok(_) => std::io::ErrorKind::ConnectionReset.into(),
+    };
+    Error::Connect { peer, reason, ready }
 }
 
 pub(crate) fn describe_close(index: usize, close: Close<'_>) -> String {

@@ -18,9 +18,9 @@ use crate::report::Errors;
 use crate::{Error, Record, Sources};
 
 #[cfg(target_os = "linux")]
-type Sockets = throng_io::Epoll;
+pub(crate) type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
-type Sockets = throng_io::Portable;
+pub(crate) type Sockets = throng_io::Portable;
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
 pub(crate) const MOST_EVENTS: usize = 64;
@@ -228,10 +228,10 @@ fn limits(start: &Start) -> Limits {
 
 /// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.
 #[cfg(target_os = "linux")]
-fn wake_exactly() {
+pub(crate) fn wake_exactly() {
     // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says so.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
 #[cfg(not(target_os = "linux"))]
-fn wake_exactly() {}
+pub(crate) fn wake_exactly() {}

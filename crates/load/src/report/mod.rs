@@ -6,7 +6,7 @@ pub(crate) mod csv;
 mod deflate;
 mod echo;
 mod fanout;
-mod table;
+pub(crate) mod table;
 
 use serde::Serialize;
 

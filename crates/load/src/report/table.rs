@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use super::{BroadcastReport, ConnectReport, EchoReport, IdleReport, Measured, PlanReport, Report};
+use super::{
+    BroadcastReport, ConnectReport, EchoReport, GeneratorReport, IdleReport, Measured, PlanReport,
+    Report, ServerReport,
+};
 use crate::record::Summary;
 use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
 
-pub(super) const LABEL: usize = 12;
+pub(crate) const LABEL: usize = 12;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,8 +23,8 @@ impl fmt::Display for Report {
             Measured::Fanout(fanout) => fanout.rows(f)?,
         }
         self.setup_row(f)?;
-        self.server_rows(f)?;
-        self.generator_row(f)?;
+        server_rows(f, self.server.as_ref())?;
+        generator_row(f, &self.generator, self.machine_busy_share)?;
         if self.errors.total() > 0 {
             self.error_rows(f)?;
         }
@@ -81,7 +84,7 @@ impl fmt::Display for PlanReport {
 }
 
 /// The heading and the rows of one or more [`Summary`]s.
-pub(super) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
+pub(crate) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
     if rows.iter().all(|(_, summary)| summary.is_none()) {
         return Ok(());
     }
@@ -101,7 +104,11 @@ pub(super) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]
     Ok(())
 }
 
-fn per_cpu_second(f: &mut fmt::Formatter<'_>, what: &str, rate: Option<f64>) -> fmt::Result {
+pub(crate) fn per_cpu_second(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    rate: Option<f64>,
+) -> fmt::Result {
     match rate {
         Some(rate) => writeln!(f, "{:LABEL$}{} {what} per server CPU-second", "", rounded(rate)),
         None => Ok(()),
@@ -258,6 +265,53 @@ impl BroadcastReport {
     }
 }
 
+/// The watched server.
+pub(crate) fn server_rows(
+    f: &mut fmt::Formatter<'_>,
+    server: Option<&ServerReport>,
+) -> fmt::Result {
+    let Some(server) = server else {
+        return writeln!(
+            f,
+            "{:LABEL$}not watched: no process on this machine was found for its port",
+            "server"
+        );
+    };
+    let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
+    let name = server.name.as_deref().unwrap_or("?");
+    write!(f, "{:LABEL$}{name} (pid {})", "server", pids.join(", "))?;
+    if let Some(cpu) = server.cpu {
+        write!(f, ", {:.1} % CPU, {}", cpu.cores * 100.0, threads(cpu.threads))?;
+    }
+    if let Some(memory) = server.memory {
+        write!(f, ", {} resident", show_bytes(memory.rss_bytes as i64))?;
+    }
+    if let Some(descriptors) = server.descriptors {
+        write!(f, ", {} descriptors", grouped(descriptors as u64))?;
+    }
+    writeln!(f, "{}", if server.same_process { ", in this process" } else { "" })
+}
+
+/// Ourselves, and the machine.
+pub(crate) fn generator_row(
+    f: &mut fmt::Formatter<'_>,
+    generator: &GeneratorReport,
+    machine_busy_share: Option<f64>,
+) -> fmt::Result {
+    let cpu = generator.cpu;
+    write!(f, "{:LABEL$}{:.1} % of its core", "generator", cpu.busiest_thread_cores * 100.0)?;
+    if cpu.busiest_thread_waiting >= 0.01 {
+        write!(f, ", waited {:.0} % for one", cpu.busiest_thread_waiting * 100.0)?;
+    }
+    if let Some(memory) = generator.memory {
+        write!(f, ", {} resident", show_bytes(memory.rss_bytes as i64))?;
+    }
+    if let Some(busy) = machine_busy_share {
+        write!(f, "; the machine was {:.0} % busy", busy * 100.0)?;
+    }
+    writeln!(f)
+}
+
 impl Report {
     fn setup_row(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.setup.connections == 0 {
@@ -268,44 +322,6 @@ impl Report {
         if let (Some(tcp), Some(upgrade)) = (self.setup.tcp, self.setup.upgrade) {
             let p50 = |s: Summary| show_ns((s.p50_us * 1e3) as u64);
             write!(f, " (p50: TCP {}, upgrade {})", p50(tcp), p50(upgrade))?;
-        }
-        writeln!(f)
-    }
-
-    fn server_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(server) = &self.server else {
-            return writeln!(
-                f,
-                "{:LABEL$}not watched: no process on this machine was found for its port",
-                "server"
-            );
-        };
-        let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
-        let name = server.name.as_deref().unwrap_or("?");
-        write!(f, "{:LABEL$}{name} (pid {})", "server", pids.join(", "))?;
-        if let Some(cpu) = server.cpu {
-            write!(f, ", {:.1} % CPU, {}", cpu.cores * 100.0, threads(cpu.threads))?;
-        }
-        if let Some(memory) = server.memory {
-            write!(f, ", {} resident", show_bytes(memory.rss_bytes as i64))?;
-        }
-        if let Some(descriptors) = server.descriptors {
-            write!(f, ", {} descriptors", grouped(descriptors as u64))?;
-        }
-        writeln!(f, "{}", if server.same_process { ", in this process" } else { "" })
-    }
-
-    fn generator_row(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cpu = self.generator.cpu;
-        write!(f, "{:LABEL$}{:.1} % of its core", "generator", cpu.busiest_thread_cores * 100.0)?;
-        if cpu.busiest_thread_waiting >= 0.01 {
-            write!(f, ", waited {:.0} % for one", cpu.busiest_thread_waiting * 100.0)?;
-        }
-        if let Some(memory) = self.generator.memory {
-            write!(f, ", {} resident", show_bytes(memory.rss_bytes as i64))?;
-        }
-        if let Some(busy) = self.machine_busy_share {
-            write!(f, "; the machine was {:.0} % busy", busy * 100.0)?;
         }
         writeln!(f)
     }

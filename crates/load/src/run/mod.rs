@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use self::steer::Steering;
+pub(crate) use self::modes::{LEAD, measure, server_report};
+pub(crate) use self::steer::{Measured, Steering};
 use crate::client::{Setup, Shared, Start, Work, Worker, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
@@ -37,10 +38,17 @@ pub fn run(
         sources: Sources::plan(peer, plan.sockets(), sources::ephemeral_ports(), plan.sources)?,
         clock: clock()?,
         shared: Arc::new(Shared::new(plan.threads)),
-        server: watched(plan, peer)?,
+        server: watched(&plan.server_pids, peer)?,
     };
     descriptors::make_room(plan.sockets())?;
-    let steering = Steering::new(&ground, stop, watch);
+    let steering = Steering::new(
+        ground.clock,
+        &ground.shared,
+        ground.server.as_ref(),
+        plan.setup_timeout,
+        stop,
+        watch,
+    );
     match plan.mode {
         Mode::Echo { pace: Pace::Closed { pipeline }, duration, warmup } => {
             modes::closed_echo(&ground, steering, pipeline, duration, warmup)
@@ -71,22 +79,22 @@ struct Ground<'a> {
     server: Option<Processes>,
 }
 
-/// Finds the server's processes.
-fn watched(plan: &Plan, peer: SocketAddr) -> Result<Option<Processes>, Error> {
-    if plan.server_pids.is_empty() {
+/// Finds the server's processes: those given, or whoever listens on the port.
+pub(crate) fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
+    if server_pids.is_empty() {
         // A port of another machine says nothing about who listens on the same port of this one.
         let local = UdpSocket::bind((peer.ip(), 0)).is_ok();
         let pids = if local { listening_pids(peer) } else { Vec::new() };
         return Ok((!pids.is_empty()).then(|| Processes::new(pids)));
     }
-    for &pid in &plan.server_pids {
+    for &pid in server_pids {
         if Processes::new(vec![pid]).cpu(0).is_none() {
             return Err(Error::Usage(format!(
                 "--server-pid {pid}: there is no such process on this machine"
             )));
         }
     }
-    Ok(Some(Processes::new(plan.server_pids.clone())))
+    Ok(Some(Processes::new(server_pids.to_vec())))
 }
 
 impl Ground<'_> {
@@ -166,7 +174,7 @@ impl Ground<'_> {
 }
 
 /// Ends the run when a thread of it panics: the others would wait for it for ever.
-struct FinishOnPanic(Arc<Shared>);
+pub(crate) struct FinishOnPanic(pub(crate) Arc<Shared>);
 
 impl Drop for FinishOnPanic {
     fn drop(&mut self) {

@@ -22,7 +22,7 @@ use crate::work::{
 use crate::{Error, Record, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
-const LEAD: Duration = Duration::from_millis(5);
+pub(crate) const LEAD: Duration = Duration::from_millis(5);
 /// Between the last connection and the idle time that counts.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Longest wait for the answers that are still out when an open loop has ended.
@@ -246,7 +246,7 @@ pub(super) fn broadcast(
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Waits through warm-up and measurement, sampling at both edges.
-fn measure(
+pub(crate) fn measure(
     steering: &mut Steering<'_>,
     timeline: Timeline,
     warmup: Duration,
@@ -265,36 +265,49 @@ fn measure(
 
 impl Measured {
     /// The server's CPU use.
-    pub(super) fn server(&self) -> Option<CpuUsage> {
+    pub(crate) fn server(&self) -> Option<CpuUsage> {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
     /// What was completed between the samples, by the server's CPU second.
-    fn per_server_cpu_s(&self) -> Option<f64> {
+    pub(crate) fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
     }
 
     /// The server's CPU time by what was completed between the samples, in microseconds.
-    fn server_cpu_us_each(&self) -> Option<f64> {
+    pub(crate) fn server_cpu_us_each(&self) -> Option<f64> {
         self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
     /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the
     /// plan, not by the samples, which are taken a moment later.
-    pub(super) fn seconds(&self, planned: Duration) -> f64 {
+    pub(crate) fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };
         measured.as_secs_f64().max(1e-9)
     }
 
-    fn generator(&self) -> CpuUsage {
+    pub(crate) fn generator(&self) -> CpuUsage {
         let Moment { own: Some(begin), .. } = &self.begin else { return CpuUsage::default() };
         self.end.own.as_ref().map(|end| end.since(begin)).unwrap_or_default()
     }
 
-    fn machine_busy(&self) -> Option<f64> {
+    pub(crate) fn machine_busy(&self) -> Option<f64> {
         Some(self.end.machine?.busy_since(&self.begin.machine?))
+    }
+}
+
+/// What is known of the server after a measurement.
+pub(crate) fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
+    ServerReport {
+        pids: processes.pids().to_vec(),
+        name: processes.name(),
+        cpus_allowed: processes.cpus_allowed(),
+        cpu: measured.server(),
+        memory: measured.server_memory,
+        descriptors: measured.server_descriptors,
+        same_process: processes.pids().contains(&std::process::id()),
     }
 }
 
@@ -316,23 +329,13 @@ impl Ground<'_> {
         result: Results,
         facts: Facts,
     ) -> Report {
-        let cpus_allowed = self.server.as_ref().and_then(Processes::cpus_allowed);
-        let own = std::process::id();
-        let server = self.server.as_ref().map(|processes| ServerReport {
-            pids: processes.pids().to_vec(),
-            name: processes.name(),
-            cpus_allowed,
-            cpu: measured.server(),
-            memory: measured.server_memory,
-            descriptors: measured.server_descriptors,
-            same_process: processes.pids().contains(&own),
-        });
+        let server = self.server.as_ref().map(|processes| server_report(processes, measured));
         let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
         let facts = Facts {
             failures: setup.errors.total(),
             generator: generator.cpu,
             server: measured.server(),
-            server_cpus: cpus_allowed,
+            server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
             same_process: server.as_ref().is_some_and(|server| server.same_process),
             ..facts
         };

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use super::Ground;
 use crate::client::Shared;
 use crate::clock::Clock;
 use crate::sampler::{CpuSample, MachineSample, Memory, Processes};
@@ -17,30 +16,30 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// CPU times and counts at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
-    pub(super) at: Instant,
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
     /// Answers so far.
-    pub(super) done: u64,
-    pub(super) server: Option<CpuSample>,
-    pub(super) own: Option<CpuSample>,
-    pub(super) machine: Option<MachineSample>,
+    pub(crate) done: u64,
+    pub(crate) server: Option<CpuSample>,
+    pub(crate) own: Option<CpuSample>,
+    pub(crate) machine: Option<MachineSample>,
 }
 
 /// What is known of the processes when a run has been measured, with all connections still open.
 #[derive(Clone, Debug)]
-pub(super) struct Measured {
-    pub(super) begin: Moment,
-    pub(super) end: Moment,
+pub(crate) struct Measured {
+    pub(crate) begin: Moment,
+    pub(crate) end: Moment,
     /// The run was stopped before its time.
-    pub(super) cut_short: bool,
-    pub(super) server_memory: Option<Memory>,
-    pub(super) server_descriptors: Option<usize>,
-    pub(super) own_memory: Option<Memory>,
+    pub(crate) cut_short: bool,
+    pub(crate) server_memory: Option<Memory>,
+    pub(crate) server_descriptors: Option<usize>,
+    pub(crate) own_memory: Option<Memory>,
 }
 
 /// See the module's documentation.
-pub(super) struct Steering<'a> {
-    pub(super) clock: Clock,
+pub(crate) struct Steering<'a> {
+    pub(crate) clock: Clock,
     shared: &'a Shared,
     server: Option<&'a Processes>,
     setup_timeout: Duration,
@@ -51,30 +50,33 @@ pub(super) struct Steering<'a> {
 }
 
 impl<'a> Steering<'a> {
-    pub(super) fn new(
-        ground: &'a Ground<'_>,
+    pub(crate) fn new(
+        clock: Clock,
+        shared: &'a Shared,
+        server: Option<&'a Processes>,
+        setup_timeout: Duration,
         stop: &'a AtomicBool,
         watch: &'a mut dyn FnMut(&Progress),
     ) -> Self {
         Self {
-            clock: ground.clock,
-            shared: &ground.shared,
-            server: ground.server.as_ref(),
-            setup_timeout: ground.plan.setup_timeout,
+            clock,
+            shared,
+            server,
+            setup_timeout,
             stop,
             watch,
-            begun: ground.clock.now(),
-            last: (ground.clock.now(), 0),
+            begun: clock.now(),
+            last: (clock.now(), 0),
         }
     }
 
     /// True once the run is to end early.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
     }
 
     /// Waits until `wanted` connections are open; returns how long that took since the threads were begun.
-    pub(super) fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
+    pub(crate) fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
         let start = self.begun;
         let (mut best, mut since) = (0, start);
         loop {
@@ -101,7 +103,7 @@ impl<'a> Steering<'a> {
     }
 
     /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end before.
-    pub(super) fn until(
+    pub(crate) fn until(
         &mut self,
         then: Instant,
         from: Instant,
@@ -121,7 +123,7 @@ impl<'a> Steering<'a> {
     }
 
     /// Waits for a condition that the threads bring about; false if the run is to end before, or `patience` is.
-    pub(super) fn wait_for(
+    pub(crate) fn wait_for(
         &mut self,
         patience: Duration,
         condition: impl Fn() -> bool,
@@ -139,7 +141,7 @@ impl<'a> Steering<'a> {
     }
 
     /// CPU times and counts now.
-    pub(super) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         // The server's CPU time and the count side by side: their ratio is the figure that matters.
         let server = self.server.and_then(|server| server.cpu(self.clock.now().0));
         let (done, at) = (self.shared.sum(|lane| &lane.done), self.clock.now());
@@ -148,7 +150,7 @@ impl<'a> Steering<'a> {
     }
 
     /// The end of a measurement that began at `begin`.
-    pub(super) fn measured(&self, begin: Moment) -> Measured {
+    pub(crate) fn measured(&self, begin: Moment) -> Measured {
         let end = self.moment();
         Measured {
             begin,
