@@ -1,6 +1,6 @@
-//! Honest load for WebSocket servers.
+//! Honest load for WebSocket and HTTP servers.
 //!
-//! * Duty: drive any WebSocket server by a plan, verify every answer, and report rates, latency and what the
+//! * Duty: drive any WebSocket or HTTP server by a plan, verify every answer, and report rates, latency and what the
 //!   server paid, with a verdict on who was the limit.
 //! * Not its duty: the command line (the CLI mounts it), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
@@ -28,6 +28,7 @@ pub mod compression;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
+pub mod http;
 pub mod page;
 pub mod plan;
 pub mod progress;

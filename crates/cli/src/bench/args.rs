@@ -7,11 +7,11 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, deflate, fanout, output, server, subscribers};
+use super::{cast, deflate, fanout, http, output, server, subscribers};
 
-/// Put a WebSocket server under load, and say what it paid.
+/// Put a WebSocket or HTTP server under load, and say what it paid.
 ///
-/// Works against any WebSocket server; `broadcast`, `fanout` and `deflate` start their own. Every answer is checked. The last line says whether the server or this
+/// Works against any server; `broadcast`, `fanout`, `deflate` and `http` start their own. Every answer is checked. The last line says whether the server or this
 /// generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
@@ -22,8 +22,10 @@ use super::{cast, deflate, fanout, output, server, subscribers};
   throng bench broadcast --shards 1,2 --html broadcast.html
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
   throng bench deflate --html deflate.html
+  throng bench http http://127.0.0.1:9001/ --connections 1000
 
-Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command.")]
+Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
+99 a threshold was not kept.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     work: Work,
@@ -75,7 +77,14 @@ enum Work {
     /// answers each with a message of its own; both sides keep the same context.
     #[command(after_help = deflate::EXAMPLES)]
     Deflate(deflate::Args),
-    /// The server that `broadcast`, `fanout` and `deflate` start
+    /// HTTP/1.1 requests: how many a second, how soon they are answered, what each costs the server
+    ///
+    /// Closed loop by default: --pipeline requests are under way on each connection, and each answer triggers the
+    /// next. With --rate an open loop: requests leave by a fixed schedule whether or not answers come, and latency
+    /// counts from the planned time, so a stall of the server cannot hide.
+    #[command(after_help = http::EXAMPLES)]
+    Http(http::Args),
+    /// The server that `broadcast`, `fanout`, `deflate` and `http` start
     #[command(hide = true)]
     OwnServer(server::Args),
     /// The subscribers that `broadcast` starts
@@ -195,13 +204,13 @@ pub(super) struct MessageArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-struct TimeArgs {
+pub(super) struct TimeArgs {
     /// Time measured, such as 10s, 1.5s or 2m
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    duration: Duration,
+    pub(super) duration: Duration,
     /// Time run before and not counted
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    warmup: Duration,
+    pub(super) warmup: Duration,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -221,24 +230,30 @@ struct Common {
 pub(super) struct Connecting {
     /// Threads of this generator; one keeps up with one server thread
     #[arg(long, short, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    pub(super) threads: usize,
     /// Source addresses 127.0.0.1, .2, ... [default: one for each 25,000 connections]
-    #[arg(long, value_name = "N", help_heading = "Connecting")]
-    sources: Option<usize>,
+    #[arg(long, alias = "source", value_name = "N", help_heading = "Connecting")]
+    pub(super) sources: Option<usize>,
     /// Connections being made at a time during set-up
     #[arg(long, value_name = "N", default_value_t = 100, help_heading = "Connecting")]
-    window: usize,
+    pub(super) window: usize,
     /// Spread the set-up over this time [default: as fast as --window allows]
     #[arg(long, value_name = "TIME", default_value = "0s", hide_default_value = true,
           value_parser = parse_duration, help_heading = "Connecting")]
-    ramp: Duration,
+    pub(super) ramp: Duration,
     /// Give up when set-up makes no progress for so long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration,
           help_heading = "Connecting")]
-    setup_timeout: Duration,
+    pub(super) setup_timeout: Duration,
     /// The server's process, or several: 12,13 [default: whoever listens on the port]
-    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Watching")]
-    server_pid: Vec<u32>,
+    #[arg(
+        long,
+        alias = "pid",
+        value_name = "PID",
+        value_delimiter = ',',
+        help_heading = "Watching"
+    )]
+    pub(super) server_pid: Vec<u32>,
 }
 
 impl Connecting {
@@ -271,6 +286,8 @@ pub(super) enum Task {
     Echo(Plan, output::OutputArgs),
     /// Compression, setting by setting.
     Deflate(deflate::Args),
+    /// HTTP requests.
+    Http(http::Args),
     /// A broadcast comparison, or a broadcast on a foreign server.
     Broadcast(cast::Args),
     /// Many channels at a fixed rate.
@@ -300,6 +317,7 @@ impl Args {
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
             Work::Deflate(args) => return Ok(Task::Deflate(args)),
+            Work::Http(args) => return Ok(Task::Http(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
             Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };

@@ -95,7 +95,7 @@ impl Args {
 }
 
 /// `1000`, `1000/s` or `0.5/s`.
-fn parse_rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix("/s").unwrap_or(text).replace(['_', ','], "");
     number.parse().map_err(|_| {
         format!("{text:?} is not a rate: write messages a second, such as 1000 or 1000/s")

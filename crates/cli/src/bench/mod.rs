@@ -4,6 +4,7 @@ mod args;
 mod cast;
 mod deflate;
 mod fanout;
+mod http;
 mod output;
 mod own;
 mod progress;
@@ -37,6 +38,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Broadcast(args) => cast::run(args, &stop),
         Task::Fanout(args) => fanout::run(args, &stop),
         Task::Deflate(args) => deflate::run(args, &stop),
+        Task::Http(args) => http::run(args, &stop),
         Task::Echo(plan, output) => echo(&plan, &output, &stop),
         Task::OwnServer(args) => server::run(&args),
         Task::OwnSubscribers(args) => subscribers::run(&args),

@@ -2,7 +2,7 @@
 //! own so that its CPU time and memory are its own.
 //!
 //! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
-//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -60,6 +60,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .ws("/ws/{channel}", channels())
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/compose", Ws::on_message(compose_anew))
+        .any("/", |request| match request.body() {
+            [] => Response::text("OK"),
+            body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
+        })
         .bind(args.listen.as_str())?;
     let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
     tell(&Told::Listening { address: bound.local_addr().to_string() })?;

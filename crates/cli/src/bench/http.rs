@@ -1,0 +1,276 @@
+//! `throng bench http`: requests and answers, on a server of our own or a foreign one.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use throng_load::http::{Expect, Pace, Plan, Report, Slo};
+use throng_load::units::{parse_duration, parse_size};
+use throng_load::{Error, Target};
+
+use super::args::{Connecting, TimeArgs};
+use super::fanout::parse_rate;
+use super::own::OwnServer;
+use super::{output, progress};
+use crate::Failure;
+use crate::signals::Stop;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  throng bench http                                         a server of our own that answers OK
+  throng bench http http://127.0.0.1:9001/ --connections 1000 --duration 30s
+  throng bench http http://127.0.0.1:9001/ --pipeline 16
+  throng bench http http://127.0.0.1:9001/ --rate 20000/s --slo 'p99<10ms'
+  throng bench http http://127.0.0.1:9001/ --no-keep-alive --sources 8
+  throng bench http http://127.0.0.1:9001/api -X POST -H 'Content-Type: application/json' \\
+      --body '{\"a\":1}' --expect-status 201
+  throng bench http http://127.0.0.1:9001/ --html http.html --json > http.json
+
+What the table says:
+  requests       complete answers with an expected status
+  latency        from sending to the last byte of the answer; with --rate from the planned time
+  connect        with --no-keep-alive: from the connect call to the TCP connection; together: both
+  lateness       with --rate: how late this generator came to a request
+
+Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
+99 a threshold of --slo was not kept.";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The server, as http://host:port/path; without it one of our own is started
+    #[arg(value_name = "URL")]
+    url: Option<String>,
+    /// Connections; with --no-keep-alive requests under way at a time
+    #[arg(long, short, value_name = "N", default_value_t = 100)]
+    connections: usize,
+    /// Requests under way on each connection at most
+    #[arg(long, short, value_name = "DEPTH", default_value_t = 1)]
+    pipeline: usize,
+    /// Requests a second of all connections together, such as 20000 or 20000/s (open loop)
+    #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// A connection for each request: connect, ask with Connection: close, read the answer to its end
+    #[arg(long)]
+    no_keep_alive: bool,
+    /// Event loops of our own server
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "url")]
+    shards: usize,
+    #[command(flatten)]
+    request: RequestArgs,
+    #[command(flatten)]
+    time: TimeArgs,
+    /// Longest wait for an answer or a connection; then it counts as an error
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// A threshold, such as p99<10ms, p99.9<50ms, max<1s or rate>50000; repeatable
+    #[arg(long, value_name = "THRESHOLD", value_parser = Slo::parse)]
+    slo: Vec<Slo>,
+    #[command(flatten)]
+    output: output::OutputArgs,
+    #[command(flatten)]
+    connecting: Connecting,
+}
+
+/// What is asked, and which answers count.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Request")]
+struct RequestArgs {
+    /// Request method
+    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
+    method: String,
+    /// A header line, 'Name: value'; repeatable. Host replaces ours
+    #[arg(long, short = 'H', value_name = "LINE", value_parser = parse_header)]
+    header: Vec<(String, String)>,
+    /// Body of every request, with any method
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
+    body: Option<String>,
+    /// The same from a file
+    #[arg(long, value_name = "PATH", conflicts_with = "body_size")]
+    body_file: Option<PathBuf>,
+    /// A body of so many letters, such as 100, 4KiB or 1MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    body_size: Option<usize>,
+    /// Send the body in chunks (of 4 KiB) instead of by its length
+    #[arg(long)]
+    chunked: bool,
+    /// Statuses that count, others are errors: 200, 2xx, or a list: 200,304
+    #[arg(long, value_name = "STATUS", default_value = "2xx", value_parser = Expect::parse)]
+    expect_status: Expect,
+}
+
+/// Measures, and shows the report.
+pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
+    args.output.check()?;
+    // Of the address only what a mistake in the other flags needs: those are told before a server is started.
+    let (plan, output, shards) = args.plan("http://127.0.0.1:1")?;
+    let (plan, own) = match shards {
+        Some(shards) => {
+            let own = OwnServer::start(shards)?;
+            let target = Target::parse_http(&format!("http://{}/", own.address))?;
+            (Plan { target, server_pids: vec![own.pid()], ..plan }, Some(own))
+        }
+        None => (plan, None),
+    };
+    let mut bar = progress::Bar::new("http", output.quiet);
+    let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| bar.show(progress));
+    bar.finish();
+    drop(own);
+    let report = outcome?;
+    output.show(&report)?;
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+impl Args {
+    /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
+    fn plan(self, own: &str) -> Result<(Plan, output::OutputArgs, Option<usize>), Error> {
+        let shards = self.url.is_none().then_some(self.shards);
+        if shards == Some(0) {
+            return Err(Error::Usage("--shards is 0; a server needs at least 1".to_owned()));
+        }
+        let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
+        let body = self.request.body()?;
+        let plan = Plan {
+            method: self.request.method,
+            headers: self.request.header,
+            body,
+            chunked: self.request.chunked,
+            expect: self.request.expect_status,
+            connections: self.connections,
+            pipeline: self.pipeline,
+            pace: self.rate.map_or(Pace::Closed, |rate_per_s| Pace::Open { rate_per_s }),
+            keep_alive: !self.no_keep_alive,
+            duration: self.time.duration,
+            warmup: self.time.warmup,
+            timeout: self.timeout,
+            slos: self.slo,
+            threads: self.connecting.threads,
+            sources: self.connecting.sources,
+            window: self.connecting.window,
+            ramp: self.connecting.ramp,
+            setup_timeout: self.connecting.setup_timeout,
+            server_pids: self.connecting.server_pid,
+            ..Plan::new(target)
+        };
+        if shards.is_some() && !plan.server_pids.is_empty() {
+            return Err(Error::Usage(
+                "--server-pid is for a foreign server; without a URL it is known".to_owned(),
+            ));
+        }
+        plan.check()?;
+        Ok((plan, self.output, shards))
+    }
+}
+
+impl RequestArgs {
+    fn body(&self) -> Result<Vec<u8>, Error> {
+        if let Some(path) = &self.body_file {
+            return std::fs::read(path).map_err(|error| {
+                Error::Usage(format!("cannot read --body-file {}: {error}", path.display()))
+            });
+        }
+        let size = self.body_size.unwrap_or(0);
+        if size > 1 << 30 {
+            return Err(Error::Usage(format!("--body-size is {size}; at most 1GiB is sent")));
+        }
+        Ok(match &self.body {
+            Some(text) => text.clone().into_bytes(),
+            None => (0..size).map(|at| b'a' + (at % 26) as u8).collect(),
+        })
+    }
+}
+
+/// `Name: value`.
+fn parse_header(line: &str) -> Result<(String, String), String> {
+    match line.split_once(':') {
+        Some((name, value)) => Ok((name.to_owned(), value.trim().to_owned())),
+        None => Err(format!("{line:?} has no colon: write 'Name: value'")),
+    }
+}
+
+impl output::Shown for Report {
+    fn to_json(&self) -> String {
+        self.to_json()
+    }
+
+    fn to_csv(&self) -> String {
+        self.to_csv()
+    }
+
+    fn to_html(&self) -> String {
+        self.to_html()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Bench {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(words: &[&str]) -> Result<(Plan, Option<usize>), String> {
+        let words = std::iter::once("http").chain(words.iter().copied());
+        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
+        let (plan, _, shards) =
+            bench.args.plan("http://127.0.0.1:1").map_err(|error| error.to_string())?;
+        Ok((plan, shards))
+    }
+
+    #[test]
+    fn flags_become_a_plan() {
+        let (usual, shards) = plan(&[]).unwrap();
+        assert_eq!((usual.connections, usual.pipeline, usual.threads), (100, 1, 1));
+        assert_eq!((usual.pace, usual.keep_alive, shards), (Pace::Closed, true, Some(1)));
+        assert_eq!(usual.timeout, Duration::from_secs(30));
+        let line = "http://h:1/x?y -c 20 --rate 5000/s -d 1s -w 0s -t 2 --pid 7 -X PUT --no-keep-alive \
+                    --body-size 1KiB --chunked --expect-status 201 --slo p99<10ms --slo rate>5 --source 3";
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let header = ["-H", "Accept: a/b", "--header", "X:y:z"];
+        let (plan, shards) = plan(&[&words[..], &header].concat()).unwrap();
+        assert_eq!((plan.target.resource("/"), plan.connections, plan.threads), ("/x?y", 20, 2));
+        assert_eq!((plan.pace, shards), (Pace::Open { rate_per_s: 5000.0 }, None));
+        assert_eq!((plan.server_pids, plan.sources), (vec![7], Some(3)));
+        assert_eq!((plan.method.as_str(), plan.body.len(), plan.chunked), ("PUT", 1024, true));
+        assert!(!plan.keep_alive && plan.expect.accepts(201) && !plan.expect.accepts(200));
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(plan.headers, [pair("Accept", "a/b"), pair("X", "y:z")]);
+        assert_eq!(plan.slos.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (line, words) in [
+            ("127.0.0.1:1", "did you mean http://127.0.0.1:1?"),
+            ("ws://h/", "did you mean http://h/?"),
+            ("https://h/", "TLS is not supported yet"),
+            ("--pipeline 0", "--pipeline is 0"),
+            ("--pipeline 2 --no-keep-alive", "leave out --no-keep-alive"),
+            ("--rate 0", "--rate is 0"),
+            ("--rate fast", "1000/s"),
+            ("--body a --body-size 5", "cannot be used with"),
+            ("--body a --body-file b", "cannot be used with"),
+            ("--body-file /nowhere/at/all", "--body-file /nowhere/at/all"),
+            ("--body-size 2GiB", "--body-size is 2147483648"),
+            ("--chunked", "--body-size"),
+            ("--header Accept", "'Name: value'"),
+            ("--header Content-Length:5", "follows from the body"),
+            ("--expect-status ok", "200,304"),
+            ("--slo p99", "p99<10ms"),
+            ("--timeout 5", "did you mean 5s?"),
+            ("--connections 0", "--connections is 0"),
+            ("--shards 0", "--shards is 0"),
+            ("--shards 2 http://h/", "cannot be used with"),
+            ("--server-pid 7", "--server-pid"),
+            ("--method CONNECT", "tunnel"),
+        ] {
+            let words_typed: Vec<&str> = line.split_whitespace().collect();
+            let error = plan(&words_typed).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+        assert!(plan(&["--body", "with GET"]).is_ok());
+    }
+}

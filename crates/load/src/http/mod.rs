@@ -1,0 +1,36 @@
+//! HTTP/1.1 load: requests a second, how soon they are answered, and what the server paid.
+//!
+//! Written directly on the driver, without the engine: a generator has to be cheaper than the servers it measures.
+//! A request is encoded once and sent from memory that all connections share; an answer whose head is byte for byte
+//! the one before it is known without decoding it again. Everything else goes through the strict decoder.
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use throng_load::{Target, http};
+//!
+//! let plan = http::Plan::new(Target::parse_http("http://127.0.0.1:9001/")?);
+//! let report = http::run(&plan, &AtomicBool::new(false), &mut |_| {})?;
+//! println!("{} requests a second", report.result.requests_per_s);
+//! # Ok::<(), throng_load::Error>(())
+//! ```
+
+mod answer;
+mod client;
+mod expect;
+mod member;
+mod page;
+mod plan;
+mod report;
+mod request;
+mod run;
+mod slo;
+mod table;
+mod tally;
+
+pub use expect::Expect;
+pub use plan::{MAX_PIPELINE, Pace, Plan};
+pub use report::{
+    ConnectionsReport, Errors, OpenLoopReport, PlanReport, Quantile, Report, RequestsReport,
+};
+pub use run::run;
+pub use slo::{Slo, SloReport};

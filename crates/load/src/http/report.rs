@@ -1,0 +1,418 @@
+//! The result of a run, as JSON for programs; the table for people is in `table.rs`, the page in `page.rs`.
+//!
+//! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::request::Wire;
+use super::run::{Server, Steered};
+use super::tally::Tally;
+use super::{Pace, Plan, SloReport};
+use crate::Sources;
+use crate::record::{Record, Summary};
+use crate::report::{GeneratorReport, SCHEMA, ServerReport, SetupReport, csv};
+use crate::run::server_report;
+use crate::verdict::{Facts, Limit, Pacing, Verdict};
+
+/// Everything about one run. `Display` prints the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What was asked for.
+    pub plan: PlanReport,
+    /// How the connections came about; all zero with one connection a request, which measures just that.
+    pub setup: SetupReport,
+    /// What was measured.
+    pub result: RequestsReport,
+    /// What became of the connections.
+    pub connections: ConnectionsReport,
+    /// The server, if its processes could be watched.
+    pub server: Option<ServerReport>,
+    /// This generator.
+    pub generator: GeneratorReport,
+    /// Share (0 to 1) of the whole machine's CPU time that was busy during the measurement.
+    pub machine_busy_share: Option<f64>,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Thresholds, and what became of them.
+    pub slo: Vec<SloReport>,
+    /// Who was the limit.
+    pub verdict: Verdict,
+}
+
+/// The plan, as far as it matters for repeating a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanReport {
+    /// `http`.
+    pub mode: &'static str,
+    /// The server and the request target.
+    pub url: String,
+    /// Request method.
+    pub method: String,
+    /// Bytes of a request on the wire, head and body.
+    pub request_bytes: usize,
+    /// Bytes of its body.
+    pub body_bytes: usize,
+    /// The body is sent in chunks.
+    pub chunked: bool,
+    /// Connections held, or requests under way at a time.
+    pub connections: usize,
+    /// Requests under way on a connection at most.
+    pub pipeline: usize,
+    /// A connection carries many requests.
+    pub keep_alive: bool,
+    /// Requests a second of an open loop, of all connections together.
+    pub rate_per_s: Option<f64>,
+    /// Statuses that count.
+    pub expect_status: String,
+    /// Time measured.
+    pub duration_s: f64,
+    /// Time run before and not counted.
+    pub warmup_s: f64,
+    /// Longest wait for an answer.
+    pub timeout_s: f64,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// Source addresses.
+    pub source_addresses: usize,
+}
+
+/// Requests and their answers.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestsReport {
+    /// Time measured.
+    pub measured_s: f64,
+    /// Complete answers with an expected status within it.
+    pub requests: u64,
+    /// The same, by the second.
+    pub requests_per_s: f64,
+    /// The same by the second of server CPU time (all threads): the figure that the machine's mood disturbs least.
+    pub requests_per_server_cpu_s: Option<f64>,
+    /// Server CPU time (all threads) by request.
+    pub server_cpu_us_per_request: Option<f64>,
+    /// Bytes received within the measured time, heads included.
+    pub received_bytes: u64,
+    /// The same, by the second.
+    pub received_bytes_per_s: f64,
+    /// Bytes of the requests sent, by the second.
+    pub sent_bytes_per_s: f64,
+    /// Answers within the measured time by status, whatever was expected.
+    pub statuses: BTreeMap<u16, u64>,
+    /// From sending to the complete answer; in an open loop from the planned time.
+    pub latency: Option<Summary>,
+    /// From the connect call to the established TCP connection.
+    pub connect: Option<Summary>,
+    /// From the connect call to the complete answer; one request a connection only.
+    pub connect_and_answer: Option<Summary>,
+    /// The latencies' whole spread.
+    pub quantiles: Vec<Quantile>,
+    /// The open loop's own figures.
+    pub open_loop: Option<OpenLoopReport>,
+}
+
+/// One point of a spread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantile {
+    /// Share (0 to 1) of the answers.
+    pub share: f64,
+    /// They took at most so long.
+    pub us: f64,
+}
+
+/// How an open loop kept to its schedule.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpenLoopReport {
+    /// Requests planned within the measured time. None was skipped.
+    pub planned: u64,
+    /// The same, by the second. More than `requests_per_s`: somebody fell behind.
+    pub planned_per_s: f64,
+    /// Those without an expected answer in the end. The age of those without any answer counts as their latency, a
+    /// lower bound.
+    pub unanswered: u64,
+    /// How late this generator came to a request, whatever the reason.
+    pub lateness: Option<Summary>,
+}
+
+/// What became of the connections, from the first on.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ConnectionsReport {
+    /// Begun.
+    pub opened: u64,
+    /// Ended by the server between two requests, which it may; they were made again.
+    pub ended_by_server: u64,
+    /// Requests that were sent again because of that.
+    pub requests_resent: u64,
+}
+
+/// What went wrong, by kind. Any of it makes the verdict "not valid".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// Answers, within the measured time, with a status that was not expected.
+    pub unexpected_status: u64,
+    /// What came was not HTTP, or was not asked for.
+    pub malformed: u64,
+    /// Connections closed in the middle of an answer.
+    pub cut_short: u64,
+    /// Connections closed without one answer.
+    pub unanswered: u64,
+    /// Connections reset while an answer was awaited.
+    pub resets: u64,
+    /// Connections on which nothing came in time.
+    pub timeouts: u64,
+    /// Connections that could not be made.
+    pub connects_failed: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+impl Errors {
+    /// All of them together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.kinds().iter().map(|(count, _)| count).sum()
+    }
+
+    /// Each kind with its name for people.
+    pub(super) fn kinds(&self) -> [(u64, &'static str); 7] {
+        [
+            (self.unexpected_status, "unexpected statuses"),
+            (self.malformed, "malformed answers"),
+            (self.cut_short, "answers cut short"),
+            (self.unanswered, "connections closed without an answer"),
+            (self.resets, "connections reset"),
+            (self.timeouts, "timeouts"),
+            (self.connects_failed, "connects failed"),
+        ]
+    }
+
+    /// Keeps the first description.
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.first.is_none() {
+            self.first = Some(what());
+        }
+    }
+
+    /// Adds another thread's.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.unexpected_status += other.unexpected_status;
+        self.malformed += other.malformed;
+        self.cut_short += other.cut_short;
+        self.unanswered += other.unanswered;
+        self.resets += other.resets;
+        self.timeouts += other.timeouts;
+        self.connects_failed += other.connects_failed;
+        if self.first.is_none() {
+            self.first = other.first;
+        }
+    }
+}
+
+impl Report {
+    /// Exit code of a process that made this report: 0, 1 if the figures do not count, or 99 if they do and a
+    /// threshold was not kept.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.verdict.limit {
+            Limit::Invalid => 1,
+            _ if self.slo.iter().any(|slo| !slo.kept) => 99,
+            _ => 0,
+        }
+    }
+
+    /// The JSON document, indented, with a final line break.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Plain structs with string keys: serialising cannot fail.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+
+    /// One row of comma-separated values, after a line of names.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let (plan, result) = (&self.plan, &self.result);
+        let time = |pick: fn(Summary) -> f64| csv::number(result.latency.map(pick));
+        let row = [
+            ("url", plan.url.clone()),
+            ("connections", plan.connections.to_string()),
+            ("pipeline", plan.pipeline.to_string()),
+            ("keep_alive", plan.keep_alive.to_string()),
+            ("rate_per_s", csv::number(plan.rate_per_s)),
+            ("requests", result.requests.to_string()),
+            ("requests_per_s", csv::number(Some(result.requests_per_s))),
+            ("requests_per_server_cpu_s", csv::number(result.requests_per_server_cpu_s)),
+            ("server_cpu_us_per_request", csv::number(result.server_cpu_us_per_request)),
+            ("received_bytes_per_s", csv::number(Some(result.received_bytes_per_s))),
+            ("p50_us", time(|latency| latency.p50_us)),
+            ("p99_us", time(|latency| latency.p99_us)),
+            ("p999_us", time(|latency| latency.p999_us)),
+            ("max_us", time(|latency| latency.max_us)),
+            ("errors", self.errors.total().to_string()),
+            ("limit", self.verdict.limit.name().to_owned()),
+        ];
+        let head = row.each_ref().map(|(name, _)| *name);
+        csv::document(&head, std::iter::once(row.map(|(_, value)| value).to_vec()))
+    }
+
+    pub(super) fn of(
+        plan: &Plan,
+        sources: &Sources,
+        wire: &Wire,
+        server: Server<'_>,
+        steered: &Steered,
+        tally: Tally,
+    ) -> Self {
+        let Steered { took, measured } = steered;
+        let measured_s = measured.seconds(plan.duration);
+        let result = RequestsReport::of(plan, wire, steered, &tally);
+        let server = server.map(|processes| server_report(processes, measured));
+        let generator = GeneratorReport { cpu: measured.generator(), memory: measured.own_memory };
+        let pacing = matches!(plan.pace, Pace::Open { .. }).then(|| Pacing {
+            lateness_p99_ns: tally.lateness.quantile_ns(0.99),
+            planned: tally.planned,
+            in_time: tally.requests,
+        });
+        let facts = Facts {
+            completed: tally.requests,
+            failures: tally.errors.total(),
+            generator: generator.cpu,
+            server: measured.server(),
+            server_cpus: server.as_ref().and_then(|server| server.cpus_allowed),
+            same_process: server.as_ref().is_some_and(|server| server.same_process),
+            pacing,
+            ..Facts::default()
+        };
+        let requests_per_s = tally.requests as f64 / measured_s;
+        Self {
+            schema: SCHEMA,
+            plan: PlanReport::of(plan, sources, wire),
+            setup: took.map_or_else(SetupReport::default, |took| SetupReport {
+                connections: plan.connections as u64,
+                took_s: took.as_secs_f64(),
+                tcp: tally.connect.summary(),
+                upgrade: None,
+            }),
+            result,
+            connections: ConnectionsReport {
+                opened: tally.opened,
+                ended_by_server: tally.ended_by_server,
+                requests_resent: tally.resent,
+            },
+            server,
+            generator,
+            machine_busy_share: measured.machine_busy(),
+            slo: plan.slos.iter().map(|slo| slo.judge(&tally.latency, requests_per_s)).collect(),
+            errors: tally.errors,
+            verdict: Verdict::of(&facts),
+        }
+    }
+}
+
+impl RequestsReport {
+    fn of(plan: &Plan, wire: &Wire, Steered { measured, .. }: &Steered, tally: &Tally) -> Self {
+        let measured_s = measured.seconds(plan.duration);
+        let per_s = |count: u64| count as f64 / measured_s;
+        let is_open = matches!(plan.pace, Pace::Open { .. });
+        let statuses = tally.statuses.iter().enumerate().filter(|&(_, &count)| count > 0);
+        Self {
+            measured_s,
+            requests: tally.requests,
+            requests_per_s: per_s(tally.requests),
+            requests_per_server_cpu_s: measured.per_server_cpu_s(),
+            server_cpu_us_per_request: measured.server_cpu_us_each(),
+            received_bytes: tally.bytes_in,
+            received_bytes_per_s: per_s(tally.bytes_in),
+            sent_bytes_per_s: per_s(tally.sent.saturating_mul(wire.len() as u64)),
+            statuses: statuses.map(|(status, &count)| (status as u16, count)).collect(),
+            latency: tally.latency.summary(),
+            connect: tally.connect.summary(),
+            connect_and_answer: tally.whole.summary(),
+            quantiles: quantiles(&tally.latency),
+            open_loop: is_open.then(|| OpenLoopReport {
+                planned: tally.planned,
+                planned_per_s: per_s(tally.planned),
+                unanswered: tally.unanswered,
+                lateness: tally.lateness.summary(),
+            }),
+        }
+    }
+}
+
+/// Points that are evenly far from each other where the slow answers are: each step halves what is left.
+fn quantiles(latency: &Record) -> Vec<Quantile> {
+    let (mut points, mut left) = (Vec::new(), 1.0_f64);
+    // Beyond one in all of them there is only the maximum.
+    while left * latency.count() as f64 >= 1.0 {
+        for share in [1.0 - left, 1.0 - left * 0.75] {
+            points.push(Quantile { share, us: latency.quantile_ns(share) as f64 / 1e3 });
+        }
+        left /= 2.0;
+    }
+    if latency.count() > 0 {
+        points.push(Quantile { share: 1.0, us: latency.quantile_ns(1.0) as f64 / 1e3 });
+    }
+    points
+}
+
+impl PlanReport {
+    fn of(plan: &Plan, sources: &Sources, wire: &Wire) -> Self {
+        Self {
+            mode: "http",
+            url: format!("http://{}{}", plan.target.host_header(), plan.target.resource("/")),
+            method: plan.method.clone(),
+            request_bytes: wire.len(),
+            body_bytes: plan.body.len(),
+            chunked: plan.chunked,
+            connections: plan.connections,
+            pipeline: plan.pipeline,
+            keep_alive: plan.keep_alive,
+            rate_per_s: match plan.pace {
+                Pace::Closed => None,
+                Pace::Open { rate_per_s } => Some(rate_per_s),
+            },
+            expect_status: plan.expect.to_string(),
+            duration_s: plan.duration.as_secs_f64(),
+            warmup_s: plan.warmup.as_secs_f64(),
+            timeout_s: plan.timeout.as_secs_f64(),
+            threads: plan.threads,
+            source_addresses: sources.count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_ends_with_the_maximum_and_goes_only_upwards() {
+        let mut latency = Record::new();
+        (1..=1000).for_each(|us| latency.add(us * 1000));
+        let points = quantiles(&latency);
+        assert!(points.is_sorted_by(|a, b| a.share < b.share && a.us <= b.us), "{points:?}");
+        assert_eq!(points.last().map(|point| point.share), Some(1.0));
+        assert!((15..30).contains(&points.len()), "{points:?}");
+        assert_eq!(quantiles(&Record::new()), []);
+    }
+
+    #[test]
+    fn every_kind_of_error_is_in_the_total_and_in_a_sum() {
+        let one = Errors {
+            unexpected_status: 1,
+            malformed: 2,
+            cut_short: 4,
+            unanswered: 8,
+            resets: 16,
+            timeouts: 32,
+            connects_failed: 64,
+            first: Some("first".to_owned()),
+        };
+        let mut sum = Errors::default();
+        sum.merge(one.clone());
+        assert_eq!((sum.total(), &sum), (127, &one));
+    }
+}

@@ -1,0 +1,152 @@
+//! A run from beginning to end: threads up, phases by the clock, samples at their edges, threads down, report.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use super::client::{Client, Start};
+use super::request::Wire;
+use super::tally::Tally;
+use super::{Pace, Plan, Report};
+use crate::client::{Shared, Timeline, clock};
+use crate::clock::Clock;
+use crate::run::{FinishOnPanic, LEAD, Measured, Steering, measure, watched};
+use crate::sampler::Processes;
+use crate::{Error, Progress, Sources, Stage, descriptors, sources};
+
+/// Longest wait for the answers that are still out when an open loop has ended.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
+///
+/// When `stop` becomes true the run ends early: with a report on what was measured until then, or with
+/// [`Error::Interrupted`] if that was nothing.
+///
+/// # Errors
+/// Whatever leaves nothing to report, each with its remedy; see [`Error`]. What goes wrong during the measurement is
+/// counted in the report instead.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Report, Error> {
+    plan.check()?;
+    let peer = plan.target.resolve()?;
+    let ground = Ground {
+        plan,
+        wire: Wire::of(plan)?,
+        peer,
+        sources: Sources::plan(peer, plan.connections, sources::ephemeral_ports(), plan.sources)?,
+        clock: clock()?,
+        shared: Arc::new(Shared::new(plan.threads)),
+    };
+    let server = watched(&plan.server_pids, peer)?;
+    descriptors::make_room(plan.connections)?;
+    let (shared, patience) = (Arc::clone(&ground.shared), plan.setup_timeout);
+    let steering = Steering::new(ground.clock, &shared, server.as_ref(), patience, stop, watch);
+    let (steered, tally) = ground.with_threads(|| ground.steer(steering))?;
+    Ok(Report::of(plan, &ground.sources, &ground.wire, server.as_ref(), &steered, tally))
+}
+
+/// What all threads stand on.
+struct Ground<'a> {
+    plan: &'a Plan,
+    wire: Wire,
+    peer: SocketAddr,
+    sources: Sources,
+    clock: Clock,
+    shared: Arc<Shared>,
+}
+
+/// What the steering thread saw.
+pub(super) struct Steered {
+    /// Time of the set-up; `None` without one.
+    pub(super) took: Option<Duration>,
+    pub(super) measured: Measured,
+}
+
+impl Ground<'_> {
+    /// Waits through the phases of the run.
+    fn steer(&self, mut steering: Steering<'_>) -> Result<Steered, Error> {
+        let plan = self.plan;
+        let took = match plan.keep_alive {
+            true => Some(steering.ready(plan.connections)?),
+            false => None,
+        };
+        let start = self.clock.now().after(LEAD);
+        let from = start.after(plan.warmup);
+        let timeline = Timeline { start, from, to: from.after(plan.duration) };
+        self.shared.begin(timeline);
+        let measured = measure(&mut steering, timeline, plan.warmup, plan.duration)?;
+        if let Pace::Open { .. } = plan.pace {
+            let shared = &self.shared;
+            let waiting =
+                || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
+            let patience = DRAIN.min(plan.timeout);
+            steering.wait_for(
+                patience,
+                || waiting() == 0,
+                || Stage::Draining { waiting: waiting() },
+            );
+        }
+        Ok(Steered { took, measured })
+    }
+
+    /// Starts a thread for each share of the connections, steers them, and adds up their figures.
+    fn with_threads<R>(
+        &self,
+        steer: impl FnOnce() -> Result<R, Error>,
+    ) -> Result<(R, Tally), Error> {
+        thread::scope(|scope| {
+            let (mut first, mut threads) = (0, Vec::new());
+            for thread in 0..self.plan.threads {
+                let connections = self.plan.share(thread);
+                let shared = Arc::clone(&self.shared);
+                let start = Start {
+                    plan: self.plan,
+                    wire: self.wire.clone(),
+                    shared: Arc::clone(&shared),
+                    clock: self.clock,
+                    peer: self.peer,
+                    sources: self.sources,
+                    thread,
+                    connections,
+                    first,
+                };
+                first += connections;
+                let spawned = thread::Builder::new()
+                    .name(format!("throng-load-{thread}"))
+                    .spawn_scoped(scope, move || {
+                        let _finish = FinishOnPanic(Arc::clone(&shared));
+                        let tally = Client::new(start).and_then(Client::run);
+                        tally.map_err(|error| shared.fail(error)).ok()
+                    });
+                match spawned {
+                    Ok(handle) => threads.push(handle),
+                    Err(error) => {
+                        self.shared.fail(Error::io("start a thread", error));
+                        break;
+                    }
+                }
+            }
+            let steered = steer();
+            self.shared.finish();
+            let mut sum = Tally::new(&self.plan.expect);
+            for thread in threads {
+                // A panic of ours: it has been printed; pass it on.
+                let tally = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                tally.into_iter().for_each(|tally| sum.merge(tally));
+            }
+            // A thread's failure explains why the steering ended, if both did.
+            match self.shared.take_failure() {
+                Some(error) => Err(error),
+                None => Ok((steered?, sum)),
+            }
+        })
+    }
+}
+
+/// Processes, as the report names them.
+pub(super) type Server<'a> = Option<&'a Processes>;
