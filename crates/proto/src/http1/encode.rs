@@ -122,18 +122,16 @@ impl<'o> ResponseHead<'o> {
     /// character is left out, since it means nothing to any recipient.
     #[inline]
     pub fn start(out: &'o mut Vec<u8>, status: u16, reason: &str) -> Self {
-        let status = if matches!(status, 100..=999) { status } else { 500 };
-        let [a, b, c] =
-            [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
         // One write where it can be: each one checks the room anew. The usual heads fit in this much.
         out.reserve(192);
-        out.extend_from_slice(&[
-            b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', b' ', a, b, c, b' ',
-        ]);
-        if scan::is_field_value(reason.as_bytes()) {
-            out.extend_from_slice(reason.as_bytes());
+        // Whole, where there is no doubt about the reason; the others are put together.
+        match (status, reason) {
+            (200, "OK") => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+            (204, "No Content") => out.extend_from_slice(b"HTTP/1.1 204 No Content\r\n"),
+            (304, "Not Modified") => out.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n"),
+            (404, "Not Found") => out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\n"),
+            _ => push_status_line(status, reason, out),
         }
-        out.extend_from_slice(b"\r\n");
         Self { lines: Lines { out } }
     }
 
@@ -172,6 +170,17 @@ impl<'o> ResponseHead<'o> {
     pub fn finish(self) {
         self.lines.out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Any status line but those that most answers begin with.
+fn push_status_line(status: u16, reason: &str, out: &mut Vec<u8>) {
+    let status = if matches!(status, 100..=999) { status } else { 500 };
+    let [a, b, c] = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
+    out.extend_from_slice(&[b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', b' ', a, b, c, b' ']);
+    if scan::is_field_value(reason.as_bytes()) {
+        out.extend_from_slice(reason.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the head of a request.
@@ -256,14 +265,17 @@ struct Lines<'o> {
 impl Lines<'_> {
     #[inline]
     fn push(&mut self, name: HeaderName<'_>, value: HeaderValue<'_>) {
-        self.out.extend_from_slice(name.0.as_bytes());
+        let (name, value) = (name.0.as_bytes(), value.0.as_bytes());
+        self.out.reserve(name.len() + value.len() + 4);
+        self.out.extend_from_slice(name);
         self.out.extend_from_slice(b": ");
-        self.out.extend_from_slice(value.0.as_bytes());
+        self.out.extend_from_slice(value);
         self.out.extend_from_slice(b"\r\n");
     }
 
     #[inline]
     fn push_length(&mut self, length: u64) {
+        self.out.reserve(b"Content-Length: \r\n".len() + DIGITS);
         self.out.extend_from_slice(b"Content-Length: ");
         push_decimal(length, self.out);
         self.out.extend_from_slice(b"\r\n");
@@ -307,7 +319,7 @@ pub fn push_decimal(mut number: u64, out: &mut Vec<u8>) {
         out.push(b'0' + number as u8);
         return;
     }
-    let mut digits = [0; 20];
+    let mut digits = [0; DIGITS];
     let mut start = digits.len();
     loop {
         start -= 1;
@@ -319,3 +331,6 @@ pub fn push_decimal(mut number: u64, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(&digits[start..]);
 }
+
+/// What `u64::MAX` needs.
+const DIGITS: usize = 20;

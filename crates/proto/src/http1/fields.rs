@@ -177,6 +177,11 @@ impl Facts {
     }
 
     fn note_connection(&mut self, value: &[u8]) {
+        // What browsers and benchmarks send, known at a glance.
+        if matches!(value, b" keep-alive" | b" Keep-Alive") {
+            self.says_keep_alive = true;
+            return;
+        }
         for option in scan::list_members(value) {
             self.says_close |= scan::is_name(option, b"close");
             self.says_keep_alive |= scan::is_name(option, b"keep-alive");

@@ -101,8 +101,8 @@ impl Place {
         Self { line_start: start, scanned: start, is_plain: true }
     }
 
-    /// Looks for the end of the current line.
-    #[inline]
+    /// Looks for the end of the current line, wherever the search stands.
+    #[inline(never)]
     fn find_line(mut self, bytes: &[u8]) -> Found {
         if self.is_plain {
             let Some(found) = block::find_control(&bytes[self.scanned..]) else {
@@ -133,6 +133,14 @@ impl Place {
             _ => Found::BareLineFeed,
         }
     }
+}
+
+/// The length of the usual line at the start of `bytes`: no control character before its CRLF, and all here.
+/// `None` decides nothing.
+#[inline]
+fn find_plain_line(bytes: &[u8]) -> Option<usize> {
+    let length = block::find_control(bytes)?;
+    bytes[length..].starts_with(b"\r\n").then_some(length)
 }
 
 impl<S: StartLine> HeadScan<S> {
@@ -180,11 +188,18 @@ impl<S: StartLine> HeadScan<S> {
                 }
                 _ => {}
             }
-            let end = match place.find_line(bytes) {
-                Found::Line { end, .. } => end,
-                Found::Nothing(_) if is_full => return Err(S::TOO_LONG),
-                Found::Nothing(place) => return Ok(self.wait_at(place)),
-                Found::BareLineFeed => return Err(Error::BareLineFeed),
+            // What was looked at before is not looked at again.
+            let end = if place.scanned == start
+                && let Some(length) = find_plain_line(&bytes[start..])
+            {
+                start + length
+            } else {
+                match place.find_line(bytes) {
+                    Found::Line { end, .. } => end,
+                    Found::Nothing(_) if is_full => return Err(S::TOO_LONG),
+                    Found::Nothing(place) => return Ok(self.wait_at(place)),
+                    Found::BareLineFeed => return Err(Error::BareLineFeed),
+                }
             };
             place = Place::at(end + 2);
             // RFC 9112 section 2.2: one empty line before a request is forgiven, since old
@@ -202,7 +217,7 @@ impl<S: StartLine> HeadScan<S> {
             if rest.starts_with(b"\r\n") {
                 return Ok(Some(start + 2));
             }
-            // The usual line in one pass; what was looked at before is not looked at again.
+            // The usual line, in one pass.
             if place.scanned == start
                 && let Some(field) = FieldLine::find(rest)
             {

@@ -31,6 +31,27 @@ fn a_reason_that_would_split_the_message_is_left_out() {
     assert_eq!(out, b"HTTP/1.1 500 x\r\n\r\n");
 }
 
+/// Those that are written whole are written as the others are.
+#[test]
+fn every_status_line_has_the_same_shape() {
+    for (status, reason) in [
+        (200, "OK"),
+        (200, "Okay"),
+        (204, "No Content"),
+        (304, "Not Modified"),
+        (404, "Not Found"),
+        (404, ""),
+        (503, "Service Unavailable"),
+    ] {
+        let mut out = b"before".to_vec();
+        ResponseHead::start(&mut out, status, reason).content_length(u64::MAX).finish();
+        let expected = format!(
+            "beforeHTTP/1.1 {status} {reason}\r\nContent-Length: 18446744073709551615\r\n\r\n"
+        );
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}
+
 #[test]
 fn a_request_is_held_to_the_grammar_of_the_decoder() {
     let mut out = b"before".to_vec();
