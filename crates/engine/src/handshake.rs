@@ -132,7 +132,7 @@ impl<S: Service> State<S> {
                     let cx = &mut Cx::new(core, id);
                     let answer = match upload.head.request() {
                         _ if upload.is_passed_on => {
-                            service.on_body_end(cx, http1::HeaderLines::default())
+                            service.on_body_end(cx, decoder.trailers())
                         }
                         Some(request) => service.on_body(cx, &request, &upload.body),
                         None => continue,

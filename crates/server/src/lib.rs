@@ -125,16 +125,16 @@ pub use throng_engine::{
     Piece, Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{
-    IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
+    Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Backpressure, Close, Compression, Delivery, DrainPlan, Filter, Frame, Handle, Handler, Hub,
-        Io, Limits, Message, Method, Origins, Reject, Request, Responder, Response, Sent, Server,
-        SlowPolicy, Socket, Status, Ws,
+        Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
+        Handler, Hub, Io, Limits, Message, Method, Origins, Reject, Request, Responder, Response,
+        Sent, Server, SlowPolicy, Socket, Status, Ws,
     };
 }
 

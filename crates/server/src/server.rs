@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throng_engine::{Backpressure, BuildOptions, Classes, LimitError, Limits};
-use throng_http::{IntoResponse, Method, Origins, Reject, Request, Router};
+use throng_http::{
+    Files, IntoResponse, Method, Origins, Reject, Request, Response, Router, Status,
+};
 use throng_io::{ListenOptions, Options, Portable, listen_many};
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 use throng_proto::ws::{self, handshake};
@@ -324,6 +326,34 @@ impl<R: Routes> Server<R> {
         self.route(Some(method), path, Target::Stream(self.streams.len() as u16));
         self.streams.push(StreamHandler { max_body, handler: Box::new(handler) });
         self
+    }
+
+    /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all paths that have no route
+    /// of their own. A path, or [`Files`] with its settings. That the directory is there is checked by [`Server::bind`].
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// Server::new().dir("/", "public").dir("/docs", Files::new("manual").precompressed(true));
+    /// ```
+    #[must_use]
+    pub fn dir(mut self, prefix: &str, files: impl Into<Files>) -> Server<impl Routes> {
+        let files = files.into();
+        if let Err(error) = files.check() {
+            self.note(error.to_string());
+        }
+        let prefix = prefix.trim_end_matches('/');
+        if !prefix.is_empty() {
+            self.route(Some(Method::Get), prefix, Target::Http(self.count));
+        }
+        // Relative, so that it holds behind a proxy that has a prefix of its own.
+        let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
+        self.get(&format!("{prefix}/{{*rest}}"), move |request: &Request<'_>| {
+            if request.raw_param("rest").is_some() {
+                return Ok(files.respond(request));
+            }
+            Response::error(Status::new(301), "a directory ends with a slash")
+                .header("Location", location.clone())
+        })
     }
 
     /// Serves the server's figures at `path`, in the text format that Prometheus reads.

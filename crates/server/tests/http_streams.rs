@@ -364,6 +364,7 @@ fn chunks_and_trailers_pass_both_ways() {
     );
     let echo = client.hear();
     assert_eq!(echo.body, b"abcdefg");
+    assert_eq!(echo.trailers, "Checksum: 7\r\n");
     running.drain(at_once()).unwrap();
 }
 

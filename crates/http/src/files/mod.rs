@@ -215,6 +215,12 @@ impl Files {
     }
 }
 
+impl<P: AsRef<Path>> From<P> for Files {
+    fn from(root: P) -> Self {
+        Self::new(root)
+    }
+}
+
 /// A file, open, and its name below the root.
 struct Found {
     name: String,
