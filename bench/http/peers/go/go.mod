@@ -1,0 +1,3 @@
+module peer-net-http
+
+go 1.22
