@@ -261,4 +261,3 @@ PEERS: dict[str, Peer] = {
 
 def versions(peers: list[Peer]) -> dict[str, str]:
     return {peer.name: peer.version() for peer in peers}
-
