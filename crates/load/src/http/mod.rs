@@ -16,6 +16,7 @@
 
 mod answer;
 mod client;
+mod crew;
 mod expect;
 mod member;
 mod page;

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use super::client::{Client, Start};
+use super::client::Client;
+use super::crew::Start;
 use super::request::Wire;
 use super::tally::Tally;
 use super::{Pace, Plan, Report};
