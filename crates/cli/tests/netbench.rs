@@ -126,6 +126,10 @@ fn what_is_no_document_is_400_with_the_reason_and_the_connection_goes_on() {
     }
     let answer = exchange(&mut stream, head("GET", "/", ""));
     assert_eq!(answer.status(), 400);
+    let no_text = [head("GET", "/", "Content-Length: 3\r\n").as_bytes(), b"\"\xff\""].concat();
+    let answer = exchange(&mut stream, no_text);
+    assert_eq!(answer.status(), 400);
+    assert!(answer.text().contains("utf-8"), "{}", answer.text());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use throng::prelude::*;
 use throng::{Bound, Error, Status};
 
+use self::document::Mistake;
 use crate::settings::Checked;
 use crate::site;
 
@@ -68,7 +69,7 @@ fn server(settings: &Checked, mode: Mode) -> Server<impl throng::Routes> {
 }
 
 fn work(body: &[u8]) -> Response {
-    match document::answer(body) {
+    match str::from_utf8(body).map_err(Mistake::from).and_then(document::answer) {
         Ok(answer) => Response::new(Status::OK).with_bytes("application/json", answer),
         Err(mistake) => Response::error(Status::BAD_REQUEST, &mistake.to_string()),
     }
@@ -79,7 +80,7 @@ fn message(ws: &mut Socket<'_, ()>, message: Message<'_>) {
         Message::Text("") | Message::Binary([]) => {
             let _ = ws.send("OK");
         }
-        Message::Text(text) => match document::answer(text.as_bytes()) {
+        Message::Text(text) => match document::answer(text) {
             // Checked here for the whole answer: what is written piece by piece is known to be bytes only.
             Ok(answer) => {
                 let _ = ws.send(&*String::from_utf8_lossy(&answer));
