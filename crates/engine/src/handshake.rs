@@ -89,6 +89,10 @@ impl<S: Service> State<S> {
                 }
                 Ok(Some(http1::Event::Head(request))) => {
                     core.connections.stats.requests += 1;
+                    if request.has_body() {
+                        // A slow head is not charged to its body.
+                        core.connections.due_in(id, core.connections.limits.handshake);
+                    }
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
                     let goes_on =
                         answer != Answer::Body && !matches!(answer, Answer::Pieces { .. });
@@ -131,9 +135,7 @@ impl<S: Service> State<S> {
                     let Some(upload) = uploads.end(id) else { continue };
                     let cx = &mut Cx::new(core, id);
                     let answer = match upload.head.request() {
-                        _ if upload.is_passed_on => {
-                            service.on_body_end(cx, decoder.trailers())
-                        }
+                        _ if upload.is_passed_on => service.on_body_end(cx, decoder.trailers()),
                         Some(request) => service.on_body(cx, &request, &upload.body),
                         None => continue,
                     };
