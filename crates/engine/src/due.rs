@@ -51,12 +51,17 @@ impl<S: Service> State<S> {
             Stage::Serving => {}
             // An idle kept-alive connection: closing it is no fault.
             Stage::Http => connections.finish(id, AfterFlush::Close),
-            Stage::Connecting | Stage::Upgrading | Stage::Closing | Stage::Lingering => {
-                if stage != Stage::Lingering {
-                    connections.stats.timeouts += 1;
-                    self.phase.count_forced();
-                }
+            Stage::Connecting | Stage::Upgrading | Stage::Closing => {
+                connections.stats.timeouts += 1;
+                self.phase.count_forced();
                 connections.finish(id, AfterFlush::Abort);
+            }
+            // Not by a reset: the kernel may hold what a slow peer has not taken yet, and sees to that without us.
+            Stage::Lingering => {
+                if let Some(conn) = connections.conn_mut(id) {
+                    conn.after_flush = AfterFlush::Close;
+                    connections.mark_dirty(id);
+                }
             }
             Stage::Ending | Stage::Free => {}
         }
