@@ -39,6 +39,8 @@ impl<S: Service> State<S> {
                 self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
                 self.core.connections.finish(id, AfterFlush::Abort);
             }
+            // What it asks is held back until it has read its answers; the write timeout watches that.
+            Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
             Stage::Http if pending || in_request => {
                 connections.stats.timeouts += 1;
                 self.guarded(id, |state| {
@@ -49,6 +51,8 @@ impl<S: Service> State<S> {
             }
             // The delay is the service's.
             Stage::Serving => {}
+            // It is idle when its answer has left, and not before.
+            Stage::Http if in_flight => connections.due_in(id, connections.limits.keep_alive),
             // An idle kept-alive connection: closing it is no fault.
             Stage::Http => connections.finish(id, AfterFlush::Close),
             Stage::Connecting | Stage::Upgrading | Stage::Closing => {

@@ -123,7 +123,12 @@ impl<S: Service> State<S> {
             return;
         }
         conn.set(flag::IN_FLIGHT, false);
+        let is_idle = conn.stage == Stage::Http && !conn.has(flag::REQUEST | flag::PENDING);
         connections.stats.backlogged -= 1;
+        if is_idle {
+            // Its answer has left only now.
+            connections.due_in(id, connections.limits.keep_alive);
+        }
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = 0;
             cold.pong_first = false;
