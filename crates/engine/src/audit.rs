@@ -27,6 +27,10 @@ pub struct Audit {
     pub largest_excess: usize,
     /// The most bytes that a connection's decoder holds.
     pub largest_partial: usize,
+    /// Connections of whose input part is held back.
+    pub held: usize,
+    /// Connections whose request's body is coming to who asked for it.
+    pub uploads: usize,
     /// Channels with members.
     pub channels: usize,
     /// Memberships.
@@ -47,6 +51,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &state.core.connections;
         let mut audit = Audit {
             cold: connections.cold.len(),
+            held: state.held.len(),
+            uploads: state.uploads.len(),
             channels: state.core.channels.len(),
             memberships: state.core.channels.memberships(),
             longest_list: [

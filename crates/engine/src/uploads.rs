@@ -92,6 +92,11 @@ impl Uploads {
         }
     }
 
+    /// How many there are; for audits.
+    pub(crate) fn len(&self) -> usize {
+        self.coming.len()
+    }
+
     /// Bytes of this connection's body that are gathered; for audits.
     pub(crate) fn buffered(&self, id: ConnId) -> usize {
         self.coming.get(&id).map_or(0, |upload| upload.body.len())

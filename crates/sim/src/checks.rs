@@ -9,6 +9,7 @@ use crate::plan::{Expect, Part, SECOND};
 use crate::reader::Heard;
 use crate::record::{Expected, Offer, Record, Session};
 use crate::rules::Rules;
+use crate::transcript;
 use crate::world::World;
 
 /// Checks a whole run.
@@ -42,6 +43,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
         let Some(peer) = peer else { continue };
         let session = record.sessions.get(&peer.number);
         let mut peer_faults = heard_well(world, peer, part, session, &figures, &mut counts);
+        peer_faults.extend(transcript::reads_well(world, peer, part));
         peer_faults.extend(pinged_well(world, peer, part));
         peer_faults.extend(ended_well(world, peer, part, &record));
         let (number, name) = (peer.number, part.name);
@@ -294,7 +296,7 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
     let reader = &peer.reader;
     let code = reader.closed.as_ref().map(|(code, _)| *code);
     let told = || format!("{end:?}, close {:?}, statuses {:?}", reader.closed, reader.statuses);
-    if excuse(world, peer, part, record, code) {
+    if part.expect != Expect::Served && excuse(world, peer, part, record, code) {
         return Vec::new();
     }
     let fault = match &part.expect {
@@ -308,6 +310,7 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
                 .then_some("on_close told another code")
         }
         Expect::Code(_) => Some("it was not closed with the right code"),
+        Expect::Served => transcript::was_served(world, peer, part),
         Expect::Answers(count) => {
             let all = reader.statuses.iter().filter(|status| **status == 200).count() == *count;
             (!all || reader.answered != *count || end != End::Finished)

@@ -8,13 +8,16 @@
 //!   engine's side, and `checks`, which judges the end.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 mod checks;
 mod crowd;
 pub mod driver;
+pub mod exchange;
 pub mod faults;
 pub mod hostile;
 mod lawful;
 pub mod net;
+mod patron;
 pub mod peer;
 pub mod plan;
 pub mod reader;
@@ -22,8 +25,11 @@ pub mod record;
 pub mod rng;
 pub mod rules;
 pub mod service;
+mod transcript;
+pub mod visitors;
 pub mod world;
 
+pub use ask::{Ask, Start, Take};
 pub use driver::{SimDriver, Waiting};
 pub use faults::Faults;
 pub use net::{Net, SharedNet, SimSocket};

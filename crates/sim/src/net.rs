@@ -101,6 +101,8 @@ struct Link {
     /// The side has closed its socket.
     gone: [bool; 2],
     written: u64,
+    /// Bytes that the acceptor has read.
+    taken: usize,
     cut: bool,
 }
 
@@ -113,6 +115,7 @@ impl Link {
             reset_at: [None; 2],
             gone: [false; 2],
             written: 0,
+            taken: 0,
             cut: false,
         }
     }
@@ -234,6 +237,12 @@ impl Net {
         self.links[link].cut
     }
 
+    /// Bytes that the acceptor has read from the link.
+    #[must_use]
+    pub fn taken(&self, link: LinkId) -> usize {
+        self.links[link].taken
+    }
+
     /// Bytes that `side` can write now.
     #[must_use]
     pub fn room(&self, link: LinkId, side: Side) -> usize {
@@ -301,8 +310,10 @@ impl Net {
     /// `side` reads up to `max` bytes to the end of `into`.
     pub fn read(&mut self, link: LinkId, side: Side, max: usize, into: &mut Vec<u8>) {
         if let Readable::Bytes(n) = self.readable(link, side) {
-            let pipe = &mut self.links[link].pipes[side.other() as usize];
             let n = n.min(max);
+            let link = &mut self.links[link];
+            link.taken += if side == Side::Acceptor { n } else { 0 };
+            let pipe = &mut link.pipes[side.other() as usize];
             into.extend(pipe.ready.drain(..n));
             pipe.held -= n;
         }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use throng_engine::{BuildOptions, DrainPlan, Limits};
 use throng_proto::ws::handshake::{Key, encode_request};
 
+use crate::ask::Ask;
 use crate::faults::Faults;
 use crate::net::LinkOptions;
 use crate::peer::Do;
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
-use crate::{crowd, hostile, lawful};
+use crate::{crowd, hostile, lawful, patron};
 
 /// How a peer's stay must end if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Expect {
     Answers(usize),
     /// The last HTTP answer has one of these statuses, then the end of the stream.
     Status(&'static [u16]),
+    /// Each of its requests is answered.
+    Served,
     /// It is over within so many nanoseconds.
     Within(u64),
     /// Only what holds for everybody.
@@ -39,6 +42,8 @@ pub struct Part {
     pub script: Vec<Do>,
     /// See [`Expect`].
     pub expect: Expect,
+    /// The requests among what it does.
+    pub asks: Vec<Ask>,
     /// Answers pings and Close frames.
     pub polite: bool,
     /// It writes frames that the checkers do not know of.
@@ -175,6 +180,7 @@ impl Plan {
             drain,
         };
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
+        patron::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         plan
     }
 
@@ -217,6 +223,20 @@ impl Plan {
         let asks = upgrade_request("/ws", number as u32, &part.key);
         part.script.insert(0, Do::Write(asks));
         self.parts.push(part);
+        number
+    }
+
+    /// The same with requests, of which the script writes what it likes.
+    pub fn add_patron(
+        &mut self,
+        name: &'static str,
+        expect: Expect,
+        asks: Vec<Ask>,
+        script: Vec<Do>,
+    ) -> usize {
+        let number = self.add(name, expect, script);
+        self.parts[number].script.remove(0);
+        self.parts[number].asks = asks;
         number
     }
 
@@ -289,6 +309,7 @@ impl Part {
             name: "",
             script: Vec::new(),
             expect: Expect::Anything,
+            asks: Vec::new(),
             polite: true,
             echo_only: false,
             raw: false,

@@ -5,6 +5,7 @@ use throng_proto::ws::handshake::{Key, check_response};
 use throng_proto::ws::{self, Role};
 use throng_proto::{Input, ws::Event};
 
+use crate::ask::{Way, byte};
 use crate::rng::message_hash;
 
 /// One message from the server.
@@ -30,6 +31,25 @@ pub enum Heard {
         /// Its number among that sender's.
         sequence: u32,
     },
+}
+
+/// One HTTP answer, as far as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Its status.
+    pub status: u16,
+    /// Which request of which peer it says to answer.
+    pub ask: Option<(u32, u32)>,
+    /// Bytes of its body.
+    pub got: usize,
+    /// Some of them are wrong.
+    pub wrong: bool,
+    /// It says that it is the last.
+    pub close: bool,
+    /// All of it came.
+    pub whole: bool,
+    /// When its last byte came.
+    pub at: u64,
 }
 
 /// What a peer owes the server after reading.
@@ -58,6 +78,10 @@ pub struct Reader {
     pub statuses: Vec<u16>,
     /// HTTP answers that came to their end.
     pub answered: usize,
+    /// The same, one by one, but for the 101.
+    pub answers: Vec<Answered>,
+    /// Interim answers.
+    pub interim: usize,
     /// Messages.
     pub heard: Vec<Heard>,
     /// When each came, in nanoseconds.
@@ -85,6 +109,8 @@ impl Reader {
             key,
             statuses: Vec::new(),
             answered: 0,
+            answers: Vec::new(),
+            interim: 0,
             heard: Vec::new(),
             heard_at: Vec::new(),
             comments: 0,
@@ -118,7 +144,7 @@ impl Reader {
         while !input.is_empty() {
             let before = input.len();
             match &mut self.stage {
-                Stage::Http(_) => self.take_http(&mut input),
+                Stage::Http(_) => self.take_http(&mut input, now),
                 Stage::Ws(_) => self.take_ws(&mut input, now, &mut replies),
                 Stage::Events(_) => self.take_events(&mut input),
             }
@@ -131,15 +157,31 @@ impl Reader {
         replies
     }
 
-    fn take_http(&mut self, input: &mut Input<'_>) {
+    fn take_http(&mut self, input: &mut Input<'_>, now: u64) {
         let Stage::Http(decoder) = &mut self.stage else { return };
         let mut switched = false;
         let mut streams = false;
         loop {
             match decoder.next_event(input, &http1::Limits::default()) {
                 Ok(None) => break,
+                Ok(Some(ResponseEvent::Head(response))) if response.status() == 100 => {
+                    self.interim += 1;
+                }
                 Ok(Some(ResponseEvent::Head(response))) => {
                     self.statuses.push(response.status());
+                    let ask = response.header("x-ask").and_then(|name| {
+                        let (peer, number) = name.split_once('.')?;
+                        Some((peer.parse().ok()?, number.parse().ok()?))
+                    });
+                    if response.status() != 101 {
+                        self.answers.push(Answered {
+                            status: response.status(),
+                            ask,
+                            close: !response.keep_alive(),
+                            at: now,
+                            ..Answered::default()
+                        });
+                    }
                     if response.status() == 101 {
                         switched = true;
                         if let Err(error) = check_response(101, &response, &self.key, &[]) {
@@ -150,11 +192,24 @@ impl Reader {
                         break;
                     }
                 }
-                Ok(Some(ResponseEvent::Body(_))) => {}
+                Ok(Some(ResponseEvent::Body(bytes))) => {
+                    let Some(answer) = self.answers.last_mut() else { continue };
+                    if let Some((peer, number)) = answer.ask {
+                        let right = |at| byte(peer, number, Way::Down, answer.got + at);
+                        let mut bytes = bytes.iter().enumerate();
+                        answer.wrong |= bytes.any(|(at, byte)| *byte != right(at));
+                    }
+                    answer.got += bytes.len();
+                    answer.at = now;
+                }
                 Ok(Some(ResponseEvent::End)) => {
                     self.answered += 1;
                     if switched {
                         break;
+                    }
+                    if let Some(answer) = self.answers.last_mut() {
+                        answer.whole = true;
+                        answer.at = now;
                     }
                 }
                 Err(error) => {

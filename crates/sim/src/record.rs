@@ -10,9 +10,11 @@ use std::rc::Rc;
 use throng_engine::{Delivery, Receipt};
 use throng_io::ConnId;
 
+use crate::exchange::Note;
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::rules::{Rules, matches};
+use crate::visitors::Visitors;
 
 /// The record of one run.
 pub type SharedRecord = Rc<RefCell<Record>>;
@@ -186,6 +188,14 @@ pub struct Record {
     pub log: bool,
     /// The clock, and who has gone.
     pub net: Option<SharedNet>,
+    /// What becomes of each connection.
+    pub visitors: Visitors,
+    /// What other threads will send to connections: when, in nanoseconds, and in which order.
+    pub deliveries: BTreeMap<(u64, u64), (ConnId, Note)>,
+    /// Deliveries made.
+    pub delivered: u64,
+    /// The plan's limit on what waits for one connection.
+    pub max_backlog: usize,
 }
 
 impl Record {
@@ -222,6 +232,12 @@ impl Record {
         }
     }
 
+    /// Another thread will send this to a connection.
+    pub fn deliver_at(&mut self, at: u64, id: ConnId, note: Note) {
+        self.delivered += 1;
+        self.deliveries.insert((at, self.delivered), (id, note));
+    }
+
     /// The number of a new message of this peer's.
     pub fn next_of(&mut self, by: u32) -> u32 {
         let made = self.made.entry(by).or_default();
@@ -243,6 +259,7 @@ impl Record {
         let Some(net) = self.net.clone() else { return };
         let ended = std::mem::take(&mut net.borrow_mut().ended);
         for id in ended {
+            self.visitors.end(id);
             let mut streams = self.sessions.iter_mut().filter(|(_, session)| session.stream);
             let Some((&peer, session)) = streams.find(|(_, session)| session.id == id) else {
                 continue;

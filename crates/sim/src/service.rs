@@ -6,11 +6,15 @@ use std::panic::panic_any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Answer, Close, Cx, Filter, Frame, Message, Refusal, Sent, Service};
+use throng_engine::{
+    Admission, Answer, Close, Cx, Filter, Flow, Frame, Message, Parcel, Refusal, Sent, Service,
+};
 use throng_io::{ConnId, Instant};
-use throng_proto::http1::{Request, ResponseHead};
+use throng_proto::http1::{HeaderLines, Request, ResponseHead};
 use throng_proto::ws::handshake::{check_request, encode_response};
 
+use crate::ask::Ask;
+use crate::exchange::Exchanges;
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::record::{Audience, Letter, Posted, Record, Session, SharedRecord};
@@ -90,13 +94,26 @@ pub struct Probe {
     /// Something happens by time alone, too.
     ticks_at: Instant,
     live: usize,
+    exchanges: Exchanges,
 }
 
 impl Probe {
     /// The service of one shard.
     #[must_use]
-    pub fn new(record: SharedRecord, shard: usize, shards: usize) -> Self {
-        Self { record, shard, shards, ticks_at: Instant(0), live: 0 }
+    pub fn new(
+        record: SharedRecord,
+        admission: Arc<Admission>,
+        shard: usize,
+        shards: usize,
+    ) -> Self {
+        let exchanges = Exchanges::new(SharedRecord::clone(&record), admission);
+        Self { record, shard, shards, ticks_at: Instant(0), live: 0, exchanges }
+    }
+
+    /// Connections of whose requests something is still known.
+    #[must_use]
+    pub fn visits(&self) -> usize {
+        self.exchanges.visits()
     }
 
     fn panic(&self) -> ! {
@@ -284,6 +301,7 @@ impl Probe {
             );
         });
         cx.start_events();
+        self.record.borrow_mut().visitors.upgrade(cx.id());
         let id = cx.id();
         let session = Session::new(id, STREAMS, true);
         let before = self.record.borrow_mut().sessions.insert(peer, session);
@@ -328,6 +346,9 @@ impl Probe {
 impl Service for Probe {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer {
         self.note("on_request", cx.id());
+        if let Some(ask) = Ask::of(request) {
+            return self.exchanges.on_request(cx, ask);
+        }
         let keep_alive = request.keep_alive();
         match request.path() {
             "/ws" | "/ws-panic" | "/feed" => {}
@@ -364,6 +385,7 @@ impl Service for Probe {
                 cx.write(|out| {
                     let _ = encode_response(&key.accept(), None, out);
                 });
+                self.record.borrow_mut().visitors.upgrade(cx.id());
                 Answer::Upgraded
             }
             Err(refusal) => {
@@ -373,15 +395,59 @@ impl Service for Probe {
         }
     }
 
+    fn on_body(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, body: &[u8]) -> Answer {
+        self.note("on_body", cx.id());
+        match Ask::of(request) {
+            Some(ask) => self.exchanges.on_body(cx, ask, body),
+            None => {
+                self.record.borrow_mut().violation("a body that nobody asked for".to_owned());
+                Answer::Done { keep_alive: false }
+            }
+        }
+    }
+
+    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        self.note("on_body_piece", cx.id());
+        self.exchanges.on_body_piece(cx, bytes)
+    }
+
+    fn on_body_end(&mut self, cx: &mut Cx<'_>, _: HeaderLines<'_>) -> Answer {
+        self.note("on_body_end", cx.id());
+        self.exchanges.on_body_end(cx)
+    }
+
+    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+        self.note("on_delivery", cx.id());
+        self.exchanges.on_delivery(cx, parcel);
+    }
+
+    fn on_gone(&mut self, cx: &mut Cx<'_>) {
+        self.note("on_gone", cx.id());
+        self.exchanges.on_gone(cx.id());
+        let mut record = self.record.borrow_mut();
+        if let Err(fault) = record.visitors.go(cx.id()) {
+            record.violation(fault);
+        }
+    }
+
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
         self.note("on_bad_request", cx.id());
-        self.plain(cx, status, reason, false);
+        if self.exchanges.on_fault(cx) {
+            self.plain(cx, status, reason, false);
+        }
     }
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
         self.note("on_refused", cx.id());
-        self.record.borrow_mut().refused += 1;
-        self.plain(cx, if why == Refusal::FullForAddress { 429 } else { 503 }, "full", false);
+        {
+            let mut record = self.record.borrow_mut();
+            record.refused += 1;
+            record.visitors.turn_away(cx.id(), why != Refusal::Draining);
+        }
+        if self.exchanges.on_fault(cx) {
+            let status = if why == Refusal::FullForAddress { 429 } else { 503 };
+            self.plain(cx, status, "full", false);
+        }
     }
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
@@ -423,6 +489,9 @@ impl Service for Probe {
 
     fn on_drain(&mut self, cx: &mut Cx<'_>) {
         self.note_mail();
+        if self.exchanges.on_drain(cx) {
+            return;
+        }
         let mut record = self.record.borrow_mut();
         if let Some(session) = record.session(cx.data(), cx.id(), "on_drain") {
             session.behind = false;

@@ -12,6 +12,7 @@ use throng_engine::{
     build,
 };
 
+use crate::ask::Take;
 use crate::checks;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet};
@@ -105,13 +106,16 @@ impl World {
             })
             .collect();
         let shards = plan.shards;
-        let service =
-            |shard: usize, _: &_, _: &_| Probe::new(SharedRecord::clone(&record), shard, shards);
+        let service = |shard: usize, admission: &Arc<_>, _: &_| {
+            let admission = Arc::clone(admission);
+            Probe::new(SharedRecord::clone(&record), admission, shard, shards)
+        };
         {
             let mut record = record.borrow_mut();
             record.net = Some(SharedNet::clone(&net));
             record.rules = plan.rules.clone();
             record.wildcards = plan.wildcards;
+            record.max_backlog = plan.limits.max_backlog;
             record.attempts = vec![Attempts::default(); plan.rules.count()];
         }
         let Built { shards, remote, snapshots, totals, .. } =
@@ -251,6 +255,9 @@ impl World {
         if let Some((at, _)) = self.outside.last() {
             note(Who::Outside, *at, &mut ready);
         }
+        if let Some(((at, _), _)) = self.record.borrow().deliveries.first_key_value() {
+            note(Who::Delivery, *at, &mut ready);
+        }
         if let Some(drain) = self.plan.drain.filter(|_| !self.drained) {
             note(Who::Drain, drain.at, &mut ready);
         }
@@ -271,6 +278,7 @@ impl World {
                     self.act(outside);
                 }
             }
+            Who::Delivery => self.deliver(),
             Who::Drain => self.drain(),
         }
         true
@@ -295,8 +303,8 @@ impl World {
             return self.give_up("nothing more will happen, and not everybody is gone");
         };
         let patience = self.last_activity + self.plan.patience();
-        let planned =
-            self.peers.iter().flatten().any(|peer| peer.end.is_none() && peer.has_plans());
+        let planned = !self.record.borrow().deliveries.is_empty()
+            || self.peers.iter().flatten().any(|peer| peer.end.is_none() && peer.has_plans());
         if self.now() > patience && !self.gave_up && !planned {
             return self.give_up("somebody outstays every timeout");
         }
@@ -412,6 +420,14 @@ impl World {
         }
     }
 
+    /// Another thread has something for a connection.
+    fn deliver(&mut self) {
+        self.last_activity = self.now();
+        let Some((_, (id, note))) = self.record.borrow_mut().deliveries.pop_first() else { return };
+        self.net.borrow().say(|| format!("delivers {note:?} to {id:?}"));
+        self.remote.deliver(id, Box::new(note));
+    }
+
     fn drain(&mut self) {
         self.drained = true;
         if let Some(drain) = self.plan.drain
@@ -446,7 +462,9 @@ impl World {
         // One message may always be queued when nothing else is; control frames come on top.
         let frame = limits.ws.max_message_size.max(3000) + 300;
         // A member whose queue was short gets all that one turn publishes: the kernel is asked after it.
-        let backlog = largest_backlog(&self.plan, frame);
+        let asks = || self.plan.parts.iter().flat_map(|part| &part.asks);
+        let answer = asks().map(|ask| ask.largest_write() + 300).max().unwrap_or(0);
+        let backlog = largest_backlog(&self.plan, frame.max(answer));
         let mut faults = Vec::new();
         if audit.largest_backlog > backlog {
             faults.push(format!("a backlog of {} over {backlog}", audit.largest_backlog));
@@ -455,7 +473,9 @@ impl World {
         if audit.largest_excess > excess {
             faults.push(format!("a class {} over its cap", audit.largest_excess));
         }
+        let gathered = asks().filter(|ask| ask.take == Take::Whole).map(|ask| ask.upload).max();
         let partial = limits.ws.max_message_size.max(limits.http.max_header_bytes) + 200;
+        let partial = partial.max(gathered.unwrap_or(0));
         if audit.largest_partial > partial {
             faults.push(format!("a decoder holds {} over {partial}", audit.largest_partial));
         }
@@ -506,6 +526,10 @@ impl World {
             if driver.connections() != 0 {
                 self.violation(format!("the driver of shard {index} is not empty"));
             }
+            let visits = self.shards[index].service().visits();
+            if visits != 0 {
+                self.violation(format!("shard {index} still knows {visits} that have gone"));
+            }
             let stats = self.shards[index].core().stats();
             let gauges = [stats.connections, stats.sessions, stats.streams, stats.backlogged];
             if gauges != [0; 4] {
@@ -529,6 +553,13 @@ impl World {
                     let idle = format!("shard {index} is idle and does not sleep");
                     self.record.borrow_mut().violation(idle);
                 }
+            }
+        }
+        {
+            let mut record = self.record.borrow_mut();
+            record.note_ended_streams();
+            for fault in record.visitors.faults() {
+                record.violation(fault);
             }
         }
         checks::at_the_end(&self, &stats);
@@ -601,6 +632,7 @@ enum Who {
     Peer(usize),
     Arrival,
     Outside,
+    Delivery,
     Drain,
 }
 

@@ -1,0 +1,236 @@
+//! One HTTP request of a simulated client, and what it asks of the service: all of it is in its target, so that the
+//! service needs no plan, and the checkers need not look at the service.
+
+use throng_proto::http1::Request;
+
+/// What the service does with a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Nothing: it is read and dropped.
+    Drop = 0,
+    /// It waits for the whole.
+    Whole = 1,
+    /// It takes what comes.
+    Pieces = 2,
+}
+
+/// When the service answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// In the callback that brings the last it wanted to know.
+    AtOnce = 0,
+    /// By a delivery, so long after that callback.
+    Later = 1,
+    /// By a delivery, so long after the head, whether or not the body is here.
+    AfterHead = 2,
+}
+
+/// See the module's documentation. Times are in milliseconds of virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Who asks.
+    pub peer: u32,
+    /// Which of its requests this is, from 0 on.
+    pub number: u32,
+    /// What is done with the body.
+    pub take: Take,
+    /// Bytes of body that are sent.
+    pub upload: usize,
+    /// Bytes of body that are taken in pieces.
+    pub most: usize,
+    /// After one piece in so many no more is wanted for a while (0 = never).
+    pub stops: usize,
+    /// That while.
+    pub room_after: u64,
+    /// When the answer begins.
+    pub start: Start,
+    /// The delay of that.
+    pub delay: u64,
+    /// Bytes of the answer's body.
+    pub length: usize,
+    /// In chunks; else with a length.
+    pub chunked: bool,
+    /// Bytes of a helping (0 = all at once).
+    pub helping: usize,
+    /// After one helping in so many there is nothing to send for a while (0 = never).
+    pub waits: usize,
+    /// That while.
+    pub wait: u64,
+    /// The answer's source fails when so many bytes were sent.
+    pub fails_at: Option<usize>,
+    /// The last on its connection.
+    pub close: bool,
+    /// Asks for permission to send its body, and does not wait for it.
+    pub expects: bool,
+}
+
+/// Which way a body goes, so that one is not taken for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A request's.
+    Up = 0,
+    /// An answer's.
+    Down = 1,
+}
+
+const TARGET: &str = "/x?";
+
+impl Ask {
+    /// A request without a body, answered at once with `length` bytes.
+    #[must_use]
+    pub fn new(peer: u32, number: u32, length: usize) -> Self {
+        Self {
+            peer,
+            number,
+            take: Take::Drop,
+            upload: 0,
+            most: usize::MAX >> 1,
+            stops: 0,
+            room_after: 0,
+            start: Start::AtOnce,
+            delay: 0,
+            length,
+            chunked: false,
+            helping: 0,
+            waits: 0,
+            wait: 0,
+            fails_at: None,
+            close: false,
+            expects: false,
+        }
+    }
+
+    /// Its target.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let numbers = [
+            u64::from(self.peer),
+            u64::from(self.number),
+            self.take as u64,
+            self.upload as u64,
+            self.most as u64,
+            self.stops as u64,
+            self.room_after,
+            self.start as u64,
+            self.delay,
+            self.length as u64,
+            u64::from(self.chunked),
+            self.helping as u64,
+            self.waits as u64,
+            self.wait,
+            self.fails_at.map_or(0, |at| at as u64 + 1),
+            u64::from(self.close),
+            u64::from(self.expects),
+        ];
+        TARGET.to_owned() + &numbers.map(|number| number.to_string()).join(",")
+    }
+
+    /// The ask that a request is, if it is one.
+    #[must_use]
+    pub fn of(request: &Request<'_>) -> Option<Self> {
+        let numbers: Vec<u64> = request
+            .target()
+            .strip_prefix(TARGET)?
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let numbers: [u64; 17] = numbers.try_into().ok()?;
+        let [peer, number, take, upload, most, stops, room_after, start, delay, length, ..] =
+            numbers;
+        let [.., chunked, helping, waits, wait, fails, close, expects] = numbers;
+        Some(Self {
+            peer: peer as u32,
+            number: number as u32,
+            take: [Take::Drop, Take::Whole, Take::Pieces][take as usize],
+            upload: upload as usize,
+            most: most as usize,
+            stops: stops as usize,
+            room_after,
+            start: [Start::AtOnce, Start::Later, Start::AfterHead][start as usize],
+            delay,
+            length: length as usize,
+            chunked: chunked == 1,
+            helping: helping as usize,
+            waits: waits as usize,
+            wait,
+            fails_at: (fails as usize).checked_sub(1),
+            close: close == 1,
+            expects: expects == 1,
+        })
+    }
+
+    /// The request's head; its body has a length, or comes in chunks.
+    #[must_use]
+    pub fn head(&self, chunks: bool) -> Vec<u8> {
+        let method = if self.upload > 0 { "POST" } else { "GET" };
+        let mut head = format!("{method} {} HTTP/1.1\r\nHost: sim\r\n", self.target());
+        match (self.upload, chunks) {
+            (0, _) => {}
+            (_, true) => head.push_str("Transfer-Encoding: chunked\r\n"),
+            (length, false) => head.push_str(&format!("Content-Length: {length}\r\n")),
+        }
+        if self.expects {
+            head.push_str("Expect: 100-continue\r\n");
+        }
+        if self.close {
+            head.push_str("Connection: close\r\n");
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
+    }
+
+    /// The whole request; in chunks of so many bytes unless that is 0.
+    #[must_use]
+    pub fn request(&self, chunk: usize) -> Vec<u8> {
+        let mut out = self.head(chunk > 0);
+        let body: Vec<u8> = (0..self.upload).map(|at| self.byte(Way::Up, at)).collect();
+        if chunk == 0 || body.is_empty() {
+            out.extend_from_slice(&body);
+            return out;
+        }
+        for data in body.chunks(chunk) {
+            throng_proto::http1::encode::encode_chunk(data, &mut out);
+        }
+        throng_proto::http1::encode::encode_last_chunk(&[], &mut out);
+        out
+    }
+
+    /// The byte at a place of its body.
+    #[must_use]
+    pub fn byte(&self, way: Way, at: usize) -> u8 {
+        byte(self.peer, self.number, way, at)
+    }
+
+    /// Whether these are the bytes at a place of its body.
+    #[must_use]
+    pub fn is_at(&self, way: Way, from: usize, bytes: &[u8]) -> bool {
+        bytes.iter().enumerate().all(|(at, byte)| *byte == self.byte(way, from + at))
+    }
+
+    /// It may be answered before its body has come.
+    #[must_use]
+    pub fn is_early(&self) -> bool {
+        self.take == Take::Pieces && self.start == Start::AfterHead && self.upload > 0
+    }
+
+    /// Its answer never comes to its end.
+    #[must_use]
+    pub fn fails(&self) -> bool {
+        self.fails_at.is_some()
+    }
+
+    /// The most bytes of its answer that the service writes in one callback.
+    #[must_use]
+    pub fn largest_write(&self) -> usize {
+        if self.helping == 0 { self.length } else { self.helping }
+    }
+}
+
+/// The byte at a place of the body of one request or answer of one peer: no two are alike for long.
+#[must_use]
+pub fn byte(peer: u32, number: u32, way: Way, at: usize) -> u8 {
+    let salt = peer.wrapping_mul(0x9e37_79b1) ^ (number * 2 + way as u32).wrapping_mul(0x85eb_ca6b);
+    let mixed = ((at as u32) ^ salt).wrapping_mul(0xc2b2_ae35);
+    (mixed >> 21) as u8
+}

@@ -1,0 +1,355 @@
+//! The service's HTTP: each request says itself how it wants to be answered, see [`Ask`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_engine::{Admission, Answer, Cx, Flow, Parcel};
+use throng_io::ConnId;
+use throng_proto::http1::ResponseHead;
+use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
+
+use crate::ask::{Ask, Start, Take, Way};
+use crate::record::SharedRecord;
+
+/// What another thread sends to the service of one connection, about one of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The request.
+    pub number: u32,
+    /// What about it.
+    pub what: Told,
+}
+
+/// See [`Note`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The answer is there.
+    Answer,
+    /// There is room for more of its body.
+    Room,
+    /// There is more of its answer's body.
+    More,
+}
+
+/// One request, from its head to the end of its answer.
+#[derive(Debug)]
+struct Exchange {
+    ask: Ask,
+    /// Bytes of its body that came.
+    took: usize,
+    pieces: usize,
+    has_ended: bool,
+    /// No more of its body is wanted now.
+    stopped: bool,
+    answering: bool,
+    keep_alive: bool,
+    sent: usize,
+    helpings: usize,
+    /// There is nothing to send now.
+    waiting: bool,
+}
+
+/// One connection that has asked.
+#[derive(Debug, Default)]
+struct Visit {
+    next: u32,
+    current: Option<Exchange>,
+    /// Its last answer was begun.
+    closing: bool,
+}
+
+/// The exchanges of one shard.
+pub(crate) struct Exchanges {
+    record: SharedRecord,
+    admission: Arc<Admission>,
+    visits: HashMap<ConnId, Visit>,
+}
+
+impl Exchanges {
+    pub(crate) fn new(record: SharedRecord, admission: Arc<Admission>) -> Self {
+        Self { record, admission, visits: HashMap::new() }
+    }
+
+    /// Connections that have asked for something and have not gone.
+    pub(crate) fn visits(&self) -> usize {
+        self.visits.len()
+    }
+
+    fn violation(&self, ask: &Ask, what: &str) {
+        let what = format!("request {} of peer {}: {what}", ask.number, ask.peer);
+        self.record.borrow_mut().violation(what);
+    }
+
+    pub(crate) fn on_request(&mut self, cx: &mut Cx<'_>, ask: Ask) -> Answer {
+        let id = cx.id();
+        let visit = self.visits.entry(id).or_default();
+        let (expected, is_busy, closing) = (visit.next, visit.current.is_some(), visit.closing);
+        visit.next += 1;
+        visit.current = Some(Exchange {
+            ask,
+            took: 0,
+            pieces: 0,
+            has_ended: false,
+            stopped: false,
+            answering: false,
+            keep_alive: true,
+            sent: 0,
+            helpings: 0,
+            waiting: false,
+        });
+        if is_busy {
+            self.violation(&ask, "it comes before the one before it was answered");
+        }
+        if closing {
+            self.violation(&ask, "it comes after the last one");
+        }
+        if expected != ask.number {
+            self.violation(&ask, &format!("number {expected} was due"));
+        }
+        let high = self.record.borrow().max_backlog / 2;
+        if cx.backlog() > high {
+            self.violation(&ask, "it comes though the answers before it pile up");
+        }
+        match (ask.take, ask.start) {
+            (Take::Drop, Start::AtOnce) => self.begin(cx),
+            (Take::Drop, _) => {
+                self.schedule(cx, ask.delay, Told::Answer);
+                Answer::Later
+            }
+            (Take::Whole, _) if ask.upload > 0 => Answer::Body,
+            (Take::Whole, _) => self.on_whole(cx),
+            (Take::Pieces, start) => {
+                if start == Start::AfterHead {
+                    self.schedule(cx, ask.delay, Told::Answer);
+                }
+                Answer::Pieces { max_body: ask.most as u64 }
+            }
+        }
+    }
+
+    pub(crate) fn on_body(&mut self, cx: &mut Cx<'_>, ask: Ask, body: &[u8]) -> Answer {
+        let current = self.visits.get(&cx.id()).and_then(|visit| visit.current.as_ref());
+        if current.map(|exchange| exchange.ask) != Some(ask) || ask.take != Take::Whole {
+            self.violation(&ask, "on_body without having been asked for");
+        }
+        if body.len() != ask.upload || !ask.is_at(Way::Up, 0, body) {
+            self.violation(&ask, &format!("a wrong body of {} bytes", body.len()));
+        }
+        self.on_whole(cx)
+    }
+
+    /// All that the service wanted to know is here.
+    fn on_whole(&mut self, cx: &mut Cx<'_>) -> Answer {
+        let Some(exchange) = self.current(cx.id()) else {
+            return Answer::Done { keep_alive: false };
+        };
+        exchange.has_ended = true;
+        let ask = exchange.ask;
+        match ask.start {
+            Start::AtOnce => self.begin(cx),
+            Start::AfterHead if ask.take == Take::Pieces => Answer::Later,
+            Start::Later | Start::AfterHead => {
+                self.schedule(cx, ask.delay, Told::Answer);
+                Answer::Later
+            }
+        }
+    }
+
+    pub(crate) fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        let Some(exchange) = self.current(cx.id()) else {
+            self.record.borrow_mut().violation("a piece of nobody's body".to_owned());
+            return Flow::More;
+        };
+        let (ask, from) = (exchange.ask, exchange.took);
+        exchange.took += bytes.len();
+        exchange.pieces += 1;
+        let wrong = exchange.has_ended || exchange.stopped || ask.take != Take::Pieces;
+        let too_much = exchange.took > ask.most.min(ask.upload);
+        let stops =
+            ask.stops > 0 && (exchange.pieces + ask.number as usize).is_multiple_of(ask.stops);
+        exchange.stopped |= stops;
+        if wrong {
+            self.violation(&ask, "a piece though none was wanted");
+        }
+        if bytes.is_empty() || too_much || !ask.is_at(Way::Up, from, bytes) {
+            self.violation(&ask, &format!("a wrong piece of {} bytes at {from}", bytes.len()));
+        }
+        if stops {
+            self.schedule(cx, ask.room_after, Told::Room);
+            return Flow::Stop;
+        }
+        Flow::More
+    }
+
+    pub(crate) fn on_body_end(&mut self, cx: &mut Cx<'_>) -> Answer {
+        let Some(exchange) = self.current(cx.id()) else {
+            self.record.borrow_mut().violation("the end of nobody's body".to_owned());
+            return Answer::Done { keep_alive: false };
+        };
+        let (ask, took) = (exchange.ask, exchange.took);
+        if exchange.has_ended || exchange.stopped || took != ask.upload {
+            let told = format!("{exchange:?}");
+            self.violation(&ask, &format!("the end of its body: {told}"));
+        }
+        self.on_whole(cx)
+    }
+
+    pub(crate) fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+        let Ok(note) = parcel.0.downcast::<Note>() else { return };
+        let id = cx.id();
+        if !self.visits.contains_key(&id) {
+            let fault = format!("{note:?} was delivered to a connection that has gone, {id:?}");
+            return self.record.borrow_mut().violation(fault);
+        }
+        let Some(exchange) = self.current(id) else { return };
+        if exchange.ask.number != note.number {
+            return;
+        }
+        match note.what {
+            Told::Answer if !exchange.answering => {
+                if let Answer::Done { keep_alive } = self.begin(cx) {
+                    cx.core().finish_answer(id, keep_alive);
+                }
+            }
+            Told::Room if exchange.stopped && !exchange.has_ended => {
+                exchange.stopped = false;
+                cx.core().read_on(id);
+            }
+            Told::More if exchange.waiting => {
+                exchange.waiting = false;
+                self.go_on(cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// True if it concerned an exchange.
+    pub(crate) fn on_drain(&mut self, cx: &mut Cx<'_>) -> bool {
+        let id = cx.id();
+        if !self.visits.contains_key(&id) {
+            return false;
+        }
+        let low = self.record.borrow().max_backlog / 4;
+        match self.current(id).filter(|exchange| exchange.answering && !exchange.waiting) {
+            None => {
+                let fault = format!("on_drain of {id:?} without having been asked for");
+                self.record.borrow_mut().violation(fault);
+            }
+            Some(exchange) => {
+                let ask = exchange.ask;
+                if cx.backlog() > low {
+                    self.violation(&ask, &format!("on_drain at a backlog of {}", cx.backlog()));
+                }
+                self.go_on(cx);
+            }
+        }
+        true
+    }
+
+    /// An answer that is no service of ours may follow, unless this says no.
+    pub(crate) fn on_fault(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(visit) = self.visits.get_mut(&cx.id()) else { return true };
+        visit.closing = true;
+        let is_answering = visit.current.take().is_some_and(|exchange| exchange.answering);
+        if is_answering {
+            // In the middle of another answer, nobody would understand it.
+            cx.abort();
+        }
+        !is_answering
+    }
+
+    pub(crate) fn on_gone(&mut self, id: ConnId) {
+        self.visits.remove(&id);
+    }
+
+    fn current(&mut self, id: ConnId) -> Option<&mut Exchange> {
+        self.visits.get_mut(&id)?.current.as_mut()
+    }
+
+    fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: Told) {
+        let id = cx.id();
+        let Some(exchange) = self.current(id) else { return };
+        let note = Note { number: exchange.ask.number, what };
+        let at = cx.core_ref().now().after(Duration::from_millis(millis)).0;
+        self.record.borrow_mut().deliver_at(at, id, note);
+    }
+
+    fn begin(&mut self, cx: &mut Cx<'_>) -> Answer {
+        let is_ready = self.admission.is_ready();
+        let Some(exchange) = self.current(cx.id()) else {
+            return Answer::Done { keep_alive: false };
+        };
+        exchange.answering = true;
+        let ask = exchange.ask;
+        // Whoever answers before the body is read to its end will not read it.
+        let early = ask.take == Take::Pieces && !exchange.has_ended;
+        // Nor is there certainly a body where leave was asked to send it.
+        let is_last = ask.close || early || (ask.expects && ask.take == Take::Drop);
+        let keep_alive = is_ready && !is_last;
+        exchange.keep_alive = keep_alive;
+        cx.write(|out| {
+            let head = ResponseHead::start(out, 200, "OK");
+            let name = format!("{}.{}", ask.peer, ask.number);
+            let head = head.header("X-Ask", &name).expect("digits and a dot");
+            let head = match keep_alive {
+                true => head,
+                false => head.header("Connection", "close").expect("a word"),
+            };
+            match ask.chunked {
+                true => head.chunked().finish(),
+                false => head.content_length(ask.length as u64).finish(),
+            }
+        });
+        self.send_more(cx).map_or(Answer::Later, |keep_alive| Answer::Done { keep_alive })
+    }
+
+    fn go_on(&mut self, cx: &mut Cx<'_>) {
+        if let Some(keep_alive) = self.send_more(cx) {
+            let id = cx.id();
+            cx.core().finish_answer(id, keep_alive);
+        }
+    }
+
+    /// Sends the next helping. When it was the last: whether the connection is kept alive.
+    fn send_more(&mut self, cx: &mut Cx<'_>) -> Option<bool> {
+        let id = cx.id();
+        let is_ready = self.admission.is_ready();
+        let visit = self.visits.get_mut(&id)?;
+        let exchange = visit.current.as_mut()?;
+        let ask = exchange.ask;
+        if ask.fails_at.is_some_and(|at| exchange.sent >= at) {
+            (visit.closing, visit.current) = (true, None);
+            cx.abort();
+            return None;
+        }
+        let left = ask.fails_at.unwrap_or(ask.length) - exchange.sent;
+        let count = if ask.helping == 0 { left } else { left.min(ask.helping) };
+        let from = exchange.sent;
+        exchange.sent += count;
+        exchange.helpings += 1;
+        let is_over = exchange.sent == ask.length && !ask.fails();
+        cx.write(|out| {
+            let bytes: Vec<u8> = (from..from + count).map(|at| ask.byte(Way::Down, at)).collect();
+            match ask.chunked {
+                true => encode_chunk(&bytes, out),
+                false => out.extend_from_slice(&bytes),
+            }
+            if is_over && ask.chunked {
+                encode_last_chunk(&[], out);
+            }
+        });
+        if is_over {
+            let keep_alive = exchange.keep_alive && is_ready;
+            (visit.closing, visit.current) = (!keep_alive, None);
+            return Some(keep_alive);
+        }
+        if ask.waits > 0 && exchange.helpings.is_multiple_of(ask.waits) {
+            exchange.waiting = true;
+            self.schedule(cx, ask.wait, Told::More);
+        } else {
+            cx.core().await_drain(id);
+        }
+        None
+    }
+}

@@ -1,0 +1,344 @@
+//! HTTP under virtual time: who is too slow, and who is not.
+
+use std::time::Duration;
+
+use throng_engine::DrainPlan;
+use throng_sim::plan::Drain;
+use throng_sim::{Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World};
+
+const SECS: Duration = Duration::from_secs(1);
+
+/// Peer 0 with these requests and this script.
+fn plan(asks: &[Ask], script: Vec<Do>) -> Plan {
+    let mut plan = Plan::calm(91);
+    plan.limits.handshake_timeout = 10 * SECS;
+    plan.limits.keep_alive_timeout = 20 * SECS;
+    plan.limits.write_timeout = 10 * SECS;
+    plan.limits.min_body_rate = 100;
+    plan.limits.min_response_rate = 100;
+    plan.add_patron("patron", Expect::Anything, asks.to_vec(), script);
+    plan
+}
+
+struct Told {
+    /// Each answer's status, the bytes of its body, and whether it is whole.
+    answers: Vec<(u16, usize, bool)>,
+    end: End,
+    /// When it ended, in seconds.
+    at: u64,
+    outcome: Outcome,
+}
+
+fn run(plan: Plan) -> Told {
+    let mut world = World::new(plan);
+    while world.step() {}
+    let peer = world.peer(0);
+    let (end, at) = peer.end.expect("it has ended");
+    let answers = &peer.reader.answers;
+    let answers = answers.iter().map(|answer| (answer.status, answer.got, answer.whole)).collect();
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    Told { answers, end, at: at / SECOND, outcome }
+}
+
+/// So many bytes at a time, with so many milliseconds between.
+fn drip(bytes: &[u8], at_a_time: usize, millis: u64) -> Vec<Do> {
+    let lines = bytes
+        .chunks(at_a_time)
+        .flat_map(|piece| [Do::Write(piece.to_vec()), Do::Pause(millis * SECOND / 1000)]);
+    lines.collect()
+}
+
+fn upload(take: Take, bytes: usize) -> Ask {
+    Ask { take, upload: bytes, close: true, ..Ask::new(0, 0, 50) }
+}
+
+#[test]
+fn a_head_that_drips_is_ended_with_408_at_the_handshake_timeout() {
+    let ask = Ask::new(0, 0, 50);
+    let head = ask.request(0);
+    for first in [false, true] {
+        // The first request's clock runs from the accept, a later one's from its first byte.
+        let mut script = match first {
+            true => vec![],
+            false => vec![Do::Write(head.clone()), Do::UntilAnswered(1), Do::Pause(15 * SECOND)],
+        };
+        let again = Ask { number: u32::from(!first), ..ask };
+        script.extend(drip(&again.request(0), 1, 1000));
+        let told = run(plan(&[ask, again], script));
+        assert_eq!(told.answers.last().map(|answer| answer.0), Some(408));
+        let began = if first { 0 } else { 15 };
+        assert!((began + 10..=began + 12).contains(&told.at), "{}", told.at);
+        assert_eq!((told.end, told.outcome.stats.timeouts), (End::Finished, 1));
+    }
+}
+
+#[test]
+fn a_body_below_the_rate_is_ended_with_408_and_above_it_never() {
+    for take in [Take::Whole, Take::Pieces] {
+        let ask = upload(take, 20_000);
+        let body = |millis| {
+            let mut script = vec![Do::Write(ask.head(false))];
+            script.extend(drip(&ask.request(0)[ask.head(false).len()..], 50, millis));
+            run(plan(&[ask], script))
+        };
+        let slow = body(600);
+        assert_eq!(slow.answers[0].0, 408, "{take:?}");
+        assert!((10..=24).contains(&slow.at), "{take:?}: ended after {} s", slow.at);
+        assert_eq!(slow.outcome.stats.timeouts, 1);
+        let quick = body(450);
+        assert_eq!(quick.answers, [(200, 50, true)], "{take:?}");
+        assert!(quick.at > 170 && quick.outcome.stats.timeouts == 0, "{take:?}");
+    }
+}
+
+/// The head's time is the head's; a body that keeps to its rate is not charged with it.
+#[test]
+fn a_body_has_its_own_time_after_a_slow_head() {
+    for take in [Take::Whole, Take::Pieces, Take::Drop] {
+        let mut ask = upload(take, if take == Take::Drop { 1000 } else { 3000 });
+        ask.close = take != Take::Drop;
+        let head = ask.head(false);
+        let mut script = drip(&head, head.len() / 9 + 1, 1000);
+        script.extend(drip(&ask.request(0)[head.len()..], 150, 1000));
+        script.push(Do::Finish);
+        let told = run(plan(&[ask], script));
+        assert_eq!(told.answers, [(200, 50, true)], "{take:?}");
+        assert_eq!(told.outcome.stats.timeouts, 0);
+    }
+}
+
+/// All of it fits into no buffer, and it is read at so many bytes a second.
+fn read_at(ask: Ask, bytes_a_second: usize) -> Told {
+    let slow = Pace::Slow(bytes_a_second / 2, SECOND / 2);
+    let mut plan = plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]);
+    plan.parts[0].link.capacity = 1000;
+    run(plan)
+}
+
+#[test]
+fn an_answer_that_is_read_below_the_rate_is_cut_off_and_above_it_never() {
+    for (helping, close) in [(0, true), (1000, true), (0, false), (1000, false)] {
+        let ask = Ask { helping, close, ..Ask::new(0, 0, 20_000) };
+        let slow = read_at(ask, 60);
+        assert_eq!(slow.end, End::Reset);
+        assert!(!slow.answers[0].2 && slow.outcome.stats.timeouts == 1);
+        assert!((10..=24).contains(&slow.at), "helping {helping}: reset after {} s", slow.at);
+        let quick = read_at(ask, 130);
+        assert_eq!(quick.answers, [(200, 20_000, true)], "helping {helping}, close {close}");
+        assert!(quick.at > 140 && quick.outcome.stats.timeouts == 0);
+        assert_eq!(quick.end, End::Finished);
+    }
+}
+
+/// The kernel still has most of it when we have said all.
+#[test]
+fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
+    let ask = Ask { close: true, ..Ask::new(0, 0, 50_000) };
+    let slow = Pace::Slow(1000, SECOND / 2);
+    let told = run(plan(&[ask], vec![Do::Read(slow), Do::Write(ask.request(0))]));
+    assert_eq!((told.answers[0], told.end), ((200, 50_000, true), End::Finished));
+    assert!(told.at > 20);
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
+    for start in [Start::AtOnce, Start::Later] {
+        let ask = Ask { start, delay: 7000, helping: 30, ..Ask::new(0, 0, 50) };
+        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+        assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+        let began = if start == Start::AtOnce { 0 } else { 7 };
+        assert!((began + 20..=began + 22).contains(&told.at), "{}", told.at);
+        assert_eq!(told.outcome.stats.timeouts, 0);
+    }
+}
+
+/// Whoever still reads one answer, or has the next request held back because of that, is not idle.
+#[test]
+fn a_connection_whose_answer_is_still_read_is_not_idle() {
+    let first = Ask::new(0, 0, 20_000);
+    let second = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
+    let mut bytes = first.request(0);
+    bytes.extend(second.request(0));
+    for max_backlog in [1 << 20, 4000] {
+        let script = vec![Do::Read(Pace::Slow(200, SECOND)), Do::Write(bytes.clone())];
+        let mut plan = plan(&[first, second], script);
+        plan.limits.max_backlog = max_backlog;
+        plan.parts[0].link.capacity = 1000;
+        let told = run(plan);
+        assert_eq!(told.answers, [(200, 20_000, true), (200, 50, true)], "{max_backlog}");
+        assert_eq!(told.outcome.stats.timeouts, 0);
+    }
+}
+
+/// A client that sends its next request when it has read the answer, however long that took.
+#[test]
+fn the_time_of_an_idle_connection_begins_when_its_answer_has_left() {
+    let first = Ask::new(0, 0, 20_000);
+    let second = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
+    let script = vec![
+        Do::Read(Pace::Slow(200, SECOND)),
+        Do::Write(first.request(0)),
+        Do::UntilAnswered(1),
+        Do::Write(second.request(0)),
+    ];
+    let mut plan = plan(&[first, second], script);
+    plan.parts[0].link.capacity = 1000;
+    let told = run(plan);
+    assert_eq!(told.answers, [(200, 20_000, true), (200, 50, true)]);
+}
+
+#[test]
+fn a_handler_may_take_minutes() {
+    for half_closes in [false, true] {
+        for take in [Take::Drop, Take::Whole, Take::Pieces] {
+            let later = Start::Later;
+            let mut ask = Ask { start: later, delay: 600_000, ..upload(take, 100) };
+            ask.close = false;
+            let next = Ask { number: 1, close: !half_closes, ..Ask::new(0, 1, 70) };
+            let mut bytes = ask.request(0);
+            bytes.extend(next.request(0));
+            let mut script = vec![Do::Write(bytes)];
+            if half_closes {
+                script.push(Do::Finish);
+            }
+            let told = run(plan(&[ask, next], script));
+            assert_eq!(told.answers, [(200, 50, true), (200, 70, true)], "{take:?}");
+            assert!((600..=601).contains(&told.at) && told.end == End::Finished, "{}", told.at);
+            assert_eq!(told.outcome.stats.timeouts, 0);
+        }
+    }
+}
+
+#[test]
+fn a_source_may_have_nothing_to_send_for_minutes() {
+    let ask = Ask { helping: 100, waits: 5, wait: 100_000, close: true, ..Ask::new(0, 0, 3000) };
+    let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+    assert_eq!((told.answers, told.end), (vec![(200, 3000, true)], End::Finished));
+    assert!((500..=501).contains(&told.at) && told.outcome.stats.timeouts == 0, "{}", told.at);
+}
+
+#[test]
+fn a_body_that_the_service_holds_up_is_not_late() {
+    // After each piece, for longer than a head or a body may take.
+    let ask = Ask { stops: 1, room_after: 100_000, ..upload(Take::Pieces, 30_000) };
+    for chunk in [0, 3000] {
+        let mut plan = plan(&[ask], vec![Do::Write(ask.request(chunk))]);
+        plan.parts[0].link.capacity = 4000;
+        plan.faults.receive_buffer = 4000;
+        let told = run(plan);
+        assert_eq!(told.answers, [(200, 50, true)], "chunk {chunk}");
+        assert!(told.at > 700 && told.outcome.stats.timeouts == 0);
+    }
+}
+
+/// And when it is wanted again, the client has the whole time to send it.
+#[test]
+fn a_body_that_was_held_up_has_its_time_anew() {
+    let ask = Ask { stops: 2, room_after: 60_000, ..upload(Take::Pieces, 1000) };
+    let request = ask.request(0);
+    let (begin, rest) = request.split_at(request.len() - 500);
+    let script = vec![
+        Do::Write(begin[..begin.len() - 1].to_vec()),
+        Do::Pause(5 * SECOND),
+        Do::Write(begin[begin.len() - 1..].to_vec()),
+        Do::Pause(68 * SECOND),
+        Do::Write(rest.to_vec()),
+    ];
+    let told = run(plan(&[ask], script));
+    assert_eq!(told.answers, [(200, 50, true)]);
+    assert_eq!(told.outcome.stats.timeouts, 0);
+}
+
+/// But one that stops by itself afterwards is late again.
+#[test]
+fn a_body_that_stops_after_it_was_held_up_is_late() {
+    let ask = Ask { stops: 1, room_after: 60_000, ..upload(Take::Pieces, 1000) };
+    let request = ask.request(0);
+    let told = run(plan(&[ask], vec![Do::Write(request[..request.len() - 500].to_vec())]));
+    assert_eq!(told.answers[0].0, 408);
+    assert!((70..=72).contains(&told.at), "{}", told.at);
+}
+
+/// What comes while the service holds a body up is one buffer, not the client's whole upload.
+#[test]
+fn a_body_that_is_held_up_costs_one_buffer() {
+    let ask = Ask { stops: 1, room_after: 600_000, ..upload(Take::Pieces, 200_000) };
+    let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
+    plan.parts[0].link.capacity = 10_000;
+    plan.faults.receive_buffer = 3000;
+    let mut world = World::new(plan);
+    let mut most = 0;
+    while world.step() {
+        if world.now() < 599 * SECOND {
+            most = most.max(world.net.borrow().taken(0));
+        }
+    }
+    assert!(most <= 6000, "{most} bytes were taken from the network");
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
+fn drain(grace: u64) -> Option<Drain> {
+    let (delay, window) = (Duration::ZERO, Duration::ZERO);
+    let plan = DrainPlan { delay, window, grace: Duration::from_secs(grace), code: 1001 };
+    Some(Drain { at: 5 * SECOND, plan })
+}
+
+#[test]
+fn a_drain_waits_for_the_answers_that_are_being_made() {
+    let streamed = Ask { helping: 100, waits: 5, wait: 10_000, ..Ask::new(0, 0, 1000) };
+    let later = Ask { start: Start::Later, delay: 20_000, ..Ask::new(0, 0, 1000) };
+    for ask in [streamed, later] {
+        let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
+        plan.drain = drain(100);
+        let told = run(plan);
+        assert_eq!((told.answers, told.end), (vec![(200, 1000, true)], End::Finished));
+        assert!((10..=21).contains(&told.at), "{}", told.at);
+        assert_eq!(told.outcome.forced, [Some(0)]);
+    }
+}
+
+#[test]
+fn a_drain_forces_the_answers_that_take_too_long_and_counts_them() {
+    let streamed = Ask { helping: 100, waits: 5, wait: 100_000, ..Ask::new(0, 0, 1000) };
+    let later = Ask { start: Start::Later, delay: 200_000, ..Ask::new(0, 0, 1000) };
+    let held_up = Ask { stops: 1, room_after: 100_000, ..upload(Take::Pieces, 5000) };
+    for ask in [streamed, later, held_up] {
+        let mut plan = plan(&[ask], vec![Do::Write(ask.request(0))]);
+        plan.drain = drain(30);
+        let told = run(plan);
+        assert_eq!(told.end, End::Reset);
+        assert!(told.answers.iter().all(|answer| !answer.2));
+        assert!((35..=36).contains(&told.at), "{}", told.at);
+        assert_eq!(told.outcome.forced, [Some(1)]);
+    }
+}
+
+/// An answer that began before its body was here is no less an answer.
+#[test]
+fn an_early_answer_ends_the_connection_and_comes_whole() {
+    for delay in [100, 30_000] {
+        let start = Start::AfterHead;
+        let ask =
+            Ask { start, delay, helping: 100, waits: 3, wait: 300, ..upload(Take::Pieces, 9000) };
+        let mut script = vec![Do::Write(ask.head(false))];
+        script.extend(drip(&ask.request(0)[ask.head(false).len()..], 100, 500));
+        let early = Ask { close: false, length: 1000, ..ask };
+        script[0] = Do::Write(early.head(false));
+        let told = run(plan(&[early], script));
+        assert_eq!(told.answers, [(200, 1000, true)], "delay {delay}");
+        let (began, end) = (delay / 1000, told.at);
+        assert!((began..=began + 6).contains(&end), "delay {delay}: {end}");
+    }
+}
+
+#[test]
+fn a_source_that_fails_resets_the_connection() {
+    for chunked in [false, true] {
+        let ask = Ask { helping: 100, fails_at: Some(500), chunked, ..Ask::new(0, 0, 1000) };
+        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+        assert_eq!(told.end, End::Reset);
+        assert!(told.answers.iter().all(|answer| !answer.2));
+    }
+}
