@@ -71,7 +71,7 @@ pub(crate) struct SettingFlags {
     /// Event loops; 0 = one for each usable CPU [default: 0]
     #[arg(long, value_name = "N")]
     shards: Option<String>,
-    /// How to speak to the kernel: auto, epoll or portable [default: auto]
+    /// How to speak to the kernel: auto, epoll or portable; or threads, one for each connection [default: auto]
     #[arg(long, value_name = "IO")]
     io: Option<String>,
     /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default: 4MiB]

@@ -37,7 +37,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "address and port, or several with commas; port 0 takes a free one",
     ),
     setting("shards", "0", "event loops; 0 = one for each usable CPU"),
-    setting("io", "auto", "auto, epoll or portable"),
+    setting("io", "auto", "auto, epoll, portable, or threads: one for each connection"),
+    setting("thread_stack", "256KiB", "of a connection with io = threads; taken as it is used"),
     setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
     setting("share_port", "false", "let other processes that share it listen on the port, too"),
     setting(
@@ -348,6 +349,7 @@ impl Settings {
         let channels = self.parse("channels", |text| channels::parse(text, backpressure))?;
         let wildcards = self.switch("wildcards")?;
         let io = self.parse("io", str::parse::<Io>)?;
+        let thread_stack = self.size("thread_stack")?;
         let mut addresses = self.parse("listen", |text| {
             text.split(',').map(str::trim).map(address).collect::<Result<Vec<_>, _>>()
         })?;
@@ -359,6 +361,7 @@ impl Settings {
             listen_also: addresses,
             shards,
             io,
+            thread_stack,
             backlog,
             share_port,
             origins,
@@ -423,6 +426,7 @@ pub(crate) struct Checked {
     pub(crate) listen_also: Vec<String>,
     pub(crate) shards: usize,
     pub(crate) io: Io,
+    pub(crate) thread_stack: usize,
     pub(crate) backlog: i32,
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,

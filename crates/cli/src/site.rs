@@ -42,6 +42,7 @@ pub(crate) fn configured(settings: &Checked) -> Server {
         .origins(settings.origins.clone())
         .shards(settings.shards)
         .io(settings.io)
+        .thread_stack(settings.thread_stack)
         .backlog(settings.backlog)
         .share_port(settings.share_port);
     let rules = settings.channels.iter();

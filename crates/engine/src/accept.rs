@@ -22,6 +22,14 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return self.refuse(socket, peer, why);
         }
         let shard = self.state.admission.place(self.state.core.shard);
+        if let Some(start) = &mut self.starter {
+            if let Err(socket) = start(socket, peer) {
+                self.state.admission.leave(shard, true, Some(peer.ip()));
+                self.state.core.connections.stats.thread_failures += 1;
+                self.refuse(socket, peer, Refusal::Full);
+            }
+            return;
+        }
         if shard == self.state.core.shard {
             return self.adopt(socket, peer);
         }

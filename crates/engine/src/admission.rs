@@ -90,7 +90,7 @@ impl Admission {
 
     /// Counts a connection out, which `shard` was to serve; `pending` if it has not settled.
     pub(crate) fn leave(&self, shard: usize, pending: bool, ip: Option<IpAddr>) {
-        self.loads[shard].fetch_sub(1, Ordering::Relaxed);
+        self.load(shard).fetch_sub(1, Ordering::Relaxed);
         if pending {
             self.settle();
         }
@@ -109,7 +109,12 @@ impl Admission {
     /// Connections, pending handshakes, and connections of `shard`.
     pub(crate) fn counts(&self, shard: usize) -> (usize, usize, usize) {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        (load(&self.live), load(&self.pending), load(&self.loads[shard]))
+        (load(&self.live), load(&self.pending), load(self.load(shard)))
+    }
+
+    /// Where each connection is a shard of its own, all are counted together.
+    fn load(&self, shard: usize) -> &AtomicUsize {
+        self.loads.get(shard).unwrap_or(&self.loads[0])
     }
 
     pub(crate) fn counts_addresses(&self) -> bool {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use throng_io::Driver;
 
 use crate::admission::Admission;
-use crate::backpressure::Classes;
+use crate::backpressure::{Classes, Rules};
 use crate::channels::{Channels, Totals};
 use crate::connections::Connections;
 use crate::core::Core;
-use crate::limits::{LimitError, Limits};
+use crate::limits::{Checked, LimitError, Limits};
 use crate::mailbox::mailbox;
 use crate::remote::{MAILBOX_CAPACITY, Remote};
 use crate::service::Service;
@@ -49,6 +49,24 @@ pub struct BuildOptions {
     pub seed: Option<u64>,
 }
 
+impl BuildOptions {
+    pub(crate) fn checked(&self) -> Result<(Checked, Arc<Rules>), LimitError> {
+        let mut checked = self.limits.checked()?;
+        let rules = Arc::new(self.classes.checked(&self.limits)?);
+        checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
+        Ok((checked, rules))
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().hash_one(0u8))
+    }
+}
+
+/// Of a server's seed, one shard's.
+pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
+    seed.wrapping_add(shard.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// Makes one shard of each driver.
 ///
 /// # Errors
@@ -58,12 +76,10 @@ pub fn build<D: Driver, S: Service>(
     options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, LimitError> {
-    let BuildOptions { limits, classes, wildcards, max_connections, seed } = options;
-    let mut checked = limits.checked()?;
-    let rules = Arc::new(classes.checked(limits)?);
-    checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
+    let BuildOptions { limits, wildcards, max_connections, .. } = options;
+    let (checked, rules) = options.checked()?;
     let totals = Arc::new(Totals::default());
-    let (max_connections, seed) = (*max_connections, *seed);
+    let max_connections = *max_connections;
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
     let (mut mail, mut letters, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
     for driver in &drivers {
@@ -79,14 +95,14 @@ pub fn build<D: Driver, S: Service>(
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
         drivers.iter().map(|_| Arc::new(Snapshot::new(&rules))).collect();
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0u8));
+    let seed = options.seed();
     let shards = drivers
         .into_iter()
         .zip(letters)
         .zip(handovers)
         .enumerate()
         .map(|(shard, ((driver, letters), handovers))| {
-            let seed = seed.wrapping_add((shard as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let seed = shard_seed(seed, shard as u64);
             Shard::new(Parts {
                 core: Core {
                     connections: Connections::new(

@@ -72,6 +72,12 @@ impl Compression {
         true
     }
 
+    /// Gives back what the codec needed, but not what connections keep from one message to the next.
+    pub(crate) fn shed_memory(&mut self) {
+        (self.out, self.relay, self.relayed) = (Vec::new(), Vec::new(), 0..0);
+        self.deflaters = Vec::new();
+    }
+
     /// The slot has a new owner, or none.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(number) = self.of.get_mut(slot) {

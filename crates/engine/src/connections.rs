@@ -112,6 +112,11 @@ impl Connections {
         }
     }
 
+    /// Has heartbeats begin as if slots were `by` higher.
+    pub(crate) fn spread_heartbeats(&mut self, by: usize) {
+        self.heartbeats.spread(by, self.tick);
+    }
+
     /// Enters a connection that the driver has just named.
     pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
         let slot = id.slot();

@@ -64,13 +64,15 @@ struct Tally {
 #[derive(Debug)]
 pub struct Share {
     tally: Option<Arc<Tally>>,
+    /// Shards that were not reached if this is dropped.
+    lost: u64,
 }
 
 impl Receipt {
     pub(crate) fn new(shards: usize) -> (Self, Vec<Share>) {
         let sum = Mutex::new((Delivery::default(), shards));
         let tally = Arc::new(Tally { sum, complete: Condvar::new() });
-        let share = || Share { tally: Some(Arc::clone(&tally)) };
+        let share = || Share { tally: Some(Arc::clone(&tally)), lost: 1 };
         let shares = (0..shards).map(|_| share()).collect();
         (Self { tally }, shares)
     }
@@ -100,7 +102,14 @@ impl Receipt {
 impl Share {
     /// Counts that nobody asked for.
     pub(crate) fn nobodys() -> Self {
-        Self { tally: None }
+        Self { tally: None, lost: 0 }
+    }
+
+    /// The share of a shard with one connection: if that is gone, there is nobody to be reached.
+    pub(crate) fn of_one(self) -> Self {
+        let mut share = self;
+        share.lost = 0;
+        share
     }
 
     pub(crate) fn count(mut self, delivery: Delivery) {
@@ -120,7 +129,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.settle(Delivery { unreached: 1, ..Delivery::default() });
+        self.settle(Delivery { unreached: self.lost, ..Delivery::default() });
     }
 }
 
@@ -143,5 +152,12 @@ mod tests {
         assert_eq!(waiter.join().unwrap(), Some(whole));
         assert_eq!(receipt.total(), Some(whole));
         assert_eq!(whole.receivers(), 4);
+        let (receipt, mut shares) = Receipt::new(1);
+        drop(shares.pop().unwrap().of_one());
+        assert_eq!(
+            receipt.total(),
+            Some(Delivery::default()),
+            "one connection that is gone is nobody"
+        );
     }
 }

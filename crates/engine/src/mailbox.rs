@@ -69,6 +69,12 @@ pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
 }
 
 impl<T> Mailbox<T> {
+    /// Whether the [`Letters`] are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        lock(&self.inner.queue).is_none()
+    }
+
     /// Queues a letter and wakes the shard if it was the first. Letters of one sender arrive in order.
     ///
     /// When the [`Letters`] are gone, a letter is taken and dropped: nobody is there any more, as with an id of the

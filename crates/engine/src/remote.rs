@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::delivery::{Receipt, Share};
+use crate::delivery::{Delivery, Receipt, Share};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::mailbox::Mailbox;
+use crate::seats::{Audience, Seats};
 use crate::service::Parcel;
 use crate::shutdown::DrainPlan;
 
@@ -82,6 +83,8 @@ impl Mail {
 #[derive(Clone, Debug)]
 pub struct Remote {
     shards: Arc<[Mailbox<Mail>]>,
+    /// Where each connection is a shard of its own; the first of `shards` is the acceptor then.
+    seats: Option<Arc<Seats>>,
 }
 
 /// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters or 64 MiB of messages: the shard is far behind, and this letter
@@ -102,7 +105,15 @@ impl std::error::Error for MailboxFull {}
 
 impl Remote {
     pub(crate) fn new(shards: Vec<Mailbox<Mail>>) -> Self {
-        Self { shards: shards.into() }
+        Self { shards: shards.into(), seats: None }
+    }
+
+    pub(crate) fn with_seats(acceptor: Mailbox<Mail>, seats: Arc<Seats>) -> Self {
+        Self { shards: Arc::new([acceptor]), seats: Some(seats) }
+    }
+
+    pub(crate) fn seats(&self) -> Option<&Seats> {
+        self.seats.as_deref()
     }
 
     /// Shards of this process.
@@ -122,7 +133,7 @@ impl Remote {
         except: Option<ConnId>,
     ) -> Result<Receipt, MailboxFull> {
         let channel: Arc<str> = channel.into();
-        self.to_all(|share| {
+        self.to_all(&Audience::Channel(&channel), |share| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Mail::Publish { channel, frame, except, share }
         })
@@ -133,17 +144,35 @@ impl Remote {
     /// # Errors
     /// As for [`Remote::publish`].
     pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
-        self.to_all(|share| {
+        self.to_all(&audience(filter), |share| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Mail::Broadcast { filter, frame, share }
         })
     }
 
-    fn to_all(&self, letter: impl Fn(Share) -> Mail) -> Result<Receipt, MailboxFull> {
-        let (receipt, shares) = Receipt::new(self.shards.len());
+    fn to_all(
+        &self,
+        audience: &Audience<'_>,
+        letter: impl Fn(Share) -> Mail,
+    ) -> Result<Receipt, MailboxFull> {
         let mut outcome = Ok(());
-        for (shard, share) in shares.into_iter().enumerate() {
-            outcome = outcome.and(self.post(shard, letter(share)));
+        if let Some(seats) = self.seats() {
+            let mailboxes = seats.audience(audience, None);
+            // One share more tells of an acceptor that has stopped.
+            let (receipt, mut shares) = Receipt::new(mailboxes.len() + 1);
+            if let Some(share) = shares.pop()
+                && !self.shards.iter().any(Mailbox::is_closed)
+            {
+                share.count(Delivery::default());
+            }
+            for (mailbox, share) in mailboxes.iter().zip(shares) {
+                outcome = outcome.and(put(mailbox, letter(share.of_one())));
+            }
+            return outcome.map(|()| receipt);
+        }
+        let (receipt, shares) = Receipt::new(self.shards.len());
+        for (mailbox, share) in self.shards.iter().zip(shares) {
+            outcome = outcome.and(put(mailbox, letter(share)));
         }
         outcome.map(|()| receipt)
     }
@@ -168,7 +197,12 @@ impl Remote {
     /// connection is still there. It always has room: the caller sees to it that what is on its way is bounded, such as
     /// by one for each request.
     pub fn deliver(&self, to: ConnId, what: Box<dyn Any + Send>) {
-        if let Some(mailbox) = self.shards.get(to.shard()) {
+        let seated = self.seats().and_then(|seats| seats.mailbox(to.shard()));
+        let mailbox = match &self.seats {
+            Some(_) => seated.as_ref(),
+            None => self.shards.get(to.shard()),
+        };
+        if let Some(mailbox) = mailbox {
             mailbox.send_always(Mail::Deliver { to, parcel: Parcel(what) });
         }
     }
@@ -178,7 +212,17 @@ impl Remote {
     /// # Errors
     /// A shard's mailbox is full; try again.
     pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
-        (0..self.shards.len()).try_for_each(|shard| self.post(shard, Mail::Drain(plan)))
+        // With seats to the acceptor alone, who tells the others when.
+        self.shards.iter().try_for_each(|mailbox| put(mailbox, Mail::Drain(plan)))
+    }
+
+    /// Begins the end of one connection that has a thread of its own, if it is still there.
+    pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
+        let seated = self.seats().and_then(|seats| seats.mailbox(id.shard()));
+        if let Some(mailbox) = seated {
+            // If it is full, its handler does not return: the deadline is the acceptor's to keep.
+            let _ = put(&mailbox, Mail::Drain(plan));
+        }
     }
 
     /// To all shards but `from`; returns how many mailboxes were full.
@@ -189,36 +233,52 @@ impl Remote {
         frame: &Frame,
         except: Option<ConnId>,
     ) -> u64 {
-        if self.shards.len() == 1 {
+        if self.shards.len() == 1 && self.seats.is_none() {
             return 0;
         }
         let channel: Arc<str> = channel.into();
-        self.to_others(from, || {
+        self.to_others(from, &Audience::Channel(&channel), || {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
             Mail::Publish { channel, frame, except, share: Share::nobodys() }
         })
     }
 
     pub(crate) fn broadcast_from(&self, from: usize, filter: &Arc<Filter>, frame: &Frame) -> u64 {
-        self.to_others(from, || {
+        self.to_others(from, &audience(filter), || {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
             Mail::Broadcast { filter, frame, share: Share::nobodys() }
         })
     }
 
-    fn to_others(&self, from: usize, letter: impl Fn() -> Mail) -> u64 {
+    fn to_others(&self, from: usize, audience: &Audience<'_>, letter: impl Fn() -> Mail) -> u64 {
+        if let Some(seats) = self.seats() {
+            let mailboxes = seats.audience(audience, Some(from));
+            return mailboxes.iter().filter(|mailbox| put(mailbox, letter()).is_err()).count()
+                as u64;
+        }
         let others = (0..self.shards.len()).filter(|&shard| shard != from);
         others.filter(|&shard| self.post(shard, letter()).is_err()).count() as u64
     }
 
     /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
     fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
-        match self.shards.get(shard) {
-            Some(mailbox) => {
-                let bytes = mail.bytes();
-                mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
-            }
-            None => Ok(()),
+        if let Some(seats) = self.seats() {
+            return seats.mailbox(shard).map_or(Ok(()), |mailbox| put(&mailbox, mail));
         }
+        self.shards.get(shard).map_or(Ok(()), |mailbox| put(mailbox, mail))
+    }
+}
+
+fn put(mailbox: &Mailbox<Mail>, mail: Mail) -> Result<(), MailboxFull> {
+    let bytes = mail.bytes();
+    mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
+}
+
+/// Whose shards may have a receiver.
+fn audience(filter: &Filter) -> Audience<'_> {
+    match (&filter.include, &filter.channel) {
+        (Some(ids), _) => Audience::Some(ids),
+        (None, Some(channel)) => Audience::Channel(channel),
+        (None, None) => Audience::Everyone,
     }
 }

@@ -17,10 +17,12 @@ use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
 use crate::receive::Inbound;
 use crate::remote::Mail;
+use crate::seats::Seats;
 use crate::service::Service;
 use crate::shutdown::{Drain, Phase};
 use crate::state::{State, Then};
 use crate::stats::Snapshot;
+use crate::threads::Starter;
 use crate::tick::Tick;
 use crate::uploads::Uploads;
 
@@ -38,6 +40,8 @@ pub struct Shard<D: Driver, S: Service> {
     /// The other shards' `handovers`, by shard.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) accept_rests_until: Option<Instant>,
+    /// Each connection gets a thread of its own.
+    pub(crate) starter: Option<Starter<D::Socket>>,
     /// For the sweep; reused.
     due: Vec<u32>,
 }
@@ -70,6 +74,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             admission: parts.admission,
             letters: parts.letters,
             snapshot: parts.snapshot,
+            added: None,
             phase: Phase::Running,
             started,
             swept_secs: 0,
@@ -83,6 +88,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             handovers: parts.handovers,
             neighbours: parts.neighbours,
             accept_rests_until: None,
+            starter: None,
             due: Vec::new(),
         }
     }
@@ -108,9 +114,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.driver.wait(self.next_deadline())?;
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
-        if self.state.core.connections.stats.connections == 0 {
-            // Nobody is here whose deadline would have kept the sweeps going: whoever comes now gets deadlines that
-            // count from now, not from the last sweep.
+        if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
+            // Nobody is here whose deadline would have kept the sweeps going, or they came only when something was due:
+            // deadlines that are set now count from now, not from the last sweep.
             self.sweep_if_due();
         }
         while let Some(event) = self.driver.next_event() {
@@ -218,7 +224,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         {
             let state = &mut self.state;
             state.admission.begin_drain();
-            let ids = state.core.connections.ids().collect();
+            let mut ids: Vec<ConnId> = state.core.connections.ids().collect();
+            if self.starter.is_some() {
+                // Connections on their own threads have their moments in the same window.
+                ids.extend(state.core.remote.seats().map(Seats::taken).unwrap_or_default());
+            }
             state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
         }
     }
@@ -262,6 +272,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_assembling(now);
         self.expire_writes(now);
         self.state.publish_stats();
+        if self.state.added.is_some() {
+            self.state.shed_memory();
+        }
     }
 
     /// Resets connections whose output has not moved for the write timeout.
@@ -374,6 +387,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();
         let sweep =
             sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
+        let sweep = if state.added.is_some() { state.next_due_sweep() } else { sweep };
         let drain = match &state.phase {
             Phase::Draining(drain) => Some(drain.next_step(core.now())),
             _ => None,
@@ -388,9 +402,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         match self.state.phase {
             Phase::Draining(ref drain)
                 if drain.has_told_everyone()
-                    && self.state.core.connections.stats.connections == 0 =>
+                    && self.state.core.connections.stats.connections == 0
+                    && self.awaited(drain.deadline()) == 0 =>
             {
-                let forced = drain.forced;
+                let forced = drain.forced + self.forced_elsewhere();
                 self.state.phase = Phase::Stopped { forced };
                 self.state.publish_stats();
                 Some(forced)

@@ -70,6 +70,15 @@ pub(crate) struct Drain {
 }
 
 impl Phase {
+    /// Connections that missed the deadline so far.
+    pub(crate) fn forced(&self) -> usize {
+        match self {
+            Self::Running => 0,
+            Self::Draining(drain) => drain.forced,
+            Self::Stopped { forced } => *forced,
+        }
+    }
+
     /// A connection missed its deadline while draining.
     pub(crate) fn count_forced(&mut self) {
         if let Self::Draining(drain) = self {
@@ -121,6 +130,17 @@ impl Drain {
     /// True when what is still open must be reset.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         now >= self.deadline
+    }
+
+    /// When what is still open is reset.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// What is left of the plan at `now` for a connection whose moment has come.
+    pub(crate) fn rest(&self, now: Instant) -> DrainPlan {
+        let grace = self.deadline.since(now);
+        DrainPlan { window: Duration::ZERO, grace, delay: Duration::ZERO, code: self.code }
     }
 
     /// When to look again: after the deadline, too, not at once, since a driver may take its time to close.

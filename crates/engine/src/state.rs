@@ -18,7 +18,7 @@ use crate::receive::Inbound;
 use crate::remote::Mail;
 use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
-use crate::stats::Snapshot;
+use crate::stats::{Added, Snapshot};
 use crate::uploads::Uploads;
 
 /// Everything but the sockets: what may be used while the driver has lent bytes.
@@ -34,6 +34,9 @@ pub(crate) struct State<S> {
     pub(crate) admission: Arc<Admission>,
     pub(crate) letters: Letters<Mail>,
     pub(crate) snapshot: Arc<Snapshot>,
+    /// The snapshot is common to many shards, of one connection each: what was added to it. Such a shard sleeps until
+    /// something is due, however long that is.
+    pub(crate) added: Option<Box<Added>>,
     pub(crate) phase: Phase,
     pub(crate) started: Instant,
     pub(crate) swept_secs: u64,
@@ -245,12 +248,17 @@ impl<S: Service> State<S> {
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Phase::Draining(drain) = &mut self.phase else { return false };
         let now = self.core.now();
-        let code = drain.code;
+        let (code, rest) = (drain.code, drain.rest(now));
         let batch = drain.next_batch(now);
         if batch.is_empty() && drain.is_overdue(now) {
             self.force();
         } else {
             for id in batch {
+                if id.shard() != self.core.shard {
+                    // On a thread of its own, which sees to its deadline as well.
+                    self.core.remote.drain_one(id, rest);
+                    continue;
+                }
                 self.say_goodbye(id, code);
             }
         }
@@ -296,11 +304,19 @@ impl<S: Service> State<S> {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;
         core.connections.stats.subscriptions = core.channels.memberships() as u64;
-        self.snapshot.publish(&core.connections.stats, &core.connections.figures);
+        let (stats, figures) = (&core.connections.stats, &core.connections.figures);
+        match &mut self.added {
+            None => self.snapshot.publish(stats, figures),
+            Some(added) => self.snapshot.add(stats, figures, added),
+        }
     }
 
     pub(crate) fn has_unpublished_stats(&self) -> bool {
         let connections = &self.core.connections;
-        self.snapshot.is_behind(&connections.stats, &connections.figures)
+        let (stats, figures) = (&connections.stats, &connections.figures);
+        match &self.added {
+            None => self.snapshot.is_behind(stats, figures),
+            Some(added) => added.is_behind(stats, figures),
+        }
     }
 }

@@ -38,6 +38,13 @@ macro_rules! figures {
         }
 
         impl $published {
+            /// Adds what `now` has more, or less, than `before`.
+            fn add(&self, now: &$figures, before: &$figures) {
+                $(if now.$name != before.$name {
+                    self.$name.fetch_add(now.$name.wrapping_sub(before.$name), Ordering::Relaxed);
+                })+
+            }
+
             fn read(&self) -> $figures {
                 $figures { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
@@ -86,6 +93,8 @@ figures! {
     refused Counter,
     /// Accepted sockets handed to a less loaded shard.
     handed_over Counter,
+    /// Connections refused because the system would not start a thread for them.
+    thread_failures Counter,
     /// Times that accepting stopped because descriptors or memory ran out.
     accept_stopped Counter,
     /// HTTP requests answered.
@@ -158,6 +167,27 @@ figures! {
     discarded Counter,
 }
 
+/// What a shard has added to a common [`Snapshot`].
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    stats: Stats,
+    /// By class; shorter while there was nothing.
+    classes: Vec<ClassFigures>,
+}
+
+impl Added {
+    /// Whether it says something else than the figures; the number of turns alone is no news.
+    pub(crate) fn is_behind(&self, stats: &Stats, classes: &[ClassFigures]) -> bool {
+        let turns = stats.turns;
+        let nothing = ClassFigures::default();
+        Stats { turns, ..self.stats } != *stats
+            || classes
+                .iter()
+                .enumerate()
+                .any(|(n, now)| now != self.classes.get(n).unwrap_or(&nothing))
+    }
+}
+
 /// One shard's figures, readable from any thread; at most a second old.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -182,6 +212,18 @@ impl Snapshot {
     /// same classes in the same order on every shard.
     pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassFigures)> {
         self.classes.iter().map(|(name, policy, figures)| (&**name, *policy, figures.read()))
+    }
+
+    /// Adds what came since `added`, for a shard whose figures are counted together with those of others.
+    pub(crate) fn add(&self, stats: &Stats, classes: &[ClassFigures], added: &mut Added) {
+        self.stats.add(stats, &added.stats);
+        added.classes.resize(classes.len(), ClassFigures::default());
+        for (((.., published), now), before) in self.classes.iter().zip(classes).zip(&added.classes)
+        {
+            published.add(now, before);
+        }
+        added.stats = *stats;
+        added.classes.copy_from_slice(classes);
     }
 
     pub(crate) fn is_behind(&self, stats: &Stats, classes: &[ClassFigures]) -> bool {

@@ -59,6 +59,12 @@ impl Deadlines {
         self.0[slot] = due;
     }
 
+    /// Seconds from `now` to the first deadline, if there is one. Looks at all of them.
+    pub(crate) fn earliest(&self, now: Tick) -> Option<u16> {
+        let set = self.0.iter().filter(|due| **due != Tick::NEVER);
+        set.map(|due| due.since(now)).min()
+    }
+
     /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those deadlines.
     pub(crate) fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
         let elapsed = now.since(last);
@@ -92,6 +98,8 @@ impl Deadlines {
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     interval: u16,
+    /// Added to each slot.
+    offset: usize,
     due: [Tick; HEARTBEAT_GROUPS],
 }
 
@@ -102,9 +110,15 @@ impl Heartbeats {
     /// Every `interval` seconds from the last word on; 0 = never.
     #[must_use]
     pub(crate) fn new(interval: u16, now: Tick) -> Self {
-        let mut heartbeats = Self { interval, due: [Tick::NEVER; HEARTBEAT_GROUPS] };
+        let mut heartbeats = Self { interval, offset: 0, due: [Tick::NEVER; HEARTBEAT_GROUPS] };
         heartbeats.refresh(now);
         heartbeats
+    }
+
+    /// Shifts all slots, for shards that use the same few.
+    pub(crate) fn spread(&mut self, by: usize, now: Tick) {
+        self.offset = by % HEARTBEAT_GROUPS;
+        self.refresh(now);
     }
 
     /// A new second has begun.
@@ -114,6 +128,7 @@ impl Heartbeats {
         }
         let interval = usize::from(self.interval);
         for (group, due) in self.due.iter_mut().enumerate() {
+            let group = (group + self.offset) % HEARTBEAT_GROUPS;
             let early = (interval / 4 + 1) * group / HEARTBEAT_GROUPS;
             *due = now.after((interval - early).max(1) as u16);
         }
@@ -155,6 +170,22 @@ mod tests {
             assert_eq!(secs.len(), usize::from(interval / 4 + 1).min(HEARTBEAT_GROUPS));
         }
         assert_eq!(Heartbeats::new(0, Tick::START).due(7), Tick::NEVER);
+        let (usual, mut shifted) =
+            (Heartbeats::new(100, Tick::START), Heartbeats::new(100, Tick::START));
+        shifted.spread(64 + 5, Tick::START);
+        assert_eq!(shifted.due(0), usual.due(5));
+        assert_eq!(shifted.due(63), usual.due(4));
+    }
+
+    #[test]
+    fn the_earliest_deadline_is_found_across_the_wrap() {
+        let now = Tick::START.after(65_530);
+        let mut deadlines = Deadlines::default();
+        deadlines.add_slot(2);
+        assert_eq!(deadlines.earliest(now), None);
+        deadlines.set(0, now.after(40));
+        deadlines.set(2, now.after(7));
+        assert_eq!(deadlines.earliest(now), Some(7));
     }
 
     #[test]

@@ -109,6 +109,8 @@ mod running;
 mod server;
 mod service;
 mod socket;
+#[cfg(unix)]
+mod threads;
 
 pub use compression::Compression;
 pub use error::{Error, Result};

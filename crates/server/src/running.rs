@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use throng_engine::{Admission, BuildOptions, Built, DrainPlan, Remote, Service, Snapshot, Stats};
+use throng_engine::{
+    Admission, BuildOptions, Built, DrainPlan, Remote, Service, Snapshot, Stats, ThreadOptions,
+};
 use throng_io::Driver;
 
 use crate::error::{Error, Result};
@@ -240,12 +242,36 @@ impl Shards {
         D: Driver + Send + 'static,
         S: Service + Send + 'static,
     {
-        let Built { shards, remote, snapshots, totals, admission } =
-            throng_engine::build(drivers, options, |_, admission, _| service(admission))
-                .map_err(|error| Error::Setting(error.to_string()))?;
+        throng_engine::build(drivers, options, |_, admission, _| service(admission))
+            .map(Self::new)
+            .map_err(|error| Error::Setting(error.to_string()))
+    }
+
+    /// Of the family with a thread for each connection: one shard to start, that of the acceptor.
+    pub(crate) fn build_threads<D, S>(
+        acceptor: D,
+        options: &BuildOptions,
+        threads: ThreadOptions<D>,
+        service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
+    ) -> Result<Self>
+    where
+        D: Driver + Send + 'static,
+        S: Service + Send + 'static,
+    {
+        throng_engine::build_threads(acceptor, options, threads, service)
+            .map(Self::new)
+            .map_err(|error| Error::Setting(error.to_string()))
+    }
+
+    fn new<D, S>(built: Built<D, S>) -> Self
+    where
+        D: Driver + Send + 'static,
+        S: Service + Send + 'static,
+    {
+        let Built { shards, remote, snapshots, totals, admission } = built;
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
-        Ok(Self { starts, hub: Hub::new(remote, totals), snapshots, admission })
+        Self { starts, hub: Hub::new(remote, totals), snapshots, admission }
     }
 
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {

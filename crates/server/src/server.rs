@@ -26,9 +26,15 @@ const RESERVED_DESCRIPTORS: usize = 64;
 /// Fewer connections than this are no server: a descriptor limit that allows no more is told, not obeyed.
 const FEWEST_CONNECTIONS: usize = 16;
 
+/// More event loops than any machine has CPUs are a mistake.
+const MOST_SHARDS: usize = 1024;
+
 /// Silence after which the kernel asks whether the peer's host is still there. Heartbeats find out sooner; this is
 /// for programs that turned them off, and for connections that are no WebSockets yet.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// Stack of a connection's thread, where it has one.
+const THREAD_STACK: usize = 256 * 1024;
 
 /// How much later than the shard the kernel gives a peer up that takes nothing, so that the figures tell why.
 const KERNEL_LATER: Duration = Duration::from_secs(5);
@@ -44,6 +50,13 @@ pub enum Io {
     Epoll,
     /// mio: kqueue on the BSDs and macOS, epoll on Linux.
     Portable,
+    /// One thread for each connection, and one that accepts. Unix only.
+    ///
+    /// Handlers of different connections run in parallel, and may block: they hold up their own connection and
+    /// nobody else. Simplest to reason about, and right for a few thousand connections: each takes two
+    /// descriptors and 23 KiB of memory, besides 16 KiB of the kernel's for its thread, where an event loop takes a hundred
+    /// bytes, 300 KB more once a message was compressed for it, and a publication wakes a thread for each receiver. All else is the same. [`Server::shards`] has no meaning; see [`Server::thread_stack`].
+    Threads,
 }
 
 impl std::str::FromStr for Io {
@@ -54,7 +67,8 @@ impl std::str::FromStr for Io {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
             "portable" => Ok(Self::Portable),
-            _ => Err(format!("io is {name:?}; it can be auto, epoll or portable")),
+            "threads" => Ok(Self::Threads),
+            _ => Err(format!("io is {name:?}; it can be auto, epoll, portable or threads")),
         }
     }
 }
@@ -75,6 +89,7 @@ pub struct Server<R = ()> {
     streams: Vec<StreamHandler>,
     shards: usize,
     io: Io,
+    thread_stack: usize,
     backlog: i32,
     share_port: bool,
     /// Besides the address given to `bind`.
@@ -115,6 +130,7 @@ impl Server {
             streams: Vec::new(),
             shards: 0,
             io: Io::Auto,
+            thread_stack: THREAD_STACK,
             backlog: 4096,
             share_port: false,
             more_addresses: Vec::new(),
@@ -417,6 +433,15 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// Bytes of a connection's stack with [`Io::Threads`]. Default 256 KiB, of which memory is taken as it is used: 8 KiB by
+    /// an idle connection whose handler is shallow. A handler that needs more, for deep recursion or large
+    /// arrays, ends the process when it overflows, as on any thread. At least 64 KiB.
+    #[must_use]
+    pub fn thread_stack(mut self, bytes: usize) -> Self {
+        self.thread_stack = bytes;
+        self
+    }
+
     /// Connections the kernel keeps until they are accepted. Default 4096; the kernel caps it at
     /// `net.core.somaxconn`.
     #[must_use]
@@ -454,6 +479,8 @@ impl<R: Routes> Server<R> {
         if let Some(mistake) = &self.mistake {
             return Err(Error::Setting(mistake.clone()));
         }
+        #[cfg(unix)]
+        crate::threads::check_stack(self.thread_stack)?;
         let wrong = |error: LimitError| Error::Setting(error.to_string());
         self.limits.check().map_err(wrong)?;
         self.classes.check(&self.limits).map_err(wrong)
@@ -495,8 +522,9 @@ impl<R: Routes> Server<R> {
         };
         let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
         let ws_limits = ws_limits(&shared.routes, self.count, self.limits.ws);
-        let service = |admission: &Arc<_>| {
-            ShardService::new(Arc::clone(&shared), Arc::clone(admission), ws_limits.clone())
+        let common = Arc::clone(&shared);
+        let service = move |admission: &Arc<_>| {
+            ShardService::new(Arc::clone(&common), Arc::clone(admission), ws_limits.clone())
         };
         let shards = match self.io {
             #[cfg(target_os = "linux")]
@@ -515,6 +543,17 @@ impl<R: Routes> Server<R> {
             #[cfg(not(target_os = "linux"))]
             Io::Epoll => {
                 let message = "io is epoll, which only Linux has; use auto or portable";
+                return Err(Error::Setting(message.to_owned()));
+            }
+            #[cfg(unix)]
+            Io::Threads => {
+                let listeners = listeners.into_iter().flatten();
+                let base = driver_options(0);
+                crate::threads::build(listeners, base, self.thread_stack, &options, service)?
+            }
+            #[cfg(not(unix))]
+            Io::Threads => {
+                let message = "io is threads, which only Unix has; use auto or portable";
                 return Err(Error::Setting(message.to_owned()));
             }
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
@@ -548,6 +587,7 @@ impl<R: Routes> Server<R> {
             streams: self.streams,
             shards: self.shards,
             io: self.io,
+            thread_stack: self.thread_stack,
             backlog: self.backlog,
             share_port: self.share_port,
             more_addresses: self.more_addresses,
@@ -573,12 +613,12 @@ impl<R: Routes> Server<R> {
     fn shard_count(&self) -> Result<usize> {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         match self.shards {
+            _ if self.io == Io::Threads => Ok(1),
             0 if cfg!(target_os = "linux") => Ok(usable),
             // Elsewhere one port cannot be shared by several listeners in a useful way.
             0 => Ok(1),
-            n if n > throng_io::ConnId::MAX_SHARDS => Err(Error::Setting(format!(
-                "shards is {n}; at most {} are possible, and one for each CPU is enough",
-                throng_io::ConnId::MAX_SHARDS
+            n if n > MOST_SHARDS => Err(Error::Setting(format!(
+                "shards is {n}; at most {MOST_SHARDS} are possible, and one for each CPU is enough"
             ))),
             n => Ok(n),
         }
@@ -589,17 +629,26 @@ impl<R: Routes> Server<R> {
         let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
         let used = throng_io::limits::descriptors_in_use();
         let reserve = RESERVED_DESCRIPTORS + shards * 4 + used;
-        let possible = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(reserve);
-        choose_max_connections(self.limits.max_connections, possible, descriptors, reserve)
+        let free = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(reserve);
+        let asked = self.limits.max_connections;
+        #[cfg(unix)]
+        if self.io == Io::Threads {
+            let each = throng_io::threads::DESCRIPTORS;
+            let possible = crate::threads::possible(asked, free / each)?;
+            return choose_max_connections(asked, possible, descriptors, reserve, each);
+        }
+        choose_max_connections(asked, free, descriptors, reserve, 1)
     }
 }
 
-/// Of `descriptors`, `reserve` are spoken for, which leaves `possible`; `asked` is 0 for as many as possible.
+/// Of `descriptors`, `reserve` are spoken for, which leaves `possible` connections of `each` descriptors; `asked` is 0
+/// for as many as possible.
 fn choose_max_connections(
     asked: usize,
     possible: usize,
     descriptors: u64,
     reserve: usize,
+    each: usize,
 ) -> Result<usize> {
     let problem = match asked {
         0 if possible >= FEWEST_CONNECTIONS => return Ok(possible),
@@ -608,8 +657,8 @@ fn choose_max_connections(
         _ => format!("max_connections is {asked}, but "),
     };
     let (wanted, remedy) = match asked {
-        0 => (1000 + reserve, ""),
-        _ => (asked + reserve, ", or lower max_connections"),
+        0 => (1000 * each + reserve, ""),
+        _ => (asked * each + reserve, ", or lower max_connections"),
     };
     Err(Error::Setting(format!(
         "{problem}the descriptor limit of {descriptors} allows {possible} connections, {reserve} descriptors being \
@@ -705,7 +754,7 @@ mod tests {
     #[test]
     fn too_few_descriptors_are_told_in_the_words_of_who_set_what() {
         let choose = |asked, possible: usize| {
-            choose_max_connections(asked, possible, possible as u64 + 80, 80)
+            choose_max_connections(asked, possible, possible as u64 + 80, 80, 1)
                 .map_err(|error| error.to_string())
         };
         assert_eq!(choose(0, 16), Ok(16));
@@ -721,5 +770,7 @@ mod tests {
         assert!(too_many.starts_with("max_connections is 17, but the descriptor"), "{too_many}");
         assert!(too_many.contains("`ulimit -n 97`"), "{too_many}");
         assert!(too_many.ends_with("or lower max_connections"), "{too_many}");
+        let of_threads = choose_max_connections(17, 16, 32 + 80, 80, 2).unwrap_err().to_string();
+        assert!(of_threads.contains("`ulimit -n 114`"), "{of_threads}");
     }
 }

@@ -36,7 +36,7 @@ fn echo() -> Server<impl throng::Routes> {
 
 #[test]
 fn echoes_on_every_driver_and_shard_count() {
-    for io in [Io::Auto, Io::Portable] {
+    for io in [Io::Auto, Io::Portable, Io::Threads] {
         for shards in [1, 3] {
             let (address, running) = start(echo().io(io).shards(shards));
             let mut clients: Vec<_> = (0..9).map(|_| Client::connect(address, "/echo")).collect();
@@ -61,7 +61,7 @@ fn echoes_on_every_driver_and_shard_count() {
 #[test]
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
-    for io in [Io::Auto, Io::Portable] {
+    for io in [Io::Auto, Io::Portable, Io::Threads] {
         let handler = Ws::on_message(move |ws, message| {
             let bytes = message.as_bytes();
             let _ = ws.send(message);
@@ -117,7 +117,7 @@ fn one_path_has_a_websocket_and_pages() {
 #[cfg(target_os = "linux")]
 #[test]
 fn it_listens_on_several_addresses() {
-    for io in [Io::Auto, Io::Portable] {
+    for io in [Io::Auto, Io::Portable, Io::Threads] {
         for shards in [1, 2] {
             let server = echo().io(io).shards(shards).listen_also("127.0.0.2:0");
             let bound = server.bind("127.0.0.1:0").unwrap();
@@ -537,7 +537,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
 /// FACTS: 1 request a second without keep-alive (mORMot2 81).
 #[test]
 fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
-    for io in [Io::Auto, Io::Portable] {
+    for io in [Io::Auto, Io::Portable, Io::Threads] {
         let (address, running) = start(echo().io(io).shards(2));
         for version in ["1.1", "1.0"] {
             for n in 0..100 {

@@ -53,6 +53,8 @@ pub(crate) struct Channels {
     subs: Subs,
     memberships: usize,
     totals: Arc<Totals>,
+    /// Where publications are posted to those shards only that have members: this one's number.
+    home: Option<u16>,
     wildcards: bool,
     patterns: Trie,
     /// Channels that match what is published now; kept for its memory, as is the next.
@@ -79,12 +81,18 @@ impl Channels {
             subs: Subs::new(RandomState::new().hash_one(0u8) | 1),
             memberships: 0,
             totals,
+            home: None,
             wildcards,
             patterns: Trie::default(),
             matched: Vec::new(),
             leaving: Vec::new(),
             visited: Visited::default(),
         }
+    }
+
+    /// From now on [`Totals::homes`] tells that this shard has members of a channel.
+    pub(crate) fn set_home(&mut self, shard: u16) {
+        self.home = Some(shard);
     }
 
     /// Channels and patterns with at least one member here.
@@ -195,7 +203,7 @@ impl Channels {
     }
 
     fn create(&mut self, name: &str) -> ChannelIndex {
-        let tally = self.totals.enter(name);
+        let tally = self.totals.enter_from(name, self.home);
         let name = Arc::clone(tally.name());
         let channel = Channel { members: Vec::new(), tally: Some(tally) };
         let index = match self.free.pop() {

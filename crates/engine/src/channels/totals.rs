@@ -42,6 +42,8 @@ struct Registered {
     /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference count, so that
     /// whoever brings it to zero knows that nobody can be taking another.
     shards: usize,
+    /// Those that gave their number.
+    homes: Vec<u16>,
 }
 
 /// One shard's share in a channel's count; [`Totals::leave`] takes it back.
@@ -49,6 +51,7 @@ struct Registered {
 pub struct Tally {
     name: Arc<str>,
     subscribers: Shared<AtomicUsize>,
+    home: Option<u16>,
 }
 
 impl Tally {
@@ -114,18 +117,30 @@ impl Totals {
     /// Registers a shard's interest in a channel. The tally must come back through [`Totals::leave`].
     #[must_use]
     pub fn enter(&self, name: &str) -> Tally {
+        self.enter_from(name, None)
+    }
+
+    /// The same for a shard whose number [`Totals::homes`] is to tell.
+    pub(crate) fn enter_from(&self, name: &str, home: Option<u16>) -> Tally {
         let mut stripe = lock(self.stripe(name));
         // The name is looked for before it is copied: on the other shards it is there.
         if let Some((name, _)) = stripe.get_key_value(name) {
             let name = Arc::clone(name);
             let channel = stripe.get_mut(&name).expect("it was just found");
             channel.shards += 1;
-            return Tally { name, subscribers: Shared::clone(&channel.subscribers) };
+            channel.homes.extend(home);
+            return Tally { name, subscribers: Shared::clone(&channel.subscribers), home };
         }
         let (name, subscribers) = (Arc::<str>::from(name), Shared::new(AtomicUsize::new(0)));
-        let channel = Registered { subscribers: Shared::clone(&subscribers), shards: 1 };
+        let homes = home.into_iter().collect();
+        let channel = Registered { subscribers: Shared::clone(&subscribers), shards: 1, homes };
         stripe.insert(Arc::clone(&name), channel);
-        Tally { name, subscribers }
+        Tally { name, subscribers, home }
+    }
+
+    /// The shards with a member of exactly this channel, of those that gave their number.
+    pub(crate) fn homes(&self, name: &str) -> Vec<u16> {
+        lock(self.stripe(name)).get(name).map_or_else(Vec::new, |channel| channel.homes.clone())
     }
 
     /// Ends a shard's interest. What it counted it has taken back before.
@@ -133,6 +148,10 @@ impl Totals {
         let mut stripe = lock(self.stripe(&tally.name));
         if let Entry::Occupied(mut channel) = stripe.entry(tally.name) {
             channel.get_mut().shards -= 1;
+            let homes = &mut channel.get_mut().homes;
+            if let Some(at) = homes.iter().position(|home| Some(*home) == tally.home) {
+                homes.swap_remove(at);
+            }
             if channel.get().shards == 0 {
                 debug_assert_eq!(channel.get().subscribers.load(Ordering::Relaxed), 0);
                 channel.remove();

@@ -1,0 +1,271 @@
+//! The family of one thread for each connection: an acceptor, and for each connection it lets in a thread with a shard
+//! of its own, which ends with the connection.
+//!
+//! Handlers of different connections run in parallel and may block. What a shard of thousands pays once, a
+//! connection pays here, so its tables have room for one, its figures are added to everybody's, its memory for
+//! large messages is given back once a second, and it sleeps until something is due instead of looking each second.
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throng_io::{Closed, ConnId, Driver, Instant};
+
+use crate::admission::Admission;
+use crate::build::{BuildOptions, Built, shard_seed};
+use crate::channels::{Channels, Totals};
+use crate::connections::Connections;
+use crate::core::Core;
+use crate::limits::{Checked, LimitError};
+use crate::mailbox::{Letters, mailbox};
+use crate::remote::{MAILBOX_CAPACITY, Mail, Remote};
+use crate::seats::Seats;
+use crate::service::Service;
+use crate::shard::{Parts, Shard};
+use crate::state::State;
+use crate::stats::Snapshot;
+
+/// Letters that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
+/// handlers block at once.
+const SEAT_CAPACITY: usize = 8192;
+
+/// How long after the deadline of a drain a handler that does not return is waited for: its connection's own deadline
+/// was the same moment.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Makes the driver of one connection, given its seat and how many connections that had before.
+pub type SeatDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
+
+/// Makes the service of one connection.
+type SeatService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
+
+/// Starts a connection's thread. The socket comes back if none could be started.
+pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
+
+/// What [`build_threads`] needs besides.
+pub struct ThreadOptions<D> {
+    /// Bytes of a thread's stack. Only what was used of it takes memory.
+    pub stack_size: usize,
+    /// See there.
+    pub driver: SeatDriver<D>,
+}
+
+impl<D> std::fmt::Debug for ThreadOptions<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadOptions")
+            .field("stack_size", &self.stack_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the shards of all connections have in common.
+struct Family<D, S> {
+    threads: ThreadOptions<D>,
+    service: SeatService<S>,
+    limits: Checked,
+    rules: Arc<crate::backpressure::Rules>,
+    wildcards: bool,
+    totals: Arc<Totals>,
+    remote: Remote,
+    seats: Arc<Seats>,
+    admission: Arc<Admission>,
+    snapshot: Arc<Snapshot>,
+    seed: u64,
+}
+
+/// A server of one shard, which accepts on `acceptor` and starts a thread for each connection. The snapshot counts
+/// for all of them.
+///
+/// # Errors
+/// Limits or classes contradict themselves.
+pub fn build_threads<D, S>(
+    acceptor: D,
+    options: &BuildOptions,
+    threads: ThreadOptions<D>,
+    service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
+) -> Result<Built<D, S>, LimitError>
+where
+    D: Driver + Send + 'static,
+    S: Service + Send + 'static,
+{
+    let (limits, rules) = options.checked()?;
+    let totals = Arc::new(Totals::default());
+    let admission = Arc::new(Admission::new(&options.limits, options.max_connections, 1));
+    let (sender, letters) = mailbox(MAILBOX_CAPACITY, acceptor.waker());
+    let wildcards = options.wildcards;
+    let seats = Arc::new(Seats::new(Arc::clone(&totals), wildcards, acceptor.waker()));
+    let remote = Remote::with_seats(sender, Arc::clone(&seats));
+    let snapshot = Arc::new(Snapshot::new(&rules));
+    let family = Arc::new(Family {
+        threads,
+        service: Box::new(service),
+        limits,
+        rules,
+        wildcards,
+        totals: Arc::clone(&totals),
+        remote: remote.clone(),
+        seats,
+        admission: Arc::clone(&admission),
+        snapshot: Arc::clone(&snapshot),
+        seed: options.seed(),
+    });
+    let mut shard = family.shard(acceptor, 0, 0, letters);
+    shard.starter = Some(Box::new(move |socket, peer| family.start(socket, peer)));
+    let snapshots = Arc::new([snapshot]);
+    Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
+}
+
+impl<D, S> Family<D, S>
+where
+    D: Driver + Send + 'static,
+    S: Service + Send + 'static,
+{
+    fn shard(&self, driver: D, seat: u16, generation: u32, letters: Letters<Mail>) -> Shard<D, S> {
+        let name = ConnId::new(seat, 0, generation).to_bits();
+        let seed = shard_seed(self.seed, name);
+        let capacity = 1;
+        let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
+        let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
+        channels.set_home(seat);
+        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now());
+        // All have the same slot: their seats are what keeps them from being pinged together.
+        connections.spread_heartbeats(seat.into());
+        let (_, handovers) = mailbox(0, driver.waker());
+        let mut shard = Shard::new(Parts {
+            core: Core { connections, channels, remote: self.remote.clone(), shard: seat.into() },
+            service: (self.service)(&self.admission),
+            admission: Arc::clone(&self.admission),
+            letters,
+            handovers,
+            neighbours: Vec::new(),
+            snapshot: Arc::clone(&self.snapshot),
+            capacity,
+            seed,
+            driver,
+        });
+        shard.state.added = Some(Box::default());
+        shard
+    }
+
+    /// A seat, a driver, a shard and a thread; whatever is not to be had, the socket comes back.
+    ///
+    /// The shard is made here, in the acceptor's frames: its makers' would be four pages of each connection's stack.
+    fn start(self: &Arc<Self>, socket: D::Socket, peer: SocketAddr) -> Result<(), D::Socket> {
+        let Some((seat, generation)) = self.seats.reserve() else { return Err(socket) };
+        let Ok(driver) = (self.threads.driver)(seat, generation) else {
+            self.seats.vacate(seat, 0);
+            return Err(socket);
+        };
+        let (sender, letters) = mailbox(SEAT_CAPACITY, driver.waker());
+        // The user's data has a default that may panic.
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            Box::new(self.shard(driver, seat, generation, letters))
+        }));
+        let Ok(shard) = made else {
+            self.seats.vacate(seat, 0);
+            return Err(socket);
+        };
+        self.seats.occupy(seat, sender);
+        // A thread that cannot be started drops its closure, and the socket is still wanted then.
+        let waiting = Arc::new(Mutex::new(Some(socket)));
+        let (family, given) = (Arc::clone(self), Arc::clone(&waiting));
+        let builder = std::thread::Builder::new()
+            .name(format!("throng-{seat}"))
+            .stack_size(self.threads.stack_size);
+        let started = builder.spawn(move || {
+            let socket = take(&given);
+            drop(given);
+            if let Some(socket) = socket {
+                family.serve(shard, seat, socket, peer);
+            }
+        });
+        if started.is_ok() {
+            return Ok(());
+        }
+        self.seats.vacate(seat, 0);
+        take(&waiting).map_or(Ok(()), Err)
+    }
+
+    /// A connection's life, on its thread.
+    fn serve(&self, mut shard: Box<Shard<D, S>>, seat: u16, socket: D::Socket, peer: SocketAddr) {
+        // A driver's wait that fails, or a bug in the shard, is the end of this connection, and of no other.
+        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer)));
+        if !matches!(served, Ok(Ok(()))) {
+            let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
+        }
+        shard.state.publish_stats();
+        let forced = shard.state.phase.forced();
+        drop(shard);
+        self.seats.vacate(seat, forced);
+        if !self.admission.is_ready() {
+            self.seats.wake_acceptor();
+        }
+    }
+}
+
+fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Serves one connection until it has ended.
+    fn serve(&mut self, socket: D::Socket, peer: SocketAddr) -> io::Result<()> {
+        self.adopt(socket, peer);
+        while self.state.core.connections.stats.connections > 0 {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Connections that a drain still waits for on other threads; none once their deadline is well past, when
+    /// only handlers that do not return can be left.
+    pub(crate) fn awaited(&self, deadline: Instant) -> usize {
+        if self.starter.is_none() || self.state.core.now() > deadline.after(LAST_WAIT) {
+            return 0;
+        }
+        self.state.core.remote.seats().map_or(0, Seats::count)
+    }
+
+    /// Connections of other threads that missed the deadline of a drain, or are in a handler that does not return.
+    pub(crate) fn forced_elsewhere(&self) -> usize {
+        match self.state.core.remote.seats() {
+            Some(seats) if self.starter.is_some() => seats.forced() + seats.count(),
+            _ => 0,
+        }
+    }
+}
+
+impl<S: Service> State<S> {
+    /// Ends what the driver will say no more about.
+    fn abandon(&mut self) {
+        let ids: Vec<ConnId> = self.core.connections.ids().collect();
+        for id in ids {
+            self.on_closed(id, Closed::Reset);
+        }
+    }
+
+    /// When the next sweep is due of a shard that sleeps until something is; `None`: never.
+    pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
+        let connections = &self.core.connections;
+        let watched = !connections.in_flight.is_empty() || !connections.assembling.is_empty();
+        let secs = if watched || self.has_unpublished_stats() {
+            1
+        } else {
+            let deadlines = [&connections.deadlines, &connections.lifetimes];
+            let now = connections.tick();
+            deadlines.into_iter().filter_map(|deadlines| deadlines.earliest(now)).min()?
+        };
+        Some(self.started.after(Duration::from_secs(self.swept_secs + u64::from(secs.max(1)))))
+    }
+
+    /// Gives back what only large or compressed messages needed.
+    pub(crate) fn shed_memory(&mut self) {
+        self.inflater = throng_proto::ws::deflate::Inflater::new();
+        self.spare_pieces = throng_proto::ws::Spare::new();
+        let connections = &mut self.core.connections;
+        connections.compression.shed_memory();
+        connections.spares = crate::spares::Spares::default();
+    }
+}

@@ -1,0 +1,108 @@
+//! A server with a thread for each connection: how many there can be, and what is put together for them.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use throng_engine::{Admission, BuildOptions, Service, ThreadOptions};
+use throng_io::threads::{Ceiling, RECEIVE_BUFFER, most_threads, seat_options};
+use throng_io::{ConnId, Options, Threads};
+
+use crate::error::{Error, Result};
+use crate::running::Shards;
+
+/// Bytes of a stack; less than this is not tried.
+const LEAST_STACK: usize = 64 * 1024;
+
+/// Threads kept back for everything but connections.
+const RESERVED_THREADS: usize = 64;
+
+/// Fewer connections than this are no server.
+const FEWEST_CONNECTIONS: usize = 16;
+
+/// Connections turned away that are told why, at a time, on the acceptor's thread; with some to spare.
+const REFUSING: usize = 64;
+
+/// Says what is wrong with a stack of so many bytes.
+pub(crate) fn check_stack(bytes: usize) -> Result<()> {
+    if bytes < LEAST_STACK {
+        return Err(Error::Setting(format!(
+            "thread_stack is {bytes} bytes, on which a handler's panic could not be told; give at least {LEAST_STACK}"
+        )));
+    }
+    Ok(())
+}
+
+/// Connections that can have a thread each, where there are descriptors for `described`; `asked` is 0 for as many as
+/// possible.
+pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
+    let of_threads = match most_threads() {
+        Some(ceiling) => choose(asked, ceiling)?,
+        None => ConnId::MAX_SHARDS - 1,
+    };
+    Ok(of_threads.min(described))
+}
+
+fn choose(asked: usize, Ceiling { threads, limit }: Ceiling) -> Result<usize> {
+    // One number is the acceptor's.
+    let (seats, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
+    if asked > seats {
+        return Err(Error::Setting(format!(
+            "max_connections is {asked}, but io is threads, which can name {seats}; lower it, or use io = auto"
+        )));
+    }
+    if free < FEWEST_CONNECTIONS || asked > free {
+        return Err(Error::Setting(format!(
+            "io is threads, but the system allows {threads} threads, too few for {} connections: raise {limit} to {}, lower \
+             max_connections, or use io = auto",
+            asked.max(FEWEST_CONNECTIONS),
+            asked.max(1000) + RESERVED_THREADS,
+        )));
+    }
+    Ok(free.min(seats))
+}
+
+/// The acceptor, and what it starts; sockets are as `base` says.
+pub(crate) fn build<S: Service + Send + 'static>(
+    listeners: impl IntoIterator<Item = TcpListener>,
+    base: Options,
+    stack_size: usize,
+    options: &BuildOptions,
+    service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
+) -> Result<Shards> {
+    let accepting =
+        Options { receive_buffer: RECEIVE_BUFFER, max_connections: REFUSING, ..base.clone() };
+    let mut acceptor = Threads::new(accepting).map_err(Error::Shard)?;
+    for listener in listeners {
+        acceptor.add_listener(listener).map_err(Error::Shard)?;
+    }
+    let driver = move |seat, generation| Threads::new(seat_options(&base, seat, generation));
+    let threads = ThreadOptions { stack_size, driver: Box::new(driver) };
+    Shards::build_threads(acceptor, options, threads, service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_threads_are_told_with_the_limit_to_raise() {
+        let choose = |asked, threads| {
+            choose(asked, Ceiling { threads, limit: "kernel.pid_max" })
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(choose(0, 32_768), Ok(32_704));
+        assert_eq!(choose(0, 1 << 20), Ok(65_535));
+        assert_eq!(choose(1000, 1064), Ok(1000));
+        let few = choose(1001, 1064).unwrap_err();
+        assert!(few.contains("1064 threads, too few for 1001 connections"), "{few}");
+        assert!(few.contains("raise kernel.pid_max to 1065"), "{few}");
+        assert!(choose(0, 70).unwrap_err().contains("raise kernel.pid_max to 1064"));
+        assert!(choose(65_536, 1 << 20).unwrap_err().contains("65535"));
+    }
+
+    #[test]
+    fn a_stack_too_small_is_told() {
+        assert!(check_stack(256 * 1024).is_ok() && check_stack(LEAST_STACK).is_ok());
+        assert!(check_stack(LEAST_STACK - 1).unwrap_err().to_string().contains("thread_stack"));
+    }
+}

@@ -1,0 +1,363 @@
+//! One thread for each connection: the same server, and handlers that may block.
+#![cfg(unix)]
+
+mod support;
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::time::Duration;
+
+use support::served::{self, start, stop};
+use support::{Client, Got, PATIENCE, dial, eventually, exchange, read_head};
+use throng::prelude::*;
+use throng_proto::ws::Opcode;
+
+const NO_WAIT: DrainPlan = {
+    let mut plan = DrainPlan::DEFAULT;
+    plan.window = Duration::ZERO;
+    plan
+};
+
+fn threads() -> Server {
+    Server::new().io(Io::Threads)
+}
+
+fn echo() -> impl Handler {
+    Ws::on_message(|ws, message| ws.send(message))
+}
+
+/// Each publishes what it says to its channel, and is told of all that is published there but by itself.
+fn members() -> impl Handler {
+    Ws::upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
+        .open(|ws| {
+            let channel = ws.data().clone();
+            ws.subscribe(&channel);
+        })
+        .message(|ws, message| {
+            let channel = ws.data().clone();
+            ws.publish(&channel, message);
+        })
+}
+
+#[test]
+fn echoes_small_and_large_and_leaves_nothing_behind() {
+    let (address, running) = start(threads().ws("/", echo()).get("/hello", |_| "hello"));
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address, "/")).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        let payload = vec![i as u8; i * 70_000];
+        client.send(Opcode::Binary, &payload);
+        client.send_text("häuser");
+        assert!(client.next() == Got::Binary(payload), "message of client {i}");
+        assert_eq!(client.next(), Got::Text("häuser".into()));
+    }
+    assert!(served::get(address, "/hello").ends_with("hello"));
+    eventually("twenty are counted", || running.stats().sessions == 20);
+    for client in &mut clients {
+        client.send(Opcode::Close, &1000u16.to_be_bytes());
+        assert_eq!(client.next(), Got::Close(1000, String::new()));
+    }
+    eventually("all are gone", || running.stats().connections == 0);
+    let stats = running.stats();
+    assert_eq!((stats.opened, stats.closed_clean, stats.messages_in), (20, 20, 40));
+    assert_eq!(running.drain(NO_WAIT).unwrap().forced, 0);
+    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+}
+
+/// Fifty handlers wait for each other: none returns before all have begun, which takes fifty threads.
+#[test]
+fn blocking_handlers_of_different_connections_run_in_parallel() {
+    const CONNECTIONS: usize = 50;
+    let barrier = Arc::new(Barrier::new(CONNECTIONS));
+    let names = Arc::new(Mutex::new(HashSet::new()));
+    let (all, named) = (Arc::clone(&barrier), Arc::clone(&names));
+    let handler = Ws::on_message(move |ws, message| {
+        all.wait();
+        std::thread::sleep(Duration::from_millis(50));
+        named.lock().unwrap().insert(std::thread::current().id());
+        ws.send(message)
+    });
+    let (address, running) = start(threads().ws("/", handler));
+    let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| Client::connect(address, "/")).collect();
+    for round in ["one", "two"] {
+        clients.iter_mut().for_each(|client| client.send_text(round));
+        for client in &mut clients {
+            assert_eq!(client.next(), Got::Text(round.into()));
+        }
+    }
+    assert_eq!(names.lock().unwrap().len(), CONNECTIONS, "a connection keeps its thread");
+    stop(running);
+}
+
+#[test]
+fn publications_reach_the_members_on_their_threads() {
+    for wildcards in [false, true] {
+        let server = threads().wildcards(wildcards).ws("/{channel}", members());
+        let (address, running) = start(server);
+        let hub = running.hub();
+        let mut north: Vec<_> = (0..5).map(|_| Client::connect(address, "/news.north")).collect();
+        let mut south: Vec<_> = (0..5).map(|_| Client::connect(address, "/news.south")).collect();
+        let mut all = wildcards.then(|| Client::connect(address, "/news.*"));
+        let members = |channel| hub.subscribers(channel);
+        eventually("all have joined", || {
+            let of_all = usize::from(wildcards);
+            members("news.north") == 5 && members("news.south") == 5 && members("news.*") == of_all
+        });
+        north[0].send_text("snow");
+        for client in north[1..].iter_mut().chain(&mut all) {
+            assert_eq!(client.next(), Got::Text("snow".into()));
+        }
+        let receipt = hub.publish("news.south", "sun").unwrap();
+        for client in south.iter_mut().chain(&mut all) {
+            assert_eq!(client.next(), Got::Text("sun".into()));
+        }
+        let reached = receipt.wait(PATIENCE).unwrap();
+        assert_eq!((reached.delivered, reached.unreached), (5 + u64::from(wildcards), 0));
+        let receipt = hub.broadcast("end").unwrap();
+        for client in north.iter_mut().chain(&mut south).chain(&mut all) {
+            assert_eq!(client.next(), Got::Text("end".into()), "and nothing of the other channel");
+        }
+        assert_eq!(receipt.wait(PATIENCE).unwrap().delivered, 10 + u64::from(wildcards));
+        let nobody = hub.publish("news.west", "fog").unwrap();
+        assert_eq!(nobody.wait(PATIENCE).unwrap().receivers(), u64::from(wildcards));
+        // Who has left is not posted to.
+        drop(north);
+        eventually("the north has left", || members("news.north") == 0);
+        let nobody = hub.publish("news.north", "ice").unwrap();
+        assert_eq!(nobody.wait(PATIENCE).unwrap().receivers(), u64::from(wildcards));
+        stop(running);
+        let unreached = hub.publish("news.north", "late").unwrap().wait(PATIENCE).unwrap();
+        assert_eq!((unreached.receivers(), unreached.unreached), (0, 1));
+    }
+}
+
+/// A seat is used again, and the handle of who sat there before is not his.
+#[test]
+fn handles_of_the_past_reach_nobody() {
+    let handles = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&handles);
+    let handler = Ws::upgrade(|_| Ok(())).open(move |ws| {
+        noted.lock().unwrap().push(ws.handle());
+    });
+    let (address, running) = start(threads().ws("/", handler));
+    let hub = running.hub();
+    for round in 0..5 {
+        let mut client = Client::connect(address, "/");
+        eventually("it is open", || handles.lock().unwrap().len() == round + 1);
+        let handles = handles.lock().unwrap().clone();
+        for &past in &handles[..round] {
+            hub.send(past, "to the past").unwrap();
+            hub.close(past, 4000, "").unwrap();
+        }
+        hub.send(handles[round], "to you").unwrap();
+        assert_eq!(client.next(), Got::Text("to you".into()));
+        client.send(Opcode::Close, &1000u16.to_be_bytes());
+        assert_eq!(client.next(), Got::Close(1000, String::new()));
+        assert_eq!(client.next(), Got::End);
+        eventually("it is gone", || running.stats().connections == 0);
+    }
+    let distinct: HashSet<_> = handles.lock().unwrap().iter().copied().collect();
+    assert_eq!(distinct.len(), 5);
+    stop(running);
+}
+
+#[test]
+fn a_panic_closes_its_connection_and_no_other() {
+    let handler = Ws::on_message(|ws, message| match message {
+        Message::Text("panic") => panic!("a handler's bug"),
+        message => ws.send(message),
+    });
+    let (address, running) = start(threads().ws("/", handler));
+    let mut well = Client::connect(address, "/");
+    for _ in 0..3 {
+        let mut ill = Client::connect(address, "/");
+        ill.send_text("panic");
+        assert!(matches!(ill.next(), Got::Close(1011, _)));
+        well.send_text("still here");
+        assert_eq!(well.next(), Got::Text("still here".into()));
+    }
+    eventually("they are counted", || running.stats().handler_panics == 3);
+    stop(running);
+}
+
+#[test]
+fn silence_is_pinged_and_the_dead_are_buried() {
+    let limits = Limits {
+        heartbeat_interval: Duration::from_secs(1),
+        heartbeat_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let (address, running) = start(threads().ws("/", echo()).limits(limits));
+    let mut client = Client::connect(address, "/");
+    for _ in 0..2 {
+        assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
+        client.send(Opcode::Pong, b"");
+    }
+    assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
+    assert_eq!(client.next_of_any_kind(), Got::End, "it has stopped answering");
+    eventually("it is counted", || running.stats().timeouts == 1);
+    stop(running);
+}
+
+#[test]
+fn limits_hold_and_what_left_makes_room() {
+    let limits = Limits {
+        max_connections: 3,
+        max_messages_per_second: 5,
+        handshake_timeout: Duration::from_secs(1),
+        ws: throng_proto::ws::Limits { max_frame_size: 1000, max_message_size: 1000 },
+        ..Limits::default()
+    };
+    let (address, running) = start(threads().ws("/", echo()).limits(limits));
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
+    let head = read_head(&mut dial(address));
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
+    clients[0].send(Opcode::Binary, &[0; 1001]);
+    assert!(matches!(clients[0].next(), Got::Close(1009, _)));
+    (0..6).for_each(|_| clients[1].send_text("x"));
+    let mut last = clients[1].next();
+    while last == Got::Text("x".into()) {
+        last = clients[1].next();
+    }
+    assert!(matches!(last, Got::Close(1008, _)), "{last:?}");
+    drop(clients);
+    eventually("there is room", || running.stats().connections == 0);
+    for start in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+        let answer = exchange(address, start);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+    eventually("the refused one is counted", || running.stats().refused == 1);
+    stop(running);
+}
+
+#[test]
+fn a_slow_reader_is_closed_while_its_thread_serves_it() {
+    let limits = Limits {
+        max_backlog: 64 << 10,
+        close_timeout: Duration::from_secs(1),
+        write_timeout: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let (address, running) = start(threads().ws("/{channel}", members()).limits(limits));
+    let slow = Client::connect(address, "/feed");
+    let mut quick = Client::connect(address, "/feed");
+    let hub = running.hub();
+    eventually("both listen", || hub.subscribers("feed") == 2);
+    let mut sent = 0;
+    while running.stats().slow_consumers == 0 {
+        hub.publish("feed", vec![7u8; 32 << 10]).unwrap();
+        assert!(matches!(quick.next(), Got::Binary(_)));
+        sent += 1;
+        assert!(sent < 100_000, "the slow one was never noticed");
+    }
+    eventually("the slow one is gone", || running.stats().connections == 1);
+    drop(slow);
+    stop(running);
+}
+
+#[test]
+fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
+    let (address, running) = start(threads().ws("/", echo()));
+    let polite: Vec<_> = (0..20).map(|_| Client::connect(address, "/")).collect();
+    let deaf: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
+    let mut half = dial(address);
+    half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
+    eventually("half a request is here", || running.stats().connections == 24);
+    let polite: Vec<_> = polite
+        .into_iter()
+        .map(|mut client| {
+            std::thread::spawn(move || {
+                assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+                client.send(Opcode::Close, &1001u16.to_be_bytes());
+                assert_eq!(client.next(), Got::End);
+            })
+        })
+        .collect();
+    let refused = std::thread::spawn(move || read_head(&mut half));
+    let grace = Duration::from_millis(300);
+    assert_eq!(running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced, 3);
+    for thread in polite {
+        thread.join().unwrap();
+    }
+    assert!(refused.join().unwrap().starts_with("HTTP/1.1 503 "));
+    drop(deaf);
+    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+}
+
+/// Newcomers are told to come back as long as the window lasts, in which the others have their moments.
+#[test]
+fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
+    let (address, running) = start(threads().ws("/", echo()).health());
+    let mut client = Client::connect(address, "/");
+    let delay = Duration::from_millis(500);
+    running.begin_drain(DrainPlan { delay, ..NO_WAIT });
+    let head = read_head(&mut dial(address));
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    client.send_text("still served");
+    assert_eq!(client.next(), Got::Text("still served".into()));
+    assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    assert_eq!(running.join().unwrap().forced, 0);
+}
+
+/// A handler that does not return cannot be interrupted; the drain ends all the same, and says that somebody is left.
+#[test]
+fn a_handler_that_does_not_return_holds_up_no_drain() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let entered = Arc::new(AtomicBool::new(false));
+    let (its, began) = (Arc::clone(&gate), Arc::clone(&entered));
+    let handler = Ws::on_message(move |_, _| {
+        began.store(true, Ordering::SeqCst);
+        let mut open = its.0.lock().unwrap();
+        while !*open {
+            open = its.1.wait(open).unwrap();
+        }
+    });
+    let (address, running) = start(threads().ws("/", handler));
+    let mut stuck = Client::connect(address, "/");
+    let mut idle = Client::connect(address, "/");
+    stuck.send_text("wait");
+    eventually("its handler waits", || entered.load(Ordering::SeqCst));
+    let polite = std::thread::spawn(move || {
+        assert_eq!(idle.next(), Got::Close(1001, "going away".into()));
+        idle.send(Opcode::Close, &1001u16.to_be_bytes());
+    });
+    let grace = Duration::from_millis(200);
+    assert_eq!(running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced, 1);
+    polite.join().unwrap();
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+}
+
+#[test]
+fn compression_events_and_figures_are_those_of_every_family() {
+    let server = threads()
+        .ws("/ws/{channel}", members())
+        .events("/sse/{channel}", |request| Ok(request.param("channel").unwrap().to_owned()))
+        .compression(Compression::Shared);
+    let (address, running) = start(server);
+    let mut stream = support::events::Events::open(address, "/sse/news");
+    assert_eq!(stream.next().as_deref(), Some(":"));
+    let mut member = Client::connect(address, "/ws/news");
+    let hub = running.hub();
+    eventually("both listen", || hub.subscribers("news") == 2);
+    member.send_text("to the stream");
+    assert_eq!(stream.next().as_deref(), Some("data: to the stream"));
+    eventually("figures are sums", || {
+        let metrics = served::get(address, "/metrics");
+        metrics.contains("throng_sessions{shard=\"0\"} 1")
+            && metrics.contains("throng_streams{shard=\"0\"} 1")
+            && metrics.contains("throng_subscriptions{shard=\"0\"} 2")
+    });
+    stop(running);
+}
+
+#[test]
+fn mistakes_are_told() {
+    let error = threads().thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
+    assert!(error.contains("thread_stack is 1000"), "{error}");
+    let limits = Limits { max_connections: 1 << 20, ..Limits::default() };
+    let error = threads().limits(limits).bind("127.0.0.1:0").unwrap_err().to_string();
+    assert!(error.contains("threads"), "{error}");
+}
