@@ -210,6 +210,84 @@ fn a_handler_may_take_minutes() {
     }
 }
 
+/// Nothing more can come from it.
+#[test]
+fn a_half_closed_connection_ends_with_its_last_answer() {
+    for start in [Start::AtOnce, Start::Later] {
+        for take in [Take::Drop, Take::Pieces] {
+            let late = Ask { start, delay: 30_000, ..upload(take, 100) };
+            let ask = Ask { helping: 20, close: false, ..late };
+            let told = run(plan(&[ask], vec![Do::Write(ask.request(0)), Do::Finish]));
+            assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+            let end = if start == Start::AtOnce { 0 } else { 30 };
+            assert!((end..=end + 1).contains(&told.at), "{take:?}: {}", told.at);
+        }
+    }
+}
+
+/// What a client says after an answer that is its last is not heard.
+#[test]
+fn nothing_is_answered_after_the_last_answer() {
+    for start in [Start::AtOnce, Start::Later] {
+        let last = Ask { start, delay: 1000, close: true, ..Ask::new(0, 0, 50) };
+        let mut bytes = last.request(0);
+        bytes.extend(Ask { number: 1, ..last }.request(0));
+        let told = run(plan(&[last], vec![Do::Write(bytes)]));
+        assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+    }
+}
+
+/// Half of what may be queued is queued before requests wait.
+#[test]
+fn pipelined_requests_wait_while_their_answers_pile_up() {
+    let asks: Vec<Ask> = (0..40).map(|number| Ask::new(0, number, 1000)).collect();
+    let mut bytes: Vec<u8> = asks.iter().flat_map(|ask| ask.request(0)).collect();
+    bytes.extend(Ask { close: true, ..Ask::new(0, 40, 1) }.request(0));
+    let asks = [asks, vec![Ask { close: true, ..Ask::new(0, 40, 1) }]].concat();
+    let mut plan = plan(&asks, vec![Do::Read(Pace::Slow(1000, SECOND)), Do::Write(bytes)]);
+    plan.limits.max_backlog = 8000;
+    plan.parts[0].link.capacity = 8000;
+    let mut world = World::new(plan);
+    let mut most = 0;
+    while world.step() {
+        most = most.max(world.audits()[0].largest_backlog);
+    }
+    assert_eq!(world.peer(0).reader.answered, 41);
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    assert!((4000..=5200).contains(&most), "{most} bytes were queued");
+}
+
+/// Whoever asks for leave gets it, unless the body is here already; and a body that is too long is refused.
+#[test]
+fn leave_is_given_to_whoever_waits_for_it() {
+    for (take, waits) in [(Take::Whole, true), (Take::Pieces, true), (Take::Whole, false)] {
+        let ask = Ask { expects: true, ..upload(take, 500) };
+        let request = ask.request(0);
+        let (head, body) = request.split_at(request.len() - 500);
+        let script = match waits {
+            true => vec![Do::Write(head.to_vec()), Do::Pause(SECOND), Do::Write(body.to_vec())],
+            false => vec![Do::Write(request.clone())],
+        };
+        let mut world = World::new(plan(&[ask], script));
+        while world.step() {}
+        let reader = &world.peer(0).reader;
+        assert_eq!((reader.interim, reader.answered), (usize::from(waits), 1), "{take:?}");
+    }
+}
+
+#[test]
+fn a_body_over_what_its_service_takes_is_refused() {
+    for (chunk, status) in [(0, 413), (50, 413), (400, 413)] {
+        let ask = Ask { most: 399, ..upload(Take::Pieces, 400) };
+        let told = run(plan(&[ask], vec![Do::Write(ask.request(chunk))]));
+        assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [status]);
+        let fits = Ask { most: 400, ..ask };
+        let told = run(plan(&[fits], vec![Do::Write(fits.request(chunk))]));
+        assert_eq!(told.answers, [(200, 50, true)]);
+    }
+}
+
 #[test]
 fn a_source_may_have_nothing_to_send_for_minutes() {
     let ask = Ask { helping: 100, waits: 5, wait: 100_000, close: true, ..Ask::new(0, 0, 3000) };
