@@ -54,7 +54,7 @@ pub enum Io {
     ///
     /// Handlers of different connections run in parallel, and may block: they hold up their own connection and
     /// nobody else. Simplest to reason about, and right for a few thousand connections: each takes two
-    /// descriptors and 23 KiB of memory, besides 16 KiB of the kernel's for its thread, where an event loop takes a hundred
+    /// descriptors and 27 KiB of memory, besides 16 KiB of the kernel's for its thread, where an event loop takes a hundred
     /// bytes, 300 KB more once a message was compressed for it, and a publication wakes a thread for each receiver. All else is the same. [`Server::shards`] has no meaning; see [`Server::thread_stack`].
     Threads,
 }

@@ -353,6 +353,20 @@ fn compression_events_and_figures_are_those_of_every_family() {
     stop(running);
 }
 
+/// No address space has room for such a stack: as when the system has no thread left.
+#[test]
+fn who_gets_no_thread_is_told_and_counted() {
+    let (address, running) = start(threads().ws("/", echo()).thread_stack(1 << 47));
+    for _ in 0..3 {
+        let head = read_head(&mut dial(address));
+        assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
+    }
+    eventually("they are counted", || running.stats().thread_failures == 3);
+    assert_eq!(running.stats().refused, 3);
+    eventually("nobody is left", || running.stats().connections == 0);
+    stop(running);
+}
+
 #[test]
 fn mistakes_are_told() {
     let error = threads().thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
