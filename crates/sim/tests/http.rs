@@ -92,6 +92,20 @@ fn a_body_below_the_rate_is_ended_with_408_and_above_it_never() {
     }
 }
 
+/// What one request's body brought is not counted for the next one's.
+#[test]
+fn a_quick_body_does_not_excuse_the_slow_one_after_it() {
+    for take in [Take::Whole, Take::Pieces] {
+        let quick = Ask { close: false, ..upload(take, 900) };
+        let slow = Ask { number: 1, ..upload(take, 1000) };
+        let mut script = vec![Do::Write(quick.request(0)), Do::Write(slow.head(false))];
+        script.extend(drip(&slow.request(0)[slow.head(false).len()..], 20, 1000));
+        let told = run(plan(&[quick, slow], script));
+        assert_eq!(told.answers.last().map(|answer| answer.0), Some(408));
+        assert!((10..=12).contains(&told.at), "{take:?}: {}", told.at);
+    }
+}
+
 /// The head's time is the head's; a body that keeps to its rate is not charged with it.
 #[test]
 fn a_body_has_its_own_time_after_a_slow_head() {
@@ -143,13 +157,16 @@ fn an_answer_that_the_kernel_holds_is_not_cut_off_with_the_connection() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_word_at_the_keep_alive_timeout() {
-    for start in [Start::AtOnce, Start::Later] {
-        let ask = Ask { start, delay: 7000, helping: 30, ..Ask::new(0, 0, 50) };
-        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
-        assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
-        let began = if start == Start::AtOnce { 0 } else { 7 };
-        assert!((began + 20..=began + 22).contains(&told.at), "{}", told.at);
-        assert_eq!(told.outcome.stats.timeouts, 0);
+    // Also when the answer took longer than that, and when its request had come to its end before.
+    for (start, delay) in [(Start::AtOnce, 0), (Start::Later, 7000), (Start::Later, 30_000)] {
+        for take in [Take::Drop, Take::Whole, Take::Pieces] {
+            let ask = Ask { start, delay, helping: 30, close: false, ..upload(take, 100) };
+            let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+            assert_eq!((told.answers, told.end), (vec![(200, 50, true)], End::Finished));
+            let began = delay / 1000;
+            assert!((began + 20..=began + 22).contains(&told.at), "{take:?}: {}", told.at);
+            assert_eq!(told.outcome.stats.timeouts, 0);
+        }
     }
 }
 
@@ -331,11 +348,17 @@ fn a_body_that_was_held_up_has_its_time_anew() {
 /// But one that stops by itself afterwards is late again.
 #[test]
 fn a_body_that_stops_after_it_was_held_up_is_late() {
-    let ask = Ask { stops: 1, room_after: 60_000, ..upload(Take::Pieces, 1000) };
-    let request = ask.request(0);
-    let told = run(plan(&[ask], vec![Do::Write(request[..request.len() - 500].to_vec())]));
-    assert_eq!(told.answers[0].0, 408);
-    assert!((70..=72).contains(&told.at), "{}", told.at);
+    for stops in [1, 2] {
+        let ask = Ask { stops, room_after: 60_000, ..upload(Take::Pieces, 1000) };
+        let request = ask.request(0);
+        let (begin, more) = request[..request.len() - 400].split_at(request.len() - 500);
+        let script = vec![Do::Write(begin.to_vec()), Do::Pause(SECOND), Do::Write(more.to_vec())];
+        let told = run(plan(&[ask], script));
+        assert_eq!(told.answers[0].0, 408);
+        // With a stop for each piece, there are two.
+        let held_up = if stops == 1 { 120 } else { 61 };
+        assert!((held_up + 10..=held_up + 12).contains(&told.at), "{stops}: {}", told.at);
+    }
 }
 
 /// What comes while the service holds a body up is one buffer, not the client's whole upload.
