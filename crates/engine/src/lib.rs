@@ -48,6 +48,7 @@ mod threads;
 mod tick;
 mod uploads;
 mod waiting;
+pub mod workers;
 
 pub use self::core::{Core, Cx};
 pub use admission::Admission;

@@ -1,0 +1,187 @@
+//! What a pool did, and does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a pool has done since it began, and what it does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerFigures {
+    /// Threads.
+    pub workers: usize,
+    /// Jobs that wait, those outside of the full queue included.
+    pub queue_depth: usize,
+    /// Of these, jobs that wait for room in the queue.
+    pub waiting_for_room: usize,
+    /// Jobs that run.
+    pub running: Vec<RunningJob>,
+    /// Jobs that have ended, by a panic too.
+    pub jobs: u64,
+    /// Jobs that were turned away because the queue was full.
+    pub refused: u64,
+    /// Jobs that were dropped before they ran, because their connection had gone.
+    pub cancelled: u64,
+    /// Jobs that ended with a panic.
+    pub panics: u64,
+    /// How long jobs waited before they ran: the sum over all that began.
+    pub wait: Duration,
+    /// The longest of these waits within the last second, or two.
+    pub longest_wait: Duration,
+    /// How long each worker has been busy, with the job it runs now.
+    pub busy: Vec<Duration>,
+}
+
+/// A job that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningJob {
+    /// The route it is for.
+    pub route: Arc<str>,
+    /// For how long.
+    pub runs_for: Duration,
+}
+
+/// The pool's own books.
+pub(super) struct Tally {
+    workers: Vec<Worker>,
+    pub(super) jobs: u64,
+    pub(super) refused: u64,
+    pub(super) cancelled: u64,
+    pub(super) panics: u64,
+    wait: Duration,
+    longest: Longest,
+}
+
+#[derive(Clone, Default)]
+struct Worker {
+    busy: Duration,
+    runs: Option<(Arc<str>, Instant)>,
+}
+
+impl Tally {
+    pub(super) fn new(workers: usize, now: Instant) -> Self {
+        Self {
+            workers: vec![Worker::default(); workers],
+            jobs: 0,
+            refused: 0,
+            cancelled: 0,
+            panics: 0,
+            wait: Duration::ZERO,
+            longest: Longest::new(now),
+        }
+    }
+
+    /// A worker begins a job.
+    pub(super) fn start(
+        &mut self,
+        worker: usize,
+        route: Arc<str>,
+        submitted: Instant,
+        now: Instant,
+    ) {
+        let wait = now.saturating_duration_since(submitted);
+        self.wait += wait;
+        self.longest.note(wait, now);
+        self.workers[worker].runs = Some((route, now));
+    }
+
+    /// That job has ended.
+    pub(super) fn end(&mut self, worker: usize, now: Instant, panicked: bool) {
+        self.jobs += 1;
+        self.panics += u64::from(panicked);
+        if let Some((_, since)) = self.workers[worker].runs.take() {
+            self.workers[worker].busy += now.saturating_duration_since(since);
+        }
+    }
+
+    /// The jobs that run.
+    pub(super) fn running(&self, now: Instant) -> Vec<RunningJob> {
+        let runs = self.workers.iter().filter_map(|worker| worker.runs.as_ref());
+        runs.map(|(route, since)| RunningJob {
+            route: Arc::clone(route),
+            runs_for: now.saturating_duration_since(*since),
+        })
+        .collect()
+    }
+
+    /// All figures but those of the queue.
+    pub(super) fn figures(&self, now: Instant) -> WorkerFigures {
+        let busy = |worker: &Worker| match worker.runs {
+            Some((_, since)) => worker.busy + now.saturating_duration_since(since),
+            None => worker.busy,
+        };
+        WorkerFigures {
+            workers: self.workers.len(),
+            running: self.running(now),
+            jobs: self.jobs,
+            refused: self.refused,
+            cancelled: self.cancelled,
+            panics: self.panics,
+            wait: self.wait,
+            longest_wait: self.longest.at(now),
+            busy: self.workers.iter().map(busy).collect(),
+            ..WorkerFigures::default()
+        }
+    }
+}
+
+/// A maximum over the current second and the one before.
+struct Longest {
+    began: Instant,
+    current: Duration,
+    previous: Duration,
+}
+
+const SPAN: Duration = Duration::from_secs(1);
+
+impl Longest {
+    fn new(now: Instant) -> Self {
+        Self { began: now, current: Duration::ZERO, previous: Duration::ZERO }
+    }
+
+    fn note(&mut self, wait: Duration, now: Instant) {
+        let spans = now.saturating_duration_since(self.began).as_secs();
+        if spans > 0 {
+            self.previous = if spans == 1 { self.current } else { Duration::ZERO };
+            self.current = Duration::ZERO;
+            self.began = now;
+        }
+        self.current = self.current.max(wait);
+    }
+
+    fn at(&self, now: Instant) -> Duration {
+        match now.saturating_duration_since(self.began) {
+            age if age < SPAN => self.current.max(self.previous),
+            age if age < 2 * SPAN => self.current,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_and_busy_times_are_sums_and_the_longest_wait_is_forgotten() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut tally = Tally::new(2, start);
+        tally.start(1, "/a".into(), at(0), at(30));
+        tally.start(0, "/b".into(), at(20), at(40));
+        let figures = tally.figures(at(50));
+        let ms = Duration::from_millis;
+        assert_eq!((figures.wait, figures.longest_wait), (ms(50), ms(30)));
+        assert_eq!(figures.busy, [ms(10), ms(20)]);
+        assert_eq!(
+            figures.running,
+            [("/b", 10), ("/a", 20)]
+                .map(|(route, for_ms)| RunningJob { route: route.into(), runs_for: ms(for_ms) })
+        );
+        tally.end(1, at(130), true);
+        tally.end(0, at(140), false);
+        let figures = tally.figures(at(1500));
+        assert_eq!((figures.jobs, figures.panics), (2, 1));
+        assert_eq!(figures.busy, [ms(100), ms(100)]);
+        assert_eq!(figures.longest_wait, ms(30), "half a second into the next");
+        assert_eq!(tally.figures(at(2000)).longest_wait, ms(0));
+    }
+}

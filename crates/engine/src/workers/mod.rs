@@ -1,0 +1,330 @@
+//! A bounded pool of threads for work that blocks, so that shards need not.
+//!
+//! Start reading at [`Workers`]; which job is next is in `queue.rs`.
+
+mod figures;
+mod queue;
+mod settings;
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use throng_io::ConnId;
+
+pub use figures::{RunningJob, WorkerFigures};
+pub use queue::{Patience, Place};
+pub use settings::{
+    MAX_POOL_SIZE, Overload, WorkerError, WorkerSettings, suggested_size, usable_cpus,
+};
+
+use figures::Tally;
+use queue::Queue;
+
+/// What a worker runs.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// A pool of threads that run jobs of connections; clone it freely.
+///
+/// The jobs of one connection run in the order they were submitted, one at a time; those of different connections at once, taking
+/// turns. No thread exists before [`start`](Self::start) or the first job.
+#[derive(Clone)]
+pub struct Workers {
+    inner: Arc<Inner>,
+}
+
+/// The queue is full, or there is no thread to run anything: the job was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the workers have more to do than workers.queue_size allows; try again later")
+    }
+}
+
+impl std::error::Error for Busy {}
+
+struct Inner {
+    settings: WorkerSettings,
+    state: Mutex<State>,
+    /// Where workers without work sleep: one place for each list of the queue.
+    beds: Box<[Condvar]>,
+    /// A worker has ended.
+    ended: Condvar,
+    has_started: AtomicBool,
+    /// Tells a connection that its job has found room.
+    on_room: Box<dyn Fn(ConnId) + Send + Sync>,
+}
+
+struct State {
+    queue: Queue<Job>,
+    tally: Tally,
+    /// Workers that sleep, or were woken and have not looked yet, by bed.
+    asleep: Vec<usize>,
+    /// Threads that have not ended.
+    alive: usize,
+    is_stopping: bool,
+}
+
+struct Job {
+    route: Arc<str>,
+    submitted: Instant,
+    work: Work,
+}
+
+impl Workers {
+    /// A pool that will have these settings. `on_room` is called, on a worker's thread, when the job of a connection that was
+    /// submitted with [`Patience::Told`] and [waited](Place::Waits) is in the queue.
+    ///
+    /// # Errors
+    /// As for [`WorkerSettings::check`].
+    pub fn new(
+        settings: WorkerSettings,
+        on_room: impl Fn(ConnId) + Send + Sync + 'static,
+    ) -> Result<Self, WorkerError> {
+        settings.check()?;
+        let threads = settings.threads();
+        let settings = WorkerSettings { pool_size: threads, ..settings };
+        let lists = if settings.affinity { threads } else { 1 };
+        let state = State {
+            queue: Queue::new(lists, settings.queue_size),
+            tally: Tally::new(0, Instant::now()),
+            asleep: vec![0; lists],
+            alive: 0,
+            is_stopping: false,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                settings,
+                state: Mutex::new(state),
+                beds: (0..lists).map(|_| Condvar::new()).collect(),
+                ended: Condvar::new(),
+                has_started: AtomicBool::new(false),
+                on_room: Box::new(on_room),
+            }),
+        })
+    }
+
+    /// The settings in force, with the number of threads that 0 came to.
+    #[must_use]
+    pub fn settings(&self) -> &WorkerSettings {
+        &self.inner.settings
+    }
+
+    /// Starts the threads, unless they were before.
+    ///
+    /// # Errors
+    /// The system gives fewer: those it gave are ended again.
+    pub fn start(&self) -> Result<(), WorkerError> {
+        let outcome = self.start_with(spawn);
+        if outcome.is_err() {
+            self.inner.lock().is_stopping = true;
+            self.inner.beds.iter().for_each(Condvar::notify_all);
+        }
+        outcome
+    }
+
+    /// With `spawn` for the system's way to start a thread. What it gave goes on if it fails.
+    fn start_with(
+        &self,
+        spawn: impl Fn(String, Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    ) -> Result<(), WorkerError> {
+        let inner = &self.inner;
+        // Held until all are there: none of them takes a job before.
+        let mut state = inner.lock();
+        if inner.has_started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let WorkerSettings { pool_size: asked, affinity, queue_size, .. } = inner.settings;
+        let mut outcome = Ok(());
+        for worker in 0..asked {
+            let its = Arc::clone(inner);
+            let run = move || its.run(worker);
+            if let Err(source) = spawn(format!("throng-worker-{worker}"), Box::new(run)) {
+                outcome = Err(WorkerError::Threads { asked, started: worker, source });
+                break;
+            }
+            state.alive += 1;
+        }
+        if state.alive == 0 {
+            return outcome;
+        }
+        if affinity {
+            // No list may be without its worker.
+            state.queue = Queue::new(state.alive, queue_size);
+        }
+        state.tally = Tally::new(state.alive, Instant::now());
+        inner.has_started.store(true, Ordering::Release);
+        outcome
+    }
+
+    /// Has `work` run for a connection, after what was submitted for it before. `route` is what people are told it belongs to.
+    /// `patience` counts with [`Overload::Pause`] only. A panic in it ends there, and is counted.
+    ///
+    /// # Errors
+    /// The queue is full; `work` is dropped.
+    pub fn submit(
+        &self,
+        id: ConnId,
+        route: &Arc<str>,
+        patience: Patience,
+        work: Work,
+    ) -> Result<Place, Busy> {
+        let inner = &self.inner;
+        // With fewer threads than asked for it goes on; with none there is none to tell but the caller.
+        if !inner.has_started.load(Ordering::Acquire)
+            && self.start_with(spawn).is_err()
+            && !inner.has_started.load(Ordering::Acquire)
+        {
+            return Err(Busy);
+        }
+        let patience = match inner.settings.overload {
+            Overload::Pause => patience,
+            Overload::Close => Patience::None,
+        };
+        let job = Job { route: Arc::clone(route), submitted: Instant::now(), work };
+        let mut state = inner.lock();
+        let pushed = match state.is_stopping {
+            true => Err(job),
+            false => state.queue.push(id, job, patience),
+        };
+        match &pushed {
+            Ok(_) => inner.wake(&mut state),
+            Err(_) => state.tally.refused += 1,
+        }
+        // A job that was refused is dropped without the lock: what it holds may do anything then.
+        drop(state);
+        pushed.map_err(|_| Busy)
+    }
+
+    /// Whether a job of this connection waits for room in the queue.
+    #[must_use]
+    pub fn waits(&self, id: ConnId) -> bool {
+        self.inner.lock().queue.waits(id)
+    }
+
+    /// Drops what this connection has submitted and what does not run yet: it has gone.
+    pub fn cancel(&self, id: ConnId) {
+        let inner = &self.inner;
+        if !inner.has_started.load(Ordering::Acquire) {
+            return;
+        }
+        let mut told = Vec::new();
+        let mut state = inner.lock();
+        let jobs = state.queue.cancel(id);
+        if jobs.is_empty() {
+            return;
+        }
+        state.tally.cancelled += jobs.len() as u64;
+        state.queue.admit(&mut told);
+        inner.wake(&mut state);
+        drop(state);
+        told.into_iter().for_each(&inner.on_room);
+    }
+
+    /// The figures of this moment. Before the threads have started, all are 0.
+    #[must_use]
+    pub fn figures(&self) -> WorkerFigures {
+        let state = self.inner.lock();
+        WorkerFigures {
+            queue_depth: state.queue.depth(),
+            waiting_for_room: state.queue.outside(),
+            ..state.tally.figures(Instant::now())
+        }
+    }
+
+    /// Ends the threads when all that was submitted has run, or at `deadline`: returns the jobs that run then. Their threads cannot
+    /// be ended and are left to themselves; what has not begun is dropped. Nothing more is taken.
+    #[must_use]
+    pub fn stop(&self, deadline: Instant) -> Vec<RunningJob> {
+        let inner = &self.inner;
+        let mut state = inner.lock();
+        state.is_stopping = true;
+        inner.beds.iter().for_each(Condvar::notify_all);
+        while state.alive > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = inner.ended.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let dropped = state.queue.cancel_all();
+        state.tally.cancelled += dropped.len() as u64;
+        let stuck = state.tally.running(Instant::now());
+        drop(state);
+        stuck
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workers({:?})", self.inner.settings)
+    }
+}
+
+fn spawn(name: String, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    std::thread::Builder::new().name(name).spawn(run).map(drop)
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a worker for each connection that was listed. Whoever is awake looks at its list before it sleeps, under the same
+    /// lock, so nobody sleeps while there is work.
+    fn wake(&self, state: &mut State) {
+        let State { queue, asleep, .. } = state;
+        queue.each_grown(|list| {
+            if asleep[list] > 0 {
+                self.beds[list].notify_one();
+            }
+        });
+    }
+
+    /// A worker's life.
+    fn run(&self, worker: usize) {
+        let list = if self.settings.affinity { worker } else { 0 };
+        let mut told = Vec::new();
+        let mut state = self.lock();
+        loop {
+            if let Some((id, job)) = state.queue.take(list) {
+                let Job { route, submitted, work } = job;
+                state.tally.start(worker, route, submitted, Instant::now());
+                state.queue.admit(&mut told);
+                // Only now: what finishing the job before has listed may be what was just taken.
+                self.wake(&mut state);
+                drop(state);
+                told.drain(..).for_each(&self.on_room);
+                let outcome = catch_unwind(AssertUnwindSafe(work));
+                let ended = Instant::now();
+                let panicked = outcome.is_err();
+                // The panic hook has told people; the payload's own drop must not panic out of here.
+                std::mem::forget(outcome);
+                state = self.lock();
+                state.tally.end(worker, ended, panicked);
+                state.queue.finish(id);
+                continue;
+            }
+            // What this worker's own jobs listed for others is theirs to take.
+            self.wake(&mut state);
+            if state.is_stopping {
+                break;
+            }
+            state.asleep[list] += 1;
+            state = self.beds[list].wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.asleep[list] -= 1;
+        }
+        state.alive -= 1;
+        drop(state);
+        self.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

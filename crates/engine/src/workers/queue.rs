@@ -1,0 +1,373 @@
+//! Which job is next: the pool's rules without its threads.
+
+use std::collections::{HashMap, VecDeque};
+
+use throng_io::ConnId;
+
+/// Jobs of many connections. Those of one run in order and never two at once; connections take turns.
+///
+/// A connection with jobs that may run is *listed*: once, in one list. A worker [takes](Self::take) from its list, runs the job,
+/// and [finishes](Self::finish).
+pub(super) struct Queue<J> {
+    lanes: HashMap<ConnId, Lane<J>>,
+    /// Connections whose next job may run, longest waiting first. One list for each worker with affinity, else one for all.
+    ready: Vec<VecDeque<ConnId>>,
+    /// Lists that got a connection since somebody was last woken for them; several times if they got several.
+    grown: Vec<usize>,
+    /// Jobs that found no room, at most one a connection, longest waiting first.
+    waiting: VecDeque<Waiting<J>>,
+    /// Jobs in the lanes; those that run have left them.
+    queued: usize,
+    capacity: usize,
+}
+
+/// One connection's jobs. It is there while it has any, one of them runs, or it is listed.
+struct Lane<J> {
+    jobs: VecDeque<J>,
+    is_running: bool,
+    is_listed: bool,
+    /// Its next job is in [`Queue::waiting`].
+    waits: bool,
+}
+
+struct Waiting<J> {
+    id: ConnId,
+    job: J,
+    /// Whoever submitted it wants to know when it is in the queue.
+    must_tell: bool,
+}
+
+/// What became of a job that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is in the queue.
+    Queued,
+    /// The queue is full: it will be in it when there is room, and no other of this connection is taken before.
+    Waits,
+}
+
+/// Whether a job may wait for room, outside of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It is refused where the queue is full.
+    None,
+    /// It may, and nobody needs to know when there is room.
+    Silent,
+    /// It may, and its connection is to be told when there is room.
+    Told,
+}
+
+impl<J> Queue<J> {
+    /// For `lists` lists and `capacity` jobs, both at least 1.
+    pub(super) fn new(lists: usize, capacity: usize) -> Self {
+        Self {
+            lanes: HashMap::new(),
+            ready: (0..lists).map(|_| VecDeque::new()).collect(),
+            grown: Vec::new(),
+            waiting: VecDeque::new(),
+            queued: 0,
+            capacity,
+        }
+    }
+
+    /// Jobs that wait: in the queue, and for room in it.
+    pub(super) fn depth(&self) -> usize {
+        self.queued + self.waiting.len()
+    }
+
+    /// Jobs that wait for room.
+    pub(super) fn outside(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether a job of this connection waits for room.
+    pub(super) fn waits(&self, id: ConnId) -> bool {
+        self.lanes.get(&id).is_some_and(|lane| lane.waits)
+    }
+
+    /// Adds a job.
+    ///
+    /// # Errors
+    /// Gives it back: there is no room, and it has no patience, or another of its connection waits already.
+    pub(super) fn push(&mut self, id: ConnId, job: J, patience: Patience) -> Result<Place, J> {
+        let waits = self.waits(id);
+        // Nobody overtakes those that wait for room.
+        if self.queued < self.capacity && self.waiting.is_empty() {
+            self.lane(id).jobs.push_back(job);
+            self.queued += 1;
+            self.list(id);
+            return Ok(Place::Queued);
+        }
+        if waits || patience == Patience::None {
+            return Err(job);
+        }
+        self.lane(id).waits = true;
+        self.waiting.push_back(Waiting { id, job, must_tell: patience == Patience::Told });
+        Ok(Place::Waits)
+    }
+
+    /// The next job of a list, which the caller runs. There is room for another one then.
+    pub(super) fn take(&mut self, list: usize) -> Option<(ConnId, J)> {
+        loop {
+            let id = self.ready[list].pop_front()?;
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            lane.is_listed = false;
+            match lane.jobs.pop_front() {
+                Some(job) => {
+                    lane.is_running = true;
+                    self.queued -= 1;
+                    return Some((id, job));
+                }
+                // Cancelled while it was listed.
+                None => self.forget_if_idle(id),
+            }
+        }
+    }
+
+    /// The job of this connection that ran has ended.
+    pub(super) fn finish(&mut self, id: ConnId) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.is_running = false;
+        }
+        self.list(id);
+        self.forget_if_idle(id);
+    }
+
+    /// Moves jobs that wait into the room there is. Appends to `told` whom to tell.
+    pub(super) fn admit(&mut self, told: &mut Vec<ConnId>) {
+        while self.queued < self.capacity {
+            let Some(Waiting { id, job, must_tell }) = self.waiting.pop_front() else { return };
+            let lane = self.lane(id);
+            lane.waits = false;
+            lane.jobs.push_back(job);
+            self.queued += 1;
+            self.list(id);
+            if must_tell {
+                told.push(id);
+            }
+        }
+    }
+
+    /// Takes a connection's jobs out, but for the one that runs.
+    pub(super) fn cancel(&mut self, id: ConnId) -> Vec<J> {
+        let Some(lane) = self.lanes.get_mut(&id) else { return Vec::new() };
+        let mut jobs: Vec<J> = lane.jobs.drain(..).collect();
+        self.queued -= jobs.len();
+        if std::mem::take(&mut lane.waits)
+            && let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
+        {
+            jobs.extend(self.waiting.remove(at).map(|waiting| waiting.job));
+        }
+        self.forget_if_idle(id);
+        jobs
+    }
+
+    /// Takes all jobs out, but for those that run.
+    pub(super) fn cancel_all(&mut self) -> Vec<J> {
+        let ids: Vec<ConnId> = self.lanes.keys().copied().collect();
+        ids.into_iter().flat_map(|id| self.cancel(id)).collect()
+    }
+
+    /// Calls `wake` for each list that has got a connection since this was last called, and still has one.
+    pub(super) fn each_grown(&mut self, mut wake: impl FnMut(usize)) {
+        for list in self.grown.drain(..) {
+            if !self.ready[list].is_empty() {
+                wake(list);
+            }
+        }
+    }
+
+    fn lane(&mut self, id: ConnId) -> &mut Lane<J> {
+        let new =
+            || Lane { jobs: VecDeque::new(), is_running: false, is_listed: false, waits: false };
+        self.lanes.entry(id).or_insert_with(new)
+    }
+
+    /// Lists the connection if it has a job that may run.
+    fn list(&mut self, id: ConnId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.is_running || lane.is_listed || lane.jobs.is_empty() {
+            return;
+        }
+        lane.is_listed = true;
+        // Slots are given out from the lowest, and where each connection is a shard of its own its slot is always the same:
+        // both together spread evenly over the workers.
+        let list = (id.slot() + id.shard()) % self.ready.len();
+        self.ready[list].push_back(id);
+        self.grown.push(list);
+    }
+
+    fn forget_if_idle(&mut self, id: ConnId) {
+        let is_idle = |lane: &Lane<J>| {
+            lane.jobs.is_empty() && !lane.is_running && !lane.is_listed && !lane.waits
+        };
+        if self.lanes.get(&id).is_some_and(is_idle) {
+            self.lanes.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(slot: u32) -> ConnId {
+        ConnId::new(0, slot, 1)
+    }
+
+    #[test]
+    fn connections_take_turns_and_one_is_never_run_twice_at_once() {
+        let mut queue = Queue::new(1, 10);
+        for (slot, job) in [(1, 'a'), (1, 'b'), (2, 'c')] {
+            assert_eq!(queue.push(id(slot), job, Patience::None), Ok(Place::Queued));
+        }
+        assert_eq!(queue.take(0), Some((id(1), 'a')));
+        assert_eq!(queue.take(0), Some((id(2), 'c')));
+        assert_eq!(queue.take(0), None, "b waits for a");
+        queue.finish(id(1));
+        assert_eq!(queue.take(0), Some((id(1), 'b')));
+        queue.finish(id(1));
+        queue.finish(id(2));
+        assert!(queue.lanes.is_empty() && queue.depth() == 0);
+    }
+
+    #[test]
+    fn a_job_without_room_waits_at_most_one_a_connection_or_is_given_back() {
+        let mut queue = Queue::new(1, 1);
+        assert_eq!(queue.push(id(1), 'a', Patience::Told), Ok(Place::Queued));
+        assert_eq!(queue.push(id(1), 'b', Patience::Told), Ok(Place::Waits));
+        assert_eq!(queue.push(id(1), 'c', Patience::Told), Err('c'));
+        assert_eq!(queue.push(id(2), 'd', Patience::None), Err('d'));
+        assert_eq!(queue.push(id(2), 'e', Patience::Silent), Ok(Place::Waits));
+        assert_eq!((queue.depth(), queue.outside()), (3, 2));
+        assert_eq!(queue.take(0), Some((id(1), 'a')));
+        let mut told = Vec::new();
+        queue.admit(&mut told);
+        assert_eq!((told.as_slice(), queue.outside()), (&[id(1)][..], 1));
+        queue.finish(id(1));
+        assert_eq!(queue.take(0), Some((id(1), 'b')), "in order");
+        queue.admit(&mut told);
+        assert_eq!(told, [id(1)], "2 did not want to be told");
+        assert_eq!(queue.take(0), Some((id(2), 'e')));
+    }
+
+    #[test]
+    fn affinity_is_by_connection_and_even() {
+        let mut queue = Queue::new(4, 100);
+        for slot in 0..16 {
+            queue.push(id(slot), slot, Patience::None).unwrap();
+        }
+        for list in 0..4 {
+            let mut slots = Vec::new();
+            while let Some((_, slot)) = queue.take(list) {
+                slots.push(slot);
+            }
+            assert_eq!(slots.len(), 4);
+            assert!(slots.iter().all(|slot| slot % 4 == slots[0] % 4));
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Push(u32, Patience),
+        Take(usize),
+        /// One of those that run.
+        Finish(usize),
+        Cancel(u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let patience =
+            || prop_oneof![Just(Patience::None), Just(Patience::Silent), Just(Patience::Told)];
+        prop_oneof![
+            4 => (0u32..6, patience()).prop_map(|(slot, patience)| Step::Push(slot, patience)),
+            3 => (0usize..3).prop_map(Step::Take),
+            3 => (0usize..8).prop_map(Step::Finish),
+            1 => (0u32..6).prop_map(Step::Cancel),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is done in whatever order: a worker that finds nothing leaves nothing behind that could run, the jobs of a
+        /// connection run in order, never two at once, each once, and those that are told of room had to wait for it.
+        #[test]
+        fn no_job_is_lost_overtaken_or_left_behind(
+            lists in 1usize..4,
+            capacity in 1usize..6,
+            steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let mut queue = Queue::new(lists, capacity);
+            let mut due: HashMap<ConnId, VecDeque<u32>> = HashMap::new();
+            let mut stopped: Vec<ConnId> = Vec::new();
+            let mut running: Vec<ConnId> = Vec::new();
+            let mut next = 0;
+            let rest = std::iter::repeat_n([Step::Finish(0), Step::Take(0), Step::Take(1), Step::Take(2)], 300);
+            for step in steps.into_iter().chain(rest.flatten()) {
+                match step {
+                    Step::Push(slot, patience) => {
+                        next += 1;
+                        match queue.push(id(slot), next, patience) {
+                            Ok(place) => {
+                                due.entry(id(slot)).or_default().push_back(next);
+                                if place == Place::Waits {
+                                    prop_assert!(patience != Patience::None);
+                                    if patience == Patience::Told {
+                                        prop_assert!(!stopped.contains(&id(slot)));
+                                        stopped.push(id(slot));
+                                    }
+                                }
+                            }
+                            Err(job) => prop_assert_eq!(job, next),
+                        }
+                    }
+                    Step::Take(list) => {
+                        let list = list % lists;
+                        let Some((id, job)) = queue.take(list) else {
+                            for (id, jobs) in &due {
+                                let its = (id.slot() + id.shard()) % lists == list;
+                                let waits = queue.waits(*id) && jobs.len() == 1;
+                                prop_assert!(
+                                    !its || jobs.is_empty() || running.contains(id) || waits,
+                                    "{:?} could run", id
+                                );
+                            }
+                            continue;
+                        };
+                        prop_assert!(!running.contains(&id), "two at once");
+                        prop_assert_eq!(due.get_mut(&id).and_then(VecDeque::pop_front), Some(job));
+                        running.push(id);
+                        let mut told = Vec::new();
+                        queue.admit(&mut told);
+                        for id in told {
+                            let at = stopped.iter().position(|&other| other == id);
+                            prop_assert!(at.is_some(), "told without need");
+                            stopped.swap_remove(at.unwrap());
+                        }
+                    }
+                    Step::Finish(at) if !running.is_empty() => {
+                        let id = running.remove(at % running.len());
+                        queue.finish(id);
+                    }
+                    Step::Finish(_) => {}
+                    Step::Cancel(slot) => {
+                        let mut jobs = queue.cancel(id(slot));
+                        jobs.sort_unstable();
+                        let expected: Vec<u32> = due.remove(&id(slot)).into_iter().flatten().collect();
+                        prop_assert_eq!(jobs, expected);
+                        stopped.retain(|&other| other != id(slot));
+                        let mut told = Vec::new();
+                        queue.admit(&mut told);
+                        stopped.retain(|id| !told.contains(id));
+                    }
+                }
+                prop_assert!(queue.queued <= capacity);
+                queue.each_grown(|_| ());
+            }
+            prop_assert!(due.values().all(VecDeque::is_empty), "left behind: {:?}", due);
+            prop_assert!(stopped.is_empty(), "never told: {:?}", stopped);
+            prop_assert!(queue.lanes.is_empty() && queue.depth() == 0);
+        }
+    }
+}

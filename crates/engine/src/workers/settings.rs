@@ -1,0 +1,197 @@
+//! How large the pool is, and what happens when it is not large enough.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// More workers than this are no pool: each needs a stack, and a thread the kernel schedules.
+pub const MAX_POOL_SIZE: usize = 4096;
+
+/// The settings of a pool of workers. Make one with `WorkerSettings::default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// Threads. Default 0: one for each usable CPU. For handlers that block see [`suggested_size`].
+    pub pool_size: usize,
+    /// Jobs that may wait in all. Default 4096. Each holds what it was given: a message, or a request with its body.
+    pub queue_size: usize,
+    /// A connection's jobs always run on the same worker, say for what that keeps in its thread. Default false: on whichever is
+    /// free, which leaves none idle while there is work.
+    pub affinity: bool,
+    /// What happens when the queue is full.
+    pub overload: Overload,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self { pool_size: 0, queue_size: 4096, affinity: false, overload: Overload::Pause }
+    }
+}
+
+/// What happens to work that finds the queue full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overload {
+    /// It waits for room, and its connection is not read until there is: TCP carries the delay to the peer, and nothing is lost.
+    /// The default.
+    #[default]
+    Pause,
+    /// It is refused: a session is closed with 1013 (try again later), a request answered with 503.
+    Close,
+}
+
+impl Overload {
+    /// As it is written in settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Close => "close",
+        }
+    }
+}
+
+impl FromStr for Overload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "pause" => Ok(Self::Pause),
+            "close" => Ok(Self::Close),
+            _ => Err(format!("workers.overload is {name:?}; it can be pause or close")),
+        }
+    }
+}
+
+impl WorkerSettings {
+    /// Says what cannot work, naming the setting, the value and the remedy.
+    ///
+    /// # Errors
+    /// The caller's mistake.
+    pub fn check(&self) -> Result<(), WorkerError> {
+        if self.pool_size > MAX_POOL_SIZE {
+            return Err(WorkerError::PoolSize(self.pool_size));
+        }
+        if self.queue_size == 0 {
+            return Err(WorkerError::QueueSize);
+        }
+        Ok(())
+    }
+
+    /// The threads that [`pool_size`](Self::pool_size) comes to.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        match self.pool_size {
+            0 => usable_cpus(),
+            size => size,
+        }
+    }
+}
+
+/// The CPUs this process may use.
+#[must_use]
+pub fn usable_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many workers keep `cpus` busy with handlers that block for `blocking` and compute for `cpu`, of each message:
+/// `cpus + (blocking / cpu) * cpus`, rounded up, at most [`MAX_POOL_SIZE`].
+///
+/// It is the size at which the CPUs become the limit; fewer workers leave them idle while messages wait, more only wait for each
+/// other. Measure both times under load: a database that slows down with many queries at once wants fewer.
+///
+/// ```
+/// use std::time::Duration;
+/// use throng_engine::workers::suggested_size;
+///
+/// // 5 ms at the database and 1 ms of computing, on 4 CPUs.
+/// assert_eq!(suggested_size(4, Duration::from_millis(5), Duration::from_millis(1)), 24);
+/// assert_eq!(suggested_size(4, Duration::ZERO, Duration::from_millis(1)), 4);
+/// ```
+#[must_use]
+pub fn suggested_size(cpus: usize, blocking: Duration, cpu: Duration) -> usize {
+    let cpus = cpus.max(1) as u128;
+    let (blocking, cpu) = (blocking.as_nanos(), cpu.as_nanos().max(1));
+    let size = cpus.saturating_add(blocking.saturating_mul(cpus).div_ceil(cpu));
+    usize::try_from(size).unwrap_or(usize::MAX).min(MAX_POOL_SIZE)
+}
+
+/// Why there is no pool of workers as asked for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// Too many workers to make sense.
+    PoolSize(usize),
+    /// A queue without room for any job.
+    QueueSize,
+    /// The system gave fewer threads.
+    Threads {
+        /// How many were to be.
+        asked: usize,
+        /// How many there were when it refused.
+        started: usize,
+        /// Its reason.
+        source: std::io::Error,
+    },
+}
+
+impl fmt::Display for WorkerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PoolSize(size) => write!(
+                f,
+                "workers.pool_size is {size}; at most {MAX_POOL_SIZE} are possible, and 0 means one for each usable CPU"
+            ),
+            Self::QueueSize => f.write_str(
+                "workers.queue_size is 0, which leaves no job room to wait; give at least 1, or leave it out for 4096",
+            ),
+            Self::Threads { asked, started, source } => write!(
+                f,
+                "workers.pool_size is {asked}, but the system started {started} threads and no more ({source}); lower it, or \
+                 allow more threads: `ulimit -u`, TasksMax= of the systemd unit, pids.max of the container"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WorkerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Threads { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_holds_at_its_edges() {
+        let ms = Duration::from_millis;
+        for (cpus, blocking, cpu, size) in [
+            (2, ms(5), ms(1), 12),
+            (2, ms(1), ms(3), 3),
+            (8, ms(0), ms(7), 8),
+            (0, ms(1), ms(1), 2),
+            (4, ms(5), ms(0), MAX_POOL_SIZE),
+            (usize::MAX, Duration::MAX, Duration::from_nanos(1), MAX_POOL_SIZE),
+        ] {
+            assert_eq!(suggested_size(cpus, blocking, cpu), size, "{cpus} {blocking:?} {cpu:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_told_with_the_remedy() {
+        let told = |settings: WorkerSettings| settings.check().unwrap_err().to_string();
+        let usual = WorkerSettings::default();
+        assert!(usual.check().is_ok() && usual.threads() >= 1);
+        let many = told(WorkerSettings { pool_size: 5000, ..usual });
+        assert!(many.contains("workers.pool_size is 5000") && many.contains("at most 4096"));
+        let none = told(WorkerSettings { queue_size: 0, ..usual });
+        assert!(none.contains("workers.queue_size is 0") && none.contains("at least 1"));
+        assert_eq!("close".parse(), Ok(Overload::Close));
+        assert_eq!(Overload::Pause.name().parse(), Ok(Overload::Pause));
+        assert!("drop".parse::<Overload>().unwrap_err().contains("pause or close"));
+    }
+}
