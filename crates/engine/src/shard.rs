@@ -1,6 +1,5 @@
 //! One thread, one driver, its connections. Read [`Shard::turn`] first.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
 use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
+use crate::map::ConnMap;
 use crate::receive::Inbound;
 use crate::remote::Mail;
 use crate::seats::Seats;
@@ -67,7 +67,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             core: parts.core,
             service: parts.service,
             inbound: Vec::with_capacity(parts.capacity),
-            held: HashMap::new(),
+            held: ConnMap::default(),
             spare_pieces: Spare::new(),
             uploads: Uploads::default(),
             inflater: Inflater::new(),

@@ -1,7 +1,6 @@
 //! A shard without its sockets, and the life of its connections: what each event of the driver means.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::{Core, Cx};
 use crate::mailbox::Letters;
+use crate::map::ConnMap;
 use crate::receive::Inbound;
 use crate::remote::Mail;
 use crate::service::{Close, Refusal, Service};
@@ -27,7 +27,7 @@ pub(crate) struct State<S> {
     pub(crate) service: S,
     pub(crate) inbound: Vec<Inbound>,
     /// Input that was not pulled yet; its connections are paused.
-    pub(crate) held: HashMap<ConnId, Vec<u8>>,
+    pub(crate) held: ConnMap<Vec<u8>>,
     pub(crate) spare_pieces: Spare,
     pub(crate) uploads: Uploads,
     pub(crate) inflater: Inflater,

@@ -1,6 +1,6 @@
 //! Request bodies on their way to handlers that asked for them: gathered until they are whole, or passed on as they come.
 
-use std::collections::HashMap;
+use crate::map::ConnMap;
 
 use throng_io::ConnId;
 use throng_proto::http1::{Request, SavedRequest};
@@ -21,7 +21,7 @@ pub(crate) struct Upload {
 /// Of one shard, at most one a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
-    coming: HashMap<ConnId, Box<Upload>>,
+    coming: ConnMap<Box<Upload>>,
     /// One that is done with, for the next: most are short, and come one after the other.
     spare: Option<Box<Upload>>,
 }

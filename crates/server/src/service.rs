@@ -1,17 +1,16 @@
 //! One shard's side of a server: what the engine calls, and where HTTP becomes WebSocket.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Close, Cx, Flow, Message, Parcel, Piece, Refusal, Service, Snapshot,
+    Admission, Answer, Close, ConnMap, Cx, Flow, Message, Parcel, Piece, Refusal, Service, Snapshot,
 };
 use throng_http::{
     DateCache, HeaderError, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response,
     Router, Status,
 };
-use throng_io::{ConnId, Instant};
+use throng_io::Instant;
 use throng_proto::http1::{BodyLength, HeaderLines};
 use throng_proto::ws::handshake::{self, encode_response_with};
 use throng_proto::ws::{self, deflate};
@@ -71,7 +70,7 @@ pub(crate) struct ShardService<R: Routes> {
     /// By route; empty where no route differs.
     ws_limits: Vec<ws::Limits>,
     /// Requests whose answer comes later, or is still being sent.
-    exchanges: HashMap<ConnId, Exchange>,
+    exchanges: ConnMap<Exchange>,
     /// What a source gave, on its way into a queue.
     scratch: Vec<u8>,
 }
@@ -89,7 +88,7 @@ impl<R: Routes> ShardService<R> {
             admission,
             date: DateCache::new(),
             date_until: Instant(0),
-            exchanges: HashMap::new(),
+            exchanges: ConnMap::default(),
             scratch: Vec::new(),
         }
     }

@@ -1,0 +1,53 @@
+//! What only a few connections of a shard have, found by their id.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use throng_io::ConnId;
+
+/// A map from connections. Ids are ours, not the network's, so no key can be chosen to collide, and spreading them costs one
+/// multiplication.
+pub type ConnMap<V> = HashMap<ConnId, V, BuildHasherDefault<IdHasher>>;
+
+/// See [`ConnMap`].
+#[derive(Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, bits: u64) {
+        // The table takes its slots from the low bits and its tags from the high ones: fold, so that both depend on all.
+        let product = u128::from(self.0 ^ bits) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_slots_are_spread_over_low_and_high_bits() {
+        let (mut low, mut high) = ([0u32; 64], [0u32; 64]);
+        for slot in 0..6400 {
+            let mut hasher = IdHasher::default();
+            hasher.write_u64(ConnId::new(0, slot, 1).to_bits());
+            low[(hasher.finish() % 64) as usize] += 1;
+            high[(hasher.finish() >> 58) as usize] += 1;
+        }
+        // A hundred are expected in each.
+        assert!(
+            low.iter().chain(&high).all(|&count| (40..250).contains(&count)),
+            "{low:?} {high:?}"
+        );
+    }
+}
