@@ -80,11 +80,14 @@ pub(crate) mod flag {
     /// Messages wait one by one, behind the queue.
     pub(crate) const WAITING: u16 = 1 << 15;
 
+    /// In a session: the service wants no messages for now. What [`REQUEST`] says ends where a session begins.
+    pub(crate) const STOPPED: u16 = REQUEST;
+
     /// While any of these is set, sending a message is more than appending it to the queue.
     pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING | FANNED | DEFLATE;
     /// While any of these is set, a flush is more than handing the queue to the driver.
     pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
-        IN_FLIGHT | PAUSED | BEHIND | UPGRADING | WAITING | FANNED;
+        IN_FLIGHT | PAUSED | BEHIND | UPGRADING | WAITING | FANNED | STOPPED;
     /// While any of these is set, a published frame goes into the queue.
     pub(crate) const NOT_PLAIN_TO_FAN: u16 = NOT_PLAIN_TO_FLUSH & !FANNED | CLIENT;
 }
@@ -120,6 +123,15 @@ impl Conn {
             flags: 0,
             stage,
             after_flush: AfterFlush::Nothing,
+        }
+    }
+
+    /// The service wants no input of this connection for now.
+    pub(crate) fn is_stopped(&self) -> bool {
+        match self.stage {
+            Stage::Serving => true,
+            Stage::Open => self.has(flag::STOPPED),
+            _ => false,
         }
     }
 

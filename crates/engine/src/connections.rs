@@ -381,16 +381,31 @@ impl Connections {
         }
     }
 
+    /// See [`Core::stop_reading`](crate::Core::stop_reading).
+    pub(crate) fn stop_reading(&mut self, id: ConnId) {
+        if let Some(conn) = self.conn_mut(id)
+            && conn.stage == Stage::Open
+        {
+            conn.set(flag::STOPPED, true);
+            // The flush tells the driver.
+            self.mark_dirty(id);
+        }
+    }
+
     /// See [`Core::read_on`](crate::Core::read_on).
     pub(crate) fn read_on(&mut self, id: ConnId) {
         let timeout = self.limits.handshake;
         let Some(conn) = self.conn_mut(id) else { return };
-        if conn.stage == Stage::Serving {
-            conn.stage = Stage::Http;
-            // The delay was ours: the body's clock begins anew.
-            self.due_in(id, timeout);
-            self.resumed.push(id);
+        match conn.stage {
+            Stage::Serving => {
+                conn.stage = Stage::Http;
+                // The delay was ours: the body's clock begins anew.
+                self.due_in(id, timeout);
+            }
+            Stage::Open if conn.has(flag::STOPPED) => conn.set(flag::STOPPED, false),
+            _ => return,
         }
+        self.resumed.push(id);
     }
 
     /// See [`Core::await_drain`](crate::Core::await_drain).
@@ -454,7 +469,11 @@ impl Connections {
     /// events just ends.
     pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
         match self.stage(id) {
-            Stage::Open => self.take_waiting(id, usize::MAX),
+            Stage::Open => {
+                // The peer's Close is wanted, whatever comes before it.
+                self.read_on(id);
+                self.take_waiting(id, usize::MAX);
+            }
             Stage::Events => {
                 self.take_waiting(id, usize::MAX);
                 // As after a Close frame: what is published from now on would keep a slow one open without end.

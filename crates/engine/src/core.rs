@@ -102,7 +102,13 @@ impl Core {
         self.connections.finish_answer(conn, keep_alive);
     }
 
-    /// More of the body is wanted, after [`Flow::Stop`](crate::Flow::Stop).
+    /// No messages of this session are wanted for now. What the peer sends waits with the peer, beyond what one read
+    /// brought; what is sent to it still leaves, and its silence does not count.
+    pub fn stop_reading(&mut self, conn: ConnId) {
+        self.connections.stop_reading(conn);
+    }
+
+    /// Messages are wanted again after [`Core::stop_reading`], or more of a body after [`Flow::Stop`](crate::Flow::Stop).
     pub fn read_on(&mut self, conn: ConnId) {
         self.connections.read_on(conn);
     }

@@ -70,6 +70,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         connections.queue_fanned(id);
         let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.is_stopped() && !conn.has(flag::PAUSED) {
+            conn.set(flag::PAUSED, true);
+            self.driver.pause(id);
+        }
         let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
         if after == AfterFlush::Abort {
             return self.end(id);

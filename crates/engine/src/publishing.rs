@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
+use crate::conn::Conn;
 use crate::connections::Connections;
 use crate::core::Core;
 use crate::delivery::Delivery;
@@ -108,5 +109,6 @@ impl Core {
         self.has_published_enough()
             || self.connections.compression.has_worked_enough()
             || self.connections.kept_backlog(id) > self.connections.high_water()
+            || self.connections.conn(id).is_some_and(Conn::is_stopped)
     }
 }

@@ -10,7 +10,7 @@ use throng_proto::ws::Spare;
 use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
-use crate::conn::{AfterFlush, Stage, flag};
+use crate::conn::{AfterFlush, Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
@@ -329,7 +329,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     });
                 }
             }
-            if paused && self.state.core.connections.stage(id) != Stage::Serving {
+            let is_stopped = self.state.core.connections.conn(id).is_some_and(Conn::is_stopped);
+            if paused && !is_stopped {
                 self.read_on(id);
             }
         }
