@@ -59,7 +59,7 @@ fn bodies_of_any_method_and_framing_are_whole() {
         ("POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", "POST 0 "),
         (
             "PATCH /echo/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
-             3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nTrailer: ignored\r\n\r\n",
+             3;x=y\r\nabc\r\n4\r\ndefg\r\n0\r\nChecksum: ignored\r\n\r\n",
             "PATCH 7 abcdefg",
         ),
         ("DELETE /echo/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nd", "DELETE 1 d"),
