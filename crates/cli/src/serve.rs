@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Paths:
   /sse/{channel}   the same messages to read, as server-sent events
   /upload          a WebSocket that takes messages as they come, holds none, and
                    answers each with its length (up to max_upload_size)
-  /                a page to try it; /stats.json its figures
+  /                a page to try it, or with --dir its index.html; /stats.json its figures
   /metrics         for Prometheus; /livez and /readyz for supervisors
 
 Examples:
@@ -36,6 +36,7 @@ Examples:
   throng serve --listen 0.0.0.0:80 --set max_backlog=256KiB
   throng serve --channel 'prices.*=latest,max_age=5s' --channel 'logs.>=drop_oldest'
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
+  throng serve --dir public                               files beside the channels
   throng serve --netbench work                            as the suite starts it: blank or work
 
 Benchmark: --netbench blank answers OK; --netbench work answers the JSON document of a request's body, or
@@ -88,6 +89,9 @@ pub(crate) struct SettingFlags {
     /// as context (window:BITS, 9 to 15), or not [default: off]
     #[arg(long, value_name = "shared|window:BITS|off")]
     deflate: Option<String>,
+    /// Serve the files of a directory, at every path that has no other meaning
+    #[arg(long, value_name = "PATH")]
+    dir: Option<String>,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -111,6 +115,7 @@ impl SettingFlags {
             ("listen", "--listen", &self.listen),
             ("shards", "--shards", &self.shards),
             ("io", "--io", &self.io),
+            ("dir", "--dir", &self.dir),
             ("max_message_size", "--max-message-size", &self.max_message_size),
             ("max_frame_size", "--max-frame-size", &self.max_frame_size),
         ] {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins};
@@ -40,6 +41,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("io", "auto", "auto, epoll, portable, or threads: one for each connection"),
     setting("thread_stack", "256KiB", "of a connection with io = threads; taken as it is used"),
     setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
+    setting(
+        "dir",
+        "",
+        "serve the files of this directory, at every path that has no other meaning",
+    ),
     setting("share_port", "false", "let other processes that share it listen on the port, too"),
     setting(
         "allowed_origins",
@@ -343,6 +349,7 @@ impl Settings {
             Ok(backlog) if backlog > 0 => Ok(backlog),
             _ => Err("write a number of at least 1, for example 4096".to_owned()),
         })?;
+        let dir = Some(self.values["dir"].0.trim()).filter(|dir| !dir.is_empty());
         let share_port = self.switch("share_port")?;
         let backpressure = Backpressure::new(self.parse("slow_policy", channels::policy)?)
             .max_age(self.duration("max_age")?);
@@ -363,6 +370,7 @@ impl Settings {
             io,
             thread_stack,
             backlog,
+            dir: dir.map(PathBuf::from),
             share_port,
             origins,
             limits,
@@ -428,6 +436,7 @@ pub(crate) struct Checked {
     pub(crate) io: Io,
     pub(crate) thread_stack: usize,
     pub(crate) backlog: i32,
+    pub(crate) dir: Option<PathBuf>,
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) limits: Limits,

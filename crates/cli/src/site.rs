@@ -24,12 +24,18 @@ const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
-    listen(server(settings), settings)
+    match &settings.dir {
+        Some(dir) => listen(server(settings).dir("/", dir), settings),
+        None => listen(server(settings), settings),
+    }
 }
 
 /// Says what [`bind`] would refuse, without listening.
 pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
-    server(settings).check()
+    match &settings.dir {
+        Some(dir) => server(settings).dir("/", dir).check(),
+        None => server(settings).check(),
+    }
 }
 
 /// A server without routes, as `settings` want it.
@@ -98,12 +104,16 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
             }
         },
     );
+    let files = settings.dir.as_ref().map(Files::new);
     configured(settings)
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
         .ws("/upload", upload)
         .events("/sse/{channel}", |request| channel(request).map(str::to_owned))
-        .get("/", |_| Response::html(PAGE))
+        .get("/", move |request: &Request<'_>| match &files {
+            Some(files) => files.respond(request),
+            None => Response::html(PAGE),
+        })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health()
         .metrics("/metrics")
