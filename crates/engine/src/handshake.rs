@@ -13,6 +13,16 @@ use crate::service::{Answer, Flow, Service};
 use crate::state::State;
 use crate::uploads::Uploads;
 
+/// How a connection ends with the answer to `request`, of which everything `is_here` and nothing else. A client that has
+/// announced this as its last request sends nothing more (RFC 9112 section 9.6), so no close of ours becomes a reset that
+/// destroys what it has not read; of any other we read on for a while.
+fn goodbye(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
+    match is_here && !request.keep_alive() {
+        true => AfterFlush::Close,
+        false => AfterFlush::Linger,
+    }
+}
+
 /// Whether more than `max` bytes of body are announced.
 fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
     matches!(request.body_length(), BodyLength::Known(length) if length > max)
@@ -102,8 +112,9 @@ impl<S: Service> State<S> {
                     }
                     // What nobody asked for is read and dropped, but not without end.
                     let too_large = is_longer(&request, usual.max_body) && goes_on;
+                    let goodbye = goodbye(&request, !request.has_body() && input.is_empty());
                     self.settle(id);
-                    if self.follow(id, answer, input) {
+                    if self.follow(id, answer, input, goodbye) {
                         return;
                     }
                     if too_large {
@@ -134,13 +145,18 @@ impl<S: Service> State<S> {
                     }
                     let Some(upload) = uploads.end(id) else { continue };
                     let cx = &mut Cx::new(core, id);
-                    let answer = match upload.head.request() {
-                        _ if upload.is_passed_on => service.on_body_end(cx, decoder.trailers()),
-                        Some(request) => service.on_body(cx, &request, &upload.body),
+                    let (answer, goodbye) = match upload.head.request() {
+                        _ if upload.is_passed_on => {
+                            (service.on_body_end(cx, decoder.trailers()), AfterFlush::Linger)
+                        }
+                        Some(request) => (
+                            service.on_body(cx, &request, &upload.body),
+                            goodbye(&request, input.is_empty()),
+                        ),
                         None => continue,
                     };
                     uploads.put_back(upload);
-                    if self.follow(id, answer, input) {
+                    if self.follow(id, answer, input, goodbye) {
                         return;
                     }
                 }
@@ -158,8 +174,14 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// What an answer means for its connection. True if no request follows.
-    fn follow(&mut self, id: ConnId, answer: Answer, input: &mut Input<'_>) -> bool {
+    /// What an answer means for its connection, `goodbye` if it is the last one. True if no request follows.
+    fn follow(
+        &mut self,
+        id: ConnId,
+        answer: Answer,
+        input: &mut Input<'_>,
+        goodbye: AfterFlush,
+    ) -> bool {
         match answer {
             Answer::Upgraded => self.open_session(id, ws::Role::Server),
             Answer::Events => {
@@ -167,7 +189,7 @@ impl<S: Service> State<S> {
                 self.open_events(id);
             }
             Answer::Done { keep_alive: false } => {
-                self.core.connections.finish(id, AfterFlush::Linger);
+                self.core.connections.finish(id, goodbye);
                 return false;
             }
             Answer::Later => {

@@ -39,6 +39,7 @@ impl Poller for EpollPoller {
     type Signal = EventFd;
 
     const LEVEL: bool = true;
+    const LATE: bool = true;
 
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, EventFd)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;

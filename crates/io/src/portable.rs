@@ -34,6 +34,7 @@ impl Poller for MioPoller {
     type Signal = mio::Waker;
 
     const LEVEL: bool = false;
+    const LATE: bool = false;
 
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, mio::Waker)> {
         let poll = mio::Poll::new()?;

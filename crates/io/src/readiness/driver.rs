@@ -25,6 +25,9 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     /// than 0.1 s a far deadline may come late by the length of that turn.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         self.lent = 0;
+        if !self.newcomers.is_empty() {
+            self.register_newcomers();
+        }
         if !P::LEVEL && self.rest.bits != 0 {
             // No edge would tell of it again.
             let id = self.rest.id;
@@ -89,7 +92,13 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn adopt(&mut self, socket: P::Socket) -> io::Result<ConnId> {
-        self.enter(socket, if P::LEVEL { flag::ARMED_READ } else { 0 })
+        if !P::LATE {
+            return self.enter(socket, if P::LEVEL { flag::ARMED_READ } else { 0 });
+        }
+        let id = self.table.next_id()?;
+        self.table.insert(socket, flag::ARMED_READ | flag::NEW);
+        self.newcomers.push(id);
+        Ok(id)
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {

@@ -31,6 +31,10 @@ impl<P: Poller> ReadinessDriver<P> {
     #[cold]
     pub(super) fn modify(&mut self, id: ConnId) {
         let Some(entry) = self.table.entry(id) else { return };
+        if entry.flags & flag::NEW != 0 {
+            // It will be registered with what it wants then.
+            return;
+        }
         let interest = interest(entry.flags);
         if let Some(socket) = &entry.socket
             && self.poller.modify(socket, id.to_bits(), interest).is_err()

@@ -22,7 +22,7 @@ use self::accept::Listeners;
 use self::interest::interest;
 use self::outgoing::Outgoing;
 use self::poller::Poller;
-use self::table::{NONE, Table};
+use self::table::{NONE, Table, flag};
 use self::turn::{Local, Rest};
 use crate::wakeup::Wakeup;
 use crate::{Closed, ConnId, Instant, Options};
@@ -52,6 +52,9 @@ pub struct ReadinessDriver<P: Poller> {
     /// Edge-triggered only.
     list: VecDeque<ConnId>,
     quota: usize,
+    /// Accepted since the last wait and not registered yet, and how many of them were read.
+    newcomers: Vec<ConnId>,
+    tried: usize,
     table: Table<P::Socket>,
     outgoing: Outgoing,
     /// Events that we cause ourselves.
@@ -80,6 +83,8 @@ impl<P: Poller> ReadinessDriver<P> {
             rest: Rest { id: ConnId::from_bits(0), bits: 0, reads: 0 },
             list: VecDeque::new(),
             quota: 0,
+            newcomers: Vec::new(),
+            tried: 0,
             table: Table::new(options.shard, options.first_generation, options.max_connections),
             outgoing: Outgoing::default(),
             local: VecDeque::new(),
@@ -110,6 +115,24 @@ impl<P: Poller> ReadinessDriver<P> {
         self.poller.register(&mut socket, id.to_bits(), interest(flags))?;
         self.table.insert(socket, flags);
         Ok(id)
+    }
+
+    /// Registers who was accepted in this turn and is still here.
+    fn register_newcomers(&mut self) {
+        self.tried = 0;
+        for at in 0..self.newcomers.len() {
+            let id = self.newcomers[at];
+            let Some(entry) = self.table.entry(id) else { continue };
+            entry.flags &= !flag::NEW;
+            let interest = interest(entry.flags);
+            if let Some(socket) = &mut entry.socket
+                && self.poller.register(socket, id.to_bits(), interest).is_err()
+            {
+                // Without reports it would hang for ever.
+                self.end(id, Closed::Reset);
+            }
+        }
+        self.newcomers.clear();
     }
 
     /// Closes the socket and tells the engine: the batch in flight first, the end last.

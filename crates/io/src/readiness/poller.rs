@@ -57,6 +57,10 @@ pub trait Poller: Sized + Send {
     /// it begins, in both directions, and whoever has seen it goes on until `WouldBlock`.
     const LEVEL: bool;
 
+    /// Level-triggered only: an accepted socket is read at once, and registered before the next wait if it is still there. A
+    /// connection with a single request is then never registered at all.
+    const LATE: bool;
+
     /// A poller for `max_events` events a wait, and the signal, which is reported as `wake_token`.
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, Self::Signal)>;
 

@@ -41,6 +41,9 @@ pub(crate) mod flag {
     /// Edge-triggered: waits in the list of ready connections.
     pub(crate) const QUEUED: u16 = 1 << 9;
 
+    /// The poll does not know it yet; see [`Poller::LATE`](super::poller::Poller::LATE).
+    pub(crate) const NEW: u16 = 1 << 10;
+
     /// While any of these is set nothing is read.
     pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
 }

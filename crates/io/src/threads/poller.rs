@@ -43,6 +43,7 @@ impl Poller for PollPoller {
     type Signal = Ring;
 
     const LEVEL: bool = true;
+    const LATE: bool = false;
 
     fn new(_: usize, wake_token: u64) -> io::Result<(Self, Ring)> {
         let bell = Arc::new(Bell::new()?);
