@@ -46,8 +46,10 @@ pub(crate) type LaterHandler = Box<dyn Fn(&Request<'_>, Responder) + Send + Sync
 /// Takes a body of so many bytes while it comes, and answers later.
 pub(crate) struct StreamHandler {
     pub(crate) max_body: u64,
-    pub(crate) handler: Box<dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync>,
+    pub(crate) handler: Box<StreamFn>,
 }
+
+pub(crate) type StreamFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
 
 /// What all shards of a server share; never changed after `bind`.
 pub(crate) struct Shared<R> {
