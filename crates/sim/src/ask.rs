@@ -23,6 +23,8 @@ pub enum Start {
     Later = 1,
     /// By a delivery, so long after the head, whether or not the body is here.
     AfterHead = 2,
+    /// By the next request that comes to its shard, or else like `Later`.
+    Parked = 3,
 }
 
 /// See the module's documentation. Times are in milliseconds of virtual time.
@@ -58,6 +60,8 @@ pub struct Ask {
     pub wait: u64,
     /// The answer's source fails when so many bytes were sent.
     pub fails_at: Option<usize>,
+    /// The service panics instead of answering.
+    pub panics: bool,
     /// The last on its connection.
     pub close: bool,
     /// Asks for permission to send its body, and does not wait for it.
@@ -95,6 +99,7 @@ impl Ask {
             waits: 0,
             wait: 0,
             fails_at: None,
+            panics: false,
             close: false,
             expects: false,
         }
@@ -119,6 +124,7 @@ impl Ask {
             self.waits as u64,
             self.wait,
             self.fails_at.map_or(0, |at| at as u64 + 1),
+            u64::from(self.panics),
             u64::from(self.close),
             u64::from(self.expects),
         ];
@@ -135,10 +141,10 @@ impl Ask {
             .map(str::parse)
             .collect::<Result<_, _>>()
             .ok()?;
-        let numbers: [u64; 17] = numbers.try_into().ok()?;
+        let numbers: [u64; 18] = numbers.try_into().ok()?;
         let [peer, number, take, upload, most, stops, room_after, start, delay, length, ..] =
             numbers;
-        let [.., chunked, helping, waits, wait, fails, close, expects] = numbers;
+        let [.., chunked, helping, waits, wait, fails, panics, close, expects] = numbers;
         Some(Self {
             peer: peer as u32,
             number: number as u32,
@@ -147,7 +153,7 @@ impl Ask {
             most: most as usize,
             stops: stops as usize,
             room_after,
-            start: [Start::AtOnce, Start::Later, Start::AfterHead][start as usize],
+            start: [Start::AtOnce, Start::Later, Start::AfterHead, Start::Parked][start as usize],
             delay,
             length: length as usize,
             chunked: chunked == 1,
@@ -155,6 +161,7 @@ impl Ask {
             waits: waits as usize,
             wait,
             fails_at: (fails as usize).checked_sub(1),
+            panics: panics == 1,
             close: close == 1,
             expects: expects == 1,
         })

@@ -1,6 +1,7 @@
 //! The service's HTTP: each request says itself how it wants to be answered, see [`Ask`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::panic::panic_any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,13 @@ use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
 
 use crate::ask::{Ask, Start, Take, Way};
 use crate::record::SharedRecord;
+use crate::service::Planned;
 
 /// What another thread sends to the service of one connection, about one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
+    /// The connection.
+    pub to: ConnId,
     /// The request.
     pub number: u32,
     /// What about it.
@@ -64,11 +68,13 @@ pub(crate) struct Exchanges {
     record: SharedRecord,
     admission: Arc<Admission>,
     visits: HashMap<ConnId, Visit>,
+    /// Whose answers wait for the next request.
+    parked: VecDeque<ConnId>,
 }
 
 impl Exchanges {
     pub(crate) fn new(record: SharedRecord, admission: Arc<Admission>) -> Self {
-        Self { record, admission, visits: HashMap::new() }
+        Self { record, admission, visits: HashMap::new(), parked: VecDeque::new() }
     }
 
     /// Connections that have asked for something and have not gone.
@@ -111,9 +117,15 @@ impl Exchanges {
         if cx.backlog() > high {
             self.violation(&ask, "it comes though the answers before it pile up");
         }
+        if let Some(parked) = self.parked.pop_front().filter(|parked| *parked != id) {
+            self.answer(&mut Cx::new(cx.core(), parked));
+        }
         match (ask.take, ask.start) {
             (Take::Drop, Start::AtOnce) => self.begin(cx),
-            (Take::Drop, _) => {
+            (Take::Drop, start) => {
+                if start == Start::Parked {
+                    self.parked.push_back(id);
+                }
                 self.schedule(cx, ask.delay, Told::Answer);
                 Answer::Later
             }
@@ -149,7 +161,7 @@ impl Exchanges {
         match ask.start {
             Start::AtOnce => self.begin(cx),
             Start::AfterHead if ask.take == Take::Pieces => Answer::Later,
-            Start::Later | Start::AfterHead => {
+            Start::Later | Start::AfterHead | Start::Parked => {
                 self.schedule(cx, ask.delay, Told::Answer);
                 Answer::Later
             }
@@ -198,8 +210,8 @@ impl Exchanges {
     pub(crate) fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
         let Ok(note) = parcel.0.downcast::<Note>() else { return };
         let id = cx.id();
-        if !self.visits.contains_key(&id) {
-            let fault = format!("{note:?} was delivered to a connection that has gone, {id:?}");
+        if note.to != id || !self.visits.contains_key(&id) {
+            let fault = format!("{note:?} was delivered to {id:?}");
             return self.record.borrow_mut().violation(fault);
         }
         let Some(exchange) = self.current(id) else { return };
@@ -207,11 +219,7 @@ impl Exchanges {
             return;
         }
         match note.what {
-            Told::Answer if !exchange.answering => {
-                if let Answer::Done { keep_alive } = self.begin(cx) {
-                    cx.core().finish_answer(id, keep_alive);
-                }
-            }
+            Told::Answer => self.answer(cx),
             Told::Room if exchange.stopped && !exchange.has_ended => {
                 exchange.stopped = false;
                 cx.core().read_on(id);
@@ -264,6 +272,7 @@ impl Exchanges {
     }
 
     pub(crate) fn on_gone(&mut self, id: ConnId) {
+        self.parked.retain(|parked| *parked != id);
         self.visits.remove(&id);
     }
 
@@ -274,9 +283,19 @@ impl Exchanges {
     fn schedule(&mut self, cx: &mut Cx<'_>, millis: u64, what: Told) {
         let id = cx.id();
         let Some(exchange) = self.current(id) else { return };
-        let note = Note { number: exchange.ask.number, what };
+        let note = Note { to: id, number: exchange.ask.number, what };
         let at = cx.core_ref().now().after(Duration::from_millis(millis)).0;
-        self.record.borrow_mut().deliver_at(at, id, note);
+        self.record.borrow_mut().deliver_at(at, note);
+    }
+
+    /// Answers later than in the callbacks of its request, if that was not done.
+    fn answer(&mut self, cx: &mut Cx<'_>) {
+        let id = cx.id();
+        if self.current(id).is_some_and(|exchange| !exchange.answering)
+            && let Answer::Done { keep_alive } = self.begin(cx)
+        {
+            cx.core().finish_answer(id, keep_alive);
+        }
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>) -> Answer {
@@ -284,8 +303,12 @@ impl Exchanges {
         let Some(exchange) = self.current(cx.id()) else {
             return Answer::Done { keep_alive: false };
         };
-        exchange.answering = true;
         let ask = exchange.ask;
+        if ask.panics {
+            self.record.borrow_mut().planned_panics += 1;
+            panic_any(Planned);
+        }
+        exchange.answering = true;
         // Whoever answers before the body is read to its end will not read it.
         let early = ask.take == Take::Pieces && !exchange.has_ended;
         // Nor is there certainly a body where leave was asked to send it.

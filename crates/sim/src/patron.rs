@@ -72,7 +72,8 @@ fn ask(kit: &Kit, number: u32, rng: &mut Rng) -> Ask {
     }
     ask.start = match ask.take {
         Take::Pieces => rng.pick(&[Start::AtOnce, Start::Later, Start::AfterHead]),
-        _ => rng.pick(&[Start::AtOnce, Start::Later]),
+        Take::Drop => rng.pick(&[Start::AtOnce, Start::Later, Start::Parked]),
+        Take::Whole => rng.pick(&[Start::AtOnce, Start::Later]),
     };
     ask.delay = delay(rng);
     if rng.one_in(2) {
@@ -84,6 +85,8 @@ fn ask(kit: &Kit, number: u32, rng: &mut Rng) -> Ask {
             ask.fails_at = Some(rng.below(ask.length));
         }
     }
+    // Not of another's callback, which would have to suffer for it.
+    ask.panics = ask.start != Start::Parked && rng.one_in(30);
     if ask.room_after + ask.wait > 5_000 {
         // Once is enough.
         (ask.stops, ask.waits) = (ask.stops.min(1) * 5, ask.waits.min(1) * 5);

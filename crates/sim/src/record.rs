@@ -191,7 +191,7 @@ pub struct Record {
     /// What becomes of each connection.
     pub visitors: Visitors,
     /// What other threads will send to connections: when, in nanoseconds, and in which order.
-    pub deliveries: BTreeMap<(u64, u64), (ConnId, Note)>,
+    pub deliveries: BTreeMap<(u64, u64), Note>,
     /// Deliveries made.
     pub delivered: u64,
     /// The plan's limit on what waits for one connection.
@@ -233,9 +233,9 @@ impl Record {
     }
 
     /// Another thread will send this to a connection.
-    pub fn deliver_at(&mut self, at: u64, id: ConnId, note: Note) {
+    pub fn deliver_at(&mut self, at: u64, note: Note) {
         self.delivered += 1;
-        self.deliveries.insert((at, self.delivered), (id, note));
+        self.deliveries.insert((at, self.delivered), note);
     }
 
     /// The number of a new message of this peer's.

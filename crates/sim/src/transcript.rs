@@ -45,6 +45,7 @@ fn fault_of(
     match answer {
         Answered { status, .. } if *status != 200 => Some("the wrong status"),
         Answered { wrong: true, .. } => Some("the wrong bytes"),
+        Answered { .. } if ask.panics => Some("it should have failed"),
         Answered { whole: true, .. } if ask.fails() => Some("it should have failed"),
         Answered { whole: true, got, .. } if *got != ask.length => Some("the wrong length"),
         Answered { close: false, .. } if ask.close => Some("it was to be the last"),
@@ -73,7 +74,7 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
     if refused && (admission > 0 || plan.faults.adopt_fails > 0) && answers.len() < 2 {
         return None;
     }
-    let ends_at = |ask: &Ask| ask.close || ask.fails();
+    let ends_at = |ask: &Ask| ask.close || ask.fails() || ask.panics;
     let most = part.asks.iter().position(ends_at).map_or(part.asks.len(), |at| at + 1);
     let asked = &part.asks[..most];
     if let Some(ask) = asked.get(answers.len().saturating_sub(1))
@@ -102,6 +103,12 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
     if asked[..answers.len().min(most)].iter().any(Ask::is_early) && end == End::Reset {
         // It went on to send what nobody read.
         return None;
+    }
+    if asked.last().is_some_and(|ask| ask.panics) {
+        let well = last.is_some_and(|last| last.status == 500) && answers.len() == most;
+        // It may go on to send a body that nobody reads.
+        let overtaken = end == End::Reset && asked[most - 1].upload > 0;
+        return (!well && !overtaken).then_some("the service has failed, and it was not told");
     }
     let whole = answers.iter().filter(|answer| answer.whole && answer.status == 200).count();
     if whole != most || answers.len() != most {

@@ -423,9 +423,9 @@ impl World {
     /// Another thread has something for a connection.
     fn deliver(&mut self) {
         self.last_activity = self.now();
-        let Some((_, (id, note))) = self.record.borrow_mut().deliveries.pop_first() else { return };
-        self.net.borrow().say(|| format!("delivers {note:?} to {id:?}"));
-        self.remote.deliver(id, Box::new(note));
+        let Some((_, note)) = self.record.borrow_mut().deliveries.pop_first() else { return };
+        self.net.borrow().say(|| format!("delivers {note:?}"));
+        self.remote.deliver(note.to, Box::new(note));
     }
 
     fn drain(&mut self) {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use throng_engine::DrainPlan;
 use throng_sim::plan::Drain;
-use throng_sim::{Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World};
+use throng_sim::{
+    Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World, hush_planned_panics,
+};
 
 const SECS: Duration = Duration::from_secs(1);
 
@@ -432,6 +434,44 @@ fn an_early_answer_ends_the_connection_and_comes_whole() {
         let (began, end) = (delay / 1000, told.at);
         assert!((began..=began + 6).contains(&end), "delay {delay}: {end}");
     }
+}
+
+#[test]
+fn a_handler_that_panics_later_is_a_500() {
+    hush_planned_panics();
+    for take in [Take::Drop, Take::Whole, Take::Pieces] {
+        let ask = Ask { start: Start::Later, delay: 100, panics: true, ..upload(take, 100) };
+        let told = run(plan(&[ask], vec![Do::Write(ask.request(0))]));
+        let statuses: Vec<u16> = told.answers.iter().map(|answer| answer.0).collect();
+        assert_eq!((statuses, told.end), (vec![500], End::Finished), "{take:?}");
+    }
+}
+
+/// One request's handler answers another's, on a connection that was dealt with before in the same turn.
+#[test]
+fn an_answer_from_another_connections_callback_goes_out_at_once() {
+    let parked = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(0, 0, 50) };
+    let next = Ask { number: 1, close: true, ..Ask::new(0, 1, 50) };
+    let bytes = [parked.request(0), next.request(0)].concat();
+    let mut plan = plan(&[parked, next], vec![Do::Write(bytes)]);
+    // Its second request comes with its first, and waits for a delivery.
+    let later = Ask { start: Start::Later, delay: 5000, ..Ask::new(1, 0, 50) };
+    let second = Ask { close: true, ..Ask::new(1, 1, 50) };
+    let bytes = [later.request(0), second.request(0)].concat();
+    let script = vec![Do::Pause(SECOND), Do::Write(bytes)];
+    plan.add_patron("other", Expect::Served, vec![later, second], script);
+    // The first request of the other would do it; so this takes its place.
+    let again = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(2, 0, 50) };
+    let script = vec![Do::Pause(2 * SECOND), Do::Write(again.request(0)), Do::Finish];
+    plan.add_patron("parked again", Expect::Served, vec![again], script);
+    let mut world = World::new(plan);
+    while world.step() {}
+    for peer in 0..3 {
+        let (end, at) = world.peer(peer).end.expect("it has ended");
+        assert!(end == End::Finished && at < 7 * SECOND, "peer {peer}: {end:?} at {at}");
+    }
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
 #[test]
