@@ -23,7 +23,7 @@ pub enum Start {
     Later = 1,
     /// By a delivery, so long after the head, whether or not the body is here.
     AfterHead = 2,
-    /// By the next request that comes to its shard, or else like `Later`.
+    /// When the next request, or the end of a body in pieces, comes to its shard; or else like `Later`.
     Parked = 3,
 }
 

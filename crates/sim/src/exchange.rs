@@ -117,9 +117,7 @@ impl Exchanges {
         if cx.backlog() > high {
             self.violation(&ask, "it comes though the answers before it pile up");
         }
-        if let Some(parked) = self.parked.pop_front().filter(|parked| *parked != id) {
-            self.answer(&mut Cx::new(cx.core(), parked));
-        }
+        self.answer_parked(cx);
         match (ask.take, ask.start) {
             (Take::Drop, Start::AtOnce) => self.begin(cx),
             (Take::Drop, start) => {
@@ -204,6 +202,7 @@ impl Exchanges {
             let told = format!("{exchange:?}");
             self.violation(&ask, &format!("the end of its body: {told}"));
         }
+        self.answer_parked(cx);
         self.on_whole(cx)
     }
 
@@ -295,6 +294,14 @@ impl Exchanges {
             && let Answer::Done { keep_alive } = self.begin(cx)
         {
             cx.core().finish_answer(id, keep_alive);
+        }
+    }
+
+    /// Answers one that waits for that.
+    fn answer_parked(&mut self, cx: &mut Cx<'_>) {
+        let id = cx.id();
+        if let Some(parked) = self.parked.pop_front().filter(|parked| *parked != id) {
+            self.answer(&mut Cx::new(cx.core(), parked));
         }
     }
 
