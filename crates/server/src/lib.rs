@@ -75,6 +75,31 @@
 //! # }
 //! ```
 //!
+//! # HTTP
+//!
+//! Routes answer with anything that is [`IntoResponse`], from the memory their request was received in. What takes long is answered by a
+//! [`Responder`] from another thread ([`Server::later`]); bodies larger than memory are read and written while they come
+//! and go ([`Server::stream`], [`Response::with_stream`]); directories are served by [`Server::dir`]. Pipelined requests are answered in
+//! order, whoever answers them.
+//!
+//! ```no_run
+//! use throng::prelude::*;
+//!
+//! # fn report(name: &str) -> String { name.to_owned() }
+//! # fn main() -> throng::Result<()> {
+//! Server::new()
+//!     .get("/hello/{name}", |req| format!("hello {}", req.param("name").unwrap_or("you")))
+//!     .post("/length", |req| req.body().len().to_string())
+//!     .later(Method::Get, "/reports/{name}", |req, responder| {
+//!         let name = req.param("name").unwrap_or_default().to_owned();
+//!         std::thread::spawn(move || responder.send(report(&name)));
+//!     })
+//!     .dir("/", "public")
+//!     .bind("127.0.0.1:9001")?
+//!     .run()
+//! # }
+//! ```
+//!
 //! # How it works
 //!
 //! One event loop (a *shard*) runs on each CPU; a connection stays on one for life, so its callbacks come in order
@@ -82,7 +107,7 @@
 //! one system call when the callback returns. An idle connection costs about a hundred bytes and owns no buffer.
 //!
 //! Callbacks must not block. What takes long belongs on another thread, which answers through a [`Hub`] and the
-//! connection's [`Handle`].
+//! connection's [`Handle`], or a [`Responder`].
 //!
 //! # Errors and blame
 //!
