@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
+use std::sync::{Mutex, PoisonError};
 
 use support::Client;
 use throng::prelude::*;
@@ -11,8 +12,12 @@ use throng_proto::ws::{self, Opcode};
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
+/// The count is the whole process's.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn an_echoed_message_allocates_nothing() {
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _profiler = dhat::Profiler::builder().testing().build();
     let echo = Ws::on_message(|ws, message| ws.send(message));
     let bound = Server::new().shards(1).ws("/", echo).bind("127.0.0.1:0").unwrap();
@@ -45,6 +50,54 @@ fn an_echoed_message_allocates_nothing() {
             allocated, 0,
             "{allocated} allocations in 1,000 rounds of {pipeline} x {size} bytes"
         );
+    }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
+fn a_request_and_its_body_allocate_nothing() {
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let bound = Server::new()
+        .shards(1)
+        .get("/", |_| "OK")
+        .post("/{name}", |request: &Request<'_>| {
+            assert_eq!(request.param("name"), Some("length"));
+            Response::text(if request.body().len() == 500 { "whole" } else { "part " })
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let address = bound.local_addr();
+    let running = bound.spawn().unwrap();
+    let get = b"GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n".repeat(16);
+    let mut post = b"POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: 500\r\n\r\n".to_vec();
+    post.extend_from_slice(&[b'x'; 500]);
+    let mut clients: Vec<_> = (0..20).map(|_| support::dial(address)).collect();
+    for request in [get, post] {
+        clients[0].write_all(&request).unwrap();
+        let mut answer = vec![0; 10_000];
+        // All answers of a kind are as long.
+        let mut answer_len = 0;
+        while !answer[..answer_len].ends_with(b"OK") && !answer[..answer_len].ends_with(b"whole")
+            || answer[..answer_len].windows(9).filter(|w| w == b"HTTP/1.1 ").count()
+                < request.windows(9).filter(|w| w == b" HTTP/1.1").count()
+        {
+            answer_len += clients[0].read(&mut answer[answer_len..]).unwrap();
+        }
+        answer.truncate(answer_len);
+        let mut round = |rounds: usize| {
+            for _ in 0..rounds {
+                for client in &mut clients {
+                    client.write_all(&request).unwrap();
+                    client.read_exact(&mut answer).unwrap();
+                }
+            }
+        };
+        round(3);
+        let before = dhat::HeapStats::get().total_blocks;
+        round(50);
+        let allocated = dhat::HeapStats::get().total_blocks - before;
+        assert_eq!(allocated, 0, "{allocated} allocations in 1,000 rounds");
     }
     running.drain(DrainPlan::default()).unwrap();
 }

@@ -54,7 +54,11 @@ fn try_example(site: &Site, package: &serde_json::Value, example: &str) -> Resul
     if greeting::connect(&url).is_ok() {
         return Err(format!("another program already listens on {}", url.address));
     }
+    // What it is asked to write lands there.
+    let place = site.target.join("tmp/examples").join(example);
+    std::fs::create_dir_all(&place).map_err(|error| error.to_string())?;
     let mut child = Command::new(site.target.join("debug/examples").join(example))
+        .current_dir(&place)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()

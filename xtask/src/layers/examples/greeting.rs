@@ -1,4 +1,4 @@
-//! The smallest WebSocket client that can say hello. Written apart from Throng's own, so that one
+//! The smallest client that can say hello, to a WebSocket or to a shelf of files. Written apart from Throng's own, so that one
 //! misunderstanding cannot be on both sides.
 
 use std::io::{Error, Read, Result, Write};
@@ -7,9 +7,11 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A `ws://` URL with a numeric address.
+/// A URL with a numeric address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
+    /// `ws://`, not `http://`.
+    is_ws: bool,
     pub(super) address: SocketAddr,
     path: String,
 }
@@ -18,13 +20,17 @@ impl Url {
     /// The URL in the documentation at the top of an example.
     pub(super) fn in_first_lines(source: &str) -> std::result::Result<Url, String> {
         let lines = source.lines().take_while(|line| line.starts_with("//!"));
-        let rest = lines.filter_map(|line| line.split_once("ws://")).map(|(_, rest)| rest).next();
-        let rest = rest.ok_or("its first lines name no ws:// URL to try")?;
+        let found = lines.filter_map(|line| {
+            let ws = line.split_once("ws://").map(|(_, rest)| (true, rest));
+            ws.or_else(|| line.split_once("http://").map(|(_, rest)| (false, rest)))
+        });
+        let (is_ws, rest) =
+            { found }.next().ok_or("its first lines name no ws:// or http:// URL to try")?;
         let end = rest.find(|c: char| c.is_whitespace() || "`>)".contains(c));
         let url = &rest[..end.unwrap_or(rest.len())];
         let (address, path) = url.split_once('/').unwrap_or((url, ""));
         let address = address.parse().map_err(|_| format!("`{address}` is no numeric address"))?;
-        Ok(Url { address, path: format!("/{path}") })
+        Ok(Url { is_ws, address, path: format!("/{path}") })
     }
 }
 
@@ -35,8 +41,34 @@ pub(super) fn connect(url: &Url) -> Result<TcpStream> {
     Ok(stream)
 }
 
+/// Says a short text, and returns what comes back.
+pub(super) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<String> {
+    if url.is_ws { talk(stream, url, text) } else { put_and_get(stream, url, text) }
+}
+
+/// Leaves the text there, and asks for it.
+fn put_and_get(
+    mut stream: TcpStream,
+    Url { address, path, .. }: &Url,
+    text: &str,
+) -> Result<String> {
+    write!(
+        stream,
+        "PUT {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n{text}\
+         GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n",
+        text.len(),
+    )?;
+    let head = read_head(&mut stream)?;
+    if !head.starts_with("HTTP/1.1 201 ") {
+        return Err(Error::other(format!("it did not take the file: {head}")));
+    }
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest)?;
+    Ok(rest.rsplit("\r\n").next().unwrap_or_default().to_owned())
+}
+
 /// Upgrades, sends a short text and returns the first text that comes.
-pub(super) fn exchange(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
+fn talk(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     write!(
         stream,
         "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -86,10 +118,12 @@ mod tests {
         let url =
             Url::in_first_lines("//! Chat: `ws://127.0.0.1:9001/chat/lobby?name=ada`.\n").unwrap();
         let address = "127.0.0.1:9001".parse().unwrap();
-        assert_eq!(url, Url { address, path: "/chat/lobby?name=ada".into() });
+        assert_eq!(url, Url { is_ws: true, address, path: "/chat/lobby?name=ada".into() });
         let url =
             Url::in_first_lines("//! Echo.\n//! Try `websocat ws://127.0.0.1:9001`.\n").unwrap();
-        assert_eq!(url, Url { address, path: "/".into() });
+        assert_eq!(url, Url { is_ws: true, address, path: "/".into() });
+        let url = Url::in_first_lines("//! curl -T a http://127.0.0.1:9001/files/a\n").unwrap();
+        assert_eq!(url, Url { is_ws: false, address, path: "/files/a".into() });
         assert!(Url::in_first_lines("//! Echo.\n\n// ws://127.0.0.1:9001/\n").is_err());
     }
 }
