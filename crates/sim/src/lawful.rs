@@ -198,7 +198,8 @@ fn commands(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     part.echo_only = true;
     // What comes behind is nobody's any more.
     messages(&mut part.script, kit, rng);
-    part.script.push(Do::Pause(100 * SECOND));
+    // Over a link that takes a byte at a time its wish is read late.
+    part.script.push(Do::Pause(1000 * SECOND));
     part.script.push(Do::Reset);
 }
 

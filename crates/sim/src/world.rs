@@ -24,7 +24,7 @@ use crate::rng::Rng;
 use crate::service::{Probe, filter_of, frame_of};
 
 /// Steps beyond which a run is said never to end.
-const MOST_STEPS: u64 = 3_000_000;
+const MOST_STEPS: u64 = 10_000_000;
 
 /// What is left of a run.
 #[derive(Debug)]
