@@ -29,6 +29,7 @@ pub mod demo;
 pub mod descriptors;
 pub mod error;
 pub mod http;
+pub mod netbench;
 pub mod page;
 pub mod plan;
 pub mod progress;

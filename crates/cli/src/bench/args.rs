@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, deflate, fanout, http, output, server, subscribers};
+use super::{cast, deflate, fanout, http, netbench, output, server, subscribers};
 
 /// Put a WebSocket or HTTP server under load, and say what it paid.
 ///
@@ -23,6 +23,7 @@ use super::{cast, deflate, fanout, http, output, server, subscribers};
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
   throng bench deflate --html deflate.html
   throng bench http http://127.0.0.1:9001/ --connections 1000
+  throng bench netbench --against 'node server.js' --reuse close
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
 99 a threshold was not kept.")]
@@ -84,6 +85,12 @@ enum Work {
     /// counts from the planned time, so a stall of the server cannot hide.
     #[command(after_help = http::EXAMPLES)]
     Http(http::Args),
+    /// The blank/work benchmark NetBenchmarks: 1, 100 and 10,000 connections on any server command
+    ///
+    /// For each case the server is started afresh, its answers are checked, and it is put under load with one request at
+    /// a time on each connection. The suite's table comes out, with who was the limit beside each row.
+    #[command(after_help = netbench::EXAMPLES)]
+    Netbench(netbench::Args),
     /// The server that `broadcast`, `fanout`, `deflate` and `http` start
     #[command(hide = true)]
     OwnServer(server::Args),
@@ -288,6 +295,8 @@ pub(super) enum Task {
     Deflate(deflate::Args),
     /// HTTP requests.
     Http(http::Args),
+    /// The blank/work benchmark.
+    Netbench(netbench::Args),
     /// A broadcast comparison, or a broadcast on a foreign server.
     Broadcast(cast::Args),
     /// Many channels at a fixed rate.
@@ -318,6 +327,7 @@ impl Args {
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
             Work::Deflate(args) => return Ok(Task::Deflate(args)),
             Work::Http(args) => return Ok(Task::Http(args)),
+            Work::Netbench(args) => return Ok(Task::Netbench(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
             Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };

@@ -5,6 +5,7 @@ mod cast;
 mod deflate;
 mod fanout;
 mod http;
+mod netbench;
 mod output;
 mod own;
 mod progress;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Deflate(args) => deflate::run(args, &stop),
         Task::Http(args) => http::run(args, &stop),
         Task::Echo(plan, output) => echo(&plan, &output, &stop),
+        Task::Netbench(args) => netbench::run(args, &stop),
         Task::OwnServer(args) => server::run(&args),
         Task::OwnSubscribers(args) => subscribers::run(&args),
     }

@@ -56,7 +56,8 @@ impl Wire {
     }
 }
 
-fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
+/// One request of the plan.
+pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
     let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
     let mut out = Vec::new();

@@ -3,6 +3,7 @@
 //! Reading is all it does: the watched process is not touched, needs no support for it, and may be anybody's
 //! server. On systems without /proc every sample is `None`, and the report says that it does not know.
 
+mod family;
 mod find;
 mod parse;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub(crate) use family::{Member, family};
 pub use find::listening_pids;
 
 /// One or more processes that are watched as one: a server may be several processes behind one port.

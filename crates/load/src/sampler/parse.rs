@@ -18,6 +18,28 @@ pub(super) fn stat_cpu_ticks(text: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// Who a process belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kin {
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    /// Clock ticks from the machine's start to the process's.
+    pub(super) started: u64,
+    /// It has ended, and its parent has not asked how.
+    pub(super) is_zombie: bool,
+}
+
+/// The same from `/proc/<pid>/stat`.
+pub(super) fn stat_kin(text: &str) -> Option<Kin> {
+    let (_, after) = text.rsplit_once(')')?;
+    let mut fields = after.split_whitespace();
+    let is_zombie = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let started = fields.nth(16)?.parse().ok()?; // field 22 of the file, of which the parent's is the 4th
+    Some(Kin { parent, group, started, is_zombie })
+}
+
 /// The command name in a `stat` file.
 pub(super) fn stat_name(text: &str) -> Option<&str> {
     let start = text.find('(')? + 1;
@@ -103,6 +125,14 @@ pub(super) fn socket_inode(link: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kin() {
+        let stat = "77 (a) b (c) Z 12 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0";
+        let kin = Kin { parent: 12, group: 34, started: 987_654, is_zombie: true };
+        assert_eq!(stat_kin(stat), Some(kin));
+        assert_eq!(stat_kin("77 (a) S 12"), None);
+    }
 
     #[test]
     fn cpu_time() {
