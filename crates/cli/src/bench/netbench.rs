@@ -35,6 +35,7 @@ for that moment. Under load, complete answers with status 200 count.
 What the table says:
   requests       sent within the time; responses: answered within it
   per CPU-s      answers by the second of CPU time of the server and the processes it started
+  p50, p99       from sending to the last byte of the answer; with --reuse close from the connect call
   limit          who could not do more; below the table why
 
 Exit codes: 0 done, 1 a case failed (the others still run), 2 a mistake in the command.";

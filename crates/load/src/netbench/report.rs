@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Mode, Plan};
 use crate::page::{Axis, Page, Plot};
+use crate::record::Summary;
 use crate::report::{SCHEMA, csv};
 use crate::units::{grouped, rounded};
 use crate::{http, verdict::Limit};
@@ -106,6 +107,12 @@ impl CaseReport {
         self.failure.is_none() && self.limit != Some(Limit::Invalid)
     }
 
+    /// From sending to the complete answer; without keep-alive from the connect call.
+    pub(super) fn latency(&self) -> Option<Summary> {
+        let result = &self.load.as_ref()?.result;
+        result.connect_and_answer.or(result.latency)
+    }
+
     /// The failure, or who was the limit, as a line.
     pub(super) fn line(&self) -> String {
         match (&self.failure, &self.load) {
@@ -175,8 +182,7 @@ impl Report {
         ];
         let count = |value: Option<u64>| value.map(|n| n.to_string()).unwrap_or_default();
         let rows = self.cases.iter().map(|case| {
-            let latency = case.load.as_ref().and_then(|load| load.result.latency);
-            let latency = latency.filter(|_| case.failure.is_none());
+            let latency = case.latency().filter(|_| case.failure.is_none());
             vec![
                 self.plan.name.clone(),
                 self.plan.reuse.to_owned(),

@@ -68,7 +68,7 @@ impl CaseReport {
             return writeln!(f, "FAILED");
         };
         let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), rounded);
-        let latency = self.load.as_ref().and_then(|load| load.result.latency);
+        let latency = self.latency();
         let time = |us: Option<f64>| {
             us.map_or_else(|| "-".to_owned(), |us| show_ns((us * 1e3).round() as u64))
         };
