@@ -402,7 +402,15 @@ impl Connections {
                 // The delay was ours: the body's clock begins anew.
                 self.due_in(id, timeout);
             }
-            Stage::Open if conn.has(flag::STOPPED) => conn.set(flag::STOPPED, false),
+            Stage::Open if conn.has(flag::STOPPED) => {
+                conn.set(flag::STOPPED, false);
+                // It may have been stopped again by the time its turn comes, or be behind: whoever goes on with what is held
+                // because of that looks at both.
+                if conn.has(flag::PAUSED) {
+                    self.mark_drained(id);
+                }
+                return;
+            }
             _ => return,
         }
         self.resumed.push(id);

@@ -225,6 +225,22 @@ impl<'a> Cx<'a> {
         self.core.connections.clear_deflate(self.id);
     }
 
+    /// Whether this is a session that is open: neither side has begun to close it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.core.connections.stage(self.id) == Stage::Open
+    }
+
+    /// See [`Core::stop_reading`].
+    pub fn stop_reading(&mut self) {
+        self.core.stop_reading(self.id);
+    }
+
+    /// See [`Core::read_on`].
+    pub fn read_on(&mut self) {
+        self.core.read_on(self.id);
+    }
+
     /// Sends a message that is not worth compressing, such as an image.
     pub fn send_incompressible(&mut self, message: Message<'_>) -> Sent {
         let text = matches!(message, Message::Text(_));
