@@ -1,15 +1,17 @@
 //! Which job is next: the pool's rules without its threads.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use throng_io::ConnId;
+
+use crate::map::ConnMap;
 
 /// Jobs of many connections. Those of one run in order and never two at once; connections take turns.
 ///
 /// A connection with jobs that may run is *listed*: once, in one list. A worker [takes](Self::take) from its list, runs the job,
 /// and [finishes](Self::finish).
 pub(super) struct Queue<J> {
-    lanes: HashMap<ConnId, Lane<J>>,
+    lanes: ConnMap<Lane<J>>,
     /// Connections whose next job may run, longest waiting first. One list for each worker with affinity, else one for all.
     ready: Vec<VecDeque<ConnId>>,
     /// Lists that got a connection since somebody was last woken for them; several times if they got several.
@@ -61,7 +63,7 @@ impl<J> Queue<J> {
     /// For `lists` lists and `capacity` jobs, both at least 1.
     pub(super) fn new(lists: usize, capacity: usize) -> Self {
         Self {
-            lanes: HashMap::new(),
+            lanes: ConnMap::default(),
             ready: (0..lists).map(|_| VecDeque::new()).collect(),
             grown: Vec::new(),
             waiting: VecDeque::new(),
@@ -209,6 +211,8 @@ impl<J> Queue<J> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
     use super::*;
