@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use throng_engine::{Backpressure, Close, Message, Piece, Sent};
 use throng_http::{Reject, Request};
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use crate::socket::Socket;
+use crate::workers::{BUSY, OwnedMessage, Replies};
 
 /// A WebSocket endpoint.
 ///
@@ -75,6 +77,12 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
+    /// Whether work is handed to the server's pool of workers as a rule: their threads are started with the server then, and not
+    /// when the first work comes. Default false.
+    fn uses_workers(&self) -> bool {
+        false
+    }
+
     /// What happens to messages for connections of this endpoint that read too slowly, instead of the server's rules.
     /// Those of a channel win over both.
     fn backpressure(&self) -> Option<Backpressure> {
@@ -137,6 +145,9 @@ pub trait MessageFn<D>: Send + Sync + 'static {
     /// It gets pieces.
     const STREAMS: bool;
 
+    /// It runs on workers.
+    const BLOCKS: bool = false;
+
     /// A whole message.
     fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>);
 
@@ -179,6 +190,34 @@ where
     fn piece(&self, ws: &mut Socket<'_, D>, piece: Piece<'_>) {
         self.0(ws, piece);
     }
+}
+
+/// A closure that gets whole messages, on a worker.
+struct Blocking<F>(Arc<F>);
+
+impl<D, F> MessageFn<D> for Blocking<F>
+where
+    D: Clone + Send + 'static,
+    F: Fn(&D, Message<'_>, &mut Replies) + Send + Sync + 'static,
+{
+    const STREAMS: bool = false;
+    const BLOCKS: bool = true;
+
+    fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        let (handler, data) = (Arc::clone(&self.0), ws.data().clone());
+        let message = OwnedMessage::of(message);
+        let work = move || {
+            let mut replies = Replies::default();
+            handler(&data, message.borrow(), &mut replies);
+            replies
+        };
+        if ws.offload(work, |ws, replies| replies.carry_out(ws)).is_err() {
+            // A message must not be missing without a word.
+            ws.close(1013, BUSY);
+        }
+    }
+
+    fn piece(&self, _: &mut Socket<'_, D>, _: Piece<'_>) {}
 }
 
 /// What an endpoint does that was told nothing about messages.
@@ -267,6 +306,30 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
         T: Outcome + 'static,
     {
         let message = Whole((message, PhantomData));
+        let Self { upgrade, open, drain, close, settings, data, .. } = self;
+        Ws { upgrade, open, message, drain, close, settings, data }
+    }
+
+    /// Called with each message on the server's pool of workers, where it may block: with a clone of what the connection remembers,
+    /// and [`Replies`] that are carried out when it has returned. The messages of a connection are dealt with one at a time, in
+    /// order, and those of different connections at once. See [`Server::workers`](crate::Server::workers) for how many, and for what
+    /// happens when more come than they can do.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn slow_lookup(user: u64, query: &str) -> String { format!("{user} {query}") }
+    /// let search = Ws::upgrade(|_| Ok(7u64)).blocking(|user, message, replies| {
+    ///     let Message::Text(query) = message else { return replies.close(1003, "text only") };
+    ///     replies.send(slow_lookup(*user, query));
+    /// });
+    /// # let _ = Server::new().ws("/search", search);
+    /// ```
+    pub fn blocking<F>(self, message: F) -> Ws<D, U, O, impl MessageFn<D>, R, C>
+    where
+        D: Clone + Send + 'static,
+        F: Fn(&D, Message<'_>, &mut Replies) + Send + Sync + 'static,
+    {
+        let message = Blocking(Arc::new(message));
         let Self { upgrade, open, drain, close, settings, data, .. } = self;
         Ws { upgrade, open, message, drain, close, settings, data }
     }
@@ -391,6 +454,10 @@ where
 
     fn compression(&self) -> Option<Deflate> {
         self.settings.compression
+    }
+
+    fn uses_workers(&self) -> bool {
+        M::BLOCKS
     }
 
     fn backpressure(&self) -> Option<Backpressure> {

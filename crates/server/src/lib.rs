@@ -106,8 +106,29 @@
 //! and need no locks. A message is lent to the callback from the memory the kernel wrote it to; answers leave in
 //! one system call when the callback returns. An idle connection costs about a hundred bytes and owns no buffer.
 //!
-//! Callbacks must not block. What takes long belongs on another thread, which answers through a [`Hub`] and the
-//! connection's [`Handle`], or a [`Responder`].
+//! Callbacks must not block: they would hold up every connection of their shard. What takes long belongs on the server's
+//! pool of workers, whose queue is bounded and which keeps the order of each connection: [`Socket::offload`] for one
+//! piece of work, [`Ws::blocking`] for a route's messages, [`Server::blocking`] for requests. Threads of your own answer
+//! through a [`Hub`] and the connection's [`Handle`], or a [`Responder`].
+//!
+//! ```no_run
+//! use throng::prelude::*;
+//! # fn ask_database(query: &str) -> String { query.to_owned() }
+//!
+//! # fn main() -> throng::Result<()> {
+//! let ask = Ws::upgrade(|_| Ok(())).blocking(|(), message, replies| {
+//!     let Message::Text(query) = message else { return replies.close(1003, "text only") };
+//!     replies.send(ask_database(query));
+//! });
+//! Server::new()
+//!     .ws("/ask", ask)
+//!     .blocking(Method::Get, "/ask/{query}", |request| {
+//!         ask_database(request.param("query").unwrap_or_default())
+//!     })
+//!     .bind("127.0.0.1:9001")?
+//!     .run()
+//! # }
+//! ```
 //!
 //! # Errors and blame
 //!
@@ -136,6 +157,7 @@ mod service;
 mod socket;
 #[cfg(unix)]
 mod threads;
+mod workers;
 
 pub use compression::Compression;
 pub use error::{Error, Result};
@@ -147,6 +169,11 @@ pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running};
 pub use server::{Io, Server};
 pub use socket::{Incompressible, Sendable, Socket};
+pub use workers::Replies;
+pub use throng_engine::workers::{
+    Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
+    usable_cpus,
+};
 pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
     Piece, Receipt, Sent, SlowPolicy, Stats,

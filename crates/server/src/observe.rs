@@ -9,19 +9,27 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
+use throng_engine::workers::WorkerFigures;
 use throng_engine::{Admission, ClassFigures, Kind, SlowPolicy, Snapshot, Stats};
 use throng_http::{Response, Status};
 
 use crate::process;
 
+mod workers;
+
 /// The figures of every shard, in the OpenMetrics text format.
-pub(crate) fn metrics(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Response {
+pub(crate) fn metrics(
+    snapshots: &[Arc<Snapshot>],
+    admission: &Admission,
+    workers: WorkerFigures,
+) -> Response {
     let mut registry = Registry::with_prefix("throng");
     registry.register_collector(Box::new(Figures {
         shards: snapshots.iter().map(|snapshot| snapshot.read()).collect(),
         classes: snapshots.iter().map(|snapshot| classes(snapshot)).collect(),
         max_connections: admission.max_connections(),
         ready: admission.is_ready(),
+        workers,
     }));
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
@@ -32,7 +40,11 @@ pub(crate) fn metrics(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Res
 }
 
 /// The sums over all shards, for people's pages and scripts.
-pub(crate) fn stats(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Response {
+pub(crate) fn stats(
+    snapshots: &[Arc<Snapshot>],
+    admission: &Admission,
+    workers: &WorkerFigures,
+) -> Response {
     let mut sum = Stats::default();
     for snapshot in snapshots {
         sum.add(&snapshot.read());
@@ -51,6 +63,9 @@ pub(crate) fn stats(snapshots: &[Arc<Snapshot>], admission: &Admission) -> Respo
         merge(&mut sums, class);
     }
     figures.insert("classes".to_owned(), sums.iter().map(Class::to_json).collect());
+    let of_workers =
+        workers::each(workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
+    figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
     Response::json(Value::Object(figures).to_string())
 }
 
@@ -119,6 +134,7 @@ struct Figures {
     classes: Vec<Vec<Class>>,
     max_connections: usize,
     ready: bool,
+    workers: WorkerFigures,
 }
 
 impl Collector for Figures {
@@ -145,6 +161,9 @@ impl Collector for Figures {
             let metric =
                 encoder.encode_descriptor("max_connections", help, None, MetricType::Gauge)?;
             limit.encode(metric)?;
+        }
+        for figure in workers::each(&self.workers) {
+            figure.encode(&mut encoder)?;
         }
         let ready = ConstGauge::new(i64::from(self.ready));
         let help = "1 while new connections are taken, 0 while draining";
@@ -226,7 +245,8 @@ mod tests {
     fn text(classes: Vec<Vec<Class>>) -> String {
         let shards = classes.iter().map(|_| Stats::default()).collect();
         let mut registry = Registry::with_prefix("throng");
-        let figures = Figures { shards, classes, max_connections: 10, ready: true };
+        let workers = WorkerFigures::default();
+        let figures = Figures { shards, classes, max_connections: 10, ready: true, workers };
         registry.register_collector(Box::new(figures));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -1,12 +1,15 @@
 //! Routes as a type: each handler is a field of a nested pair, so that a call finds it by comparing a number and is
 //! inlined, without `dyn` and without a table of function pointers.
 
+use std::any::Any;
+
 use throng_engine::{Close, Cx, Index, Message, Piece, Slab};
 use throng_http::{IntoResponse, Reject, Request, Response};
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use crate::handler::Handler;
 use crate::socket::Socket;
+use crate::workers::{Continuation, Desk};
 
 /// The handlers of a server; `()` has none, `(Route, Rest)` has one more. Users never name it.
 pub trait Routes: Send + Sync + 'static {
@@ -36,6 +39,9 @@ pub trait Routes: Send + Sync + 'static {
     /// See [`Handler::drain`].
     fn drain(&self, data: &mut Self::Data, cx: Cx<'_>);
 
+    /// Goes on with a session after what it offloaded was done.
+    fn go_on(&self, data: &mut Self::Data, cx: Cx<'_>, continuation: Box<dyn Any + Send>);
+
     /// See [`Handler::close`]; the connection's data is dropped after it.
     fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>);
 
@@ -59,6 +65,7 @@ pub trait Routes: Send + Sync + 'static {
 pub struct WsRoute<H> {
     pub(crate) number: u16,
     pub(crate) handler: H,
+    pub(crate) desk: Desk,
 }
 
 /// An HTTP handler among [`Routes`].
@@ -92,6 +99,8 @@ impl Routes for () {
     }
 
     fn drain(&self, (): &mut (), _: Cx<'_>) {}
+
+    fn go_on(&self, (): &mut (), _: Cx<'_>, _: Box<dyn Any + Send>) {}
 
     fn close(&self, (): &mut (), _: Cx<'_>, _: Close<'_>) {}
 
@@ -140,7 +149,7 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         if cx.route() != self.0.number {
             self.1.open(&mut data.1, cx);
         } else if let Some(entry) = entry(&mut data.0, &cx) {
-            self.0.handler.open(&mut Socket::new(cx, entry));
+            self.0.handler.open(&mut Socket::new(cx, entry, &self.0.desk));
         }
     }
 
@@ -149,7 +158,7 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         if cx.route() != self.0.number {
             self.1.message(&mut data.1, cx, message);
         } else if let Some(entry) = entry(&mut data.0, &cx) {
-            self.0.handler.message(&mut Socket::new(cx, entry), message);
+            self.0.handler.message(&mut Socket::new(cx, entry, &self.0.desk), message);
         }
     }
 
@@ -157,7 +166,7 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         if cx.route() != self.0.number {
             self.1.piece(&mut data.1, cx, piece);
         } else if let Some(entry) = entry(&mut data.0, &cx) {
-            self.0.handler.piece(&mut Socket::new(cx, entry), piece);
+            self.0.handler.piece(&mut Socket::new(cx, entry, &self.0.desk), piece);
         }
     }
 
@@ -172,7 +181,18 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
         if cx.route() != self.0.number {
             self.1.drain(&mut data.1, cx);
         } else if let Some(entry) = entry(&mut data.0, &cx) {
-            self.0.handler.drain(&mut Socket::new(cx, entry));
+            self.0.handler.drain(&mut Socket::new(cx, entry, &self.0.desk));
+        }
+    }
+
+    fn go_on(&self, data: &mut Self::Data, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
+        if cx.route() != self.0.number {
+            self.1.go_on(&mut data.1, cx, continuation);
+        } else if let Some(entry) = entry(&mut data.0, &cx)
+            // It is this route's, since the session is.
+            && let Ok(continuation) = continuation.downcast::<Continuation<H::Data>>()
+        {
+            (continuation.0)(&mut Socket::new(cx, entry, &self.0.desk));
         }
     }
 
@@ -183,7 +203,7 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
             // Taken out first, so that a panic in the callback cannot leave it behind.
             && let Some(mut entry) = data.0.remove(index)
         {
-            self.0.handler.close(&mut Socket::new(cx, &mut entry), close);
+            self.0.handler.close(&mut Socket::new(cx, &mut entry, &self.0.desk), close);
         }
     }
 
@@ -250,6 +270,10 @@ macro_rules! sessions_of_the_rest {
 
         fn drain(&self, data: &mut Self::Data, cx: Cx<'_>) {
             self.1.drain(data, cx);
+        }
+
+        fn go_on(&self, data: &mut Self::Data, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
+            self.1.go_on(data, cx, continuation);
         }
 
         fn close(&self, data: &mut Self::Data, cx: Cx<'_>, close: Close<'_>) {

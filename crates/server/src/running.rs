@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use throng_engine::workers::RunningJob;
 use throng_engine::{
     Admission, BuildOptions, Built, DrainPlan, Remote, Service, Snapshot, Stats, ThreadOptions,
 };
@@ -12,17 +14,25 @@ use throng_io::Driver;
 
 use crate::error::{Error, Result};
 use crate::hub::Hub;
+use crate::workers::Pool;
 
 /// A server that listens but does not answer yet.
 pub struct Bound {
     /// At least one.
     addresses: Vec<SocketAddr>,
     shards: Shards,
+    pool: Pool,
+    starts_workers: bool,
 }
 
 impl Bound {
-    pub(crate) fn new(addresses: Vec<SocketAddr>, shards: Shards) -> Self {
-        Self { addresses, shards }
+    pub(crate) fn new(
+        addresses: Vec<SocketAddr>,
+        shards: Shards,
+        pool: Pool,
+        starts_workers: bool,
+    ) -> Self {
+        Self { addresses, shards, pool, starts_workers }
     }
 
     /// Where it listens; with port 0 asked for, the port it got.
@@ -60,12 +70,19 @@ impl Bound {
     /// Runs on threads of its own.
     ///
     /// # Errors
-    /// A shard's thread could not be started.
+    /// A shard's thread could not be started, or as many workers as were asked for.
     pub fn spawn(self) -> Result<Running> {
         let address = self.local_addr();
+        if let Some(workers) = self.pool.get()
+            && self.starts_workers
+        {
+            workers.start().map_err(crate::server::workers)?;
+        }
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
-        let mut running = Running { address, hub, snapshots, admission, threads };
+        let (pool, drain_until) = (self.pool, OnceLock::new());
+        let mut running =
+            Running { address, hub, snapshots, admission, threads, pool, drain_until };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let name = format!("throng-shard-{}", running.threads.len());
@@ -104,6 +121,9 @@ pub struct Running {
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
     threads: Vec<JoinHandle<std::io::Result<usize>>>,
+    pool: Pool,
+    /// When the drain that was asked for is to be over, with workers too.
+    drain_until: OnceLock<Instant>,
 }
 
 impl Running {
@@ -159,6 +179,8 @@ impl Running {
 
     /// The same, without waiting; [`Running::join`] waits.
     pub fn begin_drain(&self, plan: DrainPlan) {
+        let length = plan.delay.saturating_add(plan.window).saturating_add(plan.grace);
+        self.drain_until.get_or_init(|| Instant::now() + length.min(LONGEST_DRAIN));
         begin_drain(&self.admission, self.hub.remote(), plan);
     }
 
@@ -168,7 +190,7 @@ impl Running {
     /// A shard failed; it drained the others with the default plan when it did, and they have ended too. The first
     /// failure in the order of the shards is told.
     pub fn join(self) -> Result<Drained> {
-        let mut outcome = Ok(Drained { forced: 0 });
+        let mut outcome = Ok(Drained { forced: 0, stuck: Vec::new() });
         for thread in self.threads {
             let ended = match thread.join() {
                 Ok(Ok(forced)) => Ok(forced),
@@ -179,6 +201,13 @@ impl Running {
                 (Ok(forced), Ok(drained)) => drained.forced += forced,
                 (Err(error), Ok(_)) => outcome = Err(error),
                 _ => {}
+            }
+        }
+        if let Some(workers) = self.pool.get() {
+            let usual = || Instant::now() + DrainPlan::DEFAULT.grace;
+            let stuck = workers.stop(self.drain_until.into_inner().unwrap_or_else(usual));
+            if let Ok(drained) = &mut outcome {
+                drained.stuck = stuck;
             }
         }
         outcome
@@ -215,11 +244,17 @@ fn begin_drain(admission: &Admission, remote: &Remote, plan: DrainPlan) {
     }
 }
 
+/// A drain that may take longer than this is never waited for to its end, but added up with a moment must be one.
+const LONGEST_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How a drain went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that did not close by the deadline and were reset.
     pub forced: usize,
+    /// Work on workers that had not returned by the deadline, by its route. Its threads are left to themselves, and end with the
+    /// process.
+    pub stuck: Vec<RunningJob>,
 }
 
 type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
@@ -272,6 +307,10 @@ impl Shards {
         let starts =
             shards.into_iter().map(|mut shard| Box::new(move || shard.run()) as Start).collect();
         Self { starts, hub: Hub::new(remote, totals), snapshots, admission }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        self.hub.remote()
     }
 
     pub(crate) fn snapshots(&self) -> &Arc<[Arc<Snapshot>]> {

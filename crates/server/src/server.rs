@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use throng_engine::workers::{WorkerError, WorkerSettings, Workers};
 use throng_engine::{Backpressure, BuildOptions, Classes, LimitError, Limits};
 use throng_http::{
     Files, IntoResponse, Method, Origins, Reject, Request, Response, Router, Status,
@@ -15,10 +16,11 @@ use throng_proto::ws::{self, handshake};
 
 use crate::error::{Error, Result};
 use crate::handler::Handler;
-use crate::http::{BodyReader, Responder};
+use crate::http::{BodyReader, Delivered, Responder};
 use crate::routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
 use crate::service::{LaterHandler, ShardService, Shared, StreamHandler, Target};
+use crate::workers::{BlockingHandler, Desk, Pool};
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
 const RESERVED_DESCRIPTORS: usize = 64;
@@ -87,6 +89,11 @@ pub struct Server<R = ()> {
     origins: Origins,
     later: Vec<LaterHandler>,
     streams: Vec<StreamHandler>,
+    blocking: Vec<BlockingHandler>,
+    pool: Pool,
+    workers: WorkerSettings,
+    /// They are wanted for sure, and not only once somebody offloads something.
+    starts_workers: bool,
     shards: usize,
     io: Io,
     thread_stack: usize,
@@ -128,6 +135,10 @@ impl Server {
             origins: Origins::SameHost,
             later: Vec::new(),
             streams: Vec::new(),
+            blocking: Vec::new(),
+            pool: Pool::default(),
+            workers: WorkerSettings::default(),
+            starts_workers: false,
             shards: 0,
             io: Io::Auto,
             thread_stack: THREAD_STACK,
@@ -153,7 +164,9 @@ impl<R: Routes> Server<R> {
             self.classes.add_route(number, path, rules);
         }
         self.route(Some(Method::Get), path, Target::Ws(number));
-        self.add(|routes| (WsRoute { number, handler }, routes))
+        self.starts_workers |= handler.uses_workers();
+        let desk = Desk { route: path.into(), pool: self.pool.clone() };
+        self.add(|routes| (WsRoute { number, handler, desk }, routes))
     }
 
     /// Streams a channel at `path` as server-sent events (WHATWG HTML section 9.2), the read-only fallback for clients that
@@ -315,6 +328,58 @@ impl<R: Routes> Server<R> {
     ) -> Self {
         self.route(Some(method), path, Target::Later(self.later.len() as u16));
         self.later.push(Box::new(handler));
+        self
+    }
+
+    /// Answers a request on the server's pool of workers, where `handler` may block. Like [`Server::get`] otherwise: the body is read
+    /// before it is called, up to [`Limits::http`]'s `max_body`, and a route for GET answers HEAD, too. The client's next request on
+    /// this connection waits; everyone else is served.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn find(id: &str) -> Option<String> { Some(id.to_owned()) }
+    /// Server::new().blocking(Method::Get, "/users/{id}", |request| {
+    ///     find(request.param("id").unwrap_or_default()).ok_or(Reject::not_found())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn blocking<T: IntoResponse>(
+        mut self,
+        method: Method,
+        path: &str,
+        handler: impl Fn(&Request<'_>) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.route(Some(method), path, Target::Blocking(self.blocking.len() as u16));
+        self.starts_workers = true;
+        let handler = Box::new(move |request: &Request<'_>| handler(request).into_response());
+        self.blocking.push(BlockingHandler { path: path.into(), handler });
+        self
+    }
+
+    /// The pool of workers for what blocks: [`Socket::offload`](crate::Socket::offload), [`Ws::blocking`](crate::Ws::blocking) and
+    /// [`Server::blocking`]. Default: one for each usable CPU, 4,096 jobs that wait, and connections that are not read while the
+    /// queue is full. For how many to ask see [`suggested_size`](crate::suggested_size).
+    ///
+    /// The threads are started with the server if a route always uses them, or if this is called; otherwise when the first
+    /// work comes.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # use throng::{Overload, WorkerSettings, suggested_size, usable_cpus};
+    /// # use std::time::Duration;
+    /// // Handlers that wait 5 ms for a database, and compute for 1 ms.
+    /// let pool_size =
+    ///     suggested_size(usable_cpus(), Duration::from_millis(5), Duration::from_millis(1));
+    /// Server::new().workers(WorkerSettings {
+    ///     pool_size,
+    ///     overload: Overload::Close,
+    ///     ..WorkerSettings::default()
+    /// });
+    /// ```
+    #[must_use]
+    pub fn workers(mut self, settings: WorkerSettings) -> Self {
+        self.workers = settings;
+        self.starts_workers = true;
         self
     }
 
@@ -482,6 +547,7 @@ impl<R: Routes> Server<R> {
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
         let wrong = |error: LimitError| Error::Setting(error.to_string());
+        self.workers.check().map_err(workers)?;
         self.limits.check().map_err(wrong)?;
         self.classes.check(&self.limits).map_err(wrong)
     }
@@ -510,6 +576,8 @@ impl<R: Routes> Server<R> {
             origins: self.origins,
             later: self.later,
             streams: self.streams,
+            blocking: self.blocking,
+            pool: self.pool.clone(),
             compression,
             snapshots: OnceLock::new(),
         });
@@ -570,7 +638,10 @@ impl<R: Routes> Server<R> {
             }
         };
         let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
-        Ok(Bound::new(bound, shards))
+        let remote = shards.remote().clone();
+        let on_room = move |id| remote.deliver(id, Box::new(Delivered::RoomInQueue));
+        self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
+        Ok(Bound::new(bound, shards, self.pool, self.starts_workers))
     }
 
     fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
@@ -585,6 +656,10 @@ impl<R: Routes> Server<R> {
             origins: self.origins,
             later: self.later,
             streams: self.streams,
+            blocking: self.blocking,
+            pool: self.pool,
+            workers: self.workers,
+            starts_workers: self.starts_workers,
             shards: self.shards,
             io: self.io,
             thread_stack: self.thread_stack,
@@ -639,6 +714,11 @@ impl<R: Routes> Server<R> {
         }
         choose_max_connections(asked, free, descriptors, reserve, 1)
     }
+}
+
+/// Its message names the setting and the remedy.
+pub(crate) fn workers(error: WorkerError) -> Error {
+    Error::Setting(error.to_string())
 }
 
 /// Of `descriptors`, `reserve` are spoken for, which leaves `possible` connections of `each` descriptors; `asked` is 0

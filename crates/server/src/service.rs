@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use throng_engine::workers::{Patience, WorkerFigures, Workers};
 use throng_engine::{
     Admission, Answer, Close, ConnMap, Cx, Flow, Message, Parcel, Piece, Refusal, Service, Snapshot,
 };
@@ -10,7 +11,7 @@ use throng_http::{
     DateCache, HeaderError, IntoResponse, Match, Origins, Reject, ReplyTo, Request, Response,
     Router, Status,
 };
-use throng_io::Instant;
+use throng_io::{ConnId, Instant};
 use throng_proto::http1::{BodyLength, HeaderLines};
 use throng_proto::ws::handshake::{self, encode_response_with};
 use throng_proto::ws::{self, deflate};
@@ -20,9 +21,10 @@ use crate::http::exchange::{Exchange, Outgoing, Progress};
 use crate::http::{BodyReader, Delivered, Responder, reader};
 use crate::observe;
 use crate::routes::Routes;
+use crate::workers::{BlockingHandler, BlockingJob, Pool};
 
 /// How long a client that is turned away should stay away, in seconds.
-const RETRY_AFTER: u64 = 5;
+pub(crate) const RETRY_AFTER: u64 = 5;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,8 @@ pub(crate) enum Target {
     Later(u16),
     /// By index into [`Shared::streams`].
     Stream(u16),
+    /// By index into [`Shared::blocking`].
+    Blocking(u16),
     Metrics,
     Stats,
     Live,
@@ -58,6 +62,8 @@ pub(crate) struct Shared<R> {
     pub(crate) origins: Origins,
     pub(crate) later: Vec<LaterHandler>,
     pub(crate) streams: Vec<StreamHandler>,
+    pub(crate) blocking: Vec<BlockingHandler>,
+    pub(crate) pool: Pool,
     /// By route.
     pub(crate) compression: Vec<Option<deflate::Policy>>,
     pub(crate) snapshots: std::sync::OnceLock<Arc<[Arc<Snapshot>]>>,
@@ -276,8 +282,16 @@ impl<R: Routes> ShardService<R> {
                         return Answer::Later;
                     }
                     Target::Stream(index) => return self.stream(cx, head, &request, index),
-                    Target::Metrics => observe::metrics(&shared.snapshots(), &self.admission),
-                    Target::Stats => observe::stats(&shared.snapshots(), &self.admission),
+                    Target::Blocking(_) if body.is_none() && head.has_body() => {
+                        return Answer::Body;
+                    }
+                    Target::Blocking(index) => return self.block(cx, head, body, index),
+                    Target::Metrics => {
+                        observe::metrics(&shared.snapshots(), &self.admission, shared.workers())
+                    }
+                    Target::Stats => {
+                        observe::stats(&shared.snapshots(), &self.admission, &shared.workers())
+                    }
                     Target::Live => Response::text("alive\n"),
                     Target::Ready if self.admission.is_ready() => Response::text("ready\n"),
                     Target::Ready => {
@@ -325,6 +339,38 @@ impl<R: Routes> ShardService<R> {
         };
         self.exchanges.insert(cx.id(), exchange);
         answer
+    }
+
+    /// Has a request answered by a worker.
+    fn block(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        body: Option<&[u8]>,
+        index: u16,
+    ) -> Answer {
+        let id = cx.id();
+        let responder = Responder::new(cx.core_ref().remote().clone(), id);
+        let job = BlockingJob::new(index, head, body.unwrap_or_default(), cx.peer(), responder);
+        self.exchanges.insert(id, Exchange::new(head));
+        let shared = Arc::clone(&self.shared);
+        let work = move || {
+            let handler = &shared.blocking[usize::from(index)];
+            job.run(&shared.router, handler);
+        };
+        if let Some(pool) = self.shared.pool.get() {
+            let route = &self.shared.blocking[usize::from(index)].path;
+            // Where it is dropped, it answers so.
+            let _ = pool.submit(id, route, Patience::Silent, Box::new(work));
+        }
+        Answer::Later
+    }
+
+    /// What this connection wants from workers is not wanted any more.
+    fn cancel_work(&self, id: ConnId) {
+        if let Some(pool) = self.shared.pool.get() {
+            pool.cancel(id);
+        }
     }
 
     /// Begins a stream of events.
@@ -399,6 +445,21 @@ impl<R: Routes> Service for ShardService<R> {
         match *delivered {
             Delivered::Answer(response) => self.reply_later(cx, response),
             Delivered::More => self.go_on(cx),
+            Delivered::Then(continuation) if cx.is_open() => {
+                self.shared.routes.go_on(&mut self.data, cx.reborrow(), continuation);
+            }
+            Delivered::WorkPanicked if cx.is_open() => {
+                self.cancel_work(cx.id());
+                cx.close(1011, "internal error");
+            }
+            Delivered::RoomInQueue if cx.is_open() => {
+                // By now another job may wait, submitted by a continuation.
+                if !self.shared.pool.get().is_some_and(|pool| pool.waits(cx.id())) {
+                    cx.read_on();
+                }
+            }
+            // The session has ended before.
+            Delivered::Then(_) | Delivered::WorkPanicked | Delivered::RoomInQueue => {}
             // Once its body has come to its end, there is another request to wait with.
             Delivered::Room => {
                 let id = cx.id();
@@ -410,8 +471,8 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_gone(&mut self, cx: &mut Cx<'_>) {
-        if !self.exchanges.is_empty() {
-            self.exchanges.remove(&cx.id());
+        if !self.exchanges.is_empty() && self.exchanges.remove(&cx.id()).is_some() {
+            self.cancel_work(cx.id());
         }
     }
 
@@ -461,6 +522,8 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        // Before the callback, whose own last work may still be run.
+        self.cancel_work(cx.id());
         self.shared.routes.close(&mut self.data, cx.reborrow(), close);
     }
 }
@@ -506,6 +569,10 @@ impl<R> Shared<R> {
             }
         }
         self.router.find(method, path)
+    }
+
+    fn workers(&self) -> WorkerFigures {
+        self.pool.get().map(Workers::figures).unwrap_or_default()
     }
 
     fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {

@@ -7,17 +7,33 @@ use throng_engine::{Cx, Delivery, Frame, Message, Sent};
 
 use crate::filter::Filter;
 use crate::hub::{Handle, Hub};
+use crate::workers::Desk;
 
 /// One WebSocket connection inside a callback. It lives on its shard; to reach the connection later or from
 /// another thread, keep its [`Handle`].
 pub struct Socket<'a, D> {
     cx: Cx<'a>,
     data: &'a mut D,
+    desk: &'a Desk,
 }
 
 impl<'a, D> Socket<'a, D> {
-    pub(crate) fn new(cx: Cx<'a>, data: &'a mut D) -> Self {
-        Self { cx, data }
+    #[inline]
+    pub(crate) fn new(cx: Cx<'a>, data: &'a mut D, desk: &'a Desk) -> Self {
+        Self { cx, data, desk }
+    }
+
+    /// Where its route hands work in.
+    pub(crate) fn desk(&self) -> &'a Desk {
+        self.desk
+    }
+
+    pub(crate) fn cx(&self) -> &Cx<'a> {
+        &self.cx
+    }
+
+    pub(crate) fn cx_mut(&mut self) -> &mut Cx<'a> {
+        &mut self.cx
     }
 
     /// What the connection remembers.

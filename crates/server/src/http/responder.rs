@@ -18,11 +18,23 @@ pub struct Responder {
     remote: Remote,
     id: ConnId,
     answered: bool,
+    /// What is answered if nothing is.
+    fallback: fn() -> Response,
 }
 
 impl Responder {
     pub(crate) fn new(remote: Remote, id: ConnId) -> Self {
-        Self { remote, id, answered: false }
+        Self { remote, id, answered: false, fallback: Self::no_answer }
+    }
+
+    /// What a responder answers that was forgotten.
+    pub(crate) fn no_answer() -> Response {
+        Response::error(Status::INTERNAL_SERVER_ERROR, "this request got no answer")
+    }
+
+    /// What is answered if this is dropped from now on.
+    pub(crate) fn set_fallback(&mut self, fallback: fn() -> Response) {
+        self.fallback = fallback;
     }
 
     /// Answers.
@@ -48,10 +60,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         if !self.answered {
-            self.deliver(Response::error(
-                Status::INTERNAL_SERVER_ERROR,
-                "this request got no answer",
-            ));
+            self.deliver((self.fallback)());
         }
     }
 }

@@ -1,0 +1,100 @@
+//! One piece of work of a session, and how the session goes on after it.
+
+use throng_engine::Remote;
+use throng_engine::workers::{Busy, Overload, Patience, Place};
+use throng_io::ConnId;
+
+use crate::http::Delivered;
+use crate::socket::Socket;
+
+/// The reason that comes with a close code of 1013.
+pub(crate) const BUSY: &str = "the server is busy; try again later";
+
+/// How a session goes on.
+type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
+
+/// The same on its way to the session's route, which alone knows `D`.
+pub(crate) struct Continuation<D>(pub(crate) Then<D>);
+
+impl<D: 'static> Socket<'_, D> {
+    /// Runs `work` on the server's pool of workers, where it may block, and then `then` with its result: here on the shard, as any
+    /// callback. Messages that come meanwhile are dealt with; the offloads of one connection are carried out one at a time, in
+    /// order, and so is what follows them. If the session has ended, `work` may not be run, and `then` is not.
+    ///
+    /// A panic in `work` closes the connection with 1011 and is counted.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn slow_lookup(query: &str) -> String { query.to_uppercase() }
+    /// let search = Ws::on_message(|ws, message| {
+    ///     let Message::Text(query) = message else { return };
+    ///     let query = query.to_owned();
+    ///     let _ = ws.offload(move || slow_lookup(&query), |ws, answer| {
+    ///         let _ = ws.send(answer);
+    ///     });
+    /// });
+    /// # let _ = Server::new().ws("/", search);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Busy`]: the pool's queue is full, and `work` was dropped. With [`Overload::Close`] the connection is being closed with 1013
+    /// then. With [`Overload::Pause`], the default, `work` waits for room instead and the connection is not read until it has it;
+    /// only a second one that would have to wait, say from the same callback, is refused.
+    pub fn offload<T, W, C>(&mut self, work: W, then: C) -> Result<(), Busy>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+        C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
+    {
+        let desk = self.desk();
+        let Some(pool) = desk.pool.get() else { return Err(Busy) };
+        let (id, overload) = (self.cx().id(), pool.settings().overload);
+        let mut way_back = WayBack::new(self.cx().core_ref().remote().clone(), id);
+        let work = move || {
+            way_back.must_tell = true;
+            let result = work();
+            let then: Then<D> = Box::new(move |ws| then(ws, result));
+            way_back.deliver(Delivered::Then(Box::new(Continuation(then))));
+        };
+        match pool.submit(id, &desk.route, Patience::Told, Box::new(work)) {
+            Ok(Place::Queued) => Ok(()),
+            Ok(Place::Waits) => {
+                self.cx_mut().stop_reading();
+                Ok(())
+            }
+            Err(busy) => {
+                if overload == Overload::Close {
+                    self.close(1013, BUSY);
+                }
+                Err(busy)
+            }
+        }
+    }
+}
+
+/// Tells the session of its work's result, or that a panic took its place.
+struct WayBack {
+    remote: Remote,
+    id: ConnId,
+    /// The work has begun, and its end was not told.
+    must_tell: bool,
+}
+
+impl WayBack {
+    fn new(remote: Remote, id: ConnId) -> Self {
+        Self { remote, id, must_tell: false }
+    }
+
+    fn deliver(&mut self, what: Delivered) {
+        self.must_tell = false;
+        self.remote.deliver(self.id, Box::new(what));
+    }
+}
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if self.must_tell {
+            self.deliver(Delivered::WorkPanicked);
+        }
+    }
+}
