@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod blocking;
 mod config;
 mod demo;
 mod netbench;

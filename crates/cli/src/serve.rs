@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::settings::{Checked, Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, netbench, probe, say, site};
+use crate::{Failure, blocking, netbench, probe, say, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -17,6 +17,10 @@ pub(crate) struct Args {
     /// Be a server for outside probes instead: / echoes bodies, /echo shows request headers, /push is an endless WebSocket
     #[arg(long, conflicts_with = "netbench")]
     probe: bool,
+    /// Be a server of echoes that block instead, to see what that does: /sleep/{ms} blocks the event loop for so many
+    /// milliseconds, /work/{ms} one of the workers; /echo does not block. Anybody who reaches it can stop it
+    #[arg(long, conflicts_with_all = ["netbench", "probe"])]
+    demo_blocking: bool,
     #[command(flatten)]
     flags: SettingFlags,
 }
@@ -60,7 +64,8 @@ Settings: flags win over THRONG_* variables, those over --config, that over the 
 `throng config show` lists them all. The variables that Kubernetes sets for a
 service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
 
-Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset.
+Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
+or a handler on a worker did not return.
 A second one ends at once: exit code 130.";
 
 /// The flags that are settings; shared by `serve` and `config show`.
@@ -157,6 +162,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let bound = match args.netbench {
         Some(mode) => netbench::bind(&settings, mode)?,
         None if args.probe => probe::bind(&settings)?,
+        None if args.demo_blocking => blocking::bind(&settings)?,
         None => site::bind(&settings)?,
     };
     let addresses: Vec<String> =
@@ -188,6 +194,15 @@ pub(crate) fn finish(
             drained.forced,
             if drained.forced == 1 { "" } else { "s" }
         ));
+    }
+    for job in &drained.stuck {
+        say::trouble(format_args!(
+            "a handler of {} on a worker had not returned after {:.1} s and was left behind; have it give up by itself",
+            job.route,
+            job.runs_for.as_secs_f64()
+        ));
+    }
+    if drained.forced > 0 || !drained.stuck.is_empty() {
         return Ok(ExitCode::from(3));
     }
     say::line("stopped; every connection was closed in good order");

@@ -7,6 +7,7 @@ mod channels;
 mod deflate;
 mod environment;
 mod file;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins};
+use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins, WorkerSettings};
 use throng_load::units::{parse_duration, parse_size};
 
 pub(crate) use channels::Rule;
@@ -152,6 +153,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "deflate.client_no_context_takeover",
         "auto",
         "true, false; auto = true in mode shared",
+    ),
+    setting(
+        "workers.pool_size",
+        "0",
+        "threads for handlers that block; 0 = one for each usable CPU",
+    ),
+    setting("workers.queue_size", "4096", "messages and requests that may wait for them, in all"),
+    setting("workers.affinity", "false", "each connection always on the same worker"),
+    setting(
+        "workers.overload",
+        "pause",
+        "when the queue is full: pause (connections wait) or close (1013, 503)",
     ),
     setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
     setting("heartbeat.timeout", "60s", "from an unanswered ping to the end"),
@@ -363,6 +376,7 @@ impl Settings {
         let listen = addresses.remove(0);
         let shards = self.count("shards")?;
         let deflate = self.deflate()?;
+        let workers = self.workers()?;
         Ok(Checked {
             listen,
             listen_also: addresses,
@@ -379,6 +393,7 @@ impl Settings {
             channels,
             wildcards,
             deflate,
+            workers,
             max_upload_size: self.size("max_upload_size")?,
         })
     }
@@ -447,6 +462,7 @@ pub(crate) struct Checked {
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     pub(crate) deflate: Deflate,
+    pub(crate) workers: WorkerSettings,
     pub(crate) max_upload_size: usize,
 }
 

@@ -359,6 +359,35 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
 }
 
 #[test]
+fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
+    let settings = ["--demo-blocking", "--set", "workers.pool_size=2", "--set", "drain.grace=0s"];
+    let served = Served::start(&settings);
+    for path in ["/echo", "/sleep/1", "/work/1"] {
+        let mut client = Client::connect(served.address, path);
+        client.send(Opcode::Text, b"hello");
+        assert_eq!(client.next(), Got::Text("hello".into()), "{path}");
+    }
+    for path in ["/work/1001", "/work/-1", "/work/x"] {
+        assert!(get(served.address, path).contains("up to 1000"), "{path}");
+    }
+    assert!(get(served.address, "/metrics").contains("throng_worker_threads 2"));
+    // On a busy machine the second may be over before the signal is taken.
+    let is_named = (0..5).any(|_| {
+        let served = Served::start(&settings);
+        let mut client = Client::connect(served.address, "/work/1000");
+        client.send(Opcode::Text, b"hello");
+        eventually("a worker has it", || {
+            get(served.address, "/metrics").contains("throng_worker_running 1").then_some(())
+        });
+        served.process.signal("TERM");
+        let (code, _, errors) = served.end();
+        assert_eq!(code, Some(3), "{errors}");
+        errors.contains("a handler of /work/{ms} on a worker had not returned")
+    });
+    assert!(is_named);
+}
+
+#[test]
 fn a_second_signal_ends_at_once_with_130() {
     let served = Served::start(&["--set", "drain.grace=1h", "--set", "close_timeout=1h"]);
     let mut client = Client::connect(served.address, "/echo");
@@ -445,6 +474,8 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
         (&["serve", "--channel", "a=lates"], &["--channel", "\"lates\"", "did you mean latest?"]),
         (&["serve", "--channel", "a..b=latest"], &["\"a..b\"", "empty token"]),
         (&["serve", "--channel", "a=close,max_age=25h"], &["\"a\"", "max_age", "24h"]),
+        (&["serve", "--set", "workers.pool_size=9999"], &["workers.pool_size", "at most 4096"]),
+        (&["serve", "--set", "workers.queue_size=0"], &["workers.queue_size", "at least 1"]),
         (&bad_file, &[file, ":2: "]),
         (&no_file, &["cannot read", &nowhere, "--config"]),
         (&["serve", "--config", "/"], &["cannot read", "--config"]),
