@@ -447,14 +447,17 @@ impl<R: Routes> Service for ShardService<R> {
             Delivered::More => self.go_on(cx),
             Delivered::Then(continuation) if cx.is_open() => {
                 self.shared.routes.go_on(&mut self.data, cx.reborrow(), continuation);
+                if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id())) {
+                    cx.read_on();
+                }
             }
             Delivered::WorkPanicked if cx.is_open() => {
                 self.cancel_work(cx.id());
                 cx.close(1011, "internal error");
             }
             Delivered::RoomInQueue if cx.is_open() => {
-                // By now another job may wait, submitted by a continuation.
-                if !self.shared.pool.get().is_some_and(|pool| pool.waits(cx.id())) {
+                // By now another job may wait, submitted by a continuation, or many results be to come.
+                if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
                     cx.read_on();
                 }
             }

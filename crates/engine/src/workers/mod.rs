@@ -24,6 +24,10 @@ pub use settings::{
 use figures::Tally;
 use queue::Queue;
 
+/// Results of one connection that may be to come at a time. Its jobs run one after the other, so that more of them gain nothing; and what
+/// is to come is not counted as backlog yet, so that many large answers to a peer that reads slowly would be too much at once.
+const MOST_OWED: usize = 8;
+
 /// What a worker runs.
 pub type Work = Box<dyn FnOnce() + Send>;
 
@@ -182,16 +186,24 @@ impl Workers {
         {
             return Err(Busy);
         }
+        let counts = patience == Patience::Told;
         let patience = match inner.settings.overload {
             Overload::Pause => patience,
             Overload::Close => Patience::None,
         };
         let job = Job { route: Arc::clone(route), submitted: Instant::now(), work };
         let mut state = inner.lock();
-        let pushed = match state.is_stopping {
+        let mut pushed = match state.is_stopping {
             true => Err(job),
             false => state.queue.push(id, job, patience),
         };
+        if counts
+            && let Ok(place) = &mut pushed
+            && state.queue.owe(id) >= MOST_OWED
+            && *place == Place::Queued
+        {
+            *place = Place::Enough;
+        }
         match &pushed {
             Ok(_) => inner.wake(&mut state),
             Err(_) => state.tally.refused += 1,
@@ -201,10 +213,18 @@ impl Workers {
         pushed.map_err(|_| Busy)
     }
 
-    /// Whether a job of this connection waits for room in the queue.
+    /// This connection has dealt with the result of a job that was submitted with [`Patience::Told`]. Whether it may submit more.
+    pub fn settle(&self, id: ConnId) -> bool {
+        self.inner.lock().queue.settle(id);
+        self.wants_more(id)
+    }
+
+    /// Whether this connection may submit more after it [waited](Place::Waits) for room or had [enough](Place::Enough) to come: not as soon
+    /// as there is room for one, since stopping and reading on costs more than a job's way.
     #[must_use]
-    pub fn waits(&self, id: ConnId) -> bool {
-        self.inner.lock().queue.waits(id)
+    pub fn wants_more(&self, id: ConnId) -> bool {
+        let state = self.inner.lock();
+        !state.queue.waits(id) && state.queue.owed(id) <= MOST_OWED / 2
     }
 
     /// Drops what this connection has submitted and what does not run yet: it has gone.

@@ -23,13 +23,15 @@ pub(super) struct Queue<J> {
     capacity: usize,
 }
 
-/// One connection's jobs. It is there while it has any, one of them runs, or it is listed.
+/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is owed results.
 struct Lane<J> {
     jobs: VecDeque<J>,
     is_running: bool,
     is_listed: bool,
     /// Its next job is in [`Queue::waiting`].
     waits: bool,
+    /// Jobs whose results it has not dealt with, where those count.
+    owed: usize,
 }
 
 struct Waiting<J> {
@@ -44,6 +46,9 @@ struct Waiting<J> {
 pub enum Place {
     /// It is in the queue.
     Queued,
+    /// It is in the queue, and with it as many results of this connection are to come as may be at a time. No more are to be submitted until
+    /// [`Workers::settle`](super::Workers::settle) says so.
+    Enough,
     /// The queue is full: it will be in it when there is room, and no other of this connection is taken before.
     Waits,
 }
@@ -55,7 +60,8 @@ pub enum Patience {
     None,
     /// It may, and nobody needs to know when there is room.
     Silent,
-    /// It may, and its connection is to be told when there is room.
+    /// It may, and its connection is to be told when there is room. Its result is one that the connection deals with, and
+    /// [settles](super::Workers::settle) then.
     Told,
 }
 
@@ -108,6 +114,26 @@ impl<J> Queue<J> {
         Ok(Place::Waits)
     }
 
+    /// A result of this connection is to come. How many are, with it.
+    pub(super) fn owe(&mut self, id: ConnId) -> usize {
+        let lane = self.lane(id);
+        lane.owed += 1;
+        lane.owed
+    }
+
+    /// It has come, and was dealt with.
+    pub(super) fn settle(&mut self, id: ConnId) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.owed = lane.owed.saturating_sub(1);
+        }
+        self.forget_if_idle(id);
+    }
+
+    /// Results of this connection that are to come.
+    pub(super) fn owed(&self, id: ConnId) -> usize {
+        self.lanes.get(&id).map_or(0, |lane| lane.owed)
+    }
+
     /// The next job of a list, which the caller runs. There is room for another one then.
     pub(super) fn take(&mut self, list: usize) -> Option<(ConnId, J)> {
         loop {
@@ -150,11 +176,12 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Takes a connection's jobs out, but for the one that runs.
+    /// Takes a connection's jobs out, but for the one that runs. It is owed nothing any more.
     pub(super) fn cancel(&mut self, id: ConnId) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Vec::new() };
         let mut jobs: Vec<J> = lane.jobs.drain(..).collect();
         self.queued -= jobs.len();
+        lane.owed = 0;
         if std::mem::take(&mut lane.waits)
             && let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
         {
@@ -180,8 +207,13 @@ impl<J> Queue<J> {
     }
 
     fn lane(&mut self, id: ConnId) -> &mut Lane<J> {
-        let new =
-            || Lane { jobs: VecDeque::new(), is_running: false, is_listed: false, waits: false };
+        let new = || Lane {
+            jobs: VecDeque::new(),
+            is_running: false,
+            is_listed: false,
+            waits: false,
+            owed: 0,
+        };
         self.lanes.entry(id).or_insert_with(new)
     }
 
@@ -201,7 +233,11 @@ impl<J> Queue<J> {
 
     fn forget_if_idle(&mut self, id: ConnId) {
         let is_idle = |lane: &Lane<J>| {
-            lane.jobs.is_empty() && !lane.is_running && !lane.is_listed && !lane.waits
+            lane.jobs.is_empty()
+                && !lane.is_running
+                && !lane.is_listed
+                && !lane.waits
+                && lane.owed == 0
         };
         if self.lanes.get(&id).is_some_and(is_idle) {
             self.lanes.remove(&id);

@@ -222,7 +222,7 @@ fn who_has_gone_is_not_worked_for_and_leaves_room_to_others() {
     let places = [submit(1), submit(2), submit(3)];
     assert_eq!(places, [Place::Queued, Place::Waits, Place::Waits]);
     pool.cancel(id(2));
-    assert!(!pool.waits(id(2)) && pool.waits(id(3)));
+    assert!(pool.wants_more(id(2)) && !pool.wants_more(id(3)));
     pool.cancel(id(1));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(id(3)));
     drop(first.go);
@@ -279,4 +279,19 @@ fn nothing_is_started_before_it_is_needed() {
     assert_eq!(pool.figures(), WorkerFigures::default());
     pool.cancel(id(1));
     assert!(pool.stop(in_a_minute()).is_empty());
+}
+
+#[test]
+fn who_is_owed_many_results_has_enough_until_half_of_them_are_settled() {
+    let pool = pool(of_size(2));
+    let submit = || pool.submit(id(1), &route(), Patience::Told, Box::new(|| ())).unwrap();
+    let places: Vec<Place> = (0..MOST_OWED).map(|_| submit()).collect();
+    assert_eq!(places[MOST_OWED - 1], Place::Enough);
+    assert!(places[..MOST_OWED - 1].iter().all(|place| *place == Place::Queued));
+    let more: Vec<bool> = (0..MOST_OWED).map(|_| pool.settle(id(1))).collect();
+    assert_eq!(more, [false, false, false, true, true, true, true, true]);
+    assert_eq!(submit(), Place::Queued);
+    pool.cancel(id(1));
+    assert!(pool.stop(in_a_minute()).is_empty());
+    assert!(pool.settle(id(1)), "nobody is owed anything for long");
 }

@@ -19,7 +19,7 @@ pub(crate) struct Continuation<D>(pub(crate) Then<D>);
 impl<D: 'static> Socket<'_, D> {
     /// Runs `work` on the server's pool of workers, where it may block, and then `then` with its result: here on the shard, as any
     /// callback. Messages that come meanwhile are dealt with; the offloads of one connection are carried out one at a time, in
-    /// order, and so is what follows them. If the session has ended, `work` may not be run, and `then` is not.
+    /// order, and so is what follows them; while eight of them are to come, the connection is not read. If the session has ended, `work` may not be run, and `then` is not.
     ///
     /// A panic in `work` closes the connection with 1011 and is counted.
     ///
@@ -56,9 +56,11 @@ impl<D: 'static> Socket<'_, D> {
             let then: Then<D> = Box::new(move |ws| then(ws, result));
             way_back.deliver(Delivered::Then(Box::new(Continuation(then))));
         };
-        match pool.submit(id, &desk.route, Patience::Told, Box::new(work)) {
+        // After its end a session deals with no result.
+        let patience = if self.cx().is_open() { Patience::Told } else { Patience::Silent };
+        match pool.submit(id, &desk.route, patience, Box::new(work)) {
             Ok(Place::Queued) => Ok(()),
-            Ok(Place::Waits) => {
+            Ok(Place::Waits | Place::Enough) => {
                 self.cx_mut().stop_reading();
                 Ok(())
             }
