@@ -29,6 +29,8 @@ pub struct CpuSample {
     pub at_ns: u64,
     /// By thread id.
     threads: BTreeMap<u32, ThreadTime>,
+    /// Nanoseconds by process id, of all its threads, also of those that have ended; in ticks of 10 ms.
+    processes: BTreeMap<u32, u64>,
 }
 
 /// A thread's time since its birth, in nanoseconds.
@@ -98,15 +100,19 @@ impl Processes {
     /// CPU time of every thread; `None` if no process can be read.
     #[must_use]
     pub fn cpu(&self, at_ns: u64) -> Option<CpuSample> {
-        let mut threads = BTreeMap::new();
+        let (mut threads, mut processes) = (BTreeMap::new(), BTreeMap::new());
         for &pid in &self.pids {
+            let stat = fs::read_to_string(self.dir(pid).join("stat")).ok();
+            if let Some(ns) = stat.as_deref().and_then(stat_cpu_ns) {
+                processes.insert(pid, ns);
+            }
             for (tid, dir) in numbered(&self.dir(pid).join("task")) {
                 if let Some(time) = thread_time(&dir) {
                     threads.insert(tid, time);
                 }
             }
         }
-        (!threads.is_empty()).then_some(CpuSample { at_ns, threads })
+        (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
     }
 
     /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the page tables: a
@@ -159,7 +165,8 @@ impl Processes {
 }
 
 impl CpuSample {
-    /// What was used since an `earlier` sample. A thread that ended in between is not counted.
+    /// What was used since an `earlier` sample, by threads that have ended in between as well (a server may have one for
+    /// each connection).
     #[must_use]
     pub fn since(&self, earlier: &Self) -> CpuUsage {
         let wall_ns = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -168,7 +175,13 @@ impl CpuSample {
             let waiting = now.waiting.saturating_sub(before.waiting);
             (now.cpu.saturating_sub(before.cpu), waiting)
         };
-        let total: u64 = self.threads.iter().map(|thread| used(thread).0).sum();
+        let living: u64 = self.threads.iter().map(|thread| used(thread).0).sum();
+        let before = |pid| earlier.processes.get(pid).copied().unwrap_or_default();
+        let with_ended: u64 =
+            self.processes.iter().map(|(pid, now)| now.saturating_sub(before(pid))).sum();
+        // The finer figure, unless the coarser one says that it is not all.
+        let coarse = COARSE_NS * self.processes.len() as u64;
+        let total = if with_ended > living + coarse { with_ended } else { living };
         let (busiest, waiting) = self.threads.iter().map(used).max().unwrap_or((0, 0));
         CpuUsage {
             wall_s: wall_ns / 1e9,
@@ -214,8 +227,14 @@ fn thread_time(dir: &Path) -> Option<ThreadTime> {
         return Some(ThreadTime { cpu, waiting });
     }
     let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    let cpu = parse::stat_cpu_ticks(&stat)? * (1_000_000_000 / ticks_per_second());
-    Some(ThreadTime { cpu, waiting: 0 })
+    Some(ThreadTime { cpu: stat_cpu_ns(&stat)?, waiting: 0 })
+}
+
+/// What two counts in ticks may be off by.
+const COARSE_NS: u64 = 20_000_000;
+
+fn stat_cpu_ns(stat: &str) -> Option<u64> {
+    Some(parse::stat_cpu_ticks(stat)? * (1_000_000_000 / ticks_per_second()))
 }
 
 #[cfg(unix)]
@@ -260,7 +279,7 @@ mod tests {
 
     fn sample(at_ns: u64, threads: &[(u32, u64, u64)]) -> CpuSample {
         let threads = threads.iter().map(|&(tid, cpu, waiting)| (tid, ThreadTime { cpu, waiting }));
-        CpuSample { at_ns, threads: threads.collect() }
+        CpuSample { at_ns, threads: threads.collect(), processes: BTreeMap::new() }
     }
 
     #[test]
@@ -274,6 +293,41 @@ mod tests {
             (2.0, 1.9, 0.95, 0.75, 2)
         );
         assert_eq!(usage.busiest_thread_waiting, 0.1);
+    }
+
+    #[test]
+    fn threads_that_ended_count_where_ticks_can_tell() {
+        let mut before = sample(0, &[(1, 0, 0), (2, 5_000_000, 0)]);
+        before.processes.insert(1, 10_000_000);
+        // Thread 2 ended, and others came and went.
+        let mut after = sample(1_000_000_000, &[(1, 100_000_000, 0)]);
+        after.processes.insert(1, 910_000_000);
+        let usage = after.since(&before);
+        assert_eq!((usage.cpu_s, usage.busiest_thread_cores, usage.threads), (0.9, 0.1, 1));
+        // As much as ticks are off by says nothing.
+        after.processes.insert(1, 120_000_000);
+        assert_eq!(after.since(&before).cpu_s, 0.1);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_thread_that_ended_is_paid_for() {
+        let own = Processes::own();
+        let before = own.cpu(0).unwrap();
+        let spin = || {
+            let from = own.cpu(0).unwrap();
+            let spent = || {
+                let now = own.cpu(1).unwrap();
+                let tick = |sample: &CpuSample| sample.processes.values().sum::<u64>();
+                tick(&now) - tick(&from)
+            };
+            while spent() < 200_000_000 {
+                std::hint::black_box((0..100_000_u64).fold(0, |a, b| a ^ (b * b)));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(spin).join().unwrap());
+        let usage = own.cpu(1_000_000_000).unwrap().since(&before);
+        assert!(usage.cpu_s > 0.15, "{usage:?}");
     }
 
     #[test]
