@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::Utf8Error;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 use serde_json::error::Category;
@@ -24,6 +26,7 @@ struct Request<'a> {
     product: Cow<'a, str>,
     #[serde(borrow, rename = "requestId")]
     request_id: Cow<'a, str>,
+    #[serde(deserialize_with = "object")]
     group: Group,
 }
 
@@ -75,7 +78,9 @@ impl From<serde_json::Error> for Mistake {
 /// The answer to a document: minified JSON. One allocation, unless a text in the document has escapes.
 pub(super) fn answer(document: &str) -> Result<Vec<u8>, Mistake> {
     // From a text that is known to be UTF-8, and not from bytes: each string would be checked by itself.
-    let Request { product, request_id, group } = serde_json::from_str(document)?;
+    let mut json = serde_json::Deserializer::from_str(document);
+    let Request { product, request_id, group } = object(&mut json)?;
+    json.end()?;
     let Extent { least, greatest } = group.dates;
     let mut out = Vec::with_capacity(ANSWER + product.len() + request_id.len());
     // Written out, since most of it is known to need no escapes; in the order that the suite's client compares.
@@ -91,6 +96,25 @@ pub(super) fn answer(document: &str) -> Result<Vec<u8>, Mistake> {
     out.extend_from_slice(&greatest.print());
     out.extend_from_slice(b"\"}}");
     Ok(out)
+}
+
+/// A `T` out of an object only: what serde derives takes a list as well, as the fields in their order.
+fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(members))
+        }
+    }
+
+    from.deserialize_map(Object(PhantomData))
 }
 
 impl<'de> Deserialize<'de> for Extent {
@@ -239,6 +263,15 @@ mod tests {
             (document("1", &["2020-02-20T00:00:00Z", "today"]), &["no such date"]),
             (good.replace("\"2020-01-01T00:00:00Z\"", "1"), &["a date like"]),
             (good.replace("[\"2020", "{\"2020"), &["list of dates"]),
+            // A list with the right things in the right places is no object.
+            (
+                r#"["test","{B}",{"balance":1,"dates":["2020-01-01T00:00:00Z"]}]"#.into(),
+                &["not the benchmark's document", "sequence", "an object"],
+            ),
+            (
+                r#"{"product":"test","requestId":"","group":[1,["2020-01-01T00:00:00Z"]]}"#.into(),
+                &["not the benchmark's document", "sequence", "an object"],
+            ),
             (document(&long, &["2020-01-01T00:00:00Z"]), &["..."]),
         ] {
             let shown: String = document.chars().take(200).collect();
