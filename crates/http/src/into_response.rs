@@ -74,7 +74,7 @@ impl<T: IntoResponse> IntoResponse for (Status, T) {
     }
 }
 
-/// Another status for what would have its own.
+/// Another status for what would have its own; 500 for a number that is no answer's status, see [`Status::new`].
 impl<T: IntoResponse> IntoResponse for (u16, T) {
     fn into_response(self) -> Response {
         (Status::new(self.0), self.1).into_response()
@@ -134,6 +134,7 @@ mod tests {
         assert_eq!(first(Status::FORBIDDEN.into_response()), "403 403 Forbidden\n");
         assert_eq!(first((Status::CREATED, "a").into_response()), "201 a");
         assert_eq!(first((418, "a").into_response()), "418 a");
+        assert_eq!(first((100, "a").into_response()), "500 a");
         assert_eq!(first(Some("a").into_response()), "200 a");
         assert_eq!(first(None::<&str>.into_response()), "404 404 Not Found\n");
         assert_eq!(first(Ok::<_, Status>("a").into_response()), "200 a");

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-/// A status code: 100 to 999.
+/// The status code of an answer: 200 to 599.
+///
+/// Those of 1xx are no answers but come before one (RFC 9110 section 15.2): 100 is written when a body is wanted whose
+/// client waits for leave, and 101 by the handshake of a WebSocket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
@@ -48,11 +51,12 @@ impl Status {
     /// 505
     pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
 
-    /// The status with this code; 500 if it is not of three digits, since a handler that computes a
-    /// status wrongly is a fault of the server.
+    /// The status with this code; 500 if it is not one from 200 to 599, since a handler that computes a status wrongly is
+    /// a fault of the server. What is above 599 is of no class and would be read as a 5xx anyway (RFC 9110 section 15);
+    /// after a 1xx the client would wait for the answer (section 15.2).
     #[must_use]
     pub const fn new(code: u16) -> Self {
-        if matches!(code, 100..=999) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
+        if matches!(code, 200..=599) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
     }
 
     /// The code.
@@ -61,10 +65,10 @@ impl Status {
         self.0
     }
 
-    /// 1xx, 204 and 304 never have a body. RFC 9110 section 6.4.1.
+    /// 204 and 304 never have a body. RFC 9110 section 6.4.1.
     #[must_use]
     pub const fn allows_body(self) -> bool {
-        !matches!(self.0, 100..=199 | 204 | 304)
+        !matches!(self.0, 204 | 304)
     }
 
     /// 400 to 599.
@@ -77,9 +81,6 @@ impl Status {
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self.0 {
-            100 => "Continue",
-            101 => "Switching Protocols",
-            103 => "Early Hints",
             200 => "OK",
             201 => "Created",
             202 => "Accepted",
@@ -128,12 +129,10 @@ impl Status {
             505 => "HTTP Version Not Supported",
             511 => "Network Authentication Required",
             code => match code / 100 {
-                1 => "Informational",
                 2 => "Success",
                 3 => "Redirection",
                 4 => "Client Error",
-                5 => "Server Error",
-                _ => "Unknown",
+                _ => "Server Error",
             },
         }
     }
@@ -163,15 +162,24 @@ mod tests {
 
     #[test]
     fn a_code_that_is_none_becomes_500() {
-        assert_eq!(Status::new(99), Status::INTERNAL_SERVER_ERROR);
-        assert_eq!(Status::new(1000), Status::INTERNAL_SERVER_ERROR);
+        for code in [0, 99, 600, 999, 1000, u16::MAX] {
+            assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
+        }
+        assert_eq!((Status::new(200).code(), Status::new(599).code()), (200, 599));
         assert_eq!(Status::new(404).to_string(), "404 Not Found");
         assert_eq!(Status::new(499).reason(), "Client Error");
     }
 
     #[test]
+    fn rfc9110_15_2_what_is_interim_is_no_answer() {
+        for code in [100, 101, 102, 103, 199] {
+            assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
+        }
+    }
+
+    #[test]
     fn rfc9110_6_4_1_some_statuses_have_no_body() {
-        for code in [100, 101, 199, 204, 304] {
+        for code in [204, 304] {
             assert!(!Status::new(code).allows_body(), "{code}");
         }
         for code in [200, 205, 206, 303, 404, 500] {
