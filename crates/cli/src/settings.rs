@@ -103,6 +103,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "a request's body comes at this rate a second, or 408; 0 = within handshake_timeout",
     ),
     setting(
+        "max_body_memory",
+        "256MiB",
+        "request bodies on their way, of all connections together; more get 503",
+    ),
+    setting(
         "min_response_rate",
         "256B",
         "a response that waits for its client leaves at least so fast, in bytes a second; 0 = any progress will do",
@@ -338,6 +343,7 @@ impl Settings {
             max_lifetime: self.duration("max_lifetime")?,
             handshake_timeout: self.duration("handshake_timeout")?,
             min_body_rate: self.size("min_body_rate")?,
+            max_body_memory: self.size("max_body_memory")?,
             min_response_rate: self.size("min_response_rate")?,
             keep_alive_timeout: self.duration("keep_alive_timeout")?,
             reassembly_timeout: self.duration("reassembly_timeout")?,

@@ -77,7 +77,8 @@ pub fn build<D: Driver, S: Service>(
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, LimitError> {
     let BuildOptions { limits, wildcards, max_connections, .. } = options;
-    let (checked, rules) = options.checked()?;
+    let (mut checked, rules) = options.checked()?;
+    checked.max_body_memory /= drivers.len().max(1);
     let totals = Arc::new(Totals::default());
     let max_connections = *max_connections;
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));

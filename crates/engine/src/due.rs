@@ -41,6 +41,11 @@ impl<S: Service> State<S> {
             }
             // What it asks is held back until it has read its answers; the write timeout watches that.
             Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
+            // The request that it belongs to is answered.
+            Stage::Http if in_request && self.uploads.is_dropped(id) => {
+                connections.stats.timeouts += 1;
+                connections.finish(id, AfterFlush::Linger);
+            }
             Stage::Http if pending || in_request => {
                 connections.stats.timeouts += 1;
                 self.guarded(id, |state| {

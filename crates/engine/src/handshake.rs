@@ -7,11 +7,11 @@ use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::core::{Core, Cx};
+use crate::core::Cx;
 use crate::receive::Inbound;
-use crate::service::{Answer, Flow, Service};
+use crate::service::{Answer, Flow, Refusal, Service};
 use crate::state::State;
-use crate::uploads::Uploads;
+use crate::uploads::Purpose;
 
 /// How a connection ends with the answer to `request`, of which everything `is_here` and nothing else. A client that has
 /// announced this as its last request sends nothing more (RFC 9112 section 9.6), so no close of ours becomes a reset that
@@ -26,33 +26,6 @@ fn goodbye(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
 /// Whether more than `max` bytes of body are announced.
 fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
     matches!(request.body_length(), BodyLength::Known(length) if length > max)
-}
-
-/// Gets ready for a body that the service has asked for; false if it is announced to be too large.
-fn take_body(
-    core: &mut Core,
-    uploads: &mut Uploads,
-    id: ConnId,
-    request: &http1::Request<'_>,
-    answer: Answer,
-    nothing_here: bool,
-) -> bool {
-    let max_body = match answer {
-        Answer::Pieces { max_body } => max_body,
-        _ => core.connections.limits.http.max_body,
-    };
-    if is_longer(request, max_body) {
-        return false;
-    }
-    match answer {
-        Answer::Pieces { .. } => uploads.pass_on(id, max_body),
-        _ => uploads.gather(id, request, max_body),
-    }
-    // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
-    if request.expects_continue() && nothing_here {
-        core.connections.write(id, http1::encode::encode_continue);
-    }
-    true
 }
 
 impl<S: Service> State<S> {
@@ -104,20 +77,29 @@ impl<S: Service> State<S> {
                         core.connections.due_in(id, core.connections.limits.handshake);
                     }
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
-                    let goes_on =
-                        answer != Answer::Body && !matches!(answer, Answer::Pieces { .. });
-                    if !goes_on && !take_body(core, uploads, id, &request, answer, input.is_empty())
-                    {
+                    let (purpose, max_body) = match answer {
+                        Answer::Body => (Purpose::Gather, usual.max_body),
+                        Answer::Pieces { max_body } => (Purpose::PassOn, max_body),
+                        _ => (Purpose::Drop, usual.max_body),
+                    };
+                    let too_large = is_longer(&request, max_body);
+                    if too_large && purpose != Purpose::Drop {
                         return self.refuse(id, http1::Error::BodyTooLarge);
                     }
-                    // What nobody asked for is read and dropped, but not without end.
-                    let too_large = is_longer(&request, usual.max_body) && goes_on;
+                    if request.has_body() {
+                        uploads.begin(id, &request, purpose, max_body);
+                    }
+                    // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
+                    if purpose != Purpose::Drop && request.expects_continue() && input.is_empty() {
+                        core.connections.write(id, http1::encode::encode_continue);
+                    }
                     let goodbye = goodbye(&request, !request.has_body() && input.is_empty());
                     self.settle(id);
                     if self.follow(id, answer, input, goodbye) {
                         return;
                     }
                     if too_large {
+                        // What nobody asked for is read and dropped, but not without end.
                         self.core.connections.finish(id, AfterFlush::Linger);
                     }
                 }
@@ -125,16 +107,26 @@ impl<S: Service> State<S> {
                     let Some(upload) = uploads.of(id) else { continue };
                     let limits = &core.connections.limits;
                     let (timeout, rate) = (limits.handshake, limits.min_body_rate);
+                    let most = limits.max_body_memory;
                     if upload.note(bytes.len(), usize::from(timeout) * rate) {
                         core.connections.due_in(id, timeout);
                     }
-                    if !upload.is_passed_on {
-                        upload.body.extend_from_slice(bytes);
-                    } else if service.on_body_piece(&mut Cx::new(core, id), bytes) == Flow::Stop
-                        && let Some(conn) = core.connections.conn_mut(id)
-                        && conn.stage == Stage::Http
-                    {
-                        conn.stage = Stage::Serving;
+                    match upload.purpose {
+                        Purpose::Drop => {}
+                        Purpose::Gather => {
+                            if !uploads.gather(id, bytes, most) {
+                                return self.turn_away(id);
+                            }
+                        }
+                        Purpose::PassOn => {
+                            let flow = service.on_body_piece(&mut Cx::new(core, id), bytes);
+                            if flow == Flow::Stop
+                                && let Some(conn) = core.connections.conn_mut(id)
+                                && conn.stage == Stage::Http
+                            {
+                                conn.stage = Stage::Serving;
+                            }
+                        }
                     }
                 }
                 Ok(Some(http1::Event::End)) => {
@@ -145,18 +137,21 @@ impl<S: Service> State<S> {
                     }
                     let Some(upload) = uploads.end(id) else { continue };
                     let cx = &mut Cx::new(core, id);
-                    let (answer, goodbye) = match upload.head.request() {
-                        _ if upload.is_passed_on => {
-                            (service.on_body_end(cx, decoder.trailers()), AfterFlush::Linger)
+                    let followed = match upload.purpose {
+                        Purpose::Drop => None,
+                        Purpose::PassOn => {
+                            let answer = service.on_body_end(cx, decoder.trailers());
+                            Some((answer, AfterFlush::Linger))
                         }
-                        Some(request) => (
-                            service.on_body(cx, &request, &upload.body),
-                            goodbye(&request, input.is_empty()),
-                        ),
-                        None => continue,
+                        Purpose::Gather => upload.head.request().map(|request| {
+                            let answer = service.on_body(cx, &request, &upload.body);
+                            (answer, goodbye(&request, input.is_empty()))
+                        }),
                     };
                     uploads.put_back(upload);
-                    if self.follow(id, answer, input, goodbye) {
+                    if let Some((answer, goodbye)) = followed
+                        && self.follow(id, answer, input, goodbye)
+                    {
                         return;
                     }
                 }
@@ -168,9 +163,21 @@ impl<S: Service> State<S> {
     /// A request that cannot be taken is the connection's last.
     #[cold]
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
+        let Self { core, service, uploads, .. } = self;
+        core.connections.stats.bad_requests += 1;
+        // Of two answers to one request, the client would take the second for that to its next.
+        if !uploads.is_dropped(id) {
+            service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
+        }
+        core.connections.finish(id, AfterFlush::Linger);
+    }
+
+    /// There is no memory for another body.
+    #[cold]
+    fn turn_away(&mut self, id: ConnId) {
         let Self { core, service, .. } = self;
         core.connections.stats.bad_requests += 1;
-        service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
+        service.on_refused(&mut Cx::new(core, id), Refusal::Full);
         core.connections.finish(id, AfterFlush::Linger);
     }
 

@@ -34,6 +34,9 @@ pub struct Limits {
     /// A request's body comes at least at this rate, in bytes a second over each [`Limits::handshake_timeout`]. Default
     /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
     pub min_body_rate: usize,
+    /// Bytes of request bodies that a process holds while they come, for handlers that want them whole. Default 256 MiB,
+    /// shared by the event loops in equal parts; whose body passes it is answered with 503.
+    pub max_body_memory: usize,
     /// A response that the kernel could not take at once leaves at least at this rate, in bytes a second over each
     /// [`Limits::write_timeout`]; a client that takes it more slowly is reset. Default 256 B/s. 0 = a byte is progress
     /// enough, as it is for sessions.
@@ -80,6 +83,7 @@ impl Default for Limits {
             max_connections_per_ip: 0,
             handshake_timeout: Duration::from_secs(10),
             min_body_rate: 1024,
+            max_body_memory: 256 << 20,
             min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
@@ -117,6 +121,7 @@ pub(crate) struct Checked {
     pub(crate) keep_alive: u16,
     /// Never 0.
     pub(crate) min_body_rate: usize,
+    pub(crate) max_body_memory: usize,
     pub(crate) min_response_rate: usize,
     pub(crate) reassembly: u16,
     pub(crate) write: u16,
@@ -169,6 +174,7 @@ impl Limits {
             } else {
                 self.min_body_rate
             },
+            max_body_memory: self.max_body_memory,
             min_response_rate: self.min_response_rate,
             keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout, false)?,
             reassembly: secs("reassembly_timeout", self.reassembly_timeout, false)?,

@@ -269,6 +269,9 @@ impl<S: Service> State<S> {
         match self.core.connections.stage(id) {
             Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
             // Half a request: whoever sends it learns why it ends here.
+            Stage::Http if self.uploads.is_dropped(id) => {
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
             Stage::Http if self.core.connections.is_in_request(id) => {
                 self.guarded(id, |state| {
                     let mut cx = Cx::new(&mut state.core, id);

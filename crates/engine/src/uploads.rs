@@ -1,17 +1,29 @@
-//! Request bodies on their way to handlers that asked for them: gathered until they are whole, or passed on as they come.
-
-use crate::map::ConnMap;
+//! Request bodies that are still coming, and what becomes of them.
 
 use throng_io::ConnId;
 use throng_proto::http1::{Request, SavedRequest};
 
-/// A request whose body is still coming. Memory follows the bytes received, and passing them on takes none.
+use crate::map::ConnMap;
+
+/// What becomes of a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is gathered until it is whole. Memory follows the bytes received.
+    #[default]
+    Gather,
+    /// The service takes it as it comes, and nothing is held.
+    PassOn,
+    /// Nobody wants it: its request was answered without.
+    Drop,
+}
+
+/// A request whose body is still coming.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
+    pub(crate) purpose: Purpose,
+    /// The head, for a body that is gathered.
     pub(crate) head: SavedRequest,
     pub(crate) body: Vec<u8>,
-    /// The service takes it in pieces: nothing is gathered.
-    pub(crate) is_passed_on: bool,
     /// Bytes that are taken.
     max_body: u64,
     /// Bytes since the deadline was last moved.
@@ -22,6 +34,8 @@ pub(crate) struct Upload {
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
     coming: ConnMap<Box<Upload>>,
+    /// Bytes gathered, of all of them.
+    gathered: usize,
     /// One that is done with, for the next: most are short, and come one after the other.
     spare: Option<Box<Upload>>,
 }
@@ -42,33 +56,50 @@ impl Upload {
 }
 
 impl Uploads {
-    /// The handler wants the body of this request, as a whole.
-    pub(crate) fn gather(&mut self, id: ConnId, request: &Request<'_>, max_body: u64) {
+    /// A body of up to `max_body` bytes follows this head.
+    pub(crate) fn begin(
+        &mut self,
+        id: ConnId,
+        request: &Request<'_>,
+        purpose: Purpose,
+        max_body: u64,
+    ) {
         let mut upload = self.spare.take().unwrap_or_default();
-        upload.head.save(request);
+        upload.purpose = purpose;
         upload.max_body = max_body;
-        self.coming.insert(id, upload);
-    }
-
-    /// The handler wants the body as it comes.
-    pub(crate) fn pass_on(&mut self, id: ConnId, max_body: u64) {
-        let mut upload = self.spare.take().unwrap_or_default();
-        upload.is_passed_on = true;
-        upload.max_body = max_body;
+        if purpose == Purpose::Gather {
+            upload.head.save(request);
+        }
         self.coming.insert(id, upload);
     }
 
     /// The upload of this connection, if there is one.
     pub(crate) fn of(&mut self, id: ConnId) -> Option<&mut Upload> {
         // Nearly always there is none at all.
-        if self.coming.is_empty() {
-            None
-        } else {
-            self.coming.get_mut(&id).map(|upload| &mut **upload)
+        match self.coming.is_empty() {
+            true => None,
+            false => self.coming.get_mut(&id).map(|upload| &mut **upload),
         }
     }
 
-    /// Bytes of the current request's body that are taken; `usual` where nobody has asked for it.
+    /// Gathers what came. False if all bodies together would be more than `most` bytes.
+    pub(crate) fn gather(&mut self, id: ConnId, bytes: &[u8], most: usize) -> bool {
+        let Some(upload) = self.coming.get_mut(&id) else { return true };
+        if self.gathered + bytes.len() > most {
+            return false;
+        }
+        self.gathered += bytes.len();
+        upload.body.extend_from_slice(bytes);
+        true
+    }
+
+    /// The body of this connection's request is nobody's: the request is answered.
+    pub(crate) fn is_dropped(&self, id: ConnId) -> bool {
+        !self.coming.is_empty()
+            && self.coming.get(&id).is_some_and(|upload| upload.purpose == Purpose::Drop)
+    }
+
+    /// Bytes of the current request's body that are taken; `usual` where there is none.
     pub(crate) fn max_body(&self, id: ConnId, usual: u64) -> u64 {
         match self.coming.is_empty() {
             true => usual,
@@ -78,15 +109,19 @@ impl Uploads {
 
     /// The body is complete, or will never be.
     pub(crate) fn end(&mut self, id: ConnId) -> Option<Box<Upload>> {
-        if self.coming.is_empty() { None } else { self.coming.remove(&id) }
+        if self.coming.is_empty() {
+            return None;
+        }
+        let upload = self.coming.remove(&id)?;
+        self.gathered -= upload.body.len();
+        Some(upload)
     }
 
-    /// It was answered.
+    /// It is done with.
     pub(crate) fn put_back(&mut self, mut upload: Box<Upload>) {
         upload.head.clear();
         upload.body.clear();
         upload.fresh = 0;
-        upload.is_passed_on = false;
         if upload.body.capacity() <= MAX_KEPT {
             self.spare = Some(upload);
         }

@@ -11,8 +11,8 @@ pub trait Source: Send {
     /// Appends about `room` bytes to `out`, which is empty, or fewer.
     ///
     /// # Errors
-    /// The body cannot be finished. Its head is out, so the connection is reset: the peer must not take what it has
-    /// for the whole.
+    /// The body cannot be finished. Its head is out, so the connection ends before the body does: the peer must not take
+    /// what it has for the whole.
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull>;
 
     /// Fields that follow a body sent in chunks (RFC 9112 section 7.1.2); asked for after [`Pull::End`], and dropped where

@@ -61,6 +61,11 @@ pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     if options.user_timeout.is_some() {
         socket.set_tcp_user_timeout(options.user_timeout)?;
     }
+    #[cfg(target_os = "linux")]
+    if let Some(bytes) = options.unsent_low_water {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        set(&*socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
+    }
     if let Some(bytes) = options.socket_send_buffer {
         socket.set_send_buffer_size(bytes)?;
     }
@@ -72,21 +77,21 @@ pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
 
 /// `IP_BIND_ADDRESS_NO_PORT`. Without it (an old kernel) fewer connections fit; that is no error.
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code)]
 fn late_port(socket: &Socket) {
+    let _ = set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+}
+
+/// Sets an option that socket2 has no name for.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn set(socket: &Socket, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let on: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: setsockopt reads `length` bytes at the address given, and `on` is that long and outlives the call.
-    let _ = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            length,
-        )
+    // SAFETY: setsockopt reads `length` bytes at the address given, and `value` is that long and outlives the call.
+    let failed = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
     };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(not(target_os = "linux"))]

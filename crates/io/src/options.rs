@@ -30,6 +30,10 @@ pub struct Options {
     pub user_timeout: Option<Duration>,
     /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it by itself.
     pub socket_send_buffer: Option<usize>,
+    /// `TCP_NOTSENT_LOWAT` (Linux) in bytes: the kernel takes no more while so much has not left yet, and says that there is
+    /// room when there is less. Default `None`: up to the send buffer, which may be megabytes, and only a third of it at a time
+    /// counts as progress.
+    pub unsent_low_water: Option<u32>,
     /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it by itself.
     pub socket_receive_buffer: Option<usize>,
 }
@@ -46,6 +50,7 @@ impl Default for Options {
             keepalive: None,
             user_timeout: None,
             socket_send_buffer: None,
+            unsent_low_water: None,
             socket_receive_buffer: None,
         }
     }

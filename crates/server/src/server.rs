@@ -41,6 +41,10 @@ const THREAD_STACK: usize = 256 * 1024;
 /// How much later than the shard the kernel gives a peer up that takes nothing, so that the figures tell why.
 const KERNEL_LATER: Duration = Duration::from_secs(5);
 
+/// What the kernel holds of a connection's output besides what is on its way. More would be memory that no limit of ours
+/// knows, up to 4 MB for each client that does not read; less, and a fast one would wait for us.
+const UNSENT_LOW_WATER: u32 = 128 << 10;
+
 /// Which way the kernel is spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -776,6 +780,7 @@ fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Opti
         keepalive: Some(KEEP_ALIVE),
         // What left for the kernel is out of the engine's sight: there the kernel keeps the same promise.
         user_timeout: Some(limits.write_timeout + KERNEL_LATER),
+        unsent_low_water: Some(UNSENT_LOW_WATER),
         ..Options::default()
     }
 }

@@ -188,8 +188,13 @@ impl<R: Routes> ShardService<R> {
                 return Some(keep_alive);
             }
             Progress::Broken => {
+                let is_told = outgoing.is_delimited();
                 self.exchanges.remove(&id);
-                cx.abort();
+                match is_told {
+                    // The missing end tells (RFC 9112 section 8), and what was answered before still arrives.
+                    true => cx.core().finish_answer(id, false),
+                    false => cx.abort(),
+                }
             }
         }
         None

@@ -151,3 +151,62 @@ fn a_client_that_goes_away_in_its_body_leaves_nothing() {
     let drained = running.drain(DrainPlan::default()).unwrap();
     assert_eq!(drained.forced, 0);
 }
+
+#[test]
+fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_nobody_wants() {
+    let (address, running) = served();
+    let failing = [
+        "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nfffff\r\n",
+    ];
+    for body in failing {
+        let mut stream = dial(address);
+        write!(stream, "POST /nowhere HTTP/1.1\r\nHost: h\r\n{body}").unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        assert!(all.starts_with("HTTP/1.1 404 "), "{body}: {all}");
+        assert_eq!(all.matches("HTTP/1.1 ").count(), 1, "{body}: {all}");
+    }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+#[test]
+fn bodies_on_their_way_have_a_limit_together() {
+    let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
+    let bound = Server::new()
+        .shards(1)
+        .limits(limits)
+        .post("/", |request: &Request<'_>| request.body().len().to_string())
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let address = bound.local_addr();
+    let running = bound.spawn().unwrap();
+    let half = |stream: &mut TcpStream| {
+        write!(stream, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 120000\r\n\r\n").unwrap();
+        stream.write_all(&[b'x'; 100_000]).unwrap();
+    };
+    let mut first = dial(address);
+    half(&mut first);
+    // It is known to have come when the second, which has no room beside it, is turned away.
+    let refused = loop {
+        let mut second = dial(address);
+        half(&mut second);
+        second.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+        let mut byte = [0];
+        if second.read(&mut byte).is_ok_and(|count| count == 1) {
+            let mut rest = String::new();
+            let _ = second.read_to_string(&mut rest);
+            break rest;
+        }
+    };
+    assert!(refused.contains(" 503 ") && refused.contains("Retry-After"), "{refused}");
+    // Whoever was there first is served, and its room is given back.
+    first.write_all(&[b'x'; 20_000]).unwrap();
+    assert_eq!(answer(&mut first).1, "120000");
+    let mut third = dial(address);
+    half(&mut third);
+    third.write_all(&[b'x'; 20_000]).unwrap();
+    assert_eq!(answer(&mut third).1, "120000");
+    running.drain(DrainPlan::default()).unwrap();
+}

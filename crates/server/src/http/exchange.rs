@@ -63,6 +63,13 @@ pub(crate) struct Outgoing {
     pub(crate) keep_alive: bool,
 }
 
+impl Outgoing {
+    /// Whether the client can tell a body that ends too early from a whole one.
+    pub(crate) fn is_delimited(&self) -> bool {
+        self.is_chunked || self.left.is_some()
+    }
+}
+
 /// How sending went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {

@@ -13,10 +13,10 @@ use super::{Delivered, WINDOW};
 /// Writes a response's body while it is sent. It blocks while 256 KiB wait for the client, so it belongs on a thread that may:
 /// never in a handler.
 ///
-/// Call [`finish`](Self::finish) at the end. One that is dropped before resets the connection, so that the client does not take
-/// what it has for the whole. Writing fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) when nobody reads: the client
+/// Call [`finish`](Self::finish) at the end. One that is dropped before ends the connection without the end of the body, so that the
+/// client does not take what it has for the whole. Writing fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) when nobody reads: the client
 /// has gone, was too slow, or asked for the head only.
-#[must_use = "dropped without `finish`, it resets the connection"]
+#[must_use = "dropped without `finish`, it leaves the body without an end"]
 pub struct BodyWriter {
     shared: Arc<Shared>,
     remote: Remote,
