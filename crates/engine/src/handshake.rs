@@ -86,7 +86,8 @@ impl<S: Service> State<S> {
                     if too_large && purpose != Purpose::Drop {
                         return self.refuse(id, http1::Error::BodyTooLarge);
                     }
-                    if request.has_body() {
+                    // Whoever asks for a body that there is none of is told its end.
+                    if request.has_body() || purpose != Purpose::Drop {
                         uploads.begin(id, &request, purpose, max_body);
                     }
                     // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
