@@ -11,7 +11,7 @@ use crate::site;
 /// The longest a client may have a thread blocked by one message.
 const MOST_MS: u64 = 1000;
 
-/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/work/{ms}` after so long on a worker.
+/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
     let sleep = Ws::upgrade(length).message(|ws: &mut Socket<'_, Duration>, message| {
         std::thread::sleep(*ws.data());
@@ -25,8 +25,8 @@ pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
         .workers(settings.workers)
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
-        .ws("/work/{ms}", work)
-        .blocking(Method::Get, "/work/{ms}", |request| {
+        .ws("/worker/{ms}", work)
+        .blocking(Method::Get, "/worker/{ms}", |request| {
             std::thread::sleep(length(request)?);
             Ok::<_, Reject>("done\n")
         })

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "netbench")]
     probe: bool,
     /// Be a server of echoes that block instead, to see what that does: /sleep/{ms} blocks the event loop for so many
-    /// milliseconds, /work/{ms} one of the workers; /echo does not block. Anybody who reaches it can stop it
+    /// milliseconds, /worker/{ms} one of the workers; /echo does not block. Anybody who reaches it can stop it
     #[arg(long, conflicts_with_all = ["netbench", "probe"])]
     demo_blocking: bool,
     #[command(flatten)]

@@ -362,19 +362,19 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
 fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
     let settings = ["--demo-blocking", "--set", "workers.pool_size=2", "--set", "drain.grace=0s"];
     let served = Served::start(&settings);
-    for path in ["/echo", "/sleep/1", "/work/1"] {
+    for path in ["/echo", "/sleep/1", "/worker/1"] {
         let mut client = Client::connect(served.address, path);
         client.send(Opcode::Text, b"hello");
         assert_eq!(client.next(), Got::Text("hello".into()), "{path}");
     }
-    for path in ["/work/1001", "/work/-1", "/work/x"] {
+    for path in ["/worker/1001", "/worker/-1", "/worker/x"] {
         assert!(get(served.address, path).contains("up to 1000"), "{path}");
     }
     assert!(get(served.address, "/metrics").contains("throng_worker_threads 2"));
     // On a busy machine the second may be over before the signal is taken.
     let is_named = (0..5).any(|_| {
         let served = Served::start(&settings);
-        let mut client = Client::connect(served.address, "/work/1000");
+        let mut client = Client::connect(served.address, "/worker/1000");
         client.send(Opcode::Text, b"hello");
         eventually("a worker has it", || {
             get(served.address, "/metrics").contains("throng_worker_running 1").then_some(())
@@ -382,7 +382,7 @@ fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_n
         served.process.signal("TERM");
         let (code, _, errors) = served.end();
         assert_eq!(code, Some(3), "{errors}");
-        errors.contains("a handler of /work/{ms} on a worker had not returned")
+        errors.contains("a handler of /worker/{ms} on a worker had not returned")
     });
     assert!(is_named);
 }
