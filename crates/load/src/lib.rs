@@ -28,6 +28,7 @@ pub mod compression;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
+pub mod families;
 pub mod http;
 pub mod netbench;
 pub mod page;

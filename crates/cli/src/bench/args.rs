@@ -7,11 +7,11 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, deflate, fanout, http, netbench, output, server, subscribers};
+use super::{cast, deflate, families, fanout, http, netbench, output, server, subscribers};
 
 /// Put a WebSocket or HTTP server under load, and say what it paid.
 ///
-/// Works against any server; `broadcast`, `fanout`, `deflate` and `http` start their own. Every answer is checked. The last line says whether the server or this
+/// Works against any server; `broadcast`, `fanout`, `deflate`, `families` and `http` start their own. Every answer is checked. The last line says whether the server or this
 /// generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
@@ -24,6 +24,7 @@ use super::{cast, deflate, fanout, http, netbench, output, server, subscribers};
   throng bench deflate --html deflate.html
   throng bench http http://127.0.0.1:9001/ --connections 1000
   throng bench netbench --against 'node server.js' --reuse close
+  throng bench families --html families.html
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
 99 a threshold was not kept.")]
@@ -91,7 +92,14 @@ enum Work {
     /// a time on each connection. The suite's table comes out, with who was the limit beside each row.
     #[command(after_help = netbench::EXAMPLES)]
     Netbench(netbench::Args),
-    /// The server that `broadcast`, `fanout`, `deflate` and `http` start
+    /// The server families side by side: idle CPU and memory, time to connect and echo, a handler that blocks
+    ///
+    /// The tables of the articles that compare one thread per connection with IOCP and epoll, measured on this machine,
+    /// with the articles' own figures beside them, and a sentence that says which family you need. Starts a server
+    /// for each cell; within each size the families follow one another.
+    #[command(after_help = families::EXAMPLES)]
+    Families(families::Args),
+    /// The server that `broadcast`, `fanout`, `deflate`, `families` and `http` start
     #[command(hide = true)]
     OwnServer(server::Args),
     /// The subscribers that `broadcast` starts
@@ -297,6 +305,8 @@ pub(super) enum Task {
     Http(http::Args),
     /// The blank/work benchmark.
     Netbench(netbench::Args),
+    /// The server families.
+    Families(families::Args),
     /// A broadcast comparison, or a broadcast on a foreign server.
     Broadcast(cast::Args),
     /// Many channels at a fixed rate.
@@ -328,6 +338,7 @@ impl Args {
             Work::Deflate(args) => return Ok(Task::Deflate(args)),
             Work::Http(args) => return Ok(Task::Http(args)),
             Work::Netbench(args) => return Ok(Task::Netbench(args)),
+            Work::Families(args) => return Ok(Task::Families(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
             Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };

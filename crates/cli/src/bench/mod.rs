@@ -3,6 +3,7 @@
 mod args;
 mod cast;
 mod deflate;
+mod families;
 mod fanout;
 mod http;
 mod netbench;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Fanout(args) => fanout::run(args, &stop),
         Task::Deflate(args) => deflate::run(args, &stop),
         Task::Http(args) => http::run(args, &stop),
+        Task::Families(args) => families::run(args, &stop),
         Task::Echo(plan, output) => echo(&plan, &output, &stop),
         Task::Netbench(args) => netbench::run(args, &stop),
         Task::OwnServer(args) => server::run(&args),

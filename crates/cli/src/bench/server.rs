@@ -2,7 +2,7 @@
 //! own so that its CPU time and memory are its own.
 //!
 //! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
-//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own; `/block` runs a handler that blocks before it echoes, and `/work` does so on a worker. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,11 +11,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng::Deflate;
 use throng::prelude::*;
+use throng::{Deflate, Io, WorkerSettings};
 use throng_load::cast::message::compose;
 use throng_load::cast::wire::{Order, Told, Way, hear, say};
 use throng_load::machine_now_ns;
+use throng_load::units::parse_duration;
 
 use super::deflate;
 use crate::Failure;
@@ -45,12 +46,32 @@ pub(super) struct Args {
     /// How messages are compressed: off, no-context or window:BITS
     #[arg(long, default_value = "off", value_parser = deflate::parse)]
     deflate: Deflate,
+    /// The server family
+    #[arg(long, default_value = "auto")]
+    io: Io,
+    /// Workers; 0: none before they are needed, and then one for each usable CPU
+    #[arg(long, default_value_t = 0)]
+    workers: usize,
+    /// How long the handler of /block and /work waits for each message
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    blocking: Duration,
+    /// And how long it computes
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    cpu: Duration,
 }
 
 /// Serves until standard input ends.
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
-    let bound = Server::new()
+    let handler = throng_load::families::Handler { blocking: args.blocking, cpu: args.cpu };
+    let server = match args.workers {
+        0 => Server::new(),
+        pool_size => {
+            Server::new().workers(WorkerSettings { pool_size, ..WorkerSettings::default() })
+        }
+    };
+    let bound = server
+        .io(args.io)
         .shards(args.shards)
         .share_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
@@ -60,6 +81,30 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .ws("/ws/{channel}", channels())
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/compose", Ws::on_message(compose_anew))
+        .ws(
+            "/block",
+            Ws::on_message(move |ws, message| {
+                handler.run();
+                ws.send(message)
+            }),
+        )
+        // Not Ws::blocking, which starts workers for every benchmark.
+        .ws(
+            "/work",
+            Ws::on_message(move |ws, message| {
+                let frame = Frame::from(message);
+                let work = move || {
+                    handler.run();
+                    frame
+                };
+                let answer = |ws: &mut Socket<'_, ()>, frame: Frame| {
+                    let _ = ws.send(&frame);
+                };
+                if ws.offload(work, answer).is_err() {
+                    ws.close(1013, "no worker is free");
+                }
+            }),
+        )
         .any("/", |request| match request.body() {
             [] => Response::text("OK"),
             body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),

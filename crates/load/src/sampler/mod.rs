@@ -65,6 +65,8 @@ pub struct CpuUsage {
 pub struct Memory {
     /// Resident set, in bytes: everything mapped and present.
     pub rss_bytes: u64,
+    /// The same, with each page divided by the number of processes that share it, in bytes.
+    pub pss_bytes: u64,
     /// Resident and shared with nobody, in bytes.
     pub private_bytes: u64,
     /// Resident and backed by no file (heap and stacks), in bytes.
@@ -115,6 +117,16 @@ impl Processes {
         (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
     }
 
+    /// CPU time of all processes in the kernel's ticks, of 10 ms as a rule, threads that have ended included; `None` if
+    /// one cannot be read.
+    #[must_use]
+    pub fn cpu_ticks(&self) -> Option<u64> {
+        let one = |&pid: &u32| {
+            parse::stat_cpu_ticks(&fs::read_to_string(self.dir(pid).join("stat")).ok()?)
+        };
+        self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
+    }
+
     /// Memory of all processes; `None` if one cannot be read (another user's, or gone). Walks the page tables: a
     /// few milliseconds for a large process, so not for the middle of a measurement.
     #[must_use]
@@ -124,6 +136,7 @@ impl Processes {
             let rollup = fs::read_to_string(self.dir(pid).join("smaps_rollup")).ok()?;
             let field = |name| parse::kib_field(&rollup, name);
             sum.rss_bytes += field("Rss")?;
+            sum.pss_bytes += field("Pss")?;
             sum.private_bytes += field("Private_Clean")? + field("Private_Dirty")?;
             sum.anonymous_bytes += field("Anonymous")?;
         }
@@ -344,6 +357,8 @@ mod tests {
         let before = own.cpu(0).unwrap();
         let memory = own.memory().unwrap();
         assert!(memory.rss_bytes >= memory.anonymous_bytes && memory.anonymous_bytes > 0);
+        assert!(memory.rss_bytes >= memory.pss_bytes && memory.pss_bytes >= memory.private_bytes);
+        assert!(own.cpu_ticks().is_some());
         let resident = own.resident().unwrap();
         assert!(
             resident / 2 < memory.rss_bytes && memory.rss_bytes < resident * 2,
