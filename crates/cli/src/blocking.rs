@@ -11,7 +11,8 @@ use crate::site;
 /// The longest a client may have a thread blocked by one message.
 const MOST_MS: u64 = 1000;
 
-/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker.
+/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker,
+/// and a page at `/page/{ms}`, from a worker too.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
     let sleep = Ws::upgrade(length).message(|ws: &mut Socket<'_, Duration>, message| {
         std::thread::sleep(*ws.data());
@@ -26,7 +27,7 @@ pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
         .ws("/worker/{ms}", work)
-        .blocking(Method::Get, "/worker/{ms}", |request| {
+        .blocking(Method::Get, "/page/{ms}", |request| {
             std::thread::sleep(length(request)?);
             Ok::<_, Reject>("done\n")
         })

@@ -360,14 +360,15 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
 
 #[test]
 fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
-    let settings = ["--demo-blocking", "--set", "workers.pool_size=2", "--set", "drain.grace=0s"];
+    let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
+    let settings = [&["--demo-blocking", "--set", "workers.pool_size=2"][..], &at_once].concat();
     let served = Served::start(&settings);
     for path in ["/echo", "/sleep/1", "/worker/1"] {
         let mut client = Client::connect(served.address, path);
         client.send(Opcode::Text, b"hello");
         assert_eq!(client.next(), Got::Text("hello".into()), "{path}");
     }
-    for path in ["/worker/1001", "/worker/-1", "/worker/x"] {
+    for path in ["/page/1001", "/page/-1", "/page/x"] {
         assert!(get(served.address, path).contains("up to 1000"), "{path}");
     }
     assert!(get(served.address, "/metrics").contains("throng_worker_threads 2"));
