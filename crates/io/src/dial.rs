@@ -64,7 +64,7 @@ pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if let Some(bytes) = options.unsent_low_water {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        set(&*socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
+        set(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
     }
     if let Some(bytes) = options.socket_send_buffer {
         socket.set_send_buffer_size(bytes)?;
