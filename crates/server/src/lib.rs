@@ -169,7 +169,6 @@ pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running};
 pub use server::{Io, Server};
 pub use socket::{Incompressible, Sendable, Socket};
-pub use workers::Replies;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
     usable_cpus,
@@ -182,6 +181,7 @@ pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
+pub use workers::Replies;
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
