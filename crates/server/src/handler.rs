@@ -1,5 +1,6 @@
 //! What you write: a WebSocket endpoint, as a struct or as closures.
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -81,6 +82,12 @@ pub trait Handler: Send + Sync + 'static {
     /// when the first work comes. Default false.
     fn uses_workers(&self) -> bool {
         false
+    }
+
+    /// Goes on after what was offloaded by a callback of a handler that this one is made of.
+    #[doc(hidden)]
+    fn go_on(&self, ws: &mut Socket<'_, Self::Data>, continuation: Box<dyn Any + Send>) {
+        let _ = (ws, continuation);
     }
 
     /// What happens to messages for connections of this endpoint that read too slowly, instead of the server's rules.

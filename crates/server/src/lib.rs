@@ -130,6 +130,9 @@
 //! # }
 //! ```
 //!
+//! With the feature `tokio` a handler can be a future on a runtime of yours: one for each message (`Ws::message_async`), or
+//! one for each session with an `AsyncSocket` (`Ws::stream`).
+//!
 //! # Errors and blame
 //!
 //! What a peer does wrong closes that peer's connection, with the code RFC 6455 section 7.4.1 or the status RFC
@@ -142,6 +145,8 @@
 //! * Start reading at: [`Server`] and [`Handler`]; then `service.rs`, what the engine calls.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod compression;
 mod error;
 mod filter;
@@ -159,6 +164,11 @@ mod socket;
 mod threads;
 mod workers;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{
+    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, Messages,
+    OwnedMessage, Streams,
+};
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use filter::Filter;
@@ -185,6 +195,8 @@ pub use workers::Replies;
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
+    #[cfg(feature = "tokio")]
+    pub use crate::{AsyncSession, AsyncSocket, OwnedMessage};
     pub use crate::{
         Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
         Handler, Hub, Io, Limits, Message, Method, Origins, Reject, Request, Responder, Response,

@@ -188,11 +188,13 @@ impl<H: Handler, R: Routes> Routes for (WsRoute<H>, R) {
     fn go_on(&self, data: &mut Self::Data, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
         if cx.route() != self.0.number {
             self.1.go_on(&mut data.1, cx, continuation);
-        } else if let Some(entry) = entry(&mut data.0, &cx)
+        } else if let Some(entry) = entry(&mut data.0, &cx) {
             // It is this route's, since the session is.
-            && let Ok(continuation) = continuation.downcast::<Continuation<H::Data>>()
-        {
-            (continuation.0)(&mut Socket::new(cx, entry, &self.0.desk));
+            let mut ws = Socket::new(cx, entry, &self.0.desk);
+            match continuation.downcast::<Continuation<H::Data>>() {
+                Ok(continuation) => (continuation.0)(&mut ws),
+                Err(inner) => self.0.handler.go_on(&mut ws, inner),
+            }
         }
     }
 

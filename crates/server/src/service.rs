@@ -446,7 +446,13 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
-        let Ok(delivered) = parcel.0.downcast::<Delivered>() else { return };
+        let delivered = match parcel.0.downcast::<Delivered>() {
+            Ok(delivered) => delivered,
+            #[cfg(feature = "tokio")]
+            Err(other) => return crate::asynchronous::on_delivery(cx, other),
+            #[cfg(not(feature = "tokio"))]
+            Err(_) => return,
+        };
         match *delivered {
             Delivered::Answer(response) => self.reply_later(cx, response),
             Delivered::More => self.go_on(cx),

@@ -36,6 +36,12 @@ impl<'a, D> Socket<'a, D> {
         &mut self.cx
     }
 
+    /// The same for whom a part of the data is all of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn with_data<P>(&mut self, part: impl FnOnce(&mut D) -> &mut P) -> Socket<'_, P> {
+        Socket { cx: self.cx.reborrow(), data: part(self.data), desk: self.desk }
+    }
+
     /// What the connection remembers.
     #[inline]
     #[must_use]

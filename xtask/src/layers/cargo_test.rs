@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut test = cargo(site);
     // One failing crate does not hide what the others say.
-    test.args(["test", "--workspace", "--no-fail-fast"]);
+    test.args(["test", "--workspace", "--features", "throng/tokio", "--no-fail-fast"]);
     tally(run_shown(&mut test, LIMIT)?)
 }
 

@@ -24,7 +24,8 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     if examples.is_empty() {
         return Err(Stop::Failed(format!("{PACKAGE} has no example")));
     }
-    run_step(cargo(site).args(["build", "--quiet", "--package", PACKAGE, "--examples"]), BUILD)?;
+    let build = ["build", "--quiet", "--package", PACKAGE, "--examples", "--all-features"];
+    run_step(cargo(site).args(build), BUILD)?;
     let mut tally = Tally::default();
     for example in examples {
         match try_example(site, package, example) {
