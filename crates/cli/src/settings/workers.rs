@@ -57,7 +57,7 @@ mod tests {
             ("workers.queue_size=0", "give at least 1"),
             ("workers.affinity=yes", "true or false"),
             ("workers.overload=drop", "pause or close"),
-            ("workers.size=1", "did you mean workers."),
+            ("workers.poolsize=1", "did you mean workers.pool_size?"),
         ] {
             let message = with(&[pair]).unwrap_err();
             assert!(message.contains(part), "{message:?} does not say {part:?}");
