@@ -15,6 +15,7 @@ use crate::mailbox::mailbox;
 use crate::remote::{MAILBOX_CAPACITY, Remote};
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
+use crate::stalls::{Watch, Watching};
 use crate::stats::Snapshot;
 
 /// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it accepted.
@@ -45,6 +46,8 @@ pub struct BuildOptions {
     pub wildcards: bool,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
+    /// What of the time that turns take is measured; `None`: nothing, and the clock is read less often.
+    pub watching: Option<Watching>,
     /// Drives what is random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
@@ -104,6 +107,8 @@ pub fn build<D: Driver, S: Service>(
         .enumerate()
         .map(|(shard, ((driver, letters), handovers))| {
             let seed = shard_seed(seed, shard as u64);
+            let snapshot = &snapshots[shard];
+            let (board, load) = (Arc::clone(&snapshot.board), Arc::clone(&snapshot.load));
             Shard::new(Parts {
                 core: Core {
                     connections: Connections::new(
@@ -116,6 +121,7 @@ pub fn build<D: Driver, S: Service>(
                     channels: Channels::new(*wildcards, Arc::clone(&totals)),
                     remote: remote.clone(),
                     shard,
+                    watch: Watch::new(shard, options.watching.clone(), board, load),
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),

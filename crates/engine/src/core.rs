@@ -15,6 +15,7 @@ use crate::frame::Frame;
 use crate::remote::Remote;
 use crate::sending::{Published, Sent};
 use crate::service::Message;
+use crate::stalls::Watch;
 use crate::stats::Stats;
 
 /// A shard's state without its sockets. Callbacks get it through [`Cx`].
@@ -24,6 +25,7 @@ pub struct Core {
     pub(crate) channels: Channels,
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
+    pub(crate) watch: Watch,
 }
 
 impl Core {
@@ -158,6 +160,19 @@ impl<'a> Cx<'a> {
     #[inline]
     pub fn reborrow(&mut self) -> Cx<'_> {
         Cx { core: self.core, id: self.id, route: self.route, data: self.data }
+    }
+
+    /// Says that a callback of `route` follows, any number the service likes but the greatest: it gets the blame if the
+    /// shard is held up, see [`Watching`](crate::Watching).
+    #[inline(always)]
+    pub fn enter_route(&mut self, route: u32) {
+        self.core.watch.enter(route);
+    }
+
+    /// The route that was entered last in this turn.
+    #[must_use]
+    pub fn entered_route(&self) -> Option<u32> {
+        self.core.watch.entered()
     }
 
     /// The connection's name, which reaches it from any thread through [`Remote`].

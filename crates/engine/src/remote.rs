@@ -216,6 +216,13 @@ impl Remote {
         self.shards.iter().try_for_each(|mailbox| put(mailbox, Mail::Drain(plan)))
     }
 
+    /// Connections with threads of their own that are in a callback at this moment: each thread's number and the route.
+    /// None where event loops serve them.
+    #[must_use]
+    pub fn in_callbacks(&self) -> Vec<(usize, u32)> {
+        self.seats().map(Seats::in_callbacks).unwrap_or_default()
+    }
+
     /// Begins the end of one connection that has a thread of its own, if it is still there.
     pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
         let seated = self.seats().and_then(|seats| seats.mailbox(id.shard()));

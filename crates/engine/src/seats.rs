@@ -11,6 +11,7 @@ use throng_io::{ConnId, Waker};
 use crate::channels::Totals;
 use crate::mailbox::Mailbox;
 use crate::remote::Mail;
+use crate::stalls::Board;
 
 /// The mailboxes of all seats that are taken. Read by every publication, written when a connection comes or goes.
 pub(crate) struct Seats {
@@ -33,6 +34,7 @@ struct Rows {
 #[derive(Default)]
 struct Seat {
     mailbox: Option<Mailbox<Mail>>,
+    board: Option<Arc<Board>>,
     /// Connections that sat here before.
     generation: u32,
 }
@@ -59,9 +61,10 @@ impl Seats {
     }
 
     /// From now on mail for the seat goes there.
-    pub(crate) fn occupy(&self, number: u16, mailbox: Mailbox<Mail>) {
+    pub(crate) fn occupy(&self, number: u16, mailbox: Mailbox<Mail>, board: Arc<Board>) {
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
-        rows.seats[usize::from(number) - 1].mailbox = Some(mailbox);
+        let seat = &mut rows.seats[usize::from(number) - 1];
+        (seat.mailbox, seat.board) = (Some(mailbox), Some(board));
     }
 
     /// The connection is gone, of which `forced` had to be reset.
@@ -72,6 +75,7 @@ impl Seats {
             let seat = &mut rows.seats[usize::from(number) - 1];
             seat.generation = seat.generation.wrapping_add(1) & ConnId::MAX_GENERATION;
             let mailbox = seat.mailbox.take();
+            seat.board = None;
             rows.free.push(number);
             mailbox
         };
@@ -90,6 +94,14 @@ impl Seats {
         let numbered = rows.seats.iter().zip(1u16..);
         let taken = numbered.filter(|(seat, _)| seat.mailbox.is_some());
         taken.map(|(seat, number)| ConnId::new(number, 0, seat.generation)).collect()
+    }
+
+    /// The seats whose connection is in a callback at this moment, and of which route.
+    pub(crate) fn in_callbacks(&self) -> Vec<(usize, u32)> {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let route = |seat: &Seat| seat.board.as_ref()?.read().route;
+        let numbered = rows.seats.iter().zip(1usize..);
+        numbered.filter_map(|(seat, number)| Some((number, route(seat)?))).collect()
     }
 
     /// How many seats are taken.

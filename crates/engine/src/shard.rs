@@ -114,6 +114,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.driver.wait(self.next_deadline())?;
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
+        self.state.core.watch.begin_turn(self.driver.now());
         if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
             // Nobody is here whose deadline would have kept the sweeps going, or they came only when something was due:
             // deadlines that are set now count from now, not from the last sweep.
@@ -135,14 +136,30 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Then::Nothing => {}
             }
             self.flush_published();
+            self.lap();
         }
         self.take_handovers();
+        self.lap();
         self.take_letters();
         self.expire();
+        self.lap();
         self.call_drained();
         self.resume();
         self.flush_all();
+        if self.state.core.watch.is_on() {
+            let now = self.driver.clock();
+            self.state.core.watch.end_turn(now);
+        }
         Ok(self.stopped())
+    }
+
+    /// After each thing that may have called a handler: how long it took, when that is wanted.
+    #[inline]
+    fn lap(&mut self) {
+        if self.state.core.watch.is_careful() {
+            let now = self.driver.clock();
+            self.state.core.watch.lap(now);
+        }
     }
 
     /// Opens a client connection to `peer`; `on_connected` or `on_failed` follows.
@@ -218,6 +235,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Mail::Close { to, code, reason } => state.core.close(to, code, &reason),
                 Mail::Drain(plan) => drain = Some(plan),
             }
+            self.lap();
         }
         if let Some(plan) = drain
             && matches!(self.state.phase, Phase::Running)
@@ -333,6 +351,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if paused && !is_stopped {
                 self.read_on(id);
             }
+            self.lap();
         }
     }
 
@@ -348,6 +367,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
                 connections.mark_drained(id);
             }
+            self.lap();
         }
     }
 

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::backpressure::{Rules, SlowPolicy};
+use crate::stalls::{Board, Load, Whereabouts};
 
 macro_rules! figures {
     (
@@ -193,13 +195,40 @@ impl Added {
 pub struct Snapshot {
     stats: PublishedStats,
     classes: Box<[(Arc<str>, SlowPolicy, PublishedClass)]>,
+    pub(crate) load: Arc<Load>,
+    pub(crate) board: Arc<Board>,
 }
 
 impl Snapshot {
     pub(crate) fn new(rules: &Rules) -> Self {
         let classes =
             rules.names().map(|(name, policy)| (Arc::clone(name), policy, Default::default()));
-        Self { stats: PublishedStats::default(), classes: classes.collect() }
+        Self {
+            stats: PublishedStats::default(),
+            classes: classes.collect(),
+            load: Arc::default(),
+            board: Arc::default(),
+        }
+    }
+
+    /// How long its turns have taken, all together: of a second it is awake so much. Not a second old, but true now.
+    /// Zero where nothing is [watched](crate::Watching).
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        self.load.busy()
+    }
+
+    /// The longest turn since this was asked last, or of one to two seconds if it is asked more often: how long an event
+    /// may have waited for those before it.
+    #[must_use]
+    pub fn longest_turn(&self) -> Duration {
+        self.load.longest()
+    }
+
+    /// Where the shard is at this moment; with a thread for each connection, the acceptor.
+    #[must_use]
+    pub fn whereabouts(&self) -> Whereabouts {
+        self.board.read()
     }
 
     /// The figures as they were when last published.

@@ -24,6 +24,7 @@ use crate::remote::{MAILBOX_CAPACITY, Mail, Remote};
 use crate::seats::Seats;
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
+use crate::stalls::{Board, Watch, Watching};
 use crate::state::State;
 use crate::stats::Snapshot;
 
@@ -72,6 +73,7 @@ struct Family<D, S> {
     seats: Arc<Seats>,
     admission: Arc<Admission>,
     snapshot: Arc<Snapshot>,
+    watching: Option<Watching>,
     seed: u64,
 }
 
@@ -109,9 +111,10 @@ where
         seats,
         admission: Arc::clone(&admission),
         snapshot: Arc::clone(&snapshot),
+        watching: options.watching.clone(),
         seed: options.seed(),
     });
-    let mut shard = family.shard(acceptor, 0, 0, letters);
+    let mut shard = family.shard(acceptor, 0, 0, letters, Arc::clone(&snapshot.board));
     shard.starter = Some(Box::new(move |socket, peer| family.start(socket, peer)));
     let snapshots = Arc::new([snapshot]);
     Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
@@ -122,7 +125,14 @@ where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,
 {
-    fn shard(&self, driver: D, seat: u16, generation: u32, letters: Letters<Mail>) -> Shard<D, S> {
+    fn shard(
+        &self,
+        driver: D,
+        seat: u16,
+        generation: u32,
+        letters: Letters<Mail>,
+        board: Arc<Board>,
+    ) -> Shard<D, S> {
         let name = ConnId::new(seat, 0, generation).to_bits();
         let seed = shard_seed(self.seed, name);
         let capacity = 1;
@@ -133,8 +143,16 @@ where
         // All have the same slot: their seats are what keeps them from being pinged together.
         connections.spread_heartbeats(seat.into());
         let (_, handovers) = mailbox(0, driver.waker());
+        let load = Arc::clone(&self.snapshot.load);
+        let watch = Watch::new(seat.into(), self.watching.clone(), board, load);
         let mut shard = Shard::new(Parts {
-            core: Core { connections, channels, remote: self.remote.clone(), shard: seat.into() },
+            core: Core {
+                connections,
+                channels,
+                remote: self.remote.clone(),
+                shard: seat.into(),
+                watch: watch.of_one_connection(),
+            },
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),
             letters,
@@ -159,15 +177,17 @@ where
             return Err(socket);
         };
         let (sender, letters) = mailbox(SEAT_CAPACITY, driver.waker());
+        let board = Arc::new(Board::default());
+        let its = Arc::clone(&board);
         // The user's data has a default that may panic.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Box::new(self.shard(driver, seat, generation, letters))
+            Box::new(self.shard(driver, seat, generation, letters, its))
         }));
         let Ok(shard) = made else {
             self.seats.vacate(seat, 0);
             return Err(socket);
         };
-        self.seats.occupy(seat, sender);
+        self.seats.occupy(seat, sender, board);
         // A thread that cannot be started drops its closure, and the socket is still wanted then.
         let waiting = Arc::new(Mutex::new(Some(socket)));
         let (family, given) = (Arc::clone(self), Arc::clone(&waiting));

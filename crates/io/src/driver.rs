@@ -75,8 +75,11 @@ pub trait Driver {
     /// An accepted socket that no driver has adopted yet.
     type Socket: Send + 'static;
 
-    /// The time. The engine reads it once a turn.
+    /// The time at the end of the last [`Driver::wait`]: what a turn takes for now. It costs nothing.
     fn now(&self) -> Instant;
+
+    /// The time now. A reading of the clock, so not for each message: the engine reads it at a turn's end.
+    fn clock(&self) -> Instant;
 
     /// Sleeps until there is something to do, the waker is used, or `deadline` has come (C6).
     ///

@@ -21,6 +21,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.now
     }
 
+    fn clock(&self) -> Instant {
+        P::clock()
+    }
+
     /// The clock is read once, after the wait; and before it only if the deadline is near, so after a turn longer
     /// than 0.1 s a far deadline may come late by the length of that turn.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {

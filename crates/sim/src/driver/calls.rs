@@ -16,6 +16,10 @@ impl Driver for SimDriver {
     type Socket = SimSocket;
 
     fn now(&self) -> Instant {
+        self.clock()
+    }
+
+    fn clock(&self) -> Instant {
         Instant(self.net.borrow().now())
     }
 
