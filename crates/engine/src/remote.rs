@@ -210,10 +210,11 @@ impl Remote {
     /// Drains every shard.
     ///
     /// # Errors
-    /// A shard's mailbox is full; try again.
+    /// A shard's mailbox is full, and the others are told; try again, which does no harm to those.
     pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
         // With seats to the acceptor alone, who tells the others when.
-        self.shards.iter().try_for_each(|mailbox| put(mailbox, Mail::Drain(plan)))
+        let told = self.shards.iter().map(|mailbox| put(mailbox, Mail::Drain(plan)));
+        told.fold(Ok(()), Result::and)
     }
 
     /// Connections with threads of their own that are in a callback at this moment: each thread's number and the route.

@@ -148,6 +148,7 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod compression;
+mod ending;
 mod error;
 mod filter;
 mod handler;
@@ -160,6 +161,7 @@ mod running;
 mod server;
 mod service;
 mod socket;
+mod stalls;
 #[cfg(unix)]
 mod threads;
 mod workers;
@@ -176,13 +178,14 @@ pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws}
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
-pub use running::{Bound, Drained, Running};
+pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{Io, Server};
 pub use socket::{Incompressible, Sendable, Socket};
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
     usable_cpus,
 };
+pub use stalls::Stall;
 pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
     Piece, Receipt, Sent, SlowPolicy, Stats,

@@ -14,7 +14,9 @@ use throng_engine::{Admission, ClassFigures, Kind, SlowPolicy, Snapshot, Stats};
 use throng_http::{Response, Status};
 
 use crate::process;
+use crate::stalls::Stalls;
 
+mod load;
 mod workers;
 
 /// The figures of every shard, in the OpenMetrics text format.
@@ -22,6 +24,7 @@ pub(crate) fn metrics(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
     workers: WorkerFigures,
+    stalls: &Stalls,
 ) -> Response {
     let mut registry = Registry::with_prefix("throng");
     registry.register_collector(Box::new(Figures {
@@ -30,6 +33,7 @@ pub(crate) fn metrics(
         max_connections: admission.max_connections(),
         ready: admission.is_ready(),
         workers,
+        load: load::Figures::of(snapshots, stalls),
     }));
     let mut text = String::new();
     if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
@@ -44,6 +48,7 @@ pub(crate) fn stats(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
     workers: &WorkerFigures,
+    stalls: &Stalls,
 ) -> Response {
     let mut sum = Stats::default();
     for snapshot in snapshots {
@@ -66,6 +71,7 @@ pub(crate) fn stats(
     let of_workers =
         workers::each(workers).map(|figure| (figure.name.to_owned(), figure.to_json()));
     figures.insert("workers".to_owned(), Value::Object(of_workers.collect()));
+    load::Figures::of(snapshots, stalls).add_to(&mut figures);
     Response::json(Value::Object(figures).to_string())
 }
 
@@ -135,6 +141,7 @@ struct Figures {
     max_connections: usize,
     ready: bool,
     workers: WorkerFigures,
+    load: load::Figures,
 }
 
 impl Collector for Figures {
@@ -165,6 +172,7 @@ impl Collector for Figures {
         for figure in workers::each(&self.workers) {
             figure.encode(&mut encoder)?;
         }
+        self.load.encode(&mut encoder)?;
         let ready = ConstGauge::new(i64::from(self.ready));
         let help = "1 while new connections are taken, 0 while draining";
         ready.encode(encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?)
@@ -246,7 +254,8 @@ mod tests {
         let shards = classes.iter().map(|_| Stats::default()).collect();
         let mut registry = Registry::with_prefix("throng");
         let workers = WorkerFigures::default();
-        let figures = Figures { shards, classes, max_connections: 10, ready: true, workers };
+        let load = load::Figures::default();
+        let figures = Figures { shards, classes, max_connections: 10, ready: true, workers, load };
         registry.register_collector(Box::new(figures));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -12,8 +12,10 @@ use throng_engine::{
 };
 use throng_io::Driver;
 
+use crate::ending::{Ending, LONGEST_DRAIN};
 use crate::error::{Error, Result};
 use crate::hub::Hub;
+use crate::stalls::Stalls;
 use crate::workers::Pool;
 
 /// A server that listens but does not answer yet.
@@ -21,6 +23,7 @@ pub struct Bound {
     /// At least one.
     addresses: Vec<SocketAddr>,
     shards: Shards,
+    stalls: Arc<Stalls>,
     pool: Pool,
     starts_workers: bool,
 }
@@ -29,10 +32,11 @@ impl Bound {
     pub(crate) fn new(
         addresses: Vec<SocketAddr>,
         shards: Shards,
+        stalls: Arc<Stalls>,
         pool: Pool,
         starts_workers: bool,
     ) -> Self {
-        Self { addresses, shards, pool, starts_workers }
+        Self { addresses, shards, stalls, pool, starts_workers }
     }
 
     /// Where it listens; with port 0 asked for, the port it got.
@@ -80,25 +84,39 @@ impl Bound {
         }
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
+        let (stalls, ending) = (self.stalls, Arc::new(Ending::of(starts.len())));
         let (pool, drain_until) = (self.pool, OnceLock::new());
-        let mut running =
-            Running { address, hub, snapshots, admission, threads, pool, drain_until };
+        let mut running = Running {
+            address,
+            hub,
+            snapshots,
+            admission,
+            threads,
+            stalls,
+            ending,
+            pool,
+            drain_until,
+        };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
-            let name = format!("throng-shard-{}", running.threads.len());
-            let (admission, remote) =
-                (Arc::clone(&running.admission), running.hub.remote().clone());
+            let shard = running.threads.len();
+            let last_words =
+                LastWords { shard, begin_drain: running.drain_beginner(), must_drain: true };
+            let name = format!("throng-shard-{shard}");
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                let mut others = Others { admission, remote, must_drain: true };
+                // The whole of it, whatever ends this thread.
+                let mut last_words = last_words;
                 let ended = start();
-                others.must_drain = ended.is_err();
+                last_words.must_drain = ended.is_err();
                 ended
             });
             match thread {
                 Ok(thread) => running.threads.push(thread),
                 Err(error) => {
                     // Nobody waits for mail in shards that never ran.
+                    let never_ran = shard..=shard + starts.len();
                     drop(starts);
+                    never_ran.for_each(|shard| running.ending.note_end(shard));
                     let _ = running.drain(DrainPlan::default());
                     return Err(Error::Shard(error));
                 }
@@ -124,6 +142,8 @@ pub struct Running {
     pool: Pool,
     /// When the drain that was asked for is to be over, with workers too.
     drain_until: OnceLock<Instant>,
+    stalls: Arc<Stalls>,
+    ending: Arc<Ending>,
 }
 
 impl Running {
@@ -167,8 +187,19 @@ impl Running {
         sum
     }
 
+    /// How busy each shard is, at this moment.
+    #[must_use]
+    pub fn shard_loads(&self) -> Vec<ShardLoad> {
+        let load = |snapshot: &Arc<Snapshot>| ShardLoad {
+            busy: snapshot.busy(),
+            longest_turn: snapshot.longest_turn(),
+        };
+        self.snapshots.iter().map(load).collect()
+    }
+
     /// Ends the server in good order: readiness off, no new connections, every session closed with 1001 at its
-    /// moment of the plan's window, the rest reset at the deadline. Returns when all is over.
+    /// moment of the plan's window, the rest reset at the deadline. Returns when all is over, or half a second after the
+    /// deadline if a handler does not return: see [`Drained::stuck_shards`].
     ///
     /// # Errors
     /// A shard failed before or while draining.
@@ -181,17 +212,36 @@ impl Running {
     pub fn begin_drain(&self, plan: DrainPlan) {
         let length = plan.delay.saturating_add(plan.window).saturating_add(plan.grace);
         self.drain_until.get_or_init(|| Instant::now() + length.min(LONGEST_DRAIN));
-        begin_drain(&self.admission, self.hub.remote(), plan);
+        self.drain_beginner().begin(plan);
     }
 
-    /// Waits until the server has ended.
+    fn drain_beginner(&self) -> BeginDrain {
+        BeginDrain {
+            admission: Arc::clone(&self.admission),
+            remote: self.hub.remote().clone(),
+            snapshots: Arc::clone(&self.snapshots),
+            ending: Arc::clone(&self.ending),
+        }
+    }
+
+    /// Waits until the server has ended. Once a drain was begun, no longer than [`Running::drain`] does.
     ///
     /// # Errors
     /// A shard failed; it drained the others with the default plan when it did, and they have ended too. The first
     /// failure in the order of the shards is told.
     pub fn join(self) -> Result<Drained> {
-        let mut outcome = Ok(Drained { forced: 0, stuck: Vec::new() });
-        for thread in self.threads {
+        let whereabouts = |shard: usize| self.snapshots[shard].whereabouts();
+        let remind = |plan| {
+            let _ = self.hub.remote().drain(plan);
+        };
+        let stuck = self.ending.wait(whereabouts, remind);
+        let stuck_shards = self.stuck_shards(&stuck);
+        let mut outcome = Ok(Drained { forced: 0, stuck_shards, stuck: Vec::new() });
+        for (shard, thread) in self.threads.into_iter().enumerate() {
+            if stuck.iter().any(|&(stuck, _)| stuck == shard) {
+                // It ends with the process.
+                continue;
+            }
             let ended = match thread.join() {
                 Ok(Ok(forced)) => Ok(forced),
                 Ok(Err(error)) => Err(Error::Shard(error)),
@@ -212,6 +262,23 @@ impl Running {
         }
         outcome
     }
+
+    /// Those of event loops, and of connections with threads of their own: the acceptor has waited for these.
+    fn stuck_shards(&self, stuck: &[(usize, u32)]) -> Vec<StuckShard> {
+        let path = |route| self.stalls.path(route).to_owned();
+        let shards = stuck.iter().map(|&(shard, route)| StuckShard {
+            shard,
+            route: path(route),
+            connections: self.snapshots[shard].read().connections,
+        });
+        let seats = self.hub.remote().in_callbacks();
+        let seats = seats.into_iter().map(|(shard, route)| StuckShard {
+            shard,
+            route: path(route),
+            connections: 1,
+        });
+        shards.chain(seats).collect()
+    }
 }
 
 impl fmt::Debug for Running {
@@ -222,30 +289,41 @@ impl fmt::Debug for Running {
 
 /// A server without one of its shards would go on deaf in part: a shard that fails, or panics, takes the others with
 /// it, so that [`Running::join`] returns and a supervisor starts the process anew.
-struct Others {
-    admission: Arc<Admission>,
-    remote: Remote,
+struct LastWords {
+    shard: usize,
+    begin_drain: BeginDrain,
     must_drain: bool,
 }
 
-impl Drop for Others {
+impl Drop for LastWords {
     fn drop(&mut self) {
+        self.begin_drain.ending.note_end(self.shard);
         if self.must_drain {
-            begin_drain(&self.admission, &self.remote, DrainPlan::default());
+            self.begin_drain.begin(DrainPlan::default());
         }
     }
 }
 
-/// A full mailbox empties within a turn, and that of a shard that is gone takes everything.
-fn begin_drain(admission: &Admission, remote: &Remote, plan: DrainPlan) {
-    admission.begin_drain();
-    while remote.drain(plan).is_err() {
-        std::thread::yield_now();
-    }
+/// All it takes to begin a drain.
+struct BeginDrain {
+    admission: Arc<Admission>,
+    remote: Remote,
+    snapshots: Arc<[Arc<Snapshot>]>,
+    ending: Arc<Ending>,
 }
 
-/// A drain that may take longer than this is never waited for to its end, but added up with a moment must be one.
-const LONGEST_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
+impl BeginDrain {
+    /// A full mailbox empties within a turn, and that of a shard that is gone takes everything. One that stays full is
+    /// that of a shard that is stuck in a handler, for which nobody waits longer than for the drain.
+    fn begin(&self, plan: DrainPlan) {
+        let connections = self.snapshots.iter().map(|snapshot| snapshot.read().connections);
+        let deadline = self.ending.begin_drain(plan, connections.max().unwrap_or(0));
+        self.admission.begin_drain();
+        while self.remote.drain(plan).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
 
 /// How a drain went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,6 +333,30 @@ pub struct Drained {
     /// Work on workers that had not returned by the deadline, by its route. Its threads are left to themselves, and end with the
     /// process.
     pub stuck: Vec<RunningJob>,
+    /// Shards that did not come back from a handler. Their threads are left to themselves, with their connections, and end
+    /// with the process.
+    pub stuck_shards: Vec<StuckShard>,
+}
+
+/// A shard that is in a handler which does not return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckShard {
+    /// The event loop, from 0; with [`Io::Threads`](crate::Io::Threads) the number in the name of the connection's thread.
+    pub shard: usize,
+    /// The path of the handler's route, as it was given to the server.
+    pub route: String,
+    /// The shard's connections, of which none was closed. With [`Io::Threads`](crate::Io::Threads) they are among
+    /// [`Drained::forced`], too.
+    pub connections: u64,
+}
+
+/// How busy a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardLoad {
+    /// How long its turns have taken since it began, all together.
+    pub busy: Duration,
+    /// The longest turn since this was asked last, at least of a second: how long an event may have waited for others.
+    pub longest_turn: Duration,
 }
 
 type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;

@@ -20,6 +20,7 @@ use crate::http::{BodyReader, Delivered, Responder};
 use crate::routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
 use crate::service::{LaterHandler, ShardService, Shared, StreamHandler, Target};
+use crate::stalls::{Stall, StallSettings, Stalls};
 use crate::workers::{BlockingHandler, Desk, Pool};
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
@@ -103,6 +104,7 @@ pub struct Server<R = ()> {
     thread_stack: usize,
     backlog: i32,
     share_port: bool,
+    stalls: StallSettings,
     /// Besides the address given to `bind`.
     more_addresses: Vec<SocketAddr>,
     mistake: Option<String>,
@@ -148,6 +150,7 @@ impl Server {
             thread_stack: THREAD_STACK,
             backlog: 4096,
             share_port: false,
+            stalls: StallSettings::default(),
             more_addresses: Vec::new(),
             mistake: None,
         }
@@ -528,6 +531,30 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// A callback that holds its shard for this long or longer, while the shard's other connections wait, is a stall: counted
+    /// by route in the metrics, and told to [`on_stall`](Self::on_stall). Default 50 ms; 0 = never. The clock is read at
+    /// the end of each turn of the event loop, and after each event only for ten seconds after a stall; so a first stall
+    /// may be that of several short callbacks of one route, and one of several routes is not named. It has no meaning with
+    /// [`Io::Threads`], where a handler holds up its own connection alone.
+    #[must_use]
+    pub fn stall_warning(mut self, warning: Duration) -> Self {
+        self.stalls.warning = warning;
+        self
+    }
+
+    /// Who is told of stalls, instead of standard error, which gets a line a second at most. Called for each stall on the
+    /// stalled shard's thread, so it must not take long itself.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// Server::<()>::new().on_stall(|stall| eprintln!("{} took {:?}", stall.route, stall.length));
+    /// ```
+    #[must_use]
+    pub fn on_stall(mut self, tell: impl Fn(&Stall<'_>) + Send + Sync + 'static) -> Self {
+        self.stalls.on_stall = Arc::new(tell);
+        self
+    }
+
     /// Listens on `address` besides the one given to [`bind`](Self::bind): on `[::1]:80` and on `127.0.0.1:80`, say. Port 0
     /// takes the port of the first address. May be called several times.
     #[must_use]
@@ -574,6 +601,7 @@ impl<R: Routes> Server<R> {
         };
         let (listeners, bound) = listen_everywhere(address, &self.more_addresses, listen, count)?;
         let max_connections = self.max_connections(count)?;
+        let stalls = Arc::new(Stalls::new(self.stalls));
         let shared = Arc::new(Shared {
             routes: self.routes,
             router: self.router,
@@ -583,6 +611,7 @@ impl<R: Routes> Server<R> {
             blocking: self.blocking,
             pool: self.pool.clone(),
             compression,
+            stalls: Arc::clone(&stalls),
             snapshots: OnceLock::new(),
         });
         let options = BuildOptions {
@@ -590,6 +619,7 @@ impl<R: Routes> Server<R> {
             classes,
             wildcards: self.wildcards,
             max_connections,
+            watching: Some(stalls.watching()),
             seed: None,
         };
         let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
@@ -645,7 +675,7 @@ impl<R: Routes> Server<R> {
         let remote = shards.remote().clone();
         let on_room = move |id| remote.deliver(id, Box::new(Delivered::RoomInQueue));
         self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
-        Ok(Bound::new(bound, shards, self.pool, self.starts_workers))
+        Ok(Bound::new(bound, shards, stalls, self.pool, self.starts_workers))
     }
 
     fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
@@ -669,12 +699,14 @@ impl<R: Routes> Server<R> {
             thread_stack: self.thread_stack,
             backlog: self.backlog,
             share_port: self.share_port,
+            stalls: self.stalls,
             more_addresses: self.more_addresses,
             mistake: self.mistake,
         }
     }
 
     fn route(&mut self, method: Option<Method>, path: &str, target: Target) {
+        self.stalls.name(target.code(), path);
         let added = match method {
             Some(method) => self.router.add(method, path, target),
             None => self.router.add_any(path, target),

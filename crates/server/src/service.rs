@@ -21,6 +21,7 @@ use crate::http::exchange::{Exchange, Outgoing, Progress};
 use crate::http::{BodyReader, Delivered, Responder, reader};
 use crate::observe;
 use crate::routes::Routes;
+use crate::stalls::Stalls;
 use crate::workers::{BlockingHandler, BlockingJob, Pool};
 
 /// How long a client that is turned away should stay away, in seconds.
@@ -42,6 +43,23 @@ pub(crate) enum Target {
     Stats,
     Live,
     Ready,
+}
+
+impl Target {
+    /// What the engine calls it when it is held up: the routes of [`Routes`] by their number, the others above those.
+    pub(crate) fn code(self) -> u32 {
+        let (kind, index) = match self {
+            Self::Ws(route) | Self::Events(route) | Self::Http(route) => (0, route),
+            Self::Later(index) => (1, index),
+            Self::Stream(index) => (2, index),
+            Self::Blocking(index) => (3, index),
+            Self::Metrics => (4, 0),
+            Self::Stats => (4, 1),
+            Self::Live => (4, 2),
+            Self::Ready => (4, 3),
+        };
+        kind << 16 | u32::from(index)
+    }
 }
 
 /// Answers later. Behind a pointer, unlike other handlers: a thread switch follows anyway.
@@ -66,6 +84,7 @@ pub(crate) struct Shared<R> {
     pub(crate) pool: Pool,
     /// By route.
     pub(crate) compression: Vec<Option<deflate::Policy>>,
+    pub(crate) stalls: Arc<Stalls>,
     pub(crate) snapshots: std::sync::OnceLock<Arc<[Arc<Snapshot>]>>,
 }
 
@@ -128,7 +147,7 @@ impl<R: Routes> ShardService<R> {
             return Answer::Done { keep_alive: response.keeps_alive(&to) };
         }
         let keep_alive = response.keeps_alive(&to);
-        let mut exchange = Exchange::new(head);
+        let mut exchange = Exchange::new(head, cx.entered_route());
         exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
         if exchange.outgoing.is_none() {
             return Answer::Done { keep_alive };
@@ -179,6 +198,10 @@ impl<R: Routes> ShardService<R> {
         let id = cx.id();
         let exchange = self.exchanges.get_mut(&id)?;
         let outgoing = exchange.outgoing.as_mut()?;
+        // Its source is the handler's.
+        if let Some(route) = exchange.route {
+            cx.enter_route(route);
+        }
         match outgoing.send(cx, &mut self.scratch) {
             Progress::Sending => cx.core().await_drain(id),
             Progress::Waiting => {}
@@ -266,6 +289,7 @@ impl<R: Routes> ShardService<R> {
         let shared = Arc::clone(&self.shared);
         let response = match shared.find(head) {
             Match::Found { value, params } => {
+                cx.enter_route(value.code());
                 let request = Request::new(*head, params, body.unwrap_or_default(), cx.peer());
                 match value {
                     // Whether it is wanted is for the handler to say, who sees it whole.
@@ -283,7 +307,7 @@ impl<R: Routes> ShardService<R> {
                     Target::Later(index) => {
                         let responder = Responder::new(cx.core_ref().remote().clone(), cx.id());
                         (shared.later[usize::from(index)])(&request, responder);
-                        self.exchanges.insert(cx.id(), Exchange::new(head));
+                        self.exchanges.insert(cx.id(), Exchange::new(head, cx.entered_route()));
                         return Answer::Later;
                     }
                     Target::Stream(index) => return self.stream(cx, head, &request, index),
@@ -291,11 +315,16 @@ impl<R: Routes> ShardService<R> {
                         return Answer::Body;
                     }
                     Target::Blocking(index) => return self.block(cx, head, body, index),
-                    Target::Metrics => {
-                        observe::metrics(&shared.snapshots(), &self.admission, shared.workers())
-                    }
+                    Target::Metrics => observe::metrics(
+                        &shared.snapshots(),
+                        &self.admission,
+                        shared.workers(),
+                        &shared.stalls,
+                    ),
                     Target::Stats => {
-                        observe::stats(&shared.snapshots(), &self.admission, &shared.workers())
+                        let workers = shared.workers();
+                        let (snapshots, stalls) = (shared.snapshots(), &shared.stalls);
+                        observe::stats(&snapshots, &self.admission, &workers, stalls)
                     }
                     Target::Live => Response::text("alive\n"),
                     Target::Ready if self.admission.is_ready() => Response::text("ready\n"),
@@ -331,7 +360,7 @@ impl<R: Routes> ShardService<R> {
         let responder = Responder::new(remote.clone(), cx.id());
         let (inlet, reader) = reader::body(remote.clone(), cx.id());
         handler(request, reader, responder);
-        let mut exchange = Exchange::new(head);
+        let mut exchange = Exchange::new(head, cx.entered_route());
         let answer = match head.has_body() {
             true => {
                 exchange.inlet = Some(inlet);
@@ -357,7 +386,7 @@ impl<R: Routes> ShardService<R> {
         let id = cx.id();
         let responder = Responder::new(cx.core_ref().remote().clone(), id);
         let job = BlockingJob::new(index, head, body.unwrap_or_default(), cx.peer(), responder);
-        self.exchanges.insert(id, Exchange::new(head));
+        self.exchanges.insert(id, Exchange::new(head, cx.entered_route()));
         let shared = Arc::clone(&self.shared);
         let work = move || {
             let handler = &shared.blocking[usize::from(index)];
@@ -457,6 +486,7 @@ impl<R: Routes> Service for ShardService<R> {
             Delivered::Answer(response) => self.reply_later(cx, response),
             Delivered::More => self.go_on(cx),
             Delivered::Then(continuation) if cx.is_open() => {
+                cx.enter_route(cx.route().into());
                 self.shared.routes.go_on(&mut self.data, cx.reborrow(), continuation);
                 if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id())) {
                     cx.read_on();
@@ -512,11 +542,13 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
+        cx.enter_route(cx.route().into());
         self.shared.routes.open(&mut self.data, cx.reborrow());
     }
 
     #[inline(always)]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        cx.enter_route(cx.route().into());
         self.shared.routes.message(&mut self.data, cx.reborrow(), message);
     }
 
@@ -525,6 +557,7 @@ impl<R: Routes> Service for ShardService<R> {
     }
 
     fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
+        cx.enter_route(cx.route().into());
         self.shared.routes.piece(&mut self.data, cx.reborrow(), piece);
     }
 
@@ -532,12 +565,14 @@ impl<R: Routes> Service for ShardService<R> {
         if !self.exchanges.is_empty() && self.exchanges.contains_key(&cx.id()) {
             return self.go_on(cx);
         }
+        cx.enter_route(cx.route().into());
         self.shared.routes.drain(&mut self.data, cx.reborrow());
     }
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
         // Before the callback, whose own last work may still be run.
         self.cancel_work(cx.id());
+        cx.enter_route(cx.route().into());
         self.shared.routes.close(&mut self.data, cx.reborrow(), close);
     }
 }

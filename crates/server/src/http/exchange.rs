@@ -18,6 +18,8 @@ pub(crate) struct Exchange {
     pub(crate) is_http11: bool,
     /// The client said `TE: trailers`.
     pub(crate) wants_trailers: bool,
+    /// Whose it is, as the engine calls it.
+    pub(crate) route: Option<u32>,
     /// The connection may go on after the answer.
     pub(crate) keep_alive: bool,
     /// Where its body goes, while more of it may come.
@@ -27,14 +29,15 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// For a request with this head.
-    pub(crate) fn new(head: &http1::Request<'_>) -> Self {
+    /// For a request with this head to this route.
+    pub(crate) fn new(head: &http1::Request<'_>, route: Option<u32>) -> Self {
         Self {
             is_head: head.method() == "HEAD",
             is_http11: head.is_http11(),
             wants_trailers: head.values("te").any(|value| {
                 value.split(',').any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
             }),
+            route,
             keep_alive: head.keep_alive(),
             inlet: None,
             outgoing: None,

@@ -1,0 +1,144 @@
+//! How busy the shards are, and which routes hold them up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use serde_json::{Map, Value, json};
+use throng_engine::Snapshot;
+
+use crate::stalls::{StallFigures, Stalls};
+
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// By shard: the time of all its turns, and of the longest.
+    shards: Vec<(Duration, Duration)>,
+    stalls: Vec<StallFigures>,
+}
+
+impl Figures {
+    pub(super) fn of(snapshots: &[Arc<Snapshot>], stalls: &Stalls) -> Self {
+        let load = |snapshot: &Arc<Snapshot>| (snapshot.busy(), snapshot.longest_turn());
+        Self { shards: snapshots.iter().map(load).collect(), stalls: stalls.figures().collect() }
+    }
+
+    pub(super) fn add_to(&self, figures: &mut Map<String, Value>) {
+        let each = |of: fn(&(Duration, Duration)) -> Duration| -> Value {
+            self.shards.iter().map(|load| of(load).as_secs_f64()).collect()
+        };
+        figures.insert("shard_busy_seconds".to_owned(), each(|load| load.0));
+        figures.insert("shard_longest_turn_seconds".to_owned(), each(|load| load.1));
+        let stalls = self.stalls.iter().map(|StallFigures { route, stalls, longest }| {
+            json!({"route": route, "stalls": stalls, "longest_seconds": longest.as_secs_f64()})
+        });
+        figures.insert("stalls".to_owned(), stalls.collect());
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "Seconds that the turns of a shard have taken: one that is always busy adds a second each second";
+        let mut metric =
+            encoder.encode_descriptor("shard_busy_seconds", help, None, MetricType::Counter)?;
+        self.each_shard(&mut metric, |(busy, _), sample| {
+            ConstCounter::new(busy.as_secs_f64()).encode(sample)
+        })?;
+        let help = "The longest turn of a shard since the last scrape, and of a second at least: how long an event may \
+                    have waited for others";
+        let mut metric = encoder.encode_descriptor(
+            "shard_longest_turn_seconds",
+            help,
+            None,
+            MetricType::Gauge,
+        )?;
+        self.each_shard(&mut metric, |(_, longest), sample| {
+            ConstGauge::new(longest.as_secs_f64()).encode(sample)
+        })?;
+        let help = "Times that handlers of a route held their shard for stall_warning or longer";
+        let mut metric = encoder.encode_descriptor("stalls", help, None, MetricType::Counter)?;
+        for StallFigures { route, stalls, .. } in &self.stalls {
+            let labels = [("route", route.as_str())];
+            ConstCounter::new(*stalls).encode(metric.encode_family(&labels)?)?;
+        }
+        let help = "The longest of them since the server began";
+        let mut metric =
+            encoder.encode_descriptor("longest_stall_seconds", help, None, MetricType::Gauge)?;
+        for StallFigures { route, longest, .. } in &self.stalls {
+            let labels = [("route", route.as_str())];
+            ConstGauge::new(longest.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn each_shard(
+        &self,
+        metric: &mut MetricEncoder<'_>,
+        encode: impl Fn((Duration, Duration), MetricEncoder<'_>) -> std::fmt::Result,
+    ) -> std::fmt::Result {
+        for (shard, load) in self.shards.iter().enumerate() {
+            let labels = [("shard", shard.to_string())];
+            encode(*load, metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::collector::Collector;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Only(Figures);
+
+    impl Collector for Only {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            self.0.encode(&mut encoder)
+        }
+    }
+
+    fn figures() -> Figures {
+        let ms = Duration::from_millis;
+        let stall = |route: &str, stalls, longest| StallFigures {
+            route: route.to_owned(),
+            stalls,
+            longest: ms(longest),
+        };
+        Figures {
+            shards: vec![(ms(1500), ms(80)), (ms(250), ms(0))],
+            stalls: vec![stall("/ws/{channel}", 2, 75), stall("(several)", 0, 0)],
+        }
+    }
+
+    #[test]
+    fn seconds_by_shard_and_stalls_by_route_are_metrics() {
+        let mut registry = Registry::with_prefix("throng");
+        registry.register_collector(Box::new(Only(figures())));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "# TYPE throng_shard_busy_seconds counter",
+            "throng_shard_busy_seconds_total{shard=\"0\"} 1.5",
+            "throng_shard_busy_seconds_total{shard=\"1\"} 0.25",
+            "throng_shard_longest_turn_seconds{shard=\"0\"} 0.08",
+            "throng_stalls_total{route=\"/ws/{channel}\"} 2",
+            "throng_longest_stall_seconds{route=\"/ws/{channel}\"} 0.075",
+            "throng_stalls_total{route=\"(several)\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+        }
+    }
+
+    #[test]
+    fn the_same_is_json() {
+        let mut json = Map::new();
+        figures().add_to(&mut json);
+        assert_eq!(json["shard_busy_seconds"], json!([1.5, 0.25]));
+        assert_eq!(json["shard_longest_turn_seconds"], json!([0.08, 0.0]));
+        let stall = json!({"route": "/ws/{channel}", "stalls": 2, "longest_seconds": 0.075});
+        assert_eq!(json["stalls"][0], stall);
+    }
+}
