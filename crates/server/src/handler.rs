@@ -16,7 +16,7 @@ use crate::workers::{BUSY, OwnedMessage, Replies};
 ///
 /// Callbacks of one connection run on its shard, in order, one at a time; those of different connections may run
 /// at once on different threads, which is why they get `&self`. They must not block: a blocked callback holds up
-/// every connection of its shard. A panic in one closes its connection with 1011 and nothing else.
+/// every connection of its shard, and is told as a [`Stall`](crate::Stall). A panic in one closes its connection with 1011 and nothing else.
 ///
 /// [`Ws`] is the same from closures.
 pub trait Handler: Send + Sync + 'static {

@@ -1,8 +1,9 @@
 //! What a seed means: limits, faults, and who comes when to do what.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{BuildOptions, DrainPlan, Limits};
+use throng_engine::{BuildOptions, DrainPlan, Limits, Watching};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::ask::Ask;
@@ -192,6 +193,11 @@ impl Plan {
             classes: self.rules.classes(),
             wildcards: self.wildcards,
             max_connections: self.max_connections,
+            // A turn takes no time here, so there is nothing to hear of.
+            watching: Some(Watching {
+                warning: Duration::from_nanos(1),
+                on_stall: Arc::new(|_| {}),
+            }),
             seed: Some(self.seed),
         }
     }
