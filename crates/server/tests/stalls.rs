@@ -161,12 +161,13 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
         assert_eq!(b.next(), Got::Text("sleep".into()));
         assert_eq!(a.next(), Got::Text("and".into()));
     }
-    // Whether the three came as one event or as three: each is /b's alone.
     say(&mut a, "done");
+    // In whichever order they were served, and whether /b's three came as one event or as three.
     let told = routes(&told);
-    assert_eq!(told[..2], ["/a", "/a"], "{told:?}");
-    assert!((3..=5).contains(&told.len()), "{told:?}");
-    assert!(told[2..].iter().all(|route| route == "/b"), "{told:?}");
+    let count = |path: &str| told.iter().filter(|route| *route == path).count();
+    assert_eq!(count("/a"), 2, "{told:?}");
+    assert!((1..=3).contains(&count("/b")), "{told:?}");
+    assert_eq!(told.len(), count("/a") + count("/b"), "{told:?}");
     stop(running);
 }
 
