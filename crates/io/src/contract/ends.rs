@@ -222,6 +222,24 @@ pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
     world.quiet();
 }
 
+/// C9: the end of the stream and a reset after it are both there at the first look.
+pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_told<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.rig.finish(&mut peer);
+    world.rig.reset(peer);
+    // No turn in between. A driver may see the end of the stream first, or only the reset.
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    world.quiet();
+    // With input before them.
+    let (id, mut peer) = world.pair();
+    world.write_all(&mut peer, b"last words");
+    world.rig.finish(&mut peer);
+    world.rig.reset(peer);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    world.quiet();
+}
+
 /// C9: what the peer hears of our ends.
 pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();

@@ -129,6 +129,7 @@ macro_rules! contract_suite {
             ends: c9_end_of_stream_leaves_the_other_direction_open,
             ends: c9_our_end_of_stream_leaves_the_other_direction_open,
             ends: c9_reset_is_told_from_end_of_stream,
+            ends: c9_a_reset_that_comes_with_the_end_of_stream_is_told,
             ends: c9_close_is_heard_as_an_end_and_abort_as_a_reset,
             ends: c9_a_closed_connection_still_sends_what_was_taken,
             ends: c9_connected_or_refused,

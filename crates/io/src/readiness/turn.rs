@@ -141,7 +141,11 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         if bits & (READ | ERROR | HANG_UP) != 0 {
             if entry.flags & flag::NOT_READING == 0 {
-                return self.receive(id, reads);
+                let step = self.receive(id, reads);
+                if !P::LEVEL && bits & ERROR != 0 && step.is_some() {
+                    self.keep_trouble(id);
+                }
+                return step;
             }
             self.serve_deaf(rest);
         } else if bits & WRITE != 0 {
@@ -149,6 +153,16 @@ impl<P: Poller> ReadinessDriver<P> {
             self.sync(id);
         }
         None
+    }
+
+    /// Input or the end of the stream was there, and an error besides, of which no edge tells again: a reset that came with a FIN
+    /// is seen only by who looks after it.
+    #[cold]
+    fn keep_trouble(&mut self, id: ConnId) {
+        if let Some(entry) = self.table.entry(id) {
+            entry.flags |= flag::TROUBLE;
+            self.enlist(id);
+        }
     }
 
     fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
