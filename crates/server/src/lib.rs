@@ -181,11 +181,11 @@ pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{Io, Server};
 pub use socket::{Incompressible, Sendable, Socket};
+pub use stalls::Stall;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
     usable_cpus,
 };
-pub use stalls::Stall;
 pub use throng_engine::{
     Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
     Piece, Receipt, Sent, SlowPolicy, Stats,

@@ -326,8 +326,11 @@ fn a_handler_that_does_not_return_holds_up_no_drain() {
     let grace = Duration::from_millis(200);
     let drained = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap();
     assert_eq!(drained.forced, 1);
-    let routes: Vec<_> =
-        drained.stuck_shards.iter().map(|stuck| (stuck.route.as_str(), stuck.connections)).collect();
+    let routes: Vec<_> = drained
+        .stuck_shards
+        .iter()
+        .map(|stuck| (stuck.route.as_str(), stuck.connections))
+        .collect();
     assert_eq!(routes, [("/", 1)]);
     polite.join().unwrap();
     *gate.0.lock().unwrap() = true;
