@@ -24,18 +24,23 @@ const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
-    match &settings.dir {
-        Some(dir) => listen(server(settings).dir("/", dir), settings),
-        None => listen(server(settings), settings),
+    match files(settings) {
+        Some(files) => listen(server(settings, Some(&files)).dir("/", files), settings),
+        None => listen(server(settings, None), settings),
     }
 }
 
 /// Says what [`bind`] would refuse, without listening.
 pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
-    match &settings.dir {
-        Some(dir) => server(settings).dir("/", dir).check(),
-        None => server(settings).check(),
+    match files(settings) {
+        Some(files) => server(settings, Some(&files)).dir("/", files).check(),
+        None => server(settings, None).check(),
     }
+}
+
+/// The directory to serve, once: what is given to several routes shares its bound on open files.
+fn files(settings: &Checked) -> Option<Files> {
+    settings.dir.as_ref().map(Files::new)
 }
 
 /// A server without routes, as `settings` want it.
@@ -65,7 +70,7 @@ pub(crate) fn listen(
     server.bind(settings.listen.as_str())
 }
 
-fn server(settings: &Checked) -> Server<impl throng::Routes> {
+fn server(settings: &Checked, files: Option<&Files>) -> Server<impl throng::Routes + use<>> {
     let wildcards = settings.wildcards;
     let channels = Ws::upgrade(move |request| {
         let echo = request.query("echo") == Some("1");
@@ -104,7 +109,7 @@ fn server(settings: &Checked) -> Server<impl throng::Routes> {
             }
         },
     );
-    let files = settings.dir.as_ref().map(Files::new);
+    let files = files.cloned();
     configured(settings)
         .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)

@@ -216,6 +216,12 @@ impl Response {
         self
     }
 
+    /// With a body whose type is among the headers.
+    pub(crate) fn with_bytes_only(mut self, body: Vec<u8>) -> Self {
+        self.body = Body::Whole(body.into());
+        self
+    }
+
     /// With a body that is made while it is sent, of `length` bytes where that is known: then it is the Content-Length, and a
     /// source that gives another number of bytes ends the connection. Without, it is sent in chunks (RFC 9112 section 7.1).
     /// The type is [`header`](Self::header)'s `Content-Type`.

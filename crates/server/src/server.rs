@@ -94,6 +94,8 @@ pub struct Server<R = ()> {
     origins: Origins,
     later: Vec<LaterHandler>,
     streams: Vec<StreamHandler>,
+    /// Those of each [`dir`](Self::dir): what they hold open counts against the connections.
+    files: Vec<Files>,
     blocking: Vec<BlockingHandler>,
     pool: Pool,
     workers: WorkerSettings,
@@ -141,6 +143,7 @@ impl Server {
             origins: Origins::SameHost,
             later: Vec::new(),
             streams: Vec::new(),
+            files: Vec::new(),
             blocking: Vec::new(),
             pool: Pool::default(),
             workers: WorkerSettings::default(),
@@ -417,7 +420,9 @@ impl<R: Routes> Server<R> {
     }
 
     /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all paths that have no route
-    /// of their own. A path, or [`Files`] with its settings. That the directory is there is checked by [`Server::bind`].
+    /// of their own. A path, or [`Files`] with its settings. That the directory is there is checked by [`Server::bind`], which
+    /// also keeps a descriptor back from the connections for each file that [may be open](Files::max_open): all
+    /// directories together at most a quarter of what the process may have, to which their bounds are lowered.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -429,6 +434,7 @@ impl<R: Routes> Server<R> {
         if let Err(error) = files.check() {
             self.note(error.to_string());
         }
+        self.files.push(files.clone());
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() {
             self.route(Some(Method::Get), prefix, Target::Http(self.count));
@@ -690,6 +696,7 @@ impl<R: Routes> Server<R> {
             origins: self.origins,
             later: self.later,
             streams: self.streams,
+            files: self.files,
             blocking: self.blocking,
             pool: self.pool,
             workers: self.workers,
@@ -739,8 +746,10 @@ impl<R: Routes> Server<R> {
     fn max_connections(&self, shards: usize) -> Result<usize> {
         let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
         let used = throng_io::limits::descriptors_in_use();
-        let reserve = RESERVED_DESCRIPTORS + shards * 4 + used;
-        let free = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(reserve);
+        let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let for_files = share_among(&self.files, descriptors_usable / 4);
+        let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
+        let free = descriptors_usable.saturating_sub(reserve);
         let asked = self.limits.max_connections;
         #[cfg(unix)]
         if self.io == Io::Threads {
@@ -755,6 +764,20 @@ impl<R: Routes> Server<R> {
 /// Its message names the setting and the remedy.
 pub(crate) fn workers(error: WorkerError) -> Error {
     Error::Setting(error.to_string())
+}
+
+/// Lowers how many files each may have open so that all have no more than `most`, in proportion; returns how many they have.
+fn share_among(files: &[Files], most: usize) -> usize {
+    let limits: Vec<u128> = files.iter().map(|files| files.open_limit() as u128).collect();
+    let wanted: u128 = limits.iter().sum();
+    if wanted > most as u128 {
+        for (files, limit) in files.iter().zip(limits) {
+            let share = usize::try_from(limit * most as u128 / wanted).unwrap_or(usize::MAX);
+            // One at least: none would be no directory at all.
+            files.lower_max_open(share.max(1));
+        }
+    }
+    files.iter().map(Files::open_limit).sum()
 }
 
 /// Of `descriptors`, `reserve` are spoken for, which leaves `possible` connections of `each` descriptors; `asked` is 0
@@ -866,6 +889,22 @@ mod tests {
         assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
         assert_eq!(options.user_timeout, Some(Limits::default().write_timeout + KERNEL_LATER));
         assert_eq!((options.shard, options.max_connections), (3, 164));
+    }
+
+    #[test]
+    fn directories_share_the_descriptors_that_files_may_have() {
+        let files = |most| Files::new(".").max_open(most);
+        let limits = |files: &[Files]| files.iter().map(Files::open_limit).collect::<Vec<_>>();
+        assert_eq!(share_among(&[], 100), 0);
+        let few = [files(30), files(70)];
+        assert_eq!((share_among(&few, 100), limits(&few)), (100, vec![30, 70]));
+        let many = [files(300), files(100)];
+        assert_eq!((share_among(&many, 100), limits(&many)), (100, vec![75, 25]));
+        let unbounded = [files(usize::MAX), files(usize::MAX), files(1)];
+        assert_eq!((share_among(&unbounded, 100), limits(&unbounded)), (99, vec![49, 49, 1]));
+        let one = files(100);
+        let twice = [one.clone(), one];
+        assert_eq!((share_among(&twice, 100), limits(&twice)), (100, vec![50, 50]));
     }
 
     #[test]

@@ -20,7 +20,19 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(words: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_throng")), words)
+    }
+
+    /// The same with no more than so many descriptors.
+    pub(crate) fn start_with_descriptors(count: u32, words: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_throng")]);
+        Self::spawn(command, words)
+    }
+
+    fn spawn(mut command: Command, words: &[&str]) -> Self {
+        let mut process = command
             .args(["serve", "--shards", "1"])
             .args(words)
             .stdin(Stdio::null())

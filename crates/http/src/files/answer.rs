@@ -7,16 +7,18 @@ use super::ranges::{self, Wanted};
 use super::send::{Piece, Pieces};
 use super::validators::Validators;
 use super::{Files, refuse};
+use crate::body::Pull;
 use crate::date::imf_fixdate;
 use crate::request::Request;
 use crate::response::Response;
 use crate::status::Status;
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::time::SystemTime;
 
-/// Up to here a file is read at once and leaves with its head: cheaper than a stream, and an error while it is read is still an
+/// Up to here what is sent of a file is read at once and leaves with its head: cheaper than a stream, and an error while it is read is still an
 /// honest 500.
 const SMALL: u64 = 16 * 1024;
 
@@ -85,25 +87,22 @@ impl Files {
     fn whole(&self, found: Representation, is_head: bool) -> Response {
         let response = self.describe(Response::new(Status::OK), &found).push_safety();
         let (media_type, length) = (found.media_type, found.length);
-        let pieces = Pieces::new(found.file, [Piece::Bytes(0..length)]);
-        if is_head || length > SMALL {
+        if is_head {
+            // The head of the GET, for which no file need be open.
             return response
                 .push_checked("Content-Type", media_type)
-                .with_stream(Some(length), pieces);
+                .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(Pull::End));
         }
-        match pieces.read() {
-            Ok(bytes) => response.with_bytes(media_type, bytes),
-            Err(_) => refuse(Failure::Broken),
-        }
+        self.send(response, media_type, Pieces::new(found.file, [Piece::Bytes(0..length)]))
     }
 
     fn part(&self, found: Representation, part: Range<u64>) -> Response {
         let content_range = content_range(&part, found.length);
-        let response = self.describe(Response::new(Status::new(206)), &found).push_safety();
-        response
-            .push_checked("Content-Type", found.media_type)
-            .push_checked("Content-Range", content_range)
-            .with_stream(Some(part.end - part.start), Pieces::new(found.file, [Piece::Bytes(part)]))
+        let response = self
+            .describe(Response::new(Status::new(206)), &found)
+            .push_safety()
+            .push_checked("Content-Range", content_range);
+        self.send(response, found.media_type, Pieces::new(found.file, [Piece::Bytes(part)]))
     }
 
     /// RFC 9110 section 14.6.
@@ -123,10 +122,29 @@ impl Files {
         }
         pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n")));
         let response = self.describe(Response::new(Status::new(206)), &found).push_safety();
-        let pieces = Pieces::new(found.file, pieces);
-        response
-            .push_checked("Content-Type", format!("multipart/byteranges; boundary={boundary}"))
-            .with_stream(Some(pieces.length()), pieces)
+        let media_type = format!("multipart/byteranges; boundary={boundary}");
+        self.send(response, media_type, Pieces::new(found.file, pieces))
+    }
+
+    /// With its body: at once if it is short, and else streamed, if the file may stay open for it.
+    fn send(
+        &self,
+        response: Response,
+        media_type: impl Into<Cow<'static, str>>,
+        pieces: Pieces,
+    ) -> Response {
+        let response = response.push_checked("Content-Type", media_type);
+        let length = pieces.length();
+        if length > SMALL {
+            return match self.open.stream(pieces) {
+                Some(streamed) => response.with_stream(Some(length), streamed),
+                None => refuse(Failure::Busy),
+            };
+        }
+        match pieces.read() {
+            Ok(bytes) => response.with_bytes_only(bytes),
+            Err(_) => refuse(Failure::Broken),
+        }
     }
 
     /// The fields that a 304 has in common with its 200 (RFC 9110 section 15.4.5).

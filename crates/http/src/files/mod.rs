@@ -9,6 +9,7 @@ mod encoding;
 mod http_date;
 mod media;
 mod open;
+mod open_limit;
 mod path;
 mod ranges;
 mod send;
@@ -22,17 +23,22 @@ use crate::{IntoResponse as _, Reject};
 use answer::Representation;
 use encoding::Encoding;
 use open::{Failure, Opened, Root};
+use open_limit::OpenLimit;
 use path::{BadPath, Subpath};
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::time::SystemTime;
 
+/// The default of [`Files::max_open`].
+const MAX_OPEN: usize = 1024;
+
 /// A directory of which every file is served, and nothing outside of it.
 ///
 /// The files answer the part of the path that the route calls `{*rest}`; a route without that name is answered by its whole path.
 /// Each answer has an ETag, Last-Modified and `Accept-Ranges`; conditions and ranges of a request are obeyed. A file is
-/// streamed, 64 KiB at a time, so its size costs no memory. Reading happens on the thread that serves the connection: on a disk that is
+/// streamed, 64 KiB at a time, so its size costs no memory; it is open until its last byte has been read, and how many are is
+/// [bounded](Self::max_open). What has 16 KiB or fewer is read at once, and holds no descriptor. Reading happens on the thread that serves the connection: on a disk that is
 /// slow, the connections of that shard wait for it.
 ///
 /// Nothing outside the directory is ever opened, whatever the path, and whatever is changed below the directory meanwhile. A
@@ -60,6 +66,7 @@ use std::time::SystemTime;
 /// | nothing; a hidden file; a fifo, socket or device; out of the directory | 404 |
 /// | a file that this process may not read | 403 |
 /// | anything, but descriptors have run out | 503 |
+/// | what is streamed, but [as many](Self::max_open) are already | 503 |
 #[derive(Clone, Debug)]
 pub struct Files {
     root: Root,
@@ -67,6 +74,7 @@ pub struct Files {
     cache_control: Option<String>,
     with_hidden: bool,
     precompressed: bool,
+    open: OpenLimit,
 }
 
 impl Files {
@@ -80,6 +88,7 @@ impl Files {
             cache_control: None,
             with_hidden: false,
             precompressed: false,
+            open: OpenLimit::new(MAX_OPEN),
         }
     }
 
@@ -151,6 +160,29 @@ impl Files {
     pub const fn precompressed(mut self, are_used: bool) -> Self {
         self.precompressed = are_used;
         self
+    }
+
+    /// How many files are open at once because they are being sent, a descriptor each: as many clients may take as long as they like
+    /// over a download. One more is answered with 503 and Retry-After, so that slow downloads cannot take the descriptors of
+    /// everybody's connections. Default 1,024. Clones have one bound, and one count, between them.
+    ///
+    /// The server's `dir` keeps as many descriptors back from its connections, and lowers the bound where the process may have
+    /// few: see there. Who calls [`respond`](Self::respond) in a handler of his own leaves room by the limit on connections.
+    #[must_use]
+    pub fn max_open(self, files: usize) -> Self {
+        self.open.set(files);
+        self
+    }
+
+    /// Lowers [`max_open`](Self::max_open) to `files`, if it is higher. What is open by then stays open.
+    pub fn lower_max_open(&self, files: usize) {
+        self.open.lower(files);
+    }
+
+    /// What [`max_open`](Self::max_open) is now.
+    #[must_use]
+    pub fn open_limit(&self) -> usize {
+        self.open.get()
     }
 
     /// The answer to `request`: GET and HEAD by a file, OPTIONS by `Allow`, and any other method by 405.

@@ -1,6 +1,6 @@
 //! The bytes of a file, read while they are sent.
 
-use crate::body::{Pull, Source};
+use crate::body::Pull;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -46,10 +46,9 @@ impl Pieces {
         while self.pull(usize::MAX, &mut bytes)? == Pull::More {}
         Ok(bytes)
     }
-}
 
-impl Source for Pieces {
-    fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
+    /// See [`Source::pull`](crate::Source::pull).
+    pub(super) fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
         while let Some(piece) = self.pieces.front_mut() {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),

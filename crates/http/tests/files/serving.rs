@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 use std::{env, fs, iter};
-use throng_http::{Files, HeaderError, ReplyTo, Request};
+use throng_http::{Files, HeaderError, ReplyTo, Request, Response};
 
 #[test]
 fn a_file_is_served_with_all_that_describes_it() {
@@ -192,7 +192,7 @@ fn a_file_that_shrinks_while_it_is_sent_breaks_and_one_that_grows_is_cut() {
         let mut response = None;
         let look = |request: &Request<'_>| {
             response = Some(files.respond_at(request, later()));
-            throng_http::Response::text("")
+            Response::text("")
         };
         send("GET", "/assets/a.bin", "", look).expect("routed");
         fs::OpenOptions::new().write(true).open(site.path("a.bin")).unwrap().set_len(size).unwrap();
@@ -217,9 +217,61 @@ fn a_file_is_streamed_in_helpings() {
             stream.source.pull(room, &mut out).expect("read");
             assert_eq!(out.len(), most, "{room}");
         }
-        throng_http::Response::text("")
+        Response::text("")
     };
     send("GET", "/assets/a.bin", "", look).expect("routed");
+}
+
+/// The answer to `request` below /assets, not sent yet.
+fn begin(files: &Files, method: &str, request: &str) -> Response {
+    let mut response = None;
+    let look = |request: &Request<'_>| {
+        response = Some(files.respond_at(request, later()));
+        Response::text("")
+    };
+    let (path, lines) = request.split_once('\n').unwrap_or((request, ""));
+    send(method, &format!("/assets/{path}"), lines, look).expect("routed");
+    response.expect("an answer")
+}
+
+#[test]
+fn no_more_files_are_open_for_streaming_than_allowed() {
+    let site = Site::new(&[("small.txt", &[b'x'; 16_384]), ("big.txt", &[b'x'; 100_000])]);
+    let files = site.files().max_open(2);
+    let status = |response: &Response| response.status().code();
+    let whole = begin(&files, "GET", "big.txt");
+    // A clone has the same bound, and the same files in it.
+    let part = begin(&files.clone(), "GET", "big.txt\nRange: bytes=0-20000\r\n");
+    assert_eq!((status(&whole), status(&part)), (200, 206));
+    assert!(whole.is_streamed() && part.is_streamed());
+    for request in
+        ["big.txt", "big.txt\nRange: bytes=0-20000\r\n", "big.txt\nRange: bytes=0-20000,-1\r\n"]
+    {
+        let refused = begin(&files, "GET", request);
+        assert_eq!(status(&refused), 503, "{request}");
+        assert!(refused.headers().any(|field| field == ("Retry-After", "1")), "{request}");
+    }
+    // What leaves as a whole holds no file, nor does what has no body.
+    let small: Vec<Response> = (0..5).map(|_| begin(&files, "GET", "small.txt")).collect();
+    assert!(small.iter().all(|response| status(response) == 200 && !response.is_streamed()));
+    let piece = begin(&files, "GET", "big.txt\nRange: bytes=5-9,90000-99999\r\n");
+    assert_eq!((status(&piece), piece.is_streamed()), (206, false));
+    let heads: Vec<Response> = (0..5).map(|_| begin(&files, "HEAD", "big.txt")).collect();
+    assert!(heads.iter().all(|response| status(response) == 200));
+    drop(part);
+    let next = begin(&files, "GET", "big.txt");
+    assert_eq!((status(&next), status(&begin(&files, "GET", "big.txt"))), (200, 503));
+    // To its end and not only dropped.
+    let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "" };
+    assert_eq!(receive(next, &to).body.len(), 100_000);
+    assert_eq!(status(&begin(&files, "GET", "big.txt")), 200);
+    // Lowered while files are open: they stay.
+    files.lower_max_open(1);
+    files.lower_max_open(7);
+    assert_eq!(files.open_limit(), 1);
+    assert_eq!(status(&begin(&files, "GET", "big.txt")), 503);
+    drop(whole);
+    assert_eq!(status(&begin(&files, "GET", "big.txt")), 200);
 }
 
 #[test]
