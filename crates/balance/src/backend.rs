@@ -1,0 +1,275 @@
+//! One backend, as everybody sees it: the control thread writes what it is, shards count what they do with it.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use hdrhistogram::Histogram;
+
+/// What one part of a weight is in [`Backend::share`]: a slow start goes up in steps of a hundredth.
+pub const SHARES_PER_WEIGHT: u32 = 100;
+
+/// The largest weight: shares of many backends still add up within 32 bits.
+pub const MAX_WEIGHT: u32 = 1000;
+
+/// Whether a backend is picked, and what becomes of the tunnels it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It is picked.
+    Up,
+    /// Its health checks or its connections failed: not picked, its tunnels are closed, spread out.
+    Down,
+    /// An operator took it out: not picked, its tunnels are closed within the drain's window.
+    Draining,
+    /// Drained, and out of the list: it exists as long as a tunnel holds it.
+    Removed,
+}
+
+impl State {
+    /// The word for it in the API, the metrics and on the page.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Draining => "draining",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// A backend. Tunnels and requests hold it by an `Arc`, never by its place in a configuration, so a change of the
+/// configuration touches none of them, and its counts survive the change.
+#[derive(Debug)]
+pub struct Backend {
+    address: SocketAddr,
+    key: u64,
+    weight: AtomicU32,
+    share: AtomicU32,
+    state: AtomicU8,
+    handshakes: AtomicU32,
+    tunnels: AtomicU32,
+    requests: AtomicU32,
+    totals: Totals,
+    /// Microseconds from the first byte sent to the head of the answer.
+    handshake_times: Mutex<Histogram<u64>>,
+}
+
+/// What a backend did since it was added; only ever growing.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Tunnels opened.
+    pub tunnels: AtomicU64,
+    /// HTTP requests answered (not upgraded).
+    pub requests: AtomicU64,
+    /// Connections begun.
+    pub connects: AtomicU64,
+    /// Connects and handshakes that failed, by refusal, time or an answer that broke a rule.
+    pub failures: AtomicU64,
+    /// Tunnels that we closed: drained, rebalanced, or of a dead backend.
+    pub closed: AtomicU64,
+    /// Tunnels that ended without a Close frame from the backend's side.
+    pub lost: AtomicU64,
+}
+
+impl Backend {
+    /// A backend that is up, with nothing open. `weight` is clamped to 1..=[`MAX_WEIGHT`].
+    #[must_use]
+    pub fn new(address: SocketAddr, weight: u32) -> Self {
+        let weight = weight.clamp(1, MAX_WEIGHT);
+        Self {
+            address,
+            key: key_of(address),
+            weight: weight.into(),
+            share: (weight * SHARES_PER_WEIGHT).into(),
+            state: AtomicU8::new(State::Up as u8),
+            handshakes: AtomicU32::new(0),
+            tunnels: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
+            totals: Totals::default(),
+            // 1 us to 1 minute in two digits: a few KiB a backend.
+            handshake_times: Mutex::new(
+                Histogram::new_with_bounds(1, 60_000_000, 2).expect("the bounds are in order"),
+            ),
+        }
+    }
+
+    /// Where it is; also its name.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A number of its address alone, the same in every process: what rendezvous hashing and cookies use.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// As configured, 1 to [`MAX_WEIGHT`].
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        self.weight.load(Relaxed)
+    }
+
+    /// Sets the weight, clamped as in [`Backend::new`], and its whole share.
+    pub fn set_weight(&self, weight: u32) {
+        let weight = weight.clamp(1, MAX_WEIGHT);
+        self.weight.store(weight, Relaxed);
+        self.share.store(weight * SHARES_PER_WEIGHT, Relaxed);
+    }
+
+    /// What it gets of the load at present, in hundredths of a weight: less than its weight during a slow start.
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.share.load(Relaxed)
+    }
+
+    /// Sets what it gets at present; never less than 1.
+    pub fn set_share(&self, share: u32) {
+        self.share.store(share.max(1), Relaxed);
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Up,
+            1 => State::Down,
+            2 => State::Draining,
+            _ => State::Removed,
+        }
+    }
+
+    /// Says what it is. Only the control thread does.
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    /// Connects and handshakes under way.
+    #[must_use]
+    pub fn handshakes(&self) -> u32 {
+        self.handshakes.load(Relaxed)
+    }
+
+    /// Live tunnels.
+    #[must_use]
+    pub fn tunnels(&self) -> u32 {
+        self.tunnels.load(Relaxed)
+    }
+
+    /// HTTP requests under way, handshakes included.
+    #[must_use]
+    pub fn requests(&self) -> u32 {
+        self.requests.load(Relaxed)
+    }
+
+    /// What a pick compares: everything that is open, of whatever kind.
+    #[must_use]
+    pub fn load(&self) -> u32 {
+        self.tunnels().saturating_add(self.requests())
+    }
+
+    /// What it did since it was added.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Takes a place among the at most `cap` handshakes under way (0: no cap). False: there is none.
+    #[must_use]
+    pub fn begin_handshake(&self, cap: u32) -> bool {
+        let room = |now: u32| (cap == 0 || now < cap).then_some(now + 1);
+        self.handshakes.fetch_update(Relaxed, Relaxed, room).is_ok()
+    }
+
+    /// Gives the place back.
+    pub fn end_handshake(&self) {
+        decrement(&self.handshakes);
+    }
+
+    /// A request is under way.
+    pub fn begin_request(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    /// It is not any more, however it ended.
+    pub fn end_request(&self) {
+        decrement(&self.requests);
+    }
+
+    /// A tunnel was opened.
+    pub fn open_tunnel(&self) {
+        self.tunnels.fetch_add(1, Relaxed);
+        self.totals.tunnels.fetch_add(1, Relaxed);
+    }
+
+    /// A tunnel ended.
+    pub fn close_tunnel(&self) {
+        decrement(&self.tunnels);
+    }
+
+    /// Notes how long a handshake took.
+    pub fn note_handshake(&self, micros: u64) {
+        if let Ok(mut times) = self.handshake_times.lock() {
+            times.saturating_record(micros.max(1));
+        }
+    }
+
+    /// The 99th percentile of all handshakes, in microseconds; 0 before the first.
+    #[must_use]
+    pub fn handshake_p99_micros(&self) -> u64 {
+        self.handshake_times.lock().map_or(0, |times| times.value_at_quantile(0.99))
+    }
+}
+
+/// A count that was never taken is a bug; in a release it must not become four billion tunnels.
+fn decrement(count: &AtomicU32) {
+    let taken = count.fetch_update(Relaxed, Relaxed, |now| now.checked_sub(1));
+    debug_assert!(taken.is_ok(), "given back more often than taken");
+}
+
+/// FNV-1a over the address as text: small, and the same on every machine and in every version.
+fn key_of(address: SocketAddr) -> u64 {
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    address.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend() -> Backend {
+        Backend::new("127.0.0.1:9001".parse().unwrap(), 2)
+    }
+
+    #[test]
+    fn the_cap_of_handshakes_is_never_exceeded() {
+        let backend = backend();
+        let taken = (0..5).filter(|_| backend.begin_handshake(3)).count();
+        assert_eq!((taken, backend.handshakes()), (3, 3));
+        backend.end_handshake();
+        assert!(backend.begin_handshake(3));
+        assert!(backend.begin_handshake(0), "no cap");
+    }
+
+    #[test]
+    fn a_weight_is_a_hundred_shares_until_a_slow_start_says_less() {
+        let backend = backend();
+        assert_eq!((backend.weight(), backend.share()), (2, 200));
+        backend.set_share(0);
+        assert_eq!(backend.share(), 1);
+        backend.set_weight(0);
+        assert_eq!((backend.weight(), backend.share()), (1, 100));
+    }
+
+    #[test]
+    fn every_state_comes_back_as_it_was_set() {
+        let backend = backend();
+        for state in [State::Up, State::Down, State::Draining, State::Removed] {
+            backend.set_state(state);
+            assert_eq!(backend.state(), state);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! A WebSocket load balancer that never drops a tunnel.
+//!
+//! * Duty: accept clients, pick a backend, pass requests and tunnels on, keep backends' health and counts, drain and
+//!   rebalance.
+//! * Not its duty: bytes of any protocol (`throng-proto`), sockets (`throng-io`), flags, files' paths and pages (the
+//!   binary).
+//! * Depends on: `throng-engine` (mailbox, side tables), `throng-io`, `throng-proto`.
+//! * Start reading at: [`Backend`] for what is balanced, [`Settings`] for how, `shard` for the turn.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod networks;
+mod settings;
+
+pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
+pub use networks::Network;
+pub use settings::{
+    Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
+    Timeouts,
+};

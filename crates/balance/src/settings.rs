@@ -1,0 +1,251 @@
+//! Everything that can be chosen about a balancer, and changed while it runs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Backend;
+use crate::networks::Network;
+
+/// What shards work by: one value, replaced as a whole. Connections that are under way keep the one they began with
+/// only for as long as a call lasts; tunnels need none.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    /// How.
+    pub settings: Settings,
+    /// Among whom, in the order they were configured.
+    pub backends: Vec<Target>,
+}
+
+/// A backend in the list that picks choose from.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Whom.
+    pub backend: Arc<Backend>,
+    /// Begin each connection to it with a PROXY v2 header that names the client; such connections are not reused.
+    pub send_proxy: bool,
+}
+
+/// How a balancer balances.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How a backend is picked.
+    pub pick: Pick,
+    /// What binds a client to a backend.
+    pub sticky: Sticky,
+    /// From whom X-Forwarded-*, Forwarded and PROXY headers are believed. Default: nobody.
+    pub trusted_proxies: Vec<Network>,
+    /// Connections begin with a PROXY v2 header; one without it is closed. Only [`Settings::trusted_proxies`] may then
+    /// connect. Default false.
+    pub accept_proxy: bool,
+    /// What time may end.
+    pub timeouts: Timeouts,
+    /// Connects and handshakes under way to one backend, over all shards; more wait, see [`Timeouts::queue`]. 0: no
+    /// cap. Default 128.
+    pub max_handshakes: u32,
+    /// Other backends that a request is tried on, if no byte of it has been answered. Default 2.
+    pub retries: u8,
+    /// Idle connections kept to each backend by each shard. Default 32.
+    pub keep_alive: usize,
+    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit allows.
+    pub max_connections: usize,
+    /// Bytes of a head, of a request and of a response. Default 16 KiB.
+    pub max_header_bytes: usize,
+    /// Field lines of a head. Default 100.
+    pub max_headers: usize,
+    /// Bytes of a body; it is passed on as it comes, so this costs no memory. Default: no limit (`u64::MAX`).
+    pub max_body: u64,
+    /// Local addresses that connections to backends are made from, in turn: one serves about 28,000 connections to
+    /// one backend. Default: none, the system's choice.
+    pub sources: Vec<IpAddr>,
+    /// How long the share of a backend that came up grows to its whole weight. Default 0: at once.
+    pub slow_start: Duration,
+    /// Tunnels of a dead, drained or crowded backend that are closed in a second, at most. Default 200.
+    pub close_rate: u32,
+    /// When a backend counts as dead.
+    pub health: Health,
+}
+
+/// See [`Settings::pick`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pick {
+    /// Two at random, and the one of them with less open per weight. The default: nearly as even as
+    /// [`Pick::LeastConnections`], and many balancers that do it at once do not all run to the same backend.
+    #[default]
+    PowerOfTwo,
+    /// The one with the least open per weight.
+    LeastConnections,
+    /// In turn, by weight, interleaved smoothly.
+    RoundRobin,
+    /// By the sticky key (or else the client's address): rendezvous hashing, so that a backend that goes takes only its
+    /// own clients along.
+    Rendezvous,
+    /// At random, by weight.
+    Random,
+    /// By the client's address.
+    IpHash,
+}
+
+/// See [`Settings::sticky`]. A client whose backend is gone or down is picked for anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sticky {
+    /// Nothing.
+    #[default]
+    None,
+    /// A cookie of this name, that we set in the answer.
+    Cookie(String),
+    /// The value of this request header.
+    Header(String),
+    /// The value of this parameter in the query.
+    Query(String),
+    /// The client's address.
+    Ip,
+}
+
+/// See [`Settings::timeouts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To a backend's TCP connection. Default 5 s.
+    pub connect: Duration,
+    /// From the request's last byte, or the upgrade's head, to the head of the answer. 504 after it. Default 60 s.
+    pub response: Duration,
+    /// Of a body, either way, without a byte. Default 60 s.
+    pub body: Duration,
+    /// From accept, or a request's first byte, to its whole head. 408 after it. Default 10 s.
+    pub head: Duration,
+    /// Silence between two requests of a client. Default 75 s.
+    pub keep_alive: Duration,
+    /// Silence of a tunnel, over both directions. Default 1 h.
+    pub tunnel: Duration,
+    /// A tunnel of which one side has ended its stream. Default 60 s.
+    pub half_closed: Duration,
+    /// From our Close frame to the client's. Default 5 s.
+    pub close: Duration,
+    /// For a place among [`Settings::max_handshakes`]. 503 after it. Default 10 s.
+    pub queue: Duration,
+}
+
+/// See [`Settings::health`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// So many failures of connects and handshakes...
+    pub failures: u32,
+    /// ...within this make a backend [`Down`](crate::State::Down). Defaults: 3 in 10 s.
+    pub within: Duration,
+    /// Without active checks: how long it stays down before a first client is let through again. Default 10 s.
+    pub down_for: Duration,
+    /// Active checks. Default: none.
+    pub check: Option<Check>,
+}
+
+/// An active check of every backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What is tried.
+    pub kind: CheckKind,
+    /// How often. Default 2 s.
+    pub interval: Duration,
+    /// How long one may take. Default 1 s.
+    pub timeout: Duration,
+    /// Successes in a row that bring a backend up. Default 2.
+    pub rise: u32,
+    /// Failures in a row that take it down. Default 3.
+    pub fall: u32,
+}
+
+/// See [`Check::kind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckKind {
+    /// A TCP connection.
+    Tcp,
+    /// A GET of this path is answered with 2xx or 3xx.
+    Http(String),
+    /// A WebSocket at this path opens and answers a ping.
+    WebSocket(String),
+}
+
+/// What a shard is told about tunnels of a backend that are to be closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closing {
+    /// The Close frame's code: 1001 or 1012.
+    pub code: u16,
+    /// Tunnels a second, over all shards. What is due in less is closed one by one.
+    pub rate: u32,
+    /// Which first.
+    pub order: Order,
+    /// Then what is left is closed at once.
+    pub deadline: Option<Duration>,
+}
+
+/// See [`Closing::order`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Any: spread by chance.
+    Shuffled,
+    /// The longest silent first, then the oldest.
+    IdleAndOldest,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pick: Pick::default(),
+            sticky: Sticky::default(),
+            trusted_proxies: Vec::new(),
+            accept_proxy: false,
+            timeouts: Timeouts::default(),
+            max_handshakes: 128,
+            retries: 2,
+            keep_alive: 32,
+            max_connections: 0,
+            max_header_bytes: 16 << 10,
+            max_headers: 100,
+            max_body: u64::MAX,
+            sources: Vec::new(),
+            slow_start: Duration::ZERO,
+            close_rate: 200,
+            health: Health::default(),
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            connect: seconds(5),
+            response: seconds(60),
+            body: seconds(60),
+            head: seconds(10),
+            keep_alive: seconds(75),
+            tunnel: seconds(3600),
+            half_closed: seconds(60),
+            close: seconds(5),
+            queue: seconds(10),
+        }
+    }
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        let ten = Duration::from_secs(10);
+        Self { failures: 3, within: ten, down_for: ten, check: None }
+    }
+}
+
+impl Check {
+    /// A check of that kind with the default times.
+    #[must_use]
+    pub fn new(kind: CheckKind) -> Self {
+        let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
+        Self { kind, interval, timeout, rise: 2, fall: 3 }
+    }
+}
+
+impl Configuration {
+    /// The place in the list of the backend at `address`.
+    #[must_use]
+    pub fn position(&self, address: SocketAddr) -> Option<usize> {
+        self.backends.iter().position(|target| target.backend.address() == address)
+    }
+}
