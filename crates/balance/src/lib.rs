@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod config;
 mod networks;
 mod settings;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
+pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
 pub use networks::Network;
 pub use settings::{
     Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,

@@ -1,0 +1,46 @@
+//! What is wrong with a configuration, where, and what to write instead.
+
+use std::fmt;
+
+/// A mistake in a configuration. As text it is one line: `file:line:column`, the key, the value and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    pub(super) place: Option<Place>,
+    pub(super) what: String,
+}
+
+/// Where something is in a file; lines and columns count from 1, columns in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// As it was named to the parser.
+    pub file: String,
+    /// Its line.
+    pub line: usize,
+    /// Its column.
+    pub column: usize,
+}
+
+impl ConfigError {
+    /// Where it is; `None` for what came from no file.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// Key, value and remedy, without the place.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Place { file, line, column }) = &self.place {
+            write!(f, "{file}:{line}:{column}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for ConfigError {}

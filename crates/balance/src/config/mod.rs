@@ -1,0 +1,229 @@
+//! What a file and flags say about a balancer, checked so that each mistake is told with its place and its remedy.
+
+mod check;
+mod error;
+mod reader;
+mod settings;
+mod token;
+mod units;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::settings::Settings;
+use reader::{Document, Table, Value};
+
+pub use error::{ConfigError, Place};
+pub use token::Token;
+
+/// All that can be said about a balancer. Read a file with [`Config::parse`], or begin with the default,
+/// [`read`](Config::read) files and set fields, and [`check`](Config::check) at the end.
+///
+/// ```
+/// use throng_balance::Config;
+///
+/// let text = "
+///     listen = \"127.0.0.1:8080\"
+///     backends = [\"127.0.0.1:9001\", { address = \"127.0.0.1:9002\", weight = 2 }]
+///     [timeouts]
+///     connect = \"2s\"
+/// ";
+/// let config = Config::parse(text, "balance.toml").unwrap();
+/// assert_eq!(config.backends[1].weight, 2);
+/// let error = Config::parse("backends = [\"127.0.0.1\"]", "balance.toml").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "balance.toml:1:13: backends[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\""
+/// );
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients connect: `listen = "127.0.0.1:8080"`, or a list. Default 127.0.0.1:8080. A change needs a restart.
+    pub listen: Vec<SocketAddr>,
+    /// Event loops: `shards`. 0, the default: one for each usable CPU. A change needs a restart.
+    pub shards: usize,
+    /// Among whom: `backends`, a list of addresses or of tables `{ address, weight, send_proxy }`. None are needed if
+    /// they register themselves.
+    pub backends: Vec<BackendConfig>,
+    /// How: each setting by its own name; `[timeouts]`, `[health]` and `[health.check]` are tables.
+    pub settings: Settings,
+    /// Whether backends register themselves: `[register]`. Default: they do not.
+    pub register: Option<Register>,
+    /// Where operators ask and change: `[admin]` with `listen`. A loopback address. Default: nowhere. A change needs a
+    /// restart.
+    pub admin: Option<SocketAddr>,
+    /// How it ends: `[shutdown]`.
+    pub shutdown: Shutdown,
+    /// Where each key was written, for mistakes that only show once all is read.
+    places: BTreeMap<String, Place>,
+}
+
+/// A backend as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its part of the load, 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT). Default 1.
+    pub weight: u32,
+    /// Begin each connection with a PROXY v2 header. Default false.
+    pub send_proxy: bool,
+}
+
+impl BackendConfig {
+    /// One of weight 1, without a PROXY header.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, weight: 1, send_proxy: false }
+    }
+}
+
+/// How backends register themselves: `[register]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// What they have to show: `token`, or the first line of `token_file`, a path that starts where the file is.
+    pub token: Token,
+    /// How long one stays without a heartbeat, if it says nothing about it itself. Default 10 s.
+    pub time_to_live: Duration,
+}
+
+/// How a balancer ends: `[shutdown]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// The tunnels are closed spread over this. Default 10 s.
+    pub window: Duration,
+    /// Then what is left is cut. Default 30 s.
+    pub deadline: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
+            shards: 0,
+            backends: Vec::new(),
+            settings: Settings::default(),
+            register: None,
+            admin: None,
+            shutdown: Shutdown {
+                window: Duration::from_secs(10),
+                deadline: Duration::from_secs(30),
+            },
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The whole configuration from the TOML `text`; `file_name` is for the errors, and where relative paths start.
+    ///
+    /// # Errors
+    /// The first mistake: an unknown key, a wrong type, a value out of its range, two values that contradict.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        config.read(text, file_name)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Takes over what the TOML `text` says; what it does not mention stays. Lists are replaced as a whole.
+    ///
+    /// # Errors
+    /// As [`Config::parse`], for what can be seen in each value alone; then `self` is half changed: drop it.
+    pub fn read(&mut self, text: &str, file_name: &str) -> Result<(), ConfigError> {
+        let document = Document::new(file_name, text);
+        let table = document.parse()?;
+        let root = Table::root(&document, &table);
+        root.put("listen", &mut self.listen, |value| {
+            value.list("an address or a list of them")?.iter().map(Value::address).collect()
+        })?;
+        root.put("shards", &mut self.shards, |value| Ok(value.number(u64::MAX)? as usize))?;
+        root.put("backends", &mut self.backends, |value| {
+            self.places.retain(|key, _| !key.starts_with("backends["));
+            value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
+        })?;
+        root.put("register", &mut self.register, |value| register(value, file_name).map(Some))?;
+        if let Some(value) = root.take("admin") {
+            let admin = value.table("[admin], and below it listen = \"127.0.0.1:8081\"")?;
+            admin.put("listen", &mut self.admin, |value| value.address().map(Some))?;
+            admin.finish()?;
+        }
+        if let Some(value) = root.take("shutdown") {
+            let shutdown = value.table("[shutdown], and below it window = \"10s\"")?;
+            shutdown.put("window", &mut self.shutdown.window, Value::duration)?;
+            shutdown.put("deadline", &mut self.shutdown.deadline, Value::duration)?;
+            shutdown.finish()?;
+        }
+        settings::read(&root, &mut self.settings)?;
+        root.finish()?;
+        self.places.extend(document.into_places());
+        Ok(())
+    }
+
+    /// Whether it is whole and contradicts nowhere.
+    ///
+    /// # Errors
+    /// The first mistake, with its place if the value came from a file.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check::check(self).map_err(|wrong| {
+            let place = self.places.get(&wrong.key).cloned();
+            ConfigError { place, what: wrong.to_string() }
+        })
+    }
+}
+
+fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
+    if value.is_text() {
+        return value.address().map(BackendConfig::new);
+    }
+    let example =
+        "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", weight = 2 }";
+    let table = value.table(example)?;
+    let address = table
+        .take("address")
+        .ok_or_else(|| value.wrong("its address is missing: add address = \"127.0.0.1:9001\""))?;
+    let mut backend = BackendConfig::new(address.address()?);
+    // Its range is checked with everything's, so that one that came by a flag is, too.
+    let any = u64::from(u32::MAX);
+    table.put("weight", &mut backend.weight, |value| Ok(value.number(any)? as u32))?;
+    table.put("send_proxy", &mut backend.send_proxy, Value::switch)?;
+    table.finish()?;
+    Ok(backend)
+}
+
+fn register(value: &Value<'_>, file_name: &str) -> Result<Register, ConfigError> {
+    let table = value.table("[register], and below it token_file = \"token\"")?;
+    let token = match (table.take("token"), table.take("token_file")) {
+        (Some(_), Some(file)) => {
+            return Err(file.wrong("there is a token, too: keep one of token and token_file"));
+        }
+        (None, None) => {
+            return Err(value.wrong(
+                "what backends have to show is missing: add token_file = \"token\", or token",
+            ));
+        }
+        (Some(token), None) => {
+            let text = token.text("a text")?;
+            Token::new(text).map_err(|remedy| token.wrong_secret(remedy))?
+        }
+        (None, Some(file)) => {
+            let name = file.text("the path of a file that has the token")?;
+            let path = Path::new(file_name).parent().unwrap_or(Path::new("")).join(name);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                file.wrong(format_args!(
+                    "{} cannot be read ({error}): name a file that has the token",
+                    path.display()
+                ))
+            })?;
+            Token::new(text.lines().next().unwrap_or_default()).map_err(|why| file.wrong(why))?
+        }
+    };
+    let mut register = Register { token, time_to_live: Duration::from_secs(10) };
+    table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
+    table.finish()?;
+    Ok(register)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,416 @@
+use super::*;
+use crate::settings::{Check, CheckKind, Pick, Sticky};
+
+/// The message for `text` behind a backend, which stands in the first line.
+fn message(text: &str) -> String {
+    let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
+    Config::parse(&text, "b.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn every_mistake_is_told_with_place_key_value_and_remedy() {
+    let table: &[(&str, &str)] = &[
+        // Not TOML.
+        ("listen = ", "b.toml:2:"),
+        // Keys.
+        ("shard = 1", "b.toml:2:1: shard is no setting: did you mean shards?"),
+        (
+            "zzzzzz = 1",
+            "b.toml:2:1: zzzzzz is no setting: the keys here are listen, shards, backends",
+        ),
+        (
+            "[timeouts]\nconect = \"1s\"",
+            "b.toml:3:1: timeouts.conect is no setting: did you mean connect?",
+        ),
+        (
+            "[health.check]\nkind=\"tcp\"\npth=1",
+            "b.toml:4:1: health.check.pth is no setting: did you mean path?",
+        ),
+        ("[admin]\nport=1", "b.toml:3:1: admin.port is no setting: the keys here are listen"),
+        // Types.
+        ("listen = 8080", "b.toml:2:10: listen is 8080: write an address or a list of them"),
+        ("listen = [1]", "b.toml:2:11: listen[0] is 1: write an address such as"),
+        ("shards = \"2\"", "b.toml:2:10: shards is \"2\": write a whole number from 0"),
+        ("shards = -1", "b.toml:2:10: shards is -1: write a whole number from 0"),
+        ("shards = 1.5", "b.toml:2:10: shards is 1.5: write a whole number from 0"),
+        ("retries = 256", "b.toml:2:11: retries is 256: write a whole number from 0 to 255"),
+        ("accept_proxy = 1", "b.toml:2:16: accept_proxy is 1: write true or false"),
+        (
+            "timeouts = 5",
+            "b.toml:2:12: timeouts is 5: write [timeouts], and below it connect = \"5s\"",
+        ),
+        ("health = 5", "b.toml:2:10: health is 5: write [health]"),
+        ("admin = 5", "b.toml:2:9: admin is 5: write [admin]"),
+        ("shutdown = 5", "b.toml:2:12: shutdown is 5: write [shutdown]"),
+        ("register = 5", "b.toml:2:12: register is 5: write [register]"),
+        (
+            "slow_start = 30",
+            "b.toml:2:14: slow_start is 30: write it with a unit, for example \"30s\"",
+        ),
+        ("slow_start = true", "b.toml:2:14: slow_start is true: write a duration such as \"5s\""),
+        ("slow_start = \"30\"", "slow_start is \"30\": it has no unit: write \"30s\" or \"30ms\""),
+        ("slow_start = \"30 days\"", "slow_start is \"30 days\": write a duration such as"),
+        ("slow_start = \"9999h\"", "slow_start is \"9999h\": write at most \"8784h\""),
+        ("max_body = \"much\"", "b.toml:2:12: max_body is \"much\": write a size such as"),
+        ("max_body = true", "max_body is true: write a size such as \"16KiB\""),
+        // Addresses.
+        (
+            "listen = \"127.0.0.1\"",
+            "listen[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\"",
+        ),
+        ("listen = \"::1\"", "a port is missing: write \"[::1]:9001\""),
+        ("listen = \"localhost:80\"", "names are not looked up: write the IP address"),
+        ("listen = \"127.0.0.1:99999\"", "write an IP address and a port"),
+        ("listen = []", "b.toml:2:10: listen is empty: write where clients connect"),
+        (
+            "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]",
+            "b.toml:2:26: listen[1] is \"127.0.0.1:1\": it is there already: give it once",
+        ),
+        ("shards = 5000", "b.toml:2:10: shards is 5000: write at most 1024"),
+        // Choices.
+        (
+            "pick = \"least_connection\"",
+            "b.toml:2:8: pick is \"least_connection\": did you mean least_connections?",
+        ),
+        ("pick = \"best\"", "pick is \"best\": write one of power_of_two, least_connections"),
+        (
+            "sticky = \"cookie\"",
+            "b.toml:2:10: sticky is \"cookie\": write \"none\", \"ip\", { cookie = \"NAME\" }",
+        ),
+        ("sticky = {}", "sticky is {}: write \"none\""),
+        ("sticky = { cookie = 1 }", "b.toml:2:21: sticky.cookie is 1: write a name in quotes"),
+        (
+            "sticky = { cookie = \"a b\" }",
+            "b.toml:2:21: sticky.cookie is \"a b\": write a name of letters",
+        ),
+        ("sticky = { header = \"\" }", "sticky.header is \"\": write a name"),
+        ("sticky = { query = \"a=b\" }", "sticky.query is \"a=b\": write a name"),
+        ("sticky = { cookie = \"a\", query = \"b\" }", "keep one of cookie, header and query"),
+        (
+            "trusted_proxies = [\"10.0.0.0/33\"]",
+            "b.toml:2:20: trusted_proxies[0] is \"10.0.0.0/33\": ",
+        ),
+        (
+            "sources = [\"lo\"]",
+            "b.toml:2:12: sources[0] is \"lo\": write an IP address of this machine",
+        ),
+        ("sources = [\"0.0.0.0\"]", "sources[0] is \"0.0.0.0\": write an address of this machine"),
+        (
+            "sources = [\"127.0.0.2\", \"127.0.0.2\"]",
+            "b.toml:2:25: sources[1] is \"127.0.0.2\": it is there already",
+        ),
+        (
+            "sources = [\"::1\"]",
+            "b.toml:2:11: sources is [\"::1\"]: from none of these 127.0.0.1:9001 can be reached: add an IPv4 address",
+        ),
+        // Ranges and contradictions.
+        (
+            "accept_proxy = true",
+            "b.toml:2:16: accept_proxy is true: whoever connects could claim any address: name in trusted_proxies",
+        ),
+        (
+            "max_header_bytes = 100",
+            "b.toml:2:20: max_header_bytes is 100: write \"1KiB\" to \"1MiB\"",
+        ),
+        ("max_headers = 0", "b.toml:2:15: max_headers is 0: write 8 to 4096"),
+        ("close_rate = 0", "b.toml:2:14: close_rate is 0: no tunnel"),
+        (
+            "[timeouts]\ntunnel = \"0\"",
+            "b.toml:3:10: timeouts.tunnel is 0: write more than nothing",
+        ),
+        ("[health]\nfailures = 0", "b.toml:3:12: health.failures is 0: write 1 or more"),
+        ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is 0: write more"),
+        ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is 0: write more"),
+        (
+            "[health.check]\ninterval = \"1s\"",
+            "b.toml:2:1: health.check is [health.check]: what is tried is missing: add kind",
+        ),
+        (
+            "[health.check]\nkind = \"icmp\"",
+            "b.toml:3:8: health.check.kind is \"icmp\": write \"tcp\", \"http\" or \"websocket\"",
+        ),
+        (
+            "[health.check]\nkind = \"tcp\"\npath = \"/\"",
+            "b.toml:4:8: health.check.path is \"/\": a check of kind \"tcp\" has no path",
+        ),
+        (
+            "[health.check]\nkind = \"http\"\npath = \"x y\"",
+            "b.toml:4:8: health.check.path is \"x y\": write a path",
+        ),
+        (
+            "[health.check]\nkind = \"tcp\"\ntimeout = \"3s\"",
+            "b.toml:4:11: health.check.timeout is 3s: one check ends before the next begins: write at most health.check.interval, which is 2s",
+        ),
+        (
+            "[health.check]\nkind = \"tcp\"\nrise = 0",
+            "b.toml:4:8: health.check.rise is 0: write 1 or more",
+        ),
+        (
+            "[health.check]\nkind = \"tcp\"\nfall = 0",
+            "b.toml:4:8: health.check.fall is 0: write 1 or more",
+        ),
+        (
+            "[shutdown]\ndeadline = \"5s\"",
+            "b.toml:3:12: shutdown.deadline is 5s: it is at least shutdown.window, which is 10s",
+        ),
+        (
+            "[admin]\nlisten = \"0.0.0.0:81\"",
+            "b.toml:3:10: admin.listen is \"0.0.0.0:81\": whoever reaches it can change everything",
+        ),
+        (
+            "[admin]\nlisten = \"127.0.0.1:8080\"",
+            "b.toml:3:10: admin.listen is \"127.0.0.1:8080\": clients connect there",
+        ),
+        // Registration.
+        (
+            "[register]",
+            "b.toml:2:1: register is [register]: what backends have to show is missing: add token_file",
+        ),
+        (
+            "[register]\ntoken = \"a\"\ntoken_file = \"b\"",
+            "b.toml:4:14: register.token_file is \"b\": there is a token, too",
+        ),
+        (
+            "[register]\ntoken_file = \"no/such\"",
+            "b.toml:3:14: register.token_file is \"no/such\": no/such cannot be read",
+        ),
+        (
+            "[register]\ntoken = \"0123456789abcdef\"\ntime_to_live = \"0\"",
+            "b.toml:4:16: register.time_to_live is 0: write more",
+        ),
+    ];
+    for (text, expected) in table {
+        let message = message(text);
+        assert!(message.contains(expected), "{text:?}:\n{message}\n{expected}");
+        assert!(message.starts_with("b.toml:") && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn every_mistake_in_a_backend_is_told_at_its_item() {
+    let table: &[(&str, &str)] = &[
+        (
+            "",
+            "backends is empty: write for example backends = [\"127.0.0.1:9001\"], or a [register] table",
+        ),
+        ("backends = []", "b.toml:1:12: backends is empty: "),
+        (
+            "backends = 1",
+            "b.toml:1:12: backends is 1: write a list of addresses or [[backends]] tables",
+        ),
+        ("backends = [1]", "b.toml:1:13: backends[0] is 1: write an address such as"),
+        (
+            "backends = [\n  \"x\"]",
+            "b.toml:2:3: backends[0] is \"x\": write an IP address and a port",
+        ),
+        (
+            "[[backends]]\nweight = 1",
+            "b.toml:1:1: backends[0] is [[backends]]: its address is missing: add address",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nweigth = 1",
+            "b.toml:3:1: backends[0].weigth is no setting: did you mean weight?",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",
+            "b.toml:3:10: backends[0].weight is 0: write 1 to 1000; to send a backend nothing, drain",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 1001",
+            "b.toml:3:10: backends[0].weight is 1001: write 1 to 1000",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = \"2\"",
+            "b.toml:3:10: backends[0].weight is \"2\": write a whole number",
+        ),
+        (
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nsend_proxy = 2",
+            "b.toml:3:14: backends[0].send_proxy is 2: write true or false",
+        ),
+        (
+            "backends = [\"127.0.0.1:1\", \"127.0.0.1:2\", \"127.0.0.1:1\"]",
+            "b.toml:1:43: backends[2] is \"127.0.0.1:1\": backends[0] has this address already: give each once",
+        ),
+        ("backends = [\"127.0.0.1:0\"]", "b.toml:1:13: backends[0] is \"127.0.0.1:0\": port 0"),
+        (
+            "backends = [\"0.0.0.0:1\"]",
+            "b.toml:1:13: backends[0] is \"0.0.0.0:1\": it is no address of one machine",
+        ),
+        (
+            "backends = [\"127.0.0.1:8080\"]",
+            "b.toml:1:13: backends[0] is \"127.0.0.1:8080\": the balancer itself listens",
+        ),
+        (
+            "listen = \":7\"\nbackends = [\"[::ffff:127.0.0.1]:7\"]",
+            "the balancer itself listens on 0.0.0.0:7",
+        ),
+    ];
+    for (text, expected) in table {
+        let message = Config::parse(text, "b.toml").unwrap_err().to_string();
+        assert!(message.contains(expected), "{text:?}:\n{message}\n{expected}");
+        assert!(!message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn a_token_is_never_in_a_message() {
+    for text in [
+        "token = \"secret word\"",
+        "tokn = \"secret word\"",
+        "token_file = \"secret-word\"\ntoken = \"x\"",
+    ] {
+        let message = message(&format!("[register]\n{text}"));
+        assert!(!message.contains("secret word"), "{message}");
+    }
+    let mut config = Config::default();
+    config.read("[register]\ntoken = \"0123456789abcdef\"", "b.toml").unwrap();
+    assert!(!format!("{config:?}").contains("0123456789abcdef"));
+    config.check().expect("no backends are needed where they register themselves");
+}
+
+#[test]
+fn every_key_says_what_it_says() {
+    let text = r#"
+        listen = [":8080", "[::1]:8080"]
+        shards = 0x2
+        pick = "round_robin"
+        sticky = { cookie = "route" }
+        trusted_proxies = ["10.0.0.0/8", "::1"]
+        accept_proxy = true
+        max_handshakes = 7
+        retries = 1
+        keep_alive = 9
+        max_connections = 1_000
+        max_header_bytes = "32KiB"
+        max_headers = 50
+        max_body = "10MB"
+        sources = ["127.0.0.2"]
+        slow_start = "30s"
+        close_rate = 11
+        [[backends]]
+        address = "127.0.0.1:9001"
+        weight = 3
+        send_proxy = true
+        [[backends]]
+        address = "127.0.0.1:9002"
+        [timeouts]
+        connect = "1s"
+        response = "2s"
+        body = "3s"
+        head = "4s"
+        keep_alive = "5s"
+        tunnel = "6s"
+        half_closed = "7s"
+        close = "8s"
+        queue = "9s"
+        [health]
+        failures = 5
+        within = "20s"
+        down_for = "21s"
+        [health.check]
+        kind = "websocket"
+        path = "/live"
+        interval = "10s"
+        timeout = "500ms"
+        rise = 4
+        fall = 6
+        [register]
+        token = "0123456789abcdef"
+        time_to_live = "15s"
+        [admin]
+        listen = "127.0.0.1:8081"
+        [shutdown]
+        window = "1s"
+        deadline = "2s"
+    "#;
+    let config = Config::parse(text, "b.toml").unwrap();
+    let seconds = Duration::from_secs;
+    assert_eq!(config.listen[0], "0.0.0.0:8080".parse().unwrap());
+    assert_eq!((config.listen.len(), config.shards), (2, 2));
+    let first =
+        BackendConfig { address: "127.0.0.1:9001".parse().unwrap(), weight: 3, send_proxy: true };
+    assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
+    let check = Check {
+        kind: CheckKind::WebSocket("/live".to_owned()),
+        interval: seconds(10),
+        timeout: Duration::from_millis(500),
+        rise: 4,
+        fall: 6,
+    };
+    // No field by default: a new one has to be read and tried here.
+    let expected = Settings {
+        pick: Pick::RoundRobin,
+        sticky: Sticky::Cookie("route".to_owned()),
+        trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+        accept_proxy: true,
+        timeouts: crate::Timeouts {
+            connect: seconds(1),
+            response: seconds(2),
+            body: seconds(3),
+            head: seconds(4),
+            keep_alive: seconds(5),
+            tunnel: seconds(6),
+            half_closed: seconds(7),
+            close: seconds(8),
+            queue: seconds(9),
+        },
+        max_handshakes: 7,
+        retries: 1,
+        keep_alive: 9,
+        max_connections: 1000,
+        max_header_bytes: 32 << 10,
+        max_headers: 50,
+        max_body: 10_000_000,
+        sources: vec!["127.0.0.2".parse().unwrap()],
+        slow_start: seconds(30),
+        close_rate: 11,
+        health: crate::Health {
+            failures: 5,
+            within: seconds(20),
+            down_for: seconds(21),
+            check: Some(check),
+        },
+    };
+    assert_eq!(config.settings, expected);
+    assert_eq!(config.register.unwrap().time_to_live, seconds(15));
+    assert_eq!(config.admin, Some("127.0.0.1:8081".parse().unwrap()));
+    assert_eq!(config.shutdown, Shutdown { window: seconds(1), deadline: seconds(2) });
+}
+
+#[test]
+fn a_later_text_changes_what_it_mentions() {
+    let mut config = Config::default();
+    config.read("shards = 2\nbackends = [\"127.0.0.1:1\", \"127.0.0.1:2\"]", "b.toml").unwrap();
+    config.read("retries = 0\nbackends = [\"127.0.0.1:8080\"]", "--set").unwrap();
+    assert_eq!((config.shards, config.settings.retries, config.backends.len()), (2, 0, 1));
+    let error = config.check().unwrap_err();
+    assert_eq!(error.place().unwrap().file, "--set");
+    config.backends[0].address = "127.0.0.1:3".parse().unwrap();
+    config.backends.push(config.backends[0]);
+    let error = config.check().unwrap_err();
+    assert_eq!(error.place(), None, "what came by a flag has no place: {error}");
+    assert!(error.what().contains("backends[1] is \"127.0.0.1:3\""), "{error}");
+}
+
+#[test]
+fn every_pick_has_a_word() {
+    for word in
+        ["power_of_two", "least_connections", "round_robin", "rendezvous", "random", "ip_hash"]
+    {
+        assert_eq!(word.parse::<Pick>().unwrap().word(), word);
+    }
+}
+
+#[test]
+fn a_token_file_is_read_from_beside_the_configuration() {
+    let folder = std::env::temp_dir().join(format!("throng-balance-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("token"), "0123456789abcdef\nmore\n").unwrap();
+    let file = folder.join("balance.toml");
+    let config = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
+    std::fs::write(folder.join("token"), "\n").unwrap();
+    let empty = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(config.unwrap().register.unwrap().token.matches(b"0123456789abcdef"));
+    assert!(empty.unwrap_err().to_string().contains("at least 16"));
+}

@@ -1,0 +1,69 @@
+//! The secret that a backend shows to register itself.
+
+use std::fmt;
+
+/// Fewer characters are guessed too easily.
+pub(super) const SHORTEST_TOKEN: usize = 16;
+
+/// A secret: it is not shown by `Debug`, and compared without telling by time how much of a guess was right.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// `text` without the white space around it. The error is the remedy: a token has 16 visible ASCII characters or more.
+    ///
+    /// # Errors
+    /// It is too short, or has a character that does not fit in a header field.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.len() < SHORTEST_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!(
+                "a token has at least {SHORTEST_TOKEN} visible ASCII characters: make one with \
+                 `head -c 24 /dev/urandom | base64`"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Whether `given` is this token. The time it takes depends on the length of `given` alone.
+    #[must_use]
+    pub fn matches(&self, given: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let mut differ = own.len() ^ given.len();
+        for (at, byte) in given.iter().enumerate() {
+            differ |= usize::from(byte ^ own[at % own.len()]);
+        }
+        // The compiler must not leave the loop at the first difference.
+        std::hint::black_box(differ) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_matches() {
+        let token = Token::new(" 0123456789abcdef\n").unwrap();
+        assert!(token.matches(b"0123456789abcdef"));
+        for wrong in
+            [&b""[..], b"0123456789abcde", b"0123456789abcdeF", b"0123456789abcdef0123456789abcdef"]
+        {
+            assert!(!token.matches(wrong), "{wrong:?}");
+        }
+        assert_eq!(format!("{token:?}"), "Token(secret)");
+    }
+
+    #[test]
+    fn short_and_unsendable_tokens_are_refused_with_a_way_to_make_one() {
+        for text in ["", "short", "0123456789 abcdef", "0123456789abcdé"] {
+            assert!(Token::new(text).unwrap_err().contains("/dev/urandom"), "{text}");
+        }
+    }
+}
