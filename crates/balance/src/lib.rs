@@ -11,11 +11,13 @@
 mod backend;
 mod config;
 mod networks;
+mod pick;
 mod settings;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
 pub use networks::Network;
+pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use settings::{
     Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
     Timeouts,

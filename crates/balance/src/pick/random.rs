@@ -1,0 +1,23 @@
+//! At random, by share.
+
+use crate::Backend;
+
+use super::rng::Rng;
+
+/// In one pass, without knowing the sum before (a reservoir of one): whoever comes replaces the one held with the
+/// probability of its part of the shares seen so far. Summing first would not do, as shares change meanwhile.
+pub(super) fn pick<'a>(
+    rng: &mut Rng,
+    candidates: impl Iterator<Item = (usize, &'a Backend)>,
+) -> Option<(usize, &'a Backend)> {
+    let mut seen = 0;
+    let mut held = None;
+    for candidate in candidates {
+        let share = u64::from(candidate.1.share());
+        seen += share;
+        if rng.below(seen) < share {
+            held = Some(candidate);
+        }
+    }
+    held
+}

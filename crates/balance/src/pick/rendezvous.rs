@@ -1,0 +1,23 @@
+//! Rendezvous hashing: a backend that goes takes only its own clients along, one that comes gets its part of each.
+
+use crate::Backend;
+
+use super::rng::mix;
+
+/// Every backend throws a die that depends on the key and itself alone; the highest wins. With `-share / ln(die)` each
+/// wins in proportion to its share, and a share that grows draws clients to it but moves none between others.
+pub(super) fn pick<'a>(
+    key: u64,
+    candidates: impl Iterator<Item = (usize, &'a Backend)>,
+) -> Option<usize> {
+    let score = |backend: &Backend| f64::from(backend.share()) / -die(key, backend.key()).ln();
+    let scored = candidates.map(|(place, backend)| (place, score(backend)));
+    let highest = scored.reduce(|one, other| if other.1 > one.1 { other } else { one });
+    highest.map(|(place, _)| place)
+}
+
+/// A number between 0 and 1, neither included: of 52 bits, so that adding a half is exact.
+fn die(key: u64, backend_key: u64) -> f64 {
+    let bits = mix(key ^ mix(backend_key)) >> 12;
+    (bits as f64 + 0.5) / (1u64 << 52) as f64
+}

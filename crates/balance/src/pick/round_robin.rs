@@ -1,0 +1,62 @@
+//! In turn, by share, interleaved smoothly: 5, 1, 1 is A A B A C A A, not A A A A A B C.
+
+use crate::Backend;
+use crate::settings::Target;
+
+/// How far each backend is ahead of its turn (nginx's smooth weighted round robin): at each pick everyone gains its
+/// share, and the one that is furthest ahead gives back what all gained together.
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    turns: Vec<Turn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    key: u64,
+    credit: i64,
+}
+
+impl RoundRobin {
+    /// Takes on the list of a new configuration. Those in the old one, too, go on where they were.
+    pub(super) fn follow(&mut self, backends: &[Target]) {
+        let keys = || backends.iter().map(|target| target.backend.key());
+        if keys().eq(self.turns.iter().map(|turn| turn.key)) {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.turns);
+        old.sort_unstable_by_key(|turn| turn.key);
+        old.dedup_by_key(|turn| turn.key);
+        let credit = |key| {
+            let at = old.binary_search_by_key(&key, |turn| turn.key).ok()?;
+            Some(old[at].credit)
+        };
+        // Those that left took their credit or debt along. What they leave to the others must not add up over many
+        // changes: newcomers, who begin with nothing, would wait for it.
+        let (kept, sum) =
+            keys().filter_map(credit).fold((0, 0), |(kept, sum), credit| (kept + 1, sum + credit));
+        let mean = if kept == 0 { 0 } else { sum / kept };
+        let turn = |key| Turn { key, credit: credit(key).map_or(0, |credit| credit - mean) };
+        self.turns = keys().map(turn).collect();
+    }
+
+    /// The one whose turn it is; of equals the first. `candidates` are of the list last followed.
+    pub(super) fn pick<'a>(
+        &mut self,
+        candidates: impl Iterator<Item = (usize, &'a Backend)>,
+    ) -> Option<usize> {
+        let mut gained = 0;
+        let mut ahead: Option<(usize, i64)> = None;
+        for (place, backend) in candidates {
+            let share = i64::from(backend.share());
+            let turn = &mut self.turns[place];
+            turn.credit += share;
+            gained += share;
+            if ahead.is_none_or(|(_, most)| turn.credit > most) {
+                ahead = Some((place, turn.credit));
+            }
+        }
+        let (place, _) = ahead?;
+        self.turns[place].credit -= gained;
+        Some(place)
+    }
+}

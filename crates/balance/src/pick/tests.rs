@@ -1,0 +1,335 @@
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::settings::{Settings, Target};
+
+const PICKS: [Pick; 6] = [
+    Pick::PowerOfTwo,
+    Pick::LeastConnections,
+    Pick::RoundRobin,
+    Pick::Rendezvous,
+    Pick::Random,
+    Pick::IpHash,
+];
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 9001 + number as u16))
+}
+
+fn target(number: usize, weight: u32) -> Target {
+    Target { backend: Arc::new(Backend::new(address(number), weight)), send_proxy: false }
+}
+
+fn configuration(pick: Pick, weights: &[u32]) -> Configuration {
+    let backends = weights.iter().enumerate().map(|(number, &weight)| target(number, weight));
+    Configuration {
+        settings: Settings { pick, ..Settings::default() },
+        backends: backends.collect(),
+    }
+}
+
+/// Clients as they come: neighbours in a network.
+fn client(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits((10 << 24) + number).into()
+}
+
+/// How many of `picks` clients each backend gets, each holding a tunnel from then on if `stay`.
+fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> Vec<u32> {
+    let mut picker = Picker::new(seed);
+    let mut counts = vec![0; configuration.backends.len()];
+    for number in 0..picks {
+        let place = picker.pick(configuration, None, client(number), |_| true).unwrap();
+        counts[place] += 1;
+        if stay {
+            configuration.backends[place].backend.open_tunnel();
+        }
+    }
+    counts
+}
+
+/// Whether each count is within six standard deviations (two in a thousand million are not) of its part.
+fn follows(counts: &[u32], weights: &[u32]) -> bool {
+    let picks = f64::from(counts.iter().sum::<u32>());
+    let whole = f64::from(weights.iter().sum::<u32>());
+    counts.iter().zip(weights).all(|(&count, &weight)| {
+        let part = f64::from(weight) / whole;
+        let deviation = (picks * part * (1.0 - part)).sqrt();
+        (f64::from(count) - picks * part).abs() <= 6.0 * deviation + 1.0
+    })
+}
+
+/// Of a few backends: many would leave each too few clients to tell chance from a bug.
+fn weights() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(1u32..8, 1..8)
+}
+
+proptest! {
+    #[test]
+    fn clients_come_in_proportion_to_weights(weights in weights(), seed: u64) {
+        for pick in [Pick::Random, Pick::Rendezvous, Pick::IpHash] {
+            let counts = counts(&configuration(pick, &weights), seed, 4000, false);
+            prop_assert!(follows(&counts, &weights), "{pick:?}: {counts:?} of {weights:?}");
+        }
+    }
+
+    #[test]
+    fn a_cycle_in_turn_is_exact(weights in weights(), seed: u64) {
+        let configuration = configuration(Pick::RoundRobin, &weights);
+        let mut picker = Picker::new(seed);
+        for _ in 0..3 {
+            let mut counts = vec![0; weights.len()];
+            for _ in 0..weights.iter().sum() {
+                counts[picker.pick(&configuration, None, CLIENT, |_| true).unwrap()] += 1;
+            }
+            prop_assert_eq!(&counts, &weights);
+        }
+    }
+
+    /// At each moment nobody could have got the last client and be better off than the one who got it.
+    #[test]
+    fn least_connections_is_as_even_as_can_be(weights in weights(), seed: u64, clients in 1u32..300) {
+        let configuration = configuration(Pick::LeastConnections, &weights);
+        let counts = counts(&configuration, seed, clients, true);
+        for (&count, &weight) in counts.iter().zip(&weights) {
+            for (&other, &other_weight) in counts.iter().zip(&weights) {
+                prop_assert!(
+                    count * other_weight <= (other + 1) * weight,
+                    "{counts:?} of {weights:?}"
+                );
+            }
+        }
+    }
+
+    /// Whatever the pick: never one that is not up, or that the caller does not want, but one if there is one.
+    #[test]
+    fn only_who_is_up_and_usable_is_picked(
+        all in prop::collection::vec((1u32..5, any::<bool>(), any::<bool>(), 0u32..4), 0..10),
+        seed: u64,
+        key: Option<u64>,
+    ) {
+        let weights: Vec<_> = all.iter().map(|&(weight, ..)| weight).collect();
+        let usable = |place: usize| all[place].2;
+        for pick in PICKS {
+            let configuration = configuration(pick, &weights);
+            for (target, &(_, up, _, load)) in configuration.backends.iter().zip(&all) {
+                target.backend.set_state(if up { State::Up } else { State::Down });
+                (0..load).for_each(|_| target.backend.open_tunnel());
+            }
+            let mut picker = Picker::new(seed);
+            for number in 0..20 {
+                match picker.pick(&configuration, key, client(number), usable) {
+                    Some(place) => prop_assert!(all[place].1 && all[place].2, "{pick:?}"),
+                    None => prop_assert!(!all.iter().any(|a| a.1 && a.2), "{pick:?}"),
+                }
+            }
+        }
+    }
+
+    /// A removed backend's clients move, and nobody else's; they come back with it.
+    #[test]
+    fn rendezvous_moves_only_clients_of_who_left(weights in weights(), gone: prop::sample::Index) {
+        let configuration = configuration(Pick::Rendezvous, &weights);
+        let gone = gone.index(weights.len());
+        for key in 0..200 {
+            let before = pick_by_key(&configuration, key, |_| true);
+            let after = pick_by_key(&configuration, key, |place| place != gone);
+            if before == Some(gone) {
+                prop_assert_ne!(after, before);
+            } else {
+                prop_assert_eq!(after, before);
+            }
+        }
+    }
+
+    /// A share that grows draws clients to its backend and moves none between others.
+    #[test]
+    fn rendezvous_in_a_slow_start_moves_clients_one_way(weights in weights(), key: u64) {
+        let configuration = configuration(Pick::Rendezvous, &weights);
+        let grown = &configuration.backends[0].backend;
+        let pick = || pick_by_key(&configuration, key, |_| true);
+        let whole = pick();
+        grown.set_share(grown.share() / 10);
+        let tenth = pick();
+        prop_assert!(tenth == whole || whole == Some(0) && tenth != Some(0));
+    }
+
+    /// Whatever came and went before, a newcomer does not wait for more than two cycles.
+    #[test]
+    fn turns_survive_changes(changes in prop::collection::vec((0usize..6, 1u32..5), 1..60)) {
+        let mut picker = Picker::new(0);
+        let mut configuration = configuration(Pick::RoundRobin, &[1, 1, 1]);
+        for (number, weight) in changes {
+            match configuration.position(address(number)) {
+                Some(place) if configuration.backends.len() > 1 => {
+                    configuration.backends.remove(place);
+                }
+                Some(_) => {}
+                None => configuration.backends.insert(0, target(number, weight)),
+            }
+            picker.pick(&configuration, None, CLIENT, |_| true).unwrap();
+        }
+        configuration.backends.push(target(6, 1));
+        let newcomer = configuration.backends.len() - 1;
+        let cycle: u32 = configuration.backends.iter().map(|target| target.backend.weight()).sum();
+        let waited = (0..).find(|_| {
+            picker.pick(&configuration, None, CLIENT, |_| true) == Some(newcomer)
+        });
+        prop_assert!(waited.unwrap() <= 2 * cycle, "{waited:?} of {cycle}");
+    }
+}
+
+#[test]
+fn two_choices_are_far_more_even_than_one() {
+    for seed in 0..20 {
+        let most = |pick| {
+            let counts = counts(&configuration(pick, &[1; 100]), seed, 10_000, true);
+            counts.into_iter().max().unwrap()
+        };
+        // Theory for 100 on average: one choice is off by some 25, two by ln ln 100 and a bit, however many come.
+        let (two, one) = (most(Pick::PowerOfTwo), most(Pick::Random));
+        assert!(two <= 105 && one >= 115, "seed {seed}: {two} and {one}");
+    }
+}
+
+#[test]
+fn two_choices_follow_weights_and_what_is_already_open() {
+    let weights = [1, 2, 3, 10];
+    let configuration = configuration(Pick::PowerOfTwo, &weights);
+    (0..100).for_each(|_| configuration.backends[3].backend.begin_request());
+    let counts = counts(&configuration, 1, 3100, true);
+    for ((count, weight), open) in counts.into_iter().zip(weights).zip([0, 0, 0, 100]) {
+        let whole = weight * 200;
+        assert!((count + open).abs_diff(whole) * 20 <= whole, "{count} + {open} of {whole}");
+    }
+}
+
+#[test]
+fn two_choices_are_two() {
+    // If both could be the same backend, the full one would get a client in four.
+    let configuration = configuration(Pick::PowerOfTwo, &[1, 1]);
+    (0..50).for_each(|_| configuration.backends[0].backend.open_tunnel());
+    assert_eq!(counts(&configuration, 7, 1000, false), [0, 1000]);
+}
+
+#[test]
+fn ties_do_not_all_go_to_the_first() {
+    for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
+        let counts = counts(&configuration(pick, &[1; 4]), 3, 4000, false);
+        assert!(follows(&counts, &[1; 4]), "{pick:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
+    for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
+        let configuration = configuration(pick, &[1, 1]);
+        let [old, new] = [0, 1].map(|place| &configuration.backends[place].backend);
+        (0..100).for_each(|_| old.open_tunnel());
+        new.set_share(10);
+        let counts = counts(&configuration, 3, 100, true);
+        assert!((10..=20).contains(&counts[1]), "{pick:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn turns_are_interleaved() {
+    let configuration = configuration(Pick::RoundRobin, &[5, 1, 1]);
+    let mut picker = Picker::new(0);
+    let turns = [(); 7].map(|()| picker.pick(&configuration, None, CLIENT, |_| true).unwrap());
+    assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn turns_go_on_after_a_change_of_order() {
+    let mut configuration = configuration(Pick::RoundRobin, &[1, 1, 1]);
+    let mut picker = Picker::new(0);
+    let mut next = |configuration: &Configuration| {
+        let place = picker.pick(configuration, None, CLIENT, |_| true).unwrap();
+        configuration.backends[place].backend.address()
+    };
+    let mut got = vec![next(&configuration)];
+    configuration.backends.reverse();
+    got.extend([next(&configuration), next(&configuration)]);
+    got.sort_unstable();
+    assert_eq!(got, [0, 1, 2].map(address));
+}
+
+#[test]
+fn a_new_backend_gets_its_part_of_each_others_clients() {
+    let mut configuration = configuration(Pick::Rendezvous, &[1; 9]);
+    let place = |configuration: &_, key| pick_by_key(configuration, key, |_| true).unwrap();
+    let before: Vec<_> = (0..10_000).map(|key| place(&configuration, key)).collect();
+    configuration.backends.push(target(9, 1));
+    let mut moved = [0; 9];
+    for (key, before) in before.into_iter().enumerate() {
+        let after = place(&configuration, key as u64);
+        if after != before {
+            assert_eq!(after, 9);
+            moved[before] += 1;
+        }
+    }
+    let all = moved.iter().sum::<u32>();
+    assert!(all.abs_diff(1000) < 180 && follows(&moved, &[1; 9]), "{moved:?}");
+}
+
+#[test]
+fn rendezvous_is_the_same_everywhere() {
+    // Two balancers in front of the same backends agree, whatever the order, the seed and what is open.
+    let one = configuration(Pick::Rendezvous, &[3, 1, 2]);
+    let mut other = one.clone();
+    other.backends.reverse();
+    one.backends[0].backend.open_tunnel();
+    for key in 0..100 {
+        let [first, second] = [(&one, 1), (&other, 2)].map(|(configuration, seed)| {
+            let place = Picker::new(seed).pick(configuration, Some(key), CLIENT, |_| true);
+            configuration.backends[place.unwrap()].backend.address()
+        });
+        assert_eq!(first, second);
+    }
+}
+
+#[test]
+fn who_has_a_key_is_picked_by_it_and_else_by_address() {
+    let rendezvous = configuration(Pick::Rendezvous, &[1; 16]);
+    let hash = configuration(Pick::IpHash, &[1; 16]);
+    let pick = |configuration, key, client| {
+        Picker::new(0).pick(configuration, key, client, |_| true).unwrap()
+    };
+    let distinct = |places: Vec<usize>| places.iter().any(|&place| place != places[0]);
+    assert!(distinct((0..50).map(|key| pick(&rendezvous, Some(key), CLIENT)).collect()));
+    assert!(!distinct((0..50).map(|number| pick(&rendezvous, Some(1), client(number))).collect()));
+    assert!(distinct((0..50).map(|number| pick(&rendezvous, None, client(number))).collect()));
+    assert!(!distinct((0..50).map(|key| pick(&hash, Some(key), CLIENT)).collect()));
+    assert!(distinct((0..50).map(|number| pick(&hash, Some(1), client(number))).collect()));
+}
+
+#[test]
+fn clients_are_told_apart_by_address_or_network() {
+    let key = |text: &str| client_key(text.parse().unwrap());
+    assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
+    assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
+    assert_eq!(key("2001:db8:0:1::1"), key("2001:db8:0:1:ffff::9"));
+    assert_ne!(key("2001:db8:0:1::1"), key("2001:db8:0:2::1"));
+    assert_ne!(client_key(Ipv6Addr::LOCALHOST.into()), key("127.0.0.1"));
+}
+
+#[test]
+fn who_is_bound_returns_as_long_as_the_backend_is_up() {
+    let mut configuration = configuration(Pick::PowerOfTwo, &[1, 1, 1]);
+    let bound = Arc::clone(&configuration.backends[1].backend);
+    assert_eq!(pick_bound(&configuration, bound.key()), Some(1));
+    for state in [State::Down, State::Draining, State::Removed] {
+        bound.set_state(state);
+        assert_eq!(pick_bound(&configuration, bound.key()), None);
+    }
+    bound.set_state(State::Up);
+    configuration.backends.remove(0);
+    assert_eq!(pick_bound(&configuration, bound.key()), Some(0));
+    configuration.backends.remove(0);
+    assert_eq!(pick_bound(&configuration, bound.key()), None);
+}
