@@ -10,15 +10,23 @@
 
 mod backend;
 mod config;
+mod health;
 mod networks;
+mod pace;
 mod pick;
+mod rebalance;
 mod settings;
+mod slow_start;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
+pub use health::Watch;
 pub use networks::Network;
+pub use pace::Pace;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
+pub use rebalance::{Occupancy, Plan};
 pub use settings::{
     Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
     Timeouts,
 };
+pub use slow_start::share_at;

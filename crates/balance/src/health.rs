@@ -1,0 +1,337 @@
+//! Whether a backend is alive: what its connections and its checks say, made into few changes of its state.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use throng_io::Instant;
+
+use crate::State;
+use crate::settings::Health;
+
+/// The watch over one backend: a circuit breaker (closed, open, half-open) that active checks may also switch.
+///
+/// Each call may say that the backend is now [`State::Up`] or [`State::Down`]; the control thread then tells it so,
+/// unless an operator is [draining](State::Draining) it, which outranks. The settings come with each call, because they
+/// may change at any time; a backend's failures survive that.
+///
+/// * Without active checks it is up again, on probation ([`Watch::is_half_open`]), after [`Health::down_for`]. Then the
+///   first success makes it whole, and the first failure takes it down again.
+/// * With active checks only [`Check::rise`](crate::Check::rise) successes of theirs in a row bring it up, whatever
+///   took it down.
+#[derive(Debug, Default)]
+pub struct Watch {
+    stage: Stage,
+    /// When connects and handshakes failed, with how many did at that time, oldest first; nothing older than
+    /// [`Health::within`], and never more than [`Health::failures`] entries.
+    failures: VecDeque<(Instant, u32)>,
+    /// Checks in a row that contradict the stage: failures of one that is up, successes of one that is down.
+    contradictions: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Up,
+    HalfOpen,
+    Down {
+        since: Instant,
+    },
+}
+
+impl Watch {
+    /// Over a backend that is up and has done nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether it is up as far as the watch knows, on probation or not.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        !matches!(self.stage, Stage::Down { .. })
+    }
+
+    /// Whether it is up on probation. It should get few clients: the first of its [slow start](crate::share_at).
+    #[must_use]
+    pub fn is_half_open(&self) -> bool {
+        self.stage == Stage::HalfOpen
+    }
+
+    /// `count` connects or handshakes of clients failed since the last call. [`Health::failures`] of 0: such are never
+    /// held against it. Those of a backend that is down were under way before, and tell nothing new.
+    #[must_use = "the backend's state changes with it"]
+    pub fn handle_failures(&mut self, now: Instant, count: u32, health: &Health) -> Option<State> {
+        if count == 0 || health.failures == 0 || !self.is_up() {
+            return None;
+        }
+        self.failures.retain(|&(at, _)| now.since(at) <= health.within);
+        self.failures.push_back((now, count));
+        let sum = self.failures.iter().fold(0u32, |sum, &(_, count)| sum.saturating_add(count));
+        (self.is_half_open() || sum >= health.failures).then(|| self.go_down(now))
+    }
+
+    /// A connect and handshake of a client succeeded. It ends a probation, and nothing else: a backend that fails every
+    /// second client is to go down, too.
+    pub fn handle_success(&mut self) {
+        if self.is_half_open() {
+            self.stage = Stage::Up;
+        }
+    }
+
+    /// An active check passed, or failed. Without [`Health::check`] it was still under way when checks were switched
+    /// off, and counts no more.
+    #[must_use = "the backend's state changes with it"]
+    pub fn handle_check(&mut self, now: Instant, passed: bool, health: &Health) -> Option<State> {
+        let check = health.check.as_ref()?;
+        if passed == self.is_up() {
+            self.contradictions = 0;
+            return None;
+        }
+        self.contradictions += 1;
+        let needed = if passed { check.rise } else { check.fall };
+        if self.contradictions < needed {
+            return None;
+        }
+        Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now) })
+    }
+
+    /// Does what is due at `now`: without active checks, one that was down for long enough is up on probation.
+    #[must_use = "the backend's state changes with it"]
+    pub fn expire(&mut self, now: Instant, health: &Health) -> Option<State> {
+        let due = self.next_due(health)?;
+        (due <= now).then(|| self.come_up(Stage::HalfOpen))
+    }
+
+    /// When [`Watch::expire`] will do something, if nothing else happens.
+    #[must_use]
+    pub fn next_due(&self, health: &Health) -> Option<Instant> {
+        match (self.stage, &health.check) {
+            (Stage::Down { since }, None) => Some(since.after(health.down_for)),
+            _ => None,
+        }
+    }
+
+    /// How long it has been down, at `now`.
+    #[must_use]
+    pub fn down_for(&self, now: Instant) -> Option<Duration> {
+        match self.stage {
+            Stage::Down { since } => Some(now.since(since)),
+            _ => None,
+        }
+    }
+
+    fn go_down(&mut self, now: Instant) -> State {
+        self.begin(Stage::Down { since: now });
+        State::Down
+    }
+
+    fn come_up(&mut self, stage: Stage) -> State {
+        self.begin(stage);
+        State::Up
+    }
+
+    /// Nothing that led to the last stage counts in the next.
+    fn begin(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.failures.clear();
+        self.contradictions = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::settings::{Check, CheckKind};
+
+    fn at(seconds: f64) -> Instant {
+        Instant::default().after(Duration::from_secs_f64(seconds))
+    }
+
+    fn passive() -> Health {
+        Health::default()
+    }
+
+    fn active() -> Health {
+        Health { check: Some(Check::new(CheckKind::Tcp)), ..Health::default() }
+    }
+
+    /// A watch that three failures took down at second 0.
+    fn down() -> Watch {
+        let mut watch = Watch::new();
+        assert_eq!(watch.handle_failures(at(0.0), 3, &passive()), Some(State::Down));
+        watch
+    }
+
+    #[test]
+    fn the_window_slides_and_includes_its_edge() {
+        let table: [(&[f64], bool); 6] = [
+            (&[0.0, 1.0], false),
+            (&[0.0, 0.0, 0.0], true),
+            (&[0.0, 5.0, 10.0], true),
+            (&[0.0, 5.0, 10.000_000_001], false),
+            // In no fixed window of ten seconds are there three, but in 6..=15 there are.
+            (&[0.0, 6.0, 12.0, 15.0], true),
+            (&[0.0, 6.0, 12.0, 18.0, 24.0, 30.0], false),
+        ];
+        for (times, falls) in table {
+            let mut watch = Watch::new();
+            let (last, before) = times.split_last().unwrap();
+            for &time in before {
+                assert_eq!(watch.handle_failures(at(time), 1, &passive()), None, "{times:?}");
+            }
+            let state = watch.handle_failures(at(*last), 1, &passive());
+            assert_eq!(state, falls.then_some(State::Down), "{times:?}");
+            assert_eq!(watch.is_up(), !falls);
+        }
+    }
+
+    #[test]
+    fn failures_told_together_count_each() {
+        let mut watch = Watch::new();
+        assert_eq!(watch.handle_failures(at(0.0), 0, &passive()), None);
+        assert_eq!(watch.handle_failures(at(0.0), 2, &passive()), None);
+        assert_eq!(watch.handle_failures(at(0.0), 0, &passive()), None);
+        assert_eq!(watch.handle_failures(at(1.0), u32::MAX, &passive()), Some(State::Down));
+        // Down is told once; what was under way fails later.
+        assert_eq!(watch.handle_failures(at(2.0), 5, &passive()), None);
+        let never = Health { failures: 0, ..passive() };
+        assert_eq!(Watch::new().handle_failures(at(0.0), 100, &never), None);
+    }
+
+    #[test]
+    fn successes_between_failures_do_not_hide_them() {
+        let mut watch = Watch::new();
+        for time in [0.0, 1.0] {
+            assert_eq!(watch.handle_failures(at(time), 1, &passive()), None);
+            watch.handle_success();
+        }
+        assert_eq!(watch.handle_failures(at(2.0), 1, &passive()), Some(State::Down));
+    }
+
+    #[test]
+    fn it_is_up_on_probation_after_its_time() {
+        let mut watch = down();
+        assert_eq!(watch.next_due(&passive()), Some(at(10.0)));
+        assert_eq!(watch.expire(at(9.999_999_999), &passive()), None);
+        assert_eq!(watch.down_for(at(4.0)), Some(Duration::from_secs(4)));
+        watch.handle_success();
+        assert!(!watch.is_up(), "a success from before");
+        assert_eq!(watch.expire(at(10.0), &passive()), Some(State::Up));
+        assert!(watch.is_half_open() && watch.is_up());
+        assert_eq!((watch.next_due(&passive()), watch.expire(at(99.0), &passive())), (None, None));
+        // One failure is enough now; its time begins again.
+        assert_eq!(watch.handle_failures(at(11.0), 1, &passive()), Some(State::Down));
+        assert_eq!(watch.next_due(&passive()), Some(at(21.0)));
+        assert_eq!(watch.expire(at(21.0), &passive()), Some(State::Up));
+        watch.handle_success();
+        assert!(watch.is_up() && !watch.is_half_open());
+        assert_eq!(watch.handle_failures(at(21.0), 2, &passive()), None, "whole again");
+        assert_eq!(watch.handle_failures(at(21.0), 1, &passive()), Some(State::Down));
+    }
+
+    #[test]
+    fn checks_in_a_row_take_it_down_and_up() {
+        // Default: two successes up, three failures down. + passed, - failed, capital: what it then is.
+        for script in
+            ["--+--+--+", "---D", "--+---D", "---D+-+-+-", "---D++U", "---D+-++U---D", "++++---D"]
+        {
+            let mut watch = Watch::new();
+            let mut last = None;
+            for letter in script.chars() {
+                match letter {
+                    'U' => assert_eq!(last.take(), Some(State::Up), "{script}"),
+                    'D' => assert_eq!(last.take(), Some(State::Down), "{script}"),
+                    _ => {
+                        assert_eq!(last, None, "{script}");
+                        last = watch.handle_check(at(0.0), letter == '+', &active());
+                    }
+                }
+            }
+            assert_eq!(last, None, "{script}");
+        }
+    }
+
+    #[test]
+    fn only_checks_lift_what_connections_took_down() {
+        let mut watch = Watch::new();
+        // A success before it fell does not count towards its rise.
+        assert_eq!(watch.handle_check(at(0.0), true, &active()), None);
+        assert_eq!(watch.handle_failures(at(0.0), 3, &active()), Some(State::Down));
+        assert_eq!((watch.next_due(&active()), watch.expire(at(999.0), &active())), (None, None));
+        assert_eq!(watch.handle_check(at(1.0), true, &active()), None);
+        assert_eq!(watch.handle_check(at(2.0), true, &active()), Some(State::Up));
+        assert!(!watch.is_half_open());
+        assert_eq!(
+            watch.handle_failures(at(2.0), 2, &active()),
+            None,
+            "the old ones are forgotten"
+        );
+    }
+
+    #[test]
+    fn settings_may_change_while_it_is_down() {
+        // Checks are switched off: its time counts from when it fell.
+        let mut watch = Watch::new();
+        assert_eq!(watch.handle_failures(at(5.0), 3, &active()), Some(State::Down));
+        assert_eq!(watch.handle_check(at(6.0), true, &passive()), None);
+        assert_eq!(watch.handle_check(at(7.0), true, &passive()), None);
+        assert_eq!(watch.expire(at(15.0), &passive()), Some(State::Up));
+        // Checks are switched on during a probation: they may end it downwards, a client may upwards.
+        assert_eq!(watch.handle_check(at(16.0), true, &active()), None);
+        assert!(watch.is_half_open());
+        for second in [17.0, 18.0] {
+            assert_eq!(watch.handle_check(at(second), false, &active()), None);
+        }
+        assert_eq!(watch.handle_check(at(19.0), false, &active()), Some(State::Down));
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Happening {
+        Failures(u32),
+        Success,
+        Check(bool),
+        Expire,
+    }
+
+    fn happening() -> impl Strategy<Value = Happening> {
+        prop_oneof![
+            (0u32..4).prop_map(Happening::Failures),
+            Just(Happening::Success),
+            any::<bool>().prop_map(Happening::Check),
+            Just(Happening::Expire),
+        ]
+    }
+
+    proptest! {
+        /// What is told is always a change, agrees with what it then is, and memory stays small.
+        #[test]
+        fn only_changes_are_told(
+            happenings in prop::collection::vec((happening(), 0u64..4000, any::<bool>()), 0..200),
+        ) {
+            let mut watch = Watch::new();
+            let (mut now, mut up) = (Instant::default(), true);
+            for (happening, millis, with_check) in happenings {
+                now = now.after(Duration::from_millis(millis));
+                let health = if with_check { active() } else { passive() };
+                let told = match happening {
+                    Happening::Failures(count) => watch.handle_failures(now, count, &health),
+                    Happening::Success => {
+                        watch.handle_success();
+                        None
+                    }
+                    Happening::Check(passed) => watch.handle_check(now, passed, &health),
+                    Happening::Expire => watch.expire(now, &health),
+                };
+                if let Some(state) = told {
+                    prop_assert_eq!(state, if up { State::Down } else { State::Up });
+                    up = !up;
+                }
+                prop_assert_eq!(watch.is_up(), up);
+                prop_assert_eq!(watch.down_for(now).is_some(), !up);
+                prop_assert!(watch.failures.len() < health.failures as usize);
+            }
+        }
+    }
+}

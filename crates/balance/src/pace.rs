@@ -1,0 +1,137 @@
+//! At most so many a second: tunnels are closed spread out, so that their clients come back spread out.
+
+use std::time::Duration;
+
+use throng_io::Instant;
+
+/// A second's worth of one closing, in the unit of [`Pace::credit`].
+const ONE: u64 = 1_000_000_000;
+
+/// A token bucket. A turn that comes late makes up for a tenth of a second's closings, or for one, and no more. So in
+/// any span of time at most its seconds times the rate are closed, and that much more and one.
+#[derive(Debug)]
+pub struct Pace {
+    rate: u64,
+    /// Billionths of a closing: nanoseconds times the rate, so that nothing is lost to rounding.
+    credit: u64,
+    /// When the credit was last brought up to date; `None` before the first call.
+    at: Option<Instant>,
+}
+
+impl Pace {
+    /// Of `rate_per_second`, 0 taken as 1. The first is due at once.
+    #[must_use]
+    pub fn new(rate_per_second: u32) -> Self {
+        Self { rate: rate_per_second.max(1).into(), credit: ONE, at: None }
+    }
+
+    /// How many may be closed at `now`. They count as closed: what the caller has no tunnels for is lost.
+    pub fn due(&mut self, now: Instant) -> u32 {
+        let nanos = self.at.map_or(0, |at| now.0.saturating_sub(at.0));
+        // A clock that another thread read a little earlier must not earn the same time twice.
+        self.at = self.at.max(Some(now));
+        self.credit = self.credit.saturating_add(nanos.saturating_mul(self.rate));
+        let (due, most) = (self.credit / ONE, (self.rate / 10).max(1));
+        // The fraction is carried, else who asks at fixed times would lose a little at each closing.
+        self.credit = if due > most { 0 } else { self.credit % ONE };
+        // No more than a tenth of a rate that was 32 bits.
+        due.min(most) as u32
+    }
+
+    /// When the next is due: `now`, if it is already.
+    #[must_use]
+    pub fn next(&self, now: Instant) -> Instant {
+        let Some(at) = self.at else { return now };
+        let missing = ONE.saturating_sub(self.credit);
+        at.after(Duration::from_nanos(missing.div_ceil(self.rate))).max(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant(7_000_000_000 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn the_first_is_due_at_once_and_the_rest_in_time() {
+        let mut pace = Pace::new(4);
+        assert_eq!(pace.next(at(0)), at(0));
+        let due: Vec<_> = [0, 0, 249, 250, 499, 500, 750].map(|t| pace.due(at(t))).into();
+        assert_eq!(due, [1, 0, 0, 1, 0, 1, 1]);
+        assert_eq!(pace.next(at(750)), at(1000));
+        assert_eq!(pace.next(at(2000)), at(2000));
+    }
+
+    #[test]
+    fn fractions_are_carried() {
+        // Three a second, asked every 10 ms: a third of a second is no number of nanoseconds.
+        let mut pace = Pace::new(3);
+        let sum: u32 = (0..=100_000).map(|tick| pace.due(at(tick * 10))).sum();
+        assert_eq!(sum, 3001);
+    }
+
+    #[test]
+    fn a_late_turn_makes_up_for_a_tenth_of_a_second() {
+        for (rate, burst) in [(1, 1), (9, 1), (10, 1), (200, 20), (u32::MAX, u32::MAX / 10), (0, 1)]
+        {
+            let mut pace = Pace::new(rate);
+            assert_eq!(pace.due(at(0)), 1);
+            assert_eq!(pace.due(at(3_600_000)), burst, "{rate}");
+            assert_eq!(pace.due(at(3_600_000)), 0);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_earns_nothing() {
+        let mut pace = Pace::new(10);
+        let due: Vec<_> = [1000, 0, 1000, 50, 1000, 1100].map(|t| pace.due(at(t))).into();
+        assert_eq!(due, [1, 0, 0, 0, 0, 1]);
+    }
+
+    proptest! {
+        /// In every window, of whatever asking.
+        #[test]
+        fn never_more_than_the_rate(
+            rate in 1u32..5000,
+            steps in prop::collection::vec(0u64..300_000_000, 1..80),
+        ) {
+            let mut pace = Pace::new(rate);
+            let mut now = at(0);
+            let mut closed = Vec::new();
+            for step in steps {
+                now = Instant(now.0 + step);
+                closed.push((now, u64::from(pace.due(now))));
+            }
+            let more = u128::from((rate / 10).max(1) + 1);
+            for first in 0..closed.len() {
+                let mut sum = 0;
+                for &(end, count) in &closed[first..] {
+                    sum += u128::from(count);
+                    let nanos = u128::from(end.0 - closed[first].0.0);
+                    let earned = nanos * u128::from(rate) / u128::from(ONE);
+                    prop_assert!(sum <= earned + more, "{sum} in {nanos} ns");
+                }
+            }
+        }
+
+        /// Who asks when told to gets each at its time, and none before.
+        #[test]
+        fn the_next_is_due_when_it_says(rate in 1u32..100_000) {
+            let mut pace = Pace::new(rate);
+            let (start, mut now) = (at(0), at(0));
+            for number in 0..200u64 {
+                if number > 0 {
+                    prop_assert_eq!(pace.due(Instant(now.0 - 1)), 0);
+                }
+                prop_assert_eq!(pace.due(now), 1);
+                prop_assert_eq!(now.0 - start.0, (number * ONE).div_ceil(rate.into()));
+                now = pace.next(now);
+            }
+        }
+    }
+}
