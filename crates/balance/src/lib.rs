@@ -10,6 +10,7 @@
 
 mod backend;
 mod config;
+pub mod forward;
 mod health;
 mod networks;
 mod pace;

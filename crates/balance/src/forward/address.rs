@@ -1,0 +1,109 @@
+//! Whose request it is, behind proxies.
+
+use std::net::{IpAddr, SocketAddr};
+
+use throng_proto::http1::Request;
+
+use crate::Network;
+
+/// The client's address: the peer's, or if the peer is a trusted proxy, the rightmost one in X-Forwarded-For or Forwarded
+/// that is not itself a trusted proxy's (the leftmost, if all are).
+///
+/// Every proxy appends whom it had before it, so what is left of an address that is not trusted is hearsay. The same holds
+/// beyond an entry that is no address (`unknown`, `_hidden`): the one to its right is the answer. If there are both
+/// headers and they tell of different clients, one of them was not written by the proxy but passed through it, so
+/// neither is believed.
+#[must_use]
+pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Network]) -> IpAddr {
+    let peer = peer.ip().to_canonical();
+    let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
+    if !is_trusted(peer) {
+        return peer;
+    }
+    let mut listed = Walk::new(&is_trusted);
+    for value in request.lines().all_bytes("X-Forwarded-For") {
+        value.split(|byte| *byte == b',').for_each(|entry| listed.note(parse_node(entry)));
+    }
+    let mut forwarded = Walk::new(&is_trusted);
+    for value in request.lines().all_bytes("Forwarded") {
+        split_quoted(value, b',').for_each(|element| forwarded.note(parse_element(element)));
+    }
+    match (listed.answer(peer), forwarded.answer(peer)) {
+        (Some(client), None) | (None, Some(client)) => client,
+        (Some(one), Some(other)) if one == other => one,
+        _ => peer,
+    }
+}
+
+/// Finds the answer from left to right, so that nothing needs to be kept: what counts is to the right of everything else.
+struct Walk<F> {
+    is_trusted: F,
+    seen: bool,
+    found: Option<IpAddr>,
+}
+
+impl<F: Fn(IpAddr) -> bool> Walk<F> {
+    fn new(is_trusted: F) -> Self {
+        Self { is_trusted, seen: false, found: None }
+    }
+
+    /// The next entry to the right; `None`: it is no address, so what came before it counts no more.
+    fn note(&mut self, entry: Option<IpAddr>) {
+        self.seen = true;
+        match entry {
+            None => self.found = None,
+            Some(address) if self.found.is_none() || !(self.is_trusted)(address) => {
+                self.found = Some(address);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// `None` without any entry.
+    fn answer(&self, peer: IpAddr) -> Option<IpAddr> {
+        self.seen.then(|| self.found.unwrap_or(peer))
+    }
+}
+
+/// The `for` of one element of Forwarded. RFC 7239 section 4.
+fn parse_element(element: &[u8]) -> Option<IpAddr> {
+    split_quoted(element, b';')
+        .find_map(|pair| {
+            let pair = pair.trim_ascii();
+            let equals = pair.iter().position(|byte| *byte == b'=')?;
+            pair[..equals].eq_ignore_ascii_case(b"for").then(|| &pair[equals + 1..])
+        })
+        .and_then(|value| match value {
+            [b'"', inner @ .., b'"'] => parse_node(inner),
+            bare => parse_node(bare),
+        })
+}
+
+/// An address, with or without a port, an IPv6 one with or without brackets.
+fn parse_node(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text.trim_ascii()).ok()?;
+    let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    let address: IpAddr = match text.parse() {
+        Ok(address) => address,
+        Err(_) => match text.parse::<SocketAddr>() {
+            Ok(address) => address.ip(),
+            Err(_) => bare()?,
+        },
+    };
+    Some(address.to_canonical())
+}
+
+/// Splits where `separator` stands outside of a quoted string.
+fn split_quoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    value.split(move |byte| {
+        if escaped {
+            escaped = false;
+        } else if quoted && *byte == b'\\' {
+            escaped = true;
+        } else if *byte == b'"' {
+            quoted = !quoted;
+        }
+        !quoted && *byte == separator
+    })
+}

@@ -1,0 +1,58 @@
+//! The answer when no backend's can be given.
+
+use throng_proto::http1::{HeaderName, HeaderValue, ResponseHead};
+
+use super::Client;
+
+const CONTENT_TYPE: HeaderName<'_> = HeaderName::literal("Content-Type");
+const TEXT: HeaderValue<'_> = HeaderValue::literal("text/plain; charset=utf-8");
+const CONNECTION: HeaderName<'_> = HeaderName::literal("Connection");
+const CLOSE: HeaderValue<'_> = HeaderValue::literal("close");
+const KEEP_ALIVE: HeaderValue<'_> = HeaderValue::literal("keep-alive");
+const RETRY_AFTER: HeaderName<'_> = HeaderName::literal("Retry-After");
+/// Seconds. A backend may be there at any moment; this only keeps clients from asking in a loop.
+const SOON: HeaderValue<'_> = HeaderValue::literal("1");
+
+/// Appends an answer of our own: `text` says what happened ("the backend refused the connection"), as plain text in one
+/// line. A 503 says when to try again. For HEAD the body is left out, and only its length told.
+pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
+    let mut head = ResponseHead::start(out, status, reason(status))
+        .field(CONTENT_TYPE, TEXT)
+        .content_length(text.len() as u64 + 1);
+    if status == 503 {
+        head = head.field(RETRY_AFTER, SOON);
+    }
+    if !to.keep_alive {
+        head = head.field(CONNECTION, CLOSE);
+    } else if !to.http11 {
+        head = head.field(CONNECTION, KEEP_ALIVE);
+    }
+    head.finish();
+    if !to.is_head {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// RFC 9110 section 15.
+const fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "Error",
+    }
+}

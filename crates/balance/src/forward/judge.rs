@@ -1,0 +1,138 @@
+//! What a balancer refuses before it asks any backend.
+
+use std::fmt;
+
+use throng_proto::http1::{Request, TargetForm};
+use throng_proto::ws::handshake::Key;
+
+use super::{lists, names};
+
+/// Options of a Connection header that may name fields; real ones name none or one, and each costs a look at every line.
+pub const MAX_CONNECTION_OPTIONS: usize = 16;
+
+/// What a request that may pass asks for.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// An answer. An upgrade to something else than a WebSocket is not passed on, so it asks for an answer, too.
+    Http,
+    /// A WebSocket: a 101 must answer this key, see [`check_upgrade`](super::check_upgrade).
+    WebSocket(Key),
+}
+
+impl Asked {
+    /// The key of a WebSocket.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Http => None,
+            Self::WebSocket(key) => Some(key),
+        }
+    }
+}
+
+/// Why a request is not passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// CONNECT, or a target of its form: a tunnel to anywhere is a forward proxy's business.
+    Connect,
+    /// TRACE: its answer shows the client what proxies add and what browsers hide from scripts (cookies). nginx refuses
+    /// it, too.
+    Trace,
+    /// `OPTIONS *`: it asks about one server, and there are several here.
+    Asterisk,
+    /// A WebSocket's handshake that is no GET. RFC 6455 section 4.1.
+    UpgradeMethod,
+    /// A WebSocket's handshake with a body: whose bytes they are is what two servers would take differently.
+    UpgradeBody,
+    /// A WebSocket's handshake without one well-formed Sec-WebSocket-Key: its 101 could not be checked.
+    UpgradeKey,
+    /// Connection names more than [`MAX_CONNECTION_OPTIONS`] fields.
+    ConnectionOptions,
+}
+
+impl Refusal {
+    /// The status to answer with: 400 or 501.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Connect | Self::Trace | Self::Asterisk => 501,
+            Self::UpgradeMethod
+            | Self::UpgradeBody
+            | Self::UpgradeKey
+            | Self::ConnectionOptions => 400,
+        }
+    }
+
+    /// One sentence for the client.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Connect => "CONNECT is not served here: this is not a forward proxy",
+            Self::Trace => "TRACE is not passed on",
+            Self::Asterisk => {
+                "OPTIONS * asks about one server, and there are several here: name a path"
+            }
+            Self::UpgradeMethod => "a WebSocket handshake must be a GET",
+            Self::UpgradeBody => "a WebSocket handshake must not have a body",
+            Self::UpgradeKey => {
+                "a WebSocket handshake needs one Sec-WebSocket-Key of 16 bytes in base64"
+            }
+            Self::ConnectionOptions => "Connection names too many headers",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether a request that the decoder accepted may be passed on, and what it asks for.
+///
+/// The version of the WebSocket protocol is the backend's to judge: its 426 is passed on. Max-Forwards means something
+/// only to methods that are refused.
+///
+/// # Errors
+///
+/// The client's fault, or something that is not served here. The connection may go on (see
+/// [`write_error`](super::write_error)) if the body is read or there is none.
+pub fn judge(request: &Request<'_>) -> Result<Asked, Refusal> {
+    match request.target_form() {
+        TargetForm::Origin => {}
+        // RFC 9112 section 3.2.4: an absolute OPTIONS without a path is passed on as `*`.
+        TargetForm::Absolute if request.path() != "*" => {}
+        TargetForm::Absolute | TargetForm::Asterisk => return Err(Refusal::Asterisk),
+        TargetForm::Authority => return Err(Refusal::Connect),
+    }
+    match request.method() {
+        "CONNECT" => return Err(Refusal::Connect),
+        "TRACE" => return Err(Refusal::Trace),
+        _ => {}
+    }
+    if names::field_options(request.lines()).nth(MAX_CONNECTION_OPTIONS).is_some() {
+        return Err(Refusal::ConnectionOptions);
+    }
+    if !asks_for_websocket(request) {
+        return Ok(Asked::Http);
+    }
+    if request.method() != "GET" {
+        return Err(Refusal::UpgradeMethod);
+    }
+    if request.has_body() {
+        return Err(Refusal::UpgradeBody);
+    }
+    let mut keys = request.lines().all_bytes("Sec-WebSocket-Key");
+    match (keys.next().and_then(Key::parse), keys.next()) {
+        (Some(key), None) => Ok(Asked::WebSocket(key)),
+        _ => Err(Refusal::UpgradeKey),
+    }
+}
+
+/// The one upgrade that is passed on.
+pub(super) fn asks_for_websocket(request: &Request<'_>) -> bool {
+    request.wants_upgrade() && lists(request.lines(), "Upgrade", "websocket")
+}

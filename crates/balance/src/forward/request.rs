@@ -1,0 +1,230 @@
+//! A request as the backend reads it.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
+use throng_proto::ws::handshake::is_token;
+
+use super::judge::asks_for_websocket;
+use super::names::{self, Kind};
+use super::{CHUNKED, members, push_length, push_line};
+
+/// What this hop adds to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Who sent it to us: the connection's peer, or whom its PROXY header named.
+    pub peer: IpAddr,
+    /// The peer is a trusted proxy: what it says about the client is kept, and added to. Else it is dropped.
+    pub trusted: bool,
+    /// How it came.
+    pub scheme: Scheme,
+    /// The connection to the backend is not used again after it.
+    pub close: bool,
+}
+
+/// What a client's connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// Under TLS.
+    Https,
+}
+
+impl Scheme {
+    /// As in a URL. A WebSocket's handshake is HTTP, so it is never `ws`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// Appends the head of a request that [`judge`](super::judge) let pass, as the backend is to read it; its body, if it
+/// is chunked, is to be chunked anew.
+///
+/// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder decided on (that of an
+///   absolute target wins, RFC 9112 section 3.2.2); of an HTTP/1.0 request without any it is empty.
+/// * What concerns one hop is dropped: Connection and what it names (but nothing the backend relies on: Host, Content-*,
+///   Cookie, Authorization, Sec-*, X-Forwarded-*, ...), Keep-Alive, Proxy-*, TE (but for `trailers`), Transfer-Encoding,
+///   Upgrade. Put back is what holds for the next hop: the framing by [`Request::body_length`], and the upgrade of a
+///   WebSocket, only.
+/// * A name that with `-` for `_` would be one that we give a meaning to is dropped: `X_Forwarded_For` and
+///   `Content_Length` are aliases in the environment of a CGI program. Other names with `_` pass, as in HAProxy; nginx
+///   drops them all.
+/// * Expect: 100-continue passes (RFC 9110 section 10.1.1); the backend's 100 is an interim answer like any other. Not
+///   from an HTTP/1.0 client, and not without a body: there it means nothing.
+/// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`]. Of X-Forwarded-Proto and -Host the
+///   word of the first trusted proxy stays.
+/// * Via is not written: nginx, for one, stops compressing for whom it takes for a proxy's client.
+pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
+    let lines = request.lines();
+    // One growth for nearly every request: what is added is shorter than this.
+    out.reserve(request.raw().len() + 256);
+    push_start(out, request);
+    let names_fields = names::field_options(lines).next().is_some();
+    let mut told = Told::default();
+    for header in lines.iter() {
+        let (kind, underscored) = names::kind(header.name);
+        let passes = match kind {
+            Kind::Other => !(names_fields && names::is_named(lines, header.name)),
+            _ if underscored => false,
+            Kind::EndToEnd => true,
+            Kind::Expect => {
+                let first = !std::mem::replace(&mut told.expect, true);
+                first && request.expects_continue()
+            }
+            Kind::Trailer => request.body_length() == BodyLength::Chunked,
+            Kind::ContentLength => {
+                told.length = true;
+                false
+            }
+            Kind::Proto => {
+                told.proto = true;
+                hop.trusted
+            }
+            Kind::ForwardedHost => {
+                told.host = true;
+                hop.trusted
+            }
+            Kind::Origin => hop.trusted,
+            Kind::For | Kind::Forwarded => {
+                told.client = true;
+                false
+            }
+            Kind::Te | Kind::Host | Kind::Upgrade | Kind::Hop => false,
+        };
+        if passes {
+            push_line(out, &header);
+        }
+    }
+    push_connection(out, request, hop);
+    match request.body_length() {
+        BodyLength::Known(0) if !told.length => {}
+        BodyLength::Known(length) => push_length(out, length),
+        BodyLength::Chunked | BodyLength::UntilClose => out.extend_from_slice(CHUNKED),
+    }
+    push_origin(out, request, hop, told);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What was met among the lines.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    length: bool,
+    expect: bool,
+    proto: bool,
+    host: bool,
+    client: bool,
+}
+
+/// The request line and Host.
+fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
+    out.extend_from_slice(request.method().as_bytes());
+    out.push(b' ');
+    if request.target_form() == TargetForm::Origin {
+        out.extend_from_slice(request.target().as_bytes());
+    } else {
+        out.extend_from_slice(request.path().as_bytes());
+        if let Some(query) = request.query() {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+        }
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(request.host().unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Connection and what belongs to it: what holds for the hop to the backend.
+fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
+    let upgrade = asks_for_websocket(request);
+    // RFC 9110 section 10.1.4: `trailers` is an option about the way of the answer, which we pass on in chunks.
+    let trailers = request.is_http11() && super::lists(request.lines(), "TE", "trailers");
+    let options = [("Upgrade", upgrade), ("TE", trailers), ("close", hop.close && !upgrade)];
+    let mut lead = "Connection: ";
+    for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
+        out.extend_from_slice(lead.as_bytes());
+        out.extend_from_slice(option.as_bytes());
+        lead = ", ";
+    }
+    if lead == ", " {
+        out.extend_from_slice(b"\r\n");
+    }
+    if upgrade {
+        out.extend_from_slice(b"Upgrade: websocket\r\n");
+    }
+    if trailers {
+        out.extend_from_slice(b"TE: trailers\r\n");
+    }
+}
+
+/// Who asks, and how: X-Forwarded-* and Forwarded (RFC 7239).
+fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) {
+    let earlier = hop.trusted && told.client;
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    if earlier {
+        for member in members(request.lines().all_bytes("X-Forwarded-For")) {
+            out.extend_from_slice(member);
+            out.extend_from_slice(b", ");
+        }
+    }
+    let peer = hop.peer.to_canonical();
+    let start = out.len();
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{peer}");
+    let end = out.len();
+    out.extend_from_slice(b"\r\n");
+    let host = request.host().filter(|host| !host.is_empty());
+    if !(hop.trusted && told.proto) {
+        push_parts(out, &["X-Forwarded-Proto: ", hop.scheme.as_str(), "\r\n"]);
+    }
+    if !(hop.trusted && told.host)
+        && let Some(host) = host
+    {
+        push_parts(out, &["X-Forwarded-Host: ", host, "\r\n"]);
+    }
+    out.extend_from_slice(b"Forwarded: ");
+    if earlier && is_closed_list(request.lines()) {
+        for value in request.lines().all_bytes("Forwarded").filter(|value| !value.is_empty()) {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+    }
+    // Section 6: an IPv6 address is in brackets, which only a quoted string may have.
+    let (before, after) = if peer.is_ipv6() { ("for=\"[", "]\"") } else { ("for=", "") };
+    push_parts(out, &[before]);
+    out.extend_from_within(start..end);
+    push_parts(out, &[after, ";proto=", hop.scheme.as_str()]);
+    if let Some(host) = host {
+        // What a host may have needs no backslash: see the decoder's grammar of it.
+        let quote = if is_token(host) { "" } else { "\"" };
+        push_parts(out, &[";host=", quote, host, quote]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether every quoted string in the Forwarded lines ends in its line. One that does not would take our element in.
+fn is_closed_list(lines: HeaderLines<'_>) -> bool {
+    lines.all_bytes("Forwarded").all(|value| {
+        let mut bytes = value.iter();
+        let mut quoted = false;
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'"' => quoted = !quoted,
+                b'\\' if quoted => {
+                    bytes.next();
+                }
+                _ => {}
+            }
+        }
+        !quoted
+    })
+}
+
+fn push_parts(out: &mut Vec<u8>, parts: &[&str]) {
+    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+}

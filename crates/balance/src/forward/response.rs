@@ -1,0 +1,133 @@
+//! An answer as the client reads it.
+
+use throng_proto::http1::{BodyLength, Response, ResponseHead};
+
+use super::names::{self, Kind};
+use super::{CHUNKED, lists, push_length, push_line};
+
+/// To whom an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// It asked in HTTP/1.1, else in HTTP/1.0.
+    pub http11: bool,
+    /// The connection is to go on after the answer.
+    pub keep_alive: bool,
+    /// It asked with HEAD: the answer has no body, whatever its header says.
+    pub is_head: bool,
+}
+
+impl Client {
+    /// Before a head was understood: the answer is the last one.
+    pub const UNKNOWN: Self = Self { http11: true, keep_alive: false, is_head: false };
+}
+
+/// How the body goes out, after the head was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    Empty,
+    /// So many bytes, as they are.
+    Length(u64),
+    /// By [`write_chunk`](super::write_chunk) and [`write_last_chunk`](super::write_last_chunk).
+    Chunked,
+    /// As it is; then the connection is closed, even if it was to be kept.
+    UntilClose,
+}
+
+/// Appends the head of an answer as the client is to read it, and says how its body goes out.
+///
+/// * What concerns one hop is dropped, as from requests; what holds for the client's hop is put back.
+/// * The framing is ours. A length stays as told; a body in chunks or until close becomes chunks for HTTP/1.1 and ends
+///   with the connection for HTTP/1.0. In an answer to HEAD and in a 304 a length stays, though no body follows; in a 204
+///   and an interim one it is dropped (RFC 9110 section 8.6).
+/// * `Connection: close` if the connection does not go on, and `keep-alive` if it does and the client speaks HTTP/1.0.
+/// * An interim answer (1xx but 101) passes to HTTP/1.1 only: for HTTP/1.0 nothing is appended (RFC 9110 section 15.2).
+/// * A 101, which [`check_upgrade`](super::check_upgrade) found good, upgrades the client, too; what else it says, such
+///   as extensions, is between the two ends. A 426 that asks for a WebSocket goes on asking (RFC 9110 section 15.5.22).
+///
+/// `set_cookie` is the value of a Set-Cookie to add: see [`set_cookie`](super::set_cookie). Not to interim answers.
+pub fn write_response(
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    to: &Client,
+    set_cookie: Option<&str>,
+) -> Framing {
+    let is_interim = response.is_interim();
+    if is_interim && !to.http11 {
+        return Framing::Empty;
+    }
+    let lines = response.lines();
+    let framing = framing(response, to);
+    let _ = ResponseHead::start(out, response.status(), response.reason());
+    out.reserve(lines.raw().len() + 128);
+    let names_fields = names::field_options(lines).next().is_some();
+    let keeps_length = framing == Framing::Empty && (to.is_head || response.status() == 304);
+    for header in lines.iter() {
+        let passes = match names::kind(header.name).0 {
+            Kind::Other => !(names_fields && names::is_named(lines, header.name)),
+            Kind::ContentLength => keeps_length && !is_interim && !has_no_length(response.status()),
+            // Who gets no chunks gets no trailers.
+            Kind::Trailer => framing == Framing::Chunked,
+            Kind::Hop | Kind::Te | Kind::Upgrade => false,
+            Kind::EndToEnd
+            | Kind::Host
+            | Kind::Expect
+            | Kind::For
+            | Kind::Forwarded
+            | Kind::Proto
+            | Kind::ForwardedHost
+            | Kind::Origin => true,
+        };
+        if passes {
+            push_line(out, &header);
+        }
+    }
+    match framing {
+        Framing::Length(length) => push_length(out, length),
+        Framing::Chunked => out.extend_from_slice(CHUNKED),
+        Framing::Empty | Framing::UntilClose => {}
+    }
+    if !is_interim {
+        let keep_alive = to.keep_alive && framing != Framing::UntilClose;
+        push_connection(out, response, *to, keep_alive);
+        if let Some(cookie) = set_cookie {
+            out.extend_from_slice(b"Set-Cookie: ");
+            out.extend_from_slice(cookie.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    framing
+}
+
+fn framing(response: &Response<'_>, to: &Client) -> Framing {
+    let is_bodiless = to.is_head || matches!(response.status(), 100..=199 | 204 | 304);
+    match response.body_length() {
+        _ if is_bodiless => Framing::Empty,
+        BodyLength::Known(length) => Framing::Length(length),
+        BodyLength::Chunked | BodyLength::UntilClose if to.http11 => Framing::Chunked,
+        BodyLength::Chunked | BodyLength::UntilClose => Framing::UntilClose,
+    }
+}
+
+const fn has_no_length(status: u16) -> bool {
+    matches!(status, 100..=199 | 204)
+}
+
+/// Connection and Upgrade, as they hold for the client.
+fn push_connection(out: &mut Vec<u8>, response: &Response<'_>, to: Client, keep_alive: bool) {
+    let line: &[u8] = match response.status() {
+        101 => b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+        426 if to.http11 && lists(response.lines(), "Upgrade", "websocket") => {
+            if keep_alive {
+                b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            } else {
+                b"Connection: Upgrade, close\r\nUpgrade: websocket\r\n"
+            }
+        }
+        _ if !keep_alive => b"Connection: close\r\n",
+        _ if !to.http11 => b"Connection: keep-alive\r\n",
+        _ => b"",
+    };
+    out.extend_from_slice(line);
+}

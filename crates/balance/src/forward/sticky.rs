@@ -1,0 +1,86 @@
+//! What binds a client to a backend.
+
+use std::net::IpAddr;
+
+use throng_proto::http1::Request;
+
+use crate::Sticky;
+
+/// To what a request is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The backend with this [`key`](crate::Backend::key): a cookie of ours says so. It may be gone, or made up.
+    Backend(u64),
+    /// Whichever backend rendezvous hashing gives this number, which is well mixed and the same in every process.
+    Hash(u64),
+}
+
+/// What binds a request, if anything does. `client` is who asks: [`client_address`](super::client_address).
+///
+/// Values are taken as they stand, without decoding: a client sends the same text each time. Of several cookies, headers
+/// or parameters of the name the first that makes sense counts; an empty value is none.
+#[must_use]
+pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Option<Bound> {
+    let hashed = |value: &[u8]| Bound::Hash(hash(value));
+    match sticky {
+        Sticky::None => None,
+        Sticky::Cookie(name) => cookies(request)
+            .filter(|(cookie, _)| *cookie == name.as_bytes())
+            .find_map(|(_, value)| parse_key(value))
+            .map(Bound::Backend),
+        Sticky::Header(name) => {
+            request.lines().all_bytes(name).find(|value| !value.is_empty()).map(hashed)
+        }
+        Sticky::Query(name) => request
+            .query()?
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(parameter, value)| parameter == name && !value.is_empty())
+            .map(|(_, value)| hashed(value.as_bytes())),
+        Sticky::Ip => Some(match client.to_canonical() {
+            IpAddr::V4(address) => hashed(&address.octets()),
+            IpAddr::V6(address) => hashed(&address.octets()),
+        }),
+    }
+}
+
+/// The value of the Set-Cookie that binds a client to the backend with this [`key`](crate::Backend::key), for as long as
+/// the browser's session lasts. `name` must be a token.
+#[must_use]
+pub fn set_cookie(name: &str, key: u64) -> String {
+    format!("{name}={key:016x}; Path=/; HttpOnly; SameSite=Lax")
+}
+
+/// The pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them, some programs only `;`.
+fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    request
+        .lines()
+        .all_bytes("Cookie")
+        .flat_map(|value| value.split(|byte| *byte == b';'))
+        .filter_map(|pair| {
+            let pair = pair.trim_ascii();
+            let equals = pair.iter().position(|byte| *byte == b'=')?;
+            Some((&pair[..equals], &pair[equals + 1..]))
+        })
+}
+
+/// As [`set_cookie`] writes it, in quotes or not: 16 hexadecimal digits in lower case.
+fn parse_key(value: &[u8]) -> Option<u64> {
+    let digits = match value {
+        [b'"', inner @ .., b'"'] => inner,
+        bare => bare,
+    };
+    let is_ours =
+        digits.len() == 16 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_ours)?, 16).ok()
+}
+
+/// FNV-1a, and then a mix (of MurmurHash3, public domain), for FNV leaves the upper bits of short values poor. Nobody
+/// gains by a collision: it only sends two clients to one backend.
+fn hash(value: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut hash = value.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
