@@ -4,14 +4,15 @@ use std::net::IpAddr;
 
 use throng_proto::http1::Request;
 
-use crate::Sticky;
+use crate::{Sticky, client_key};
 
 /// To what a request is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The backend with this [`key`](crate::Backend::key): a cookie of ours says so. It may be gone, or made up.
     Backend(u64),
-    /// Whichever backend rendezvous hashing gives this number, which is well mixed and the same in every process.
+    /// Whichever backend rendezvous hashing gives this number ([`pick_by_key`](crate::pick_by_key)), which is the same in
+    /// every process.
     Hash(u64),
 }
 
@@ -37,10 +38,7 @@ pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Opt
             .filter_map(|pair| pair.split_once('='))
             .find(|(parameter, value)| parameter == name && !value.is_empty())
             .map(|(_, value)| hashed(value.as_bytes())),
-        Sticky::Ip => Some(match client.to_canonical() {
-            IpAddr::V4(address) => hashed(&address.octets()),
-            IpAddr::V6(address) => hashed(&address.octets()),
-        }),
+        Sticky::Ip => Some(Bound::Hash(client_key(client))),
     }
 }
 
