@@ -1,0 +1,56 @@
+//! A pick allocates nothing, however many backends there are.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use throng_balance::{
+    Backend, Configuration, Pick, Picker, Settings, Target, pick_bound, pick_by_key,
+};
+
+fn configuration(pick: Pick) -> Configuration {
+    let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let backend = |port| Arc::new(Backend::new(address(port), 1 + u32::from(port % 3)));
+    let target = |port| Target { backend: backend(port), send_proxy: false };
+    Configuration {
+        settings: Settings { pick, ..Settings::default() },
+        backends: (1..=1000).map(target).collect(),
+    }
+}
+
+#[test]
+fn a_pick_allocates_nothing() {
+    for pick in [
+        Pick::PowerOfTwo,
+        Pick::LeastConnections,
+        Pick::RoundRobin,
+        Pick::Rendezvous,
+        Pick::Random,
+        Pick::IpHash,
+    ] {
+        let configuration = configuration(pick);
+        let mut picker = Picker::new(1);
+        let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let mut picks = |count| {
+            for _ in 0..count {
+                let place = picker.pick(&configuration, None, client, |place| place % 7 != 0);
+                configuration.backends[place.unwrap()].backend.open_tunnel();
+            }
+        };
+        // The first in turn takes on the list.
+        picks(1);
+        assert_eq!(allocation_counter::measure(|| picks(50)).count_total, 0, "{pick:?}");
+    }
+    let configuration = configuration(Pick::default());
+    let bound = configuration.backends[999].backend.key();
+    let counted = allocation_counter::measure(|| {
+        assert_eq!(pick_bound(&configuration, bound), Some(999));
+        assert!(pick_by_key(&configuration, 1, |_| true).is_some());
+    });
+    assert_eq!(counted.count_total, 0);
+}
+
+#[test]
+fn the_counter_counts() {
+    let counted = allocation_counter::measure(|| drop(configuration(Pick::default())));
+    assert!(counted.count_total >= 1000);
+}
