@@ -33,7 +33,7 @@ impl Pace {
         self.credit = self.credit.saturating_add(nanos.saturating_mul(self.rate));
         let (due, most) = (self.credit / ONE, (self.rate / 10).max(1));
         // The fraction is carried, else who asks at fixed times would lose a little at each closing.
-        self.credit = if due > most { 0 } else { self.credit % ONE };
+        self.credit %= ONE;
         // No more than a tenth of a rate that was 32 bits.
         due.min(most) as u32
     }

@@ -85,11 +85,10 @@ impl<'a> Even<'a> {
         (count * self.weights).abs_diff(self.scaled_part(backend))
     }
 
-    /// Whether nothing is to be gained.
+    /// Whether all are within 10 %. (Who is off by more, but by less than a tunnel, has its part already.)
     fn is_met(&self, counts: &[u64]) -> bool {
         self.up(counts).all(|(backend, count)| {
-            let distance = self.scaled_distance(backend, count);
-            distance * 10 <= self.scaled_part(backend) || distance < self.weights
+            self.scaled_distance(backend, count) * 10 <= self.scaled_part(backend)
         })
     }
 

@@ -18,6 +18,6 @@ pub(super) fn pick<'a>(
 
 /// A number between 0 and 1, neither included: of 52 bits, so that adding a half is exact.
 fn die(key: u64, backend_key: u64) -> f64 {
-    let bits = mix(key ^ mix(backend_key)) >> 12;
+    let bits = mix(key ^ backend_key) >> 12;
     (bits as f64 + 0.5) / (1u64 << 52) as f64
 }

@@ -8,6 +8,8 @@ use crate::settings::Target;
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     turns: Vec<Turn>,
+    /// The shares of all in the list.
+    whole: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +19,9 @@ struct Turn {
 }
 
 impl RoundRobin {
-    /// Takes on the list of a new configuration. Those in the old one, too, go on where they were.
+    /// Takes on the list of the configuration. Those in the last one, too, go on where they were.
     pub(super) fn follow(&mut self, backends: &[Target]) {
+        self.whole = backends.iter().map(|target| i64::from(target.backend.share())).sum();
         let keys = || backends.iter().map(|target| target.backend.key());
         if keys().eq(self.turns.iter().map(|turn| turn.key)) {
             return;
@@ -30,12 +33,7 @@ impl RoundRobin {
             let at = old.binary_search_by_key(&key, |turn| turn.key).ok()?;
             Some(old[at].credit)
         };
-        // Those that left took their credit or debt along. What they leave to the others must not add up over many
-        // changes: newcomers, who begin with nothing, would wait for it.
-        let (kept, sum) =
-            keys().filter_map(credit).fold((0, 0), |(kept, sum), credit| (kept + 1, sum + credit));
-        let mean = if kept == 0 { 0 } else { sum / kept };
-        let turn = |key| Turn { key, credit: credit(key).map_or(0, |credit| credit - mean) };
+        let turn = |key| Turn { key, credit: credit(key).unwrap_or(0) };
         self.turns = keys().map(turn).collect();
     }
 
@@ -49,7 +47,9 @@ impl RoundRobin {
         for (place, backend) in candidates {
             let share = i64::from(backend.share());
             let turn = &mut self.turns[place];
-            turn.credit += share;
+            // While the shares are what they were nobody is further off than this. What is left of larger ones would
+            // give one backend hundreds of turns in a row.
+            turn.credit = turn.credit.clamp(-self.whole, self.whole) + share;
             gained += share;
             if ahead.is_none_or(|(_, most)| turn.credit > most) {
                 ahead = Some((place, turn.credit));

@@ -78,7 +78,10 @@ proptest! {
     }
 
     #[test]
-    fn a_cycle_in_turn_is_exact(weights in weights(), seed: u64) {
+    fn a_cycle_in_turn_is_exact(
+        weights in prop_oneof![weights(), prop::collection::vec(1u32..200, 1..30)],
+        seed: u64,
+    ) {
         let configuration = configuration(Pick::RoundRobin, &weights);
         let mut picker = Picker::new(seed);
         for _ in 0..3 {
@@ -240,8 +243,45 @@ fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
 fn turns_are_interleaved() {
     let configuration = configuration(Pick::RoundRobin, &[5, 1, 1]);
     let mut picker = Picker::new(0);
-    let turns = [(); 7].map(|()| picker.pick(&configuration, None, CLIENT, |_| true).unwrap());
-    assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+    for _ in 0..1000 {
+        let turns = [(); 7].map(|()| picker.pick(&configuration, None, CLIENT, |_| true).unwrap());
+        assert_eq!(turns, [0, 0, 1, 0, 2, 0, 0]);
+    }
+}
+
+#[test]
+fn what_large_weights_left_behind_is_soon_forgotten() {
+    let next_twenty = |picker: &mut Picker, configuration: &Configuration| {
+        let mut counts = vec![0; configuration.backends.len()];
+        for _ in 0..20 {
+            counts[picker.pick(configuration, None, CLIENT, |_| true).unwrap()] += 1;
+        }
+        counts
+    };
+    for picks in [1, 250, 500, 900, 1100] {
+        let mut configuration = configuration(Pick::RoundRobin, &[1000, 1, 1, 500]);
+        let mut picker = Picker::new(0);
+        for _ in 0..picks {
+            picker.pick(&configuration, None, CLIENT, |_| true).unwrap();
+        }
+        configuration.backends[0].backend.set_weight(1);
+        configuration.backends[3].backend.set_weight(1);
+        let counts = next_twenty(&mut picker, &configuration);
+        assert!(counts.iter().all(|count| (2..=8).contains(count)), "{picks}: {counts:?}");
+        configuration.backends.remove(0);
+        let counts = next_twenty(&mut picker, &configuration);
+        assert!(counts.iter().all(|count| (4..=9).contains(count)), "{picks}: {counts:?}");
+    }
+}
+
+#[test]
+fn chance_is_fair_to_the_smallest_shares() {
+    let configuration = configuration(Pick::Random, &[1; 4]);
+    for (target, share) in configuration.backends.iter().zip([1, 2, 1, 1]) {
+        target.backend.set_share(share);
+    }
+    let counts = counts(&configuration, 1, 4000, false);
+    assert!(follows(&counts, &[1, 2, 1, 1]), "{counts:?}");
 }
 
 #[test]
