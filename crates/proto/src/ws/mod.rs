@@ -4,6 +4,7 @@
 //! the payload where it lies, and gives an [`Event`]. A frame's birth: [`encode`] (encode.rs).
 //! Before either there is the [`handshake`]; messages may be compressed between ([`deflate`]).
 
+mod boundary;
 mod close;
 mod decode;
 pub mod deflate;
@@ -16,6 +17,7 @@ mod header;
 mod limits;
 mod pieces;
 
+pub use boundary::Boundary;
 pub use close::{CloseReason, is_sendable_close_code};
 pub use decode::Decoder;
 pub use encode::{encode, encode_close, encode_deflated, encode_masked};
