@@ -20,7 +20,7 @@ use crate::remote::Mail;
 use crate::seats::Seats;
 use crate::service::Service;
 use crate::shutdown::{Drain, Phase};
-use crate::state::{State, Then};
+use crate::state::{State, Then, drop_guarded};
 use crate::stats::Snapshot;
 use crate::threads::Starter;
 use crate::tick::Tick;
@@ -231,7 +231,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
                         state.service.on_delivery(&mut Cx::new(&mut state.core, to), parcel);
                     });
                 }
-                Mail::Deliver { .. } => {}
+                Mail::Deliver { parcel, .. } => {
+                    let panicked = drop_guarded(parcel);
+                    state.core.connections.stats.handler_panics += u64::from(panicked);
+                }
                 Mail::Close { to, code, reason } => state.core.close(to, code, &reason),
                 Mail::Drain(plan) => drain = Some(plan),
             }

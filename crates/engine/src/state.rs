@@ -323,3 +323,11 @@ impl<S: Service> State<S> {
         }
     }
 }
+
+/// Drops what came from a user, whose own drop may panic: nobody's callback is to blame for it, and nobody's connection
+/// ends with it. True if it did.
+pub(crate) fn drop_guarded<T>(what: T) -> bool {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));
+    // The panic hook has told people; the payload's own drop must not panic out of here.
+    dropped.map_err(std::mem::forget).is_err()
+}

@@ -25,7 +25,7 @@ use crate::seats::Seats;
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
 use crate::stalls::{Board, Watch, Watching};
-use crate::state::State;
+use crate::state::{State, drop_guarded};
 use crate::stats::Snapshot;
 
 /// Letters that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
@@ -217,7 +217,8 @@ where
         }
         shard.state.publish_stats();
         let forced = shard.state.phase.forced();
-        drop(shard);
+        // With it go letters that came too late, and what is in them is the user's.
+        drop_guarded(shard);
         self.seats.vacate(seat, forced);
         if !self.admission.is_ready() {
             self.seats.wake_acceptor();

@@ -377,6 +377,53 @@ fn a_panic_closes_its_connection_with_1011_and_is_counted() {
     stop(running);
 }
 
+/// Something of a user's that cannot be dropped in peace.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("as the test wants it");
+    }
+}
+
+/// What a session that has gone leaves behind is dropped by others: a result that came too late, and work that is not
+/// wanted any more. It is nobody's end, and the session's own `close` is called all the same.
+#[test]
+fn what_panics_when_it_is_dropped_ends_nothing_else() {
+    for io in families() {
+        let (gate, closed) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+        let (its, count) = (gate.clone(), Arc::clone(&closed));
+        let handler = Ws::upgrade(|_| Ok(()))
+            .message(move |ws, _| {
+                let (gate, held) = (its.clone(), Bomb);
+                let work = move || {
+                    gate.pass();
+                    std::mem::forget(held);
+                    Bomb
+                };
+                ws.offload(work, |_, result| std::mem::forget(result)).unwrap();
+            })
+            .close(move |_, _| {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+        let settings = workers(1, 100, Overload::Pause);
+        let (address, running) =
+            start(Server::new().io(io).shards(1).workers(settings).ws("/", handler));
+        let mut client = Client::connect(address, "/");
+        (0..4).for_each(|_| client.send_text("x"));
+        gate.await_guests(1);
+        eventually("three wait", || figure(address, "queue_depth") == 3);
+        drop(client);
+        eventually("its end is told", || closed.load(Ordering::SeqCst) == 1);
+        assert_eq!((figure(address, "cancelled"), figure(address, "panics")), (3, 3), "{io:?}");
+        gate.open();
+        eventually("the result has come, too late", || figure(address, "jobs") == 1);
+        assert_eq!(figure(address, "queue_depth"), 0);
+        assert!(!running.has_ended(), "{io:?}");
+        stop(running);
+    }
+}
+
 #[test]
 fn who_has_gone_is_not_worked_for() {
     let gate = Gate::default();

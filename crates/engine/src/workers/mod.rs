@@ -21,6 +21,7 @@ pub use settings::{
     MAX_POOL_SIZE, Overload, WorkerError, WorkerSettings, suggested_size, usable_cpus,
 };
 
+use crate::state::drop_guarded;
 use figures::Tally;
 use queue::Queue;
 
@@ -244,6 +245,7 @@ impl Workers {
         inner.wake(&mut state);
         drop(state);
         told.into_iter().for_each(&inner.on_room);
+        inner.discard(jobs);
     }
 
     /// The figures of this moment. Before the threads have started, all are 0.
@@ -277,6 +279,7 @@ impl Workers {
         state.tally.cancelled += dropped.len() as u64;
         let stuck = state.tally.running(Instant::now());
         drop(state);
+        inner.discard(dropped);
         stuck
     }
 }
@@ -305,6 +308,14 @@ impl Inner {
                 self.beds[list].notify_one();
             }
         });
+    }
+
+    /// Drops jobs that will not run. What they hold is the user's, and if its own drop panics, that ends there.
+    fn discard(&self, jobs: Vec<Job>) {
+        let panics = jobs.into_iter().map(drop_guarded).map(u64::from).sum::<u64>();
+        if panics > 0 {
+            self.lock().tally.panics += panics;
+        }
     }
 
     /// A worker's life.
