@@ -42,7 +42,7 @@ pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
     Ok(of_threads.min(described))
 }
 
-fn choose(asked: usize, Ceiling { threads, limit }: Ceiling) -> Result<usize> {
+fn choose(asked: usize, Ceiling { threads, limit, each }: Ceiling) -> Result<usize> {
     // One number is the acceptor's.
     let (seats, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
     if asked > seats {
@@ -55,7 +55,7 @@ fn choose(asked: usize, Ceiling { threads, limit }: Ceiling) -> Result<usize> {
             "io is threads, but the system allows {threads} threads, too few for {} connections: raise {limit} to {}, lower \
              max_connections, or use io = auto",
             asked.max(FEWEST_CONNECTIONS),
-            asked.max(1000) + RESERVED_THREADS,
+            (asked.max(1000) + RESERVED_THREADS) * each,
         )));
     }
     Ok(free.min(seats))
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn too_few_threads_are_told_with_the_limit_to_raise() {
         let choose = |asked, threads| {
-            choose(asked, Ceiling { threads, limit: "kernel.pid_max" })
+            choose(asked, Ceiling { threads, limit: "kernel.pid_max", each: 1 })
                 .map_err(|error| error.to_string())
         };
         assert_eq!(choose(0, 32_768), Ok(32_704));
@@ -98,6 +98,9 @@ mod tests {
         assert!(few.contains("raise kernel.pid_max to 1065"), "{few}");
         assert!(choose(0, 70).unwrap_err().contains("raise kernel.pid_max to 1064"));
         assert!(choose(65_536, 1 << 20).unwrap_err().contains("65535"));
+        let maps = Ceiling { threads: 300, limit: "vm.max_map_count", each: 5 };
+        let few = super::choose(1000, maps).unwrap_err().to_string();
+        assert!(few.contains("raise vm.max_map_count to 5320"), "{few}");
     }
 
     #[test]

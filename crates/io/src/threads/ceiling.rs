@@ -7,30 +7,35 @@ pub struct Ceiling {
     pub threads: usize,
     /// The limit's name, as people know it: what to raise.
     pub limit: &'static str,
+    /// What a thread takes of it: so many times as much as threads are wanted is what to raise it to.
+    pub each: usize,
 }
 
-/// Maps that a thread's stack takes: itself and its guard.
-const MAPS_A_THREAD: u64 = 2;
+/// Maps that a thread takes: its stack, the stack on which an overflow of that is told, a guard of each, and one to
+/// spare, for the allocator and for large messages. A process that is out of maps is not refused a thread for certain:
+/// the thread may begin, fail to get its second stack, and take the process with it.
+const MAPS_A_THREAD: usize = 5;
 
 /// The lowest of what the system says about itself, if it says anything: Linux' `/proc` and the process' cgroup. It
 /// counts what others use as free, so a start can fail below it, and is then refused one by one.
 #[must_use]
 pub fn most_threads() -> Option<Ceiling> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let maps = number("/proc/sys/vm/max_map_count").map(|maps| maps / MAPS_A_THREAD);
     lowest([
-        (number("/proc/sys/kernel/threads-max"), "kernel.threads-max"),
-        (number("/proc/sys/kernel/pid_max"), "kernel.pid_max"),
-        (maps, "vm.max_map_count (two for each thread)"),
-        (processes_of_the_user(), "ulimit -u"),
-        (pids_of_the_cgroup(), "pids.max of the cgroup"),
+        (number("/proc/sys/kernel/threads-max"), "kernel.threads-max", 1),
+        (number("/proc/sys/kernel/pid_max"), "kernel.pid_max", 1),
+        (number("/proc/sys/vm/max_map_count"), "vm.max_map_count", MAPS_A_THREAD),
+        (processes_of_the_user(), "ulimit -u", 1),
+        (pids_of_the_cgroup(), "pids.max of the cgroup", 1),
     ])
 }
 
-fn lowest<const N: usize>(limits: [(Option<u64>, &'static str); N]) -> Option<Ceiling> {
-    let known = limits.into_iter().filter_map(|(most, limit)| Some((most?, limit)));
-    let (most, limit) = known.min_by_key(|(most, _)| *most)?;
-    Some(Ceiling { threads: usize::try_from(most).unwrap_or(usize::MAX), limit })
+fn lowest<const N: usize>(limits: [(Option<u64>, &'static str, usize); N]) -> Option<Ceiling> {
+    let known = limits.into_iter().filter_map(|(most, limit, each)| {
+        let threads = usize::try_from(most?).unwrap_or(usize::MAX) / each;
+        Some(Ceiling { threads, limit, each })
+    });
+    known.min_by_key(|ceiling| ceiling.threads)
 }
 
 /// RLIMIT_NPROC; root is not held to it.
@@ -62,15 +67,39 @@ mod tests {
 
     #[test]
     fn the_lowest_limit_is_named() {
-        let found = lowest([(Some(9), "a"), (None, "b"), (Some(7), "c"), (Some(8), "d")]);
-        assert_eq!(found, Some(Ceiling { threads: 7, limit: "c" }));
-        assert_eq!(lowest([(None, "a")]), None);
+        let found =
+            lowest([(Some(9), "a", 1), (None, "b", 1), (Some(36), "c", 5), (Some(8), "d", 1)]);
+        assert_eq!(found, Some(Ceiling { threads: 7, limit: "c", each: 5 }));
+        assert_eq!(lowest([(None, "a", 1)]), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_takes_no_more_maps_than_it_is_counted_for() {
+        const THREADS: usize = 200;
+        let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        let before = maps();
+        let all = std::sync::Barrier::new(THREADS + 1);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let builder = std::thread::Builder::new().stack_size(256 * 1024);
+                let run = || {
+                    all.wait();
+                    all.wait();
+                };
+                builder.spawn_scoped(scope, run).unwrap();
+            }
+            all.wait();
+            let taken = maps() - before;
+            all.wait();
+            assert!(taken <= THREADS * MAPS_A_THREAD, "{taken} of {THREADS}");
+        });
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn linux_tells() {
-        let Ceiling { threads, limit } = most_threads().unwrap();
+        let Ceiling { threads, limit, .. } = most_threads().unwrap();
         assert!(threads > 1, "{limit} is {threads}");
     }
 }
