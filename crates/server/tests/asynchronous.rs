@@ -512,6 +512,59 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
     }
 }
 
+/// A peer that takes nothing and goes on asking has its questions wait, though what they lead to waits for no room.
+#[test]
+fn who_does_not_read_is_not_dealt_with() {
+    const FRAMES: usize = 64;
+    const QUESTIONS: usize = 3_000;
+    let runtime = runtime();
+    for server in families() {
+        let (sent, dealt) = (counter(), counter());
+        let (frames, questions) = (Arc::clone(&sent), Arc::clone(&dealt));
+        let handler = Ws::on_message_async(runtime.handle().clone(), 8, move |session, message| {
+            let (frames, questions) = (Arc::clone(&frames), Arc::clone(&questions));
+            async move {
+                if message.as_bytes() == b"fill" {
+                    drop(tokio::spawn(async move {
+                        for _ in 0..FRAMES {
+                            session.send(vec![7; 64 << 10]).await.unwrap();
+                            frames.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }));
+                    return;
+                }
+                session.subscribe(&"x".repeat(100)).unwrap();
+                questions.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let (address, running) = start(server.ws("/", handler));
+        let mut client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
+        client.send_text("fill");
+        let mut last = usize::MAX;
+        eventually("the sender waits", || {
+            thread::sleep(Duration::from_millis(100));
+            let now = sent.load(Ordering::SeqCst);
+            std::mem::replace(&mut last, now) == now && now > 0
+        });
+        let mut frame = Vec::new();
+        ws::encode_masked(Opcode::Text, b"another", [1, 2, 3, 4], &mut frame);
+        let mut stream = client.stream.try_clone().unwrap();
+        let asking = thread::spawn(move || {
+            (0..QUESTIONS).for_each(|_| stream.write_all(&frame).unwrap());
+        });
+        // All of them are dealt with in this time, if any are.
+        thread::sleep(Duration::from_millis(200));
+        let early = dealt.load(Ordering::SeqCst);
+        assert!(early < 10 && sent.load(Ordering::SeqCst) < FRAMES, "{early} were dealt with");
+        for _ in 0..FRAMES {
+            assert!(client.next() == Got::Binary(vec![7; 64 << 10]));
+        }
+        asking.join().unwrap();
+        eventually("all are dealt with", || is(&dealt, QUESTIONS));
+        stop(running);
+    }
+}
+
 #[test]
 fn who_waits_to_send_to_a_client_that_goes_is_told() {
     let runtime = runtime();

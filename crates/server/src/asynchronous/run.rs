@@ -9,7 +9,7 @@ use std::task::Poll;
 use tokio::task::coop;
 
 use super::message::OwnedMessage;
-use super::session::{AsyncSession, Watch};
+use super::session::{AsyncSession, Watch, room};
 use super::shared::{Order, Shared};
 use super::socket::AsyncSocket;
 
@@ -129,7 +129,11 @@ pub(super) async fn pump<D, F, Fut>(
 {
     let mut watch = cancels.then(|| Watch::new(&session.shared));
     let mut finished = false;
-    while let Some(message) = session.shared.next_for_pump(finished) {
+    loop {
+        // What is ordered without waiting for room, such as subscriptions, may be too much otherwise. If there will never
+        // be room again, the session has ended, which is for the next to say.
+        let _ = room(&session.shared).await;
+        let Some(message) = session.shared.next_for_pump(finished) else { break };
         // A peer that always has another message is not to keep the runtime's thread for itself.
         coop::consume_budget().await;
         let (handler, given) = (&handler, session.clone());

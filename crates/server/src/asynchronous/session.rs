@@ -35,7 +35,7 @@ impl<D> AsyncSession<D> {
     /// [`Closed`]: nothing can be sent any more.
     pub async fn send(&self, message: impl Into<Frame>) -> Result<(), Closed> {
         let frame = message.into();
-        self.room().await?;
+        room(&self.shared).await?;
         self.shared.order(Order::Send(frame))
     }
 
@@ -46,7 +46,7 @@ impl<D> AsyncSession<D> {
     /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
     pub async fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<(), Closed> {
         let order = Order::Publish(channel.into(), message.into());
-        self.room().await?;
+        room(&self.shared).await?;
         self.shared.order(order)
     }
 
@@ -97,11 +97,12 @@ impl<D> AsyncSession<D> {
     pub fn hub(&self) -> Hub {
         self.shared.hub().clone()
     }
+}
 
-    async fn room(&self) -> Result<(), Closed> {
-        let mut writer = Writer { shared: &self.shared, seat: None };
-        poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.seat)).await
-    }
+/// Waits until there is room to send.
+pub(super) async fn room(shared: &Shared) -> Result<(), Closed> {
+    let mut writer = Writer { shared, seat: None };
+    poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.seat)).await
 }
 
 impl<D: Clone> Clone for AsyncSession<D> {

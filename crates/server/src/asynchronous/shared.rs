@@ -69,8 +69,11 @@ impl Order {
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
-                Self::Send(frame) | Self::Publish(_, frame) => frame.as_bytes().len(),
-                Self::Subscribe(_) | Self::Unsubscribe(_) | Self::Close(..) => 0,
+                Self::Send(frame) => frame.as_bytes().len(),
+                Self::Publish(channel, frame) => channel.len() + frame.as_bytes().len(),
+                Self::Subscribe(name) | Self::Unsubscribe(name) | Self::Close(_, name) => {
+                    name.len()
+                }
             }
     }
 }
