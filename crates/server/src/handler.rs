@@ -212,13 +212,14 @@ where
 
     fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
         let (handler, data) = (Arc::clone(&self.0), ws.data().clone());
+        let bytes = message.as_bytes().len();
         let message = OwnedMessage::of(message);
         let work = move || {
             let mut replies = Replies::default();
             handler(&data, message.borrow(), &mut replies);
             replies
         };
-        if ws.offload(work, |ws, replies| replies.carry_out(ws)).is_err() {
+        if ws.offload_with(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {
             // A message must not be missing without a word.
             ws.close(1013, BUSY);
         }
@@ -320,7 +321,7 @@ impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C> {
     /// Called with each message on the server's pool of workers, where it may block: with a clone of what the connection remembers,
     /// and [`Replies`] that are carried out when it has returned. The messages of a connection are dealt with one at a time, in
     /// order, and those of different connections at once. See [`Server::workers`](crate::Server::workers) for how many, and for what
-    /// happens when more come than they can do.
+    /// happens when more come than they can do. While eight messages of a connection wait, or 256 KiB of them, it is not read.
     ///
     /// ```
     /// # use throng::prelude::*;

@@ -485,10 +485,10 @@ impl<R: Routes> Service for ShardService<R> {
         match *delivered {
             Delivered::Answer(response) => self.reply_later(cx, response),
             Delivered::More => self.go_on(cx),
-            Delivered::Then(continuation) if cx.is_open() => {
+            Delivered::Then(continuation, debt) if cx.is_open() => {
                 cx.enter_route(cx.route().into());
                 self.shared.routes.go_on(&mut self.data, cx.reborrow(), continuation);
-                if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id())) {
+                if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id(), debt)) {
                     cx.read_on();
                 }
             }
@@ -503,7 +503,7 @@ impl<R: Routes> Service for ShardService<R> {
                 }
             }
             // The session has ended before.
-            Delivered::Then(_) | Delivered::WorkPanicked | Delivered::RoomInQueue => {}
+            Delivered::Then(..) | Delivered::WorkPanicked | Delivered::RoomInQueue => {}
             // Once its body has come to its end, there is another request to wait with.
             Delivered::Room => {
                 let id = cx.id();

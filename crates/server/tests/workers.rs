@@ -244,6 +244,40 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
 }
 
 /// Brings a connection to where it is not read: its third message waits for room.
+/// Eight small messages may wait for workers, of large ones only as many as are 256 KiB.
+#[test]
+fn large_messages_wait_with_their_sender() {
+    for io in families() {
+        let gate = Gate::default();
+        let server = gated(&gate, workers(1, 100, Overload::Pause)).io(io).shards(1);
+        let (address, running) = start(server);
+        let mut client = Client::connect(address, "/work");
+        let stream = client.stream.try_clone().unwrap();
+        let text = |number: usize| format!("{number} {}", "x".repeat(300_000));
+        let writer = std::thread::spawn(move || {
+            let mut frame = Vec::new();
+            for number in 0..50 {
+                let text = text(number);
+                frame.clear();
+                let mask = [1, 2, 3, 4];
+                throng_proto::ws::encode_masked(Opcode::Text, text.as_bytes(), mask, &mut frame);
+                (&stream).write_all(&frame).unwrap();
+            }
+        });
+        gate.await_guests(1);
+        // Whatever follows is on its way within this time; if not, there is less to find.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(figure(address, "queue_depth"), 0, "{io:?}");
+        gate.open();
+        for number in 0..50 {
+            assert_eq!(client.next(), Got::Text(text(number)), "{io:?}");
+        }
+        writer.join().unwrap();
+        assert_eq!(figure(address, "queue_depth"), 0);
+        stop(running);
+    }
+}
+
 fn paused(gate: &Gate, io: Io) -> (Client, SocketAddr, throng::Running) {
     let (address, running) = start(gated(gate, workers(1, 1, Overload::Pause)).io(io).shards(1));
     let mut client = Client::connect(address, "/work");

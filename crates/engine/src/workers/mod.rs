@@ -29,6 +29,16 @@ use queue::Queue;
 /// is to come is not counted as backlog yet, so that many large answers to a peer that reads slowly would be too much at once.
 const MOST_OWED: usize = 8;
 
+/// Bytes for which a result counts as one more.
+const DEBT_BYTES: usize = 32 << 10;
+
+/// As how many results that of a job counts which holds so many bytes meanwhile: at least 1, and with 256 KiB as all that
+/// may be to come at a time. Eight messages of a connection may wait for workers, but not eight of 4 MiB.
+#[must_use]
+pub fn debt_of(bytes: usize) -> usize {
+    (bytes / DEBT_BYTES).min(MOST_OWED - 1) + 1
+}
+
 /// What a worker runs.
 pub type Work = Box<dyn FnOnce() + Send>;
 
@@ -187,7 +197,10 @@ impl Workers {
         {
             return Err(Busy);
         }
-        let counts = patience == Patience::Told;
+        let debt = match patience {
+            Patience::Told(debt) => debt,
+            Patience::None | Patience::Silent => 0,
+        };
         let patience = match inner.settings.overload {
             Overload::Pause => patience,
             Overload::Close => Patience::None,
@@ -198,9 +211,9 @@ impl Workers {
             true => Err(job),
             false => state.queue.push(id, job, patience),
         };
-        if counts
+        if debt > 0
             && let Ok(place) = &mut pushed
-            && state.queue.owe(id) >= MOST_OWED
+            && state.queue.owe(id, debt) >= MOST_OWED
             && *place == Place::Queued
         {
             *place = Place::Enough;
@@ -214,9 +227,10 @@ impl Workers {
         pushed.map_err(|_| Busy)
     }
 
-    /// This connection has dealt with the result of a job that was submitted with [`Patience::Told`]. Whether it may submit more.
-    pub fn settle(&self, id: ConnId) -> bool {
-        self.inner.lock().queue.settle(id);
+    /// This connection has dealt with the result of a job that was submitted with [`Patience::Told`], and counted as `debt`.
+    /// Whether it may submit more.
+    pub fn settle(&self, id: ConnId, debt: usize) -> bool {
+        self.inner.lock().queue.settle(id, debt);
         self.wants_more(id)
     }
 

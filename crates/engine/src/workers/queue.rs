@@ -30,7 +30,7 @@ struct Lane<J> {
     is_listed: bool,
     /// Its next job is in [`Queue::waiting`].
     waits: bool,
-    /// Jobs whose results it has not dealt with, where those count.
+    /// As how many jobs those count whose results it has not dealt with, where those count.
     owed: usize,
 }
 
@@ -61,8 +61,8 @@ pub enum Patience {
     /// It may, and nobody needs to know when there is room.
     Silent,
     /// It may, and its connection is to be told when there is room. Its result is one that the connection deals with, and
-    /// [settles](super::Workers::settle) then.
-    Told,
+    /// [settles](super::Workers::settle) then; it counts as so many: see [`debt_of`](super::debt_of).
+    Told(usize),
 }
 
 impl<J> Queue<J> {
@@ -110,26 +110,30 @@ impl<J> Queue<J> {
             return Err(job);
         }
         self.lane(id).waits = true;
-        self.waiting.push_back(Waiting { id, job, must_tell: patience == Patience::Told });
+        self.waiting.push_back(Waiting {
+            id,
+            job,
+            must_tell: matches!(patience, Patience::Told(_)),
+        });
         Ok(Place::Waits)
     }
 
-    /// A result of this connection is to come. How many are, with it.
-    pub(super) fn owe(&mut self, id: ConnId) -> usize {
+    /// A result of this connection is to come, which counts as `debt`. As how many all do that are to come, with it.
+    pub(super) fn owe(&mut self, id: ConnId, debt: usize) -> usize {
         let lane = self.lane(id);
-        lane.owed += 1;
+        lane.owed += debt;
         lane.owed
     }
 
     /// It has come, and was dealt with.
-    pub(super) fn settle(&mut self, id: ConnId) {
+    pub(super) fn settle(&mut self, id: ConnId, debt: usize) {
         if let Some(lane) = self.lanes.get_mut(&id) {
-            lane.owed = lane.owed.saturating_sub(1);
+            lane.owed = lane.owed.saturating_sub(debt);
         }
         self.forget_if_idle(id);
     }
 
-    /// Results of this connection that are to come.
+    /// As how many the results of this connection count that are to come.
     pub(super) fn owed(&self, id: ConnId) -> usize {
         self.lanes.get(&id).map_or(0, |lane| lane.owed)
     }
@@ -276,9 +280,9 @@ mod tests {
     #[test]
     fn a_job_without_room_waits_at_most_one_a_connection_or_is_given_back() {
         let mut queue = Queue::new(1, 1);
-        assert_eq!(queue.push(id(1), 'a', Patience::Told), Ok(Place::Queued));
-        assert_eq!(queue.push(id(1), 'b', Patience::Told), Ok(Place::Waits));
-        assert_eq!(queue.push(id(1), 'c', Patience::Told), Err('c'));
+        assert_eq!(queue.push(id(1), 'a', Patience::Told(1)), Ok(Place::Queued));
+        assert_eq!(queue.push(id(1), 'b', Patience::Told(1)), Ok(Place::Waits));
+        assert_eq!(queue.push(id(1), 'c', Patience::Told(1)), Err('c'));
         assert_eq!(queue.push(id(2), 'd', Patience::None), Err('d'));
         assert_eq!(queue.push(id(2), 'e', Patience::Silent), Ok(Place::Waits));
         assert_eq!((queue.depth(), queue.outside()), (3, 2));
@@ -320,7 +324,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         let patience =
-            || prop_oneof![Just(Patience::None), Just(Patience::Silent), Just(Patience::Told)];
+            || prop_oneof![Just(Patience::None), Just(Patience::Silent), Just(Patience::Told(1))];
         prop_oneof![
             4 => (0u32..6, patience()).prop_map(|(slot, patience)| Step::Push(slot, patience)),
             3 => (0usize..3).prop_map(Step::Take),
@@ -353,7 +357,7 @@ mod tests {
                                 due.entry(id(slot)).or_default().push_back(next);
                                 if place == Place::Waits {
                                     prop_assert!(patience != Patience::None);
-                                    if patience == Patience::Told {
+                                    if patience == Patience::Told(1) {
                                         prop_assert!(!stopped.contains(&id(slot)));
                                         stopped.push(id(slot));
                                     }

@@ -98,7 +98,7 @@ fn storm(settings: WorkerSettings) {
                         busy.fetch_sub(1, Ordering::SeqCst);
                     };
                     let place =
-                        pool.submit(id(slot), &route(), Patience::Told, Box::new(work)).unwrap();
+                        pool.submit(id(slot), &route(), Patience::Told(1), Box::new(work)).unwrap();
                     if place == Place::Waits {
                         // As a connection does that is not read.
                         let (list, changed) = &**told;
@@ -178,7 +178,7 @@ fn a_full_queue_refuses_where_that_was_asked_for_and_drops_the_job() {
     let second = Blocked::submit(&pool, 1);
     let (held, dropped) = channel::<()>();
     let work = move || held.send(()).unwrap();
-    assert_eq!(pool.submit(id(2), &route(), Patience::Told, Box::new(work)), Err(Busy));
+    assert_eq!(pool.submit(id(2), &route(), Patience::Told(1), Box::new(work)), Err(Busy));
     assert!(dropped.recv_timeout(PATIENCE).is_err(), "dropped, not run");
     let figures = pool.figures();
     assert_eq!((figures.refused, figures.queue_depth, figures.workers), (1, 1, 1));
@@ -186,7 +186,7 @@ fn a_full_queue_refuses_where_that_was_asked_for_and_drops_the_job() {
     drop((first.go, second.go));
     assert!(pool.stop(in_a_minute()).is_empty());
     assert_eq!(pool.figures().jobs, 2);
-    assert_eq!(pool.submit(id(1), &route(), Patience::Told, Box::new(|| ())), Err(Busy));
+    assert_eq!(pool.submit(id(1), &route(), Patience::Told(1), Box::new(|| ())), Err(Busy));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn who_has_gone_is_not_worked_for_and_leaves_room_to_others() {
     let submit = |slot| {
         let ran = ran.clone();
         let work = move || ran.send(slot).unwrap();
-        pool.submit(id(slot), &route(), Patience::Told, Box::new(work)).unwrap()
+        pool.submit(id(slot), &route(), Patience::Told(1), Box::new(work)).unwrap()
     };
     let places = [submit(1), submit(2), submit(3)];
     assert_eq!(places, [Place::Queued, Place::Waits, Place::Waits]);
@@ -284,14 +284,30 @@ fn nothing_is_started_before_it_is_needed() {
 #[test]
 fn who_is_owed_many_results_has_enough_until_half_of_them_are_settled() {
     let pool = pool(of_size(2));
-    let submit = || pool.submit(id(1), &route(), Patience::Told, Box::new(|| ())).unwrap();
+    let submit = || pool.submit(id(1), &route(), Patience::Told(1), Box::new(|| ())).unwrap();
     let places: Vec<Place> = (0..MOST_OWED).map(|_| submit()).collect();
     assert_eq!(places[MOST_OWED - 1], Place::Enough);
     assert!(places[..MOST_OWED - 1].iter().all(|place| *place == Place::Queued));
-    let more: Vec<bool> = (0..MOST_OWED).map(|_| pool.settle(id(1))).collect();
+    let more: Vec<bool> = (0..MOST_OWED).map(|_| pool.settle(id(1), 1)).collect();
     assert_eq!(more, [false, false, false, true, true, true, true, true]);
     assert_eq!(submit(), Place::Queued);
     pool.cancel(id(1));
     assert!(pool.stop(in_a_minute()).is_empty());
-    assert!(pool.settle(id(1)), "nobody is owed anything for long");
+    assert!(pool.settle(id(1), 1), "nobody is owed anything for long");
+}
+
+/// Large messages wait in numbers as small as their bytes are many.
+#[test]
+fn what_holds_many_bytes_counts_as_many_results() {
+    assert_eq!([0, 1, DEBT_BYTES - 1, DEBT_BYTES, 3 * DEBT_BYTES].map(debt_of), [1, 1, 1, 2, 4]);
+    assert_eq!(debt_of(usize::MAX), MOST_OWED);
+    let pool = pool(of_size(1));
+    let submit = |bytes| {
+        pool.submit(id(1), &route(), Patience::Told(debt_of(bytes)), Box::new(|| ())).unwrap()
+    };
+    assert_eq!(submit(1 << 20), Place::Enough);
+    assert!(pool.settle(id(1), debt_of(1 << 20)));
+    assert_eq!([submit(100), submit(5 * DEBT_BYTES)], [Place::Queued; 2]);
+    assert_eq!(submit(100), Place::Enough);
+    assert_eq!([1, debt_of(5 * DEBT_BYTES)].map(|debt| pool.settle(id(1), debt)), [false, true]);
 }

@@ -27,8 +27,9 @@ pub(crate) enum Delivered {
     Room,
     /// There is more of the response's body.
     More,
-    /// What was offloaded has been done: a [`Continuation`](crate::workers::Continuation) for the session.
-    Then(Box<dyn Any + Send>),
+    /// What was offloaded has been done: a [`Continuation`](crate::workers::Continuation) for the session, and as how many
+    /// it counted.
+    Then(Box<dyn Any + Send>, usize),
     /// It ended with a panic.
     WorkPanicked,
     /// What waited for room in the workers' queue has it.

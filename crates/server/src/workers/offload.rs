@@ -1,7 +1,7 @@
 //! One piece of work of a session, and how the session goes on after it.
 
 use throng_engine::Remote;
-use throng_engine::workers::{Busy, Overload, Patience, Place};
+use throng_engine::workers::{Busy, Overload, Patience, Place, debt_of};
 use throng_io::ConnId;
 
 use crate::http::Delivered;
@@ -46,6 +46,22 @@ impl<D: 'static> Socket<'_, D> {
         W: FnOnce() -> T + Send + 'static,
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
+        self.offload_with(0, work, then)
+    }
+
+    /// The same for work that holds so many bytes of a message.
+    pub(crate) fn offload_with<T, W, C>(
+        &mut self,
+        bytes: usize,
+        work: W,
+        then: C,
+    ) -> Result<(), Busy>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+        C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
+    {
+        let debt = debt_of(bytes);
         let desk = self.desk();
         let Some(pool) = desk.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
@@ -54,10 +70,10 @@ impl<D: 'static> Socket<'_, D> {
             way_back.must_tell = true;
             let result = work();
             let then: Then<D> = Box::new(move |ws| then(ws, result));
-            way_back.deliver(Delivered::Then(Box::new(Continuation(then))));
+            way_back.deliver(Delivered::Then(Box::new(Continuation(then)), debt));
         };
         // After its end a session deals with no result.
-        let patience = if self.cx().is_open() { Patience::Told } else { Patience::Silent };
+        let patience = if self.cx().is_open() { Patience::Told(debt) } else { Patience::Silent };
         match pool.submit(id, &desk.route, patience, Box::new(work)) {
             Ok(Place::Queued) => Ok(()),
             Ok(Place::Waits | Place::Enough) => {
