@@ -85,6 +85,13 @@ struct State {
     is_stopping: bool,
 }
 
+impl State {
+    /// Whether a worker whose list is empty may go. A job that waits for room may be for its list alone, with affinity.
+    fn may_end(&self) -> bool {
+        self.is_stopping && self.queue.outside() == 0
+    }
+}
+
 struct Job {
     route: Arc<str>,
     submitted: Instant,
@@ -257,6 +264,7 @@ impl Workers {
         state.tally.cancelled += jobs.len() as u64;
         state.queue.admit(&mut told);
         inner.wake(&mut state);
+        inner.wake_to_end(&state);
         drop(state);
         told.into_iter().for_each(&inner.on_room);
         inner.discard(jobs);
@@ -291,6 +299,7 @@ impl Workers {
         }
         let dropped = state.queue.cancel_all();
         state.tally.cancelled += dropped.len() as u64;
+        inner.wake_to_end(&state);
         let stuck = state.tally.running(Instant::now());
         drop(state);
         inner.discard(dropped);
@@ -324,6 +333,13 @@ impl Inner {
         });
     }
 
+    /// Wakes everybody when there is nothing left to stay for.
+    fn wake_to_end(&self, state: &State) {
+        if state.may_end() {
+            self.beds.iter().for_each(Condvar::notify_all);
+        }
+    }
+
     /// Drops jobs that will not run. What they hold is the user's, and if its own drop panics, that ends there.
     fn discard(&self, jobs: Vec<Job>) {
         let panics = jobs.into_iter().map(drop_guarded).map(u64::from).sum::<u64>();
@@ -344,6 +360,7 @@ impl Inner {
                 state.queue.admit(&mut told);
                 // Only now: what finishing the job before has listed may be what was just taken.
                 self.wake(&mut state);
+                self.wake_to_end(&state);
                 drop(state);
                 told.drain(..).for_each(&self.on_room);
                 let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -358,7 +375,7 @@ impl Inner {
             }
             // What this worker's own jobs listed for others is theirs to take.
             self.wake(&mut state);
-            if state.is_stopping {
+            if state.may_end() {
                 break;
             }
             state.asleep[list] += 1;

@@ -311,3 +311,27 @@ fn what_holds_many_bytes_counts_as_many_results() {
     assert_eq!(submit(100), Place::Enough);
     assert_eq!([1, debt_of(5 * DEBT_BYTES)].map(|debt| pool.settle(id(1), debt)), [false, true]);
 }
+
+/// With affinity only one worker can run a job that waits for room, and it is to be there when there is.
+#[test]
+fn what_waits_for_room_is_run_before_the_end_too() {
+    let settings = WorkerSettings { affinity: true, queue_size: 1, ..of_size(2) };
+    let pool = pool(settings);
+    let runs = Blocked::running(&pool, 0);
+    let queued = Blocked::submit(&pool, 2);
+    let (say, has_run) = channel();
+    let work = Box::new(move || say.send(()).unwrap());
+    assert_eq!(pool.submit(id(1), &route(), Patience::Silent, work), Ok(Place::Waits));
+    let stopping = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.stop(in_a_minute())
+    });
+    // So that the idle worker sees that it may go, if it believes so.
+    std::thread::sleep(Duration::from_millis(50));
+    runs.go.send(()).unwrap();
+    queued.begun.recv_timeout(PATIENCE).unwrap();
+    queued.go.send(()).unwrap();
+    assert_eq!(stopping.join().unwrap(), []);
+    has_run.recv_timeout(Duration::ZERO).unwrap();
+    assert_eq!((pool.figures().queue_depth, pool.figures().cancelled), (0, 0));
+}
