@@ -12,11 +12,16 @@ mod backend;
 mod config;
 pub mod forward;
 mod health;
+mod held;
+mod letter;
 mod networks;
 mod pace;
 mod pick;
 mod rebalance;
+mod report;
 mod settings;
+mod shard;
+mod shards;
 mod slow_start;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
@@ -26,8 +31,10 @@ pub use networks::Network;
 pub use pace::Pace;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
+pub use report::{Failure, Figures, Report};
 pub use settings::{
     Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
     Timeouts,
 };
+pub use shards::{Launch, Shards};
 pub use slow_start::share_at;

@@ -31,6 +31,11 @@ impl Picker {
         Self { rng: Rng::new(seed), round_robin: RoundRobin::default() }
     }
 
+    /// A number below `bound`, which must not be 0: for whoever needs chance, and is no pick.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.rng.below(bound)
+    }
+
     /// The place in `configuration.backends` of the backend for `client`, or `None` if none is both
     /// [`Up`](State::Up) and `usable`.
     ///

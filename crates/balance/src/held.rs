@@ -1,0 +1,83 @@
+//! What a connection holds of a backend, given back by being dropped: however a connection ends, the counts return.
+
+use std::sync::Arc;
+
+use crate::Backend;
+
+/// One of the places for handshakes under way.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Backend>);
+
+impl Place {
+    /// A place at `backend`, if there are fewer than `cap` taken (0: no cap).
+    pub(crate) fn take(backend: &Arc<Backend>, cap: u32) -> Option<Self> {
+        backend.begin_handshake(cap).then(|| Self(Arc::clone(backend)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.end_handshake();
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct RequestCount(Arc<Backend>);
+
+impl RequestCount {
+    pub(crate) fn begin(backend: &Arc<Backend>) -> Self {
+        backend.begin_request();
+        Self(Arc::clone(backend))
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<Backend> {
+        &self.0
+    }
+}
+
+impl Drop for RequestCount {
+    fn drop(&mut self) {
+        self.0.end_request();
+    }
+}
+
+/// A live tunnel.
+#[derive(Debug)]
+pub(crate) struct TunnelCount(Arc<Backend>);
+
+impl TunnelCount {
+    pub(crate) fn open(backend: &Arc<Backend>) -> Self {
+        backend.open_tunnel();
+        Self(Arc::clone(backend))
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<Backend> {
+        &self.0
+    }
+}
+
+impl Drop for TunnelCount {
+    fn drop(&mut self) {
+        self.0.close_tunnel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_returns_to_zero() {
+        let backend = Arc::new(Backend::new("127.0.0.1:1".parse().unwrap(), 1));
+        let held = (
+            Place::take(&backend, 1).unwrap(),
+            RequestCount::begin(&backend),
+            TunnelCount::open(&backend),
+        );
+        assert!(Place::take(&backend, 1).is_none());
+        assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (1, 1, 1));
+        drop(held);
+        assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,213 @@
+//! Responses: bytes of backends to clients.
+
+use throng_io::{ConnId, Driver};
+use throng_proto::Input;
+use throng_proto::http1::ResponseEvent;
+
+use super::conn::{Client, Conn, Phase, Upstream};
+use super::{Intent, State};
+use crate::Failure;
+use crate::forward::{self, Framing};
+
+/// Why reading a response stopped.
+enum Stop {
+    Failed(Failure),
+    Whole,
+    Switched,
+    Starved,
+}
+
+impl State {
+    /// Lent bytes of a backend that speaks HTTP.
+    pub(super) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
+        let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
+        let client_id = upstream.client;
+        let Some(client_id) = client_id else {
+            // Nobody asked: whatever it is, the next request must not get it for an answer.
+            self.pool.remove(upstream.backend.address(), id);
+            self.conns.insert(id, Conn::Upstream(upstream));
+            return self.intents.push_back(Intent::Close(id));
+        };
+        upstream.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+        let Conn::Client(mut client) = self.conns.take(client_id) else {
+            self.conns.insert(id, Conn::Upstream(upstream));
+            return self.intents.push_back(Intent::Close(id));
+        };
+        let mut input = Input::new(bytes);
+        let stop = self.read_answer(&mut upstream, &mut client, &mut input);
+        match stop {
+            Stop::Failed(failure) => self.intents.push_back(Intent::Fail(id, failure)),
+            Stop::Switched => {
+                let surplus = input.as_slice();
+                upstream.boundary.advance(surplus);
+                self.write(&mut client.line, |out| out.extend_from_slice(surplus));
+                self.intents.push_back(Intent::Open { client: client_id, upstream: id });
+            }
+            Stop::Whole => {
+                // More than was asked for cannot be told from an answer to the next.
+                if !input.is_empty() {
+                    upstream.is_personal = true;
+                }
+                self.intents.push_back(Intent::Complete(client_id));
+            }
+            Stop::Starved => self.intents.push_back(Intent::Flush(client_id)),
+        }
+        self.conns.insert(client_id, Conn::Client(client));
+        self.conns.insert(id, Conn::Upstream(upstream));
+    }
+
+    fn read_answer(
+        &mut self,
+        upstream: &mut Upstream,
+        client: &mut Client,
+        input: &mut Input<'_>,
+    ) -> Stop {
+        let Some(exchange) = client.exchange.as_mut() else { return Stop::Starved };
+        let limits = self.limits;
+        let mut is_switch = false;
+        loop {
+            match upstream.decoder.next_event(input, &limits) {
+                Err(error) => return Stop::Failed(Failure::BadResponse(error.reason())),
+                Ok(None) => return Stop::Starved,
+                Ok(Some(ResponseEvent::Head(response))) if response.status() == 101 => {
+                    if let Err(bad) = forward::check_upgrade(&response, exchange.key.as_ref()) {
+                        return Stop::Failed(Failure::BadUpgrade(bad));
+                    }
+                    let cookie = self.cookie_for(exchange);
+                    let to = forward::Client { http11: true, keep_alive: true, is_head: false };
+                    exchange.is_answered = true;
+                    is_switch = true;
+                    self.write(&mut client.line, |out| {
+                        forward::write_response(out, &response, &to, cookie.as_deref())
+                    });
+                }
+                Ok(Some(ResponseEvent::Head(response))) => {
+                    let is_interim = response.is_interim();
+                    if is_interim && !exchange.is_http11 {
+                        continue;
+                    }
+                    exchange.is_answered = true;
+                    // A request whose rest is still to come would be taken for the next one.
+                    let keep_alive = exchange.keep_alive
+                        && exchange.is_complete
+                        && self.ending.is_none()
+                        && !client.line.finished;
+                    let to = forward::Client {
+                        http11: exchange.is_http11,
+                        keep_alive,
+                        is_head: exchange.is_head,
+                    };
+                    let cookie = if is_interim { None } else { self.cookie_for(exchange) };
+                    let framing = self.write(&mut client.line, |out| {
+                        forward::write_response(out, &response, &to, cookie.as_deref())
+                    });
+                    if !is_interim {
+                        exchange.framing = framing;
+                        exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
+                    }
+                }
+                Ok(Some(ResponseEvent::Body(piece))) => match exchange.framing {
+                    Framing::Empty => {}
+                    Framing::Chunked => {
+                        self.write(&mut client.line, |out| forward::write_chunk(out, piece))
+                    }
+                    Framing::Length(_) | Framing::UntilClose => {
+                        self.write(&mut client.line, |out| out.extend_from_slice(piece));
+                    }
+                },
+                Ok(Some(ResponseEvent::End)) => {
+                    if is_switch {
+                        return Stop::Switched;
+                    }
+                    if exchange.framing == Framing::Chunked {
+                        let trailers = upstream.decoder.trailers();
+                        self.write(&mut client.line, |out| {
+                            forward::write_last_chunk(out, trailers)
+                        });
+                    }
+                    return Stop::Whole;
+                }
+            }
+        }
+    }
+
+    /// An answer that ends with its connection has ended.
+    pub(super) fn end_answer(&mut self, client_id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
+            self.write(&mut client.line, |out| {
+                forward::write_last_chunk(out, throng_proto::http1::HeaderLines::default());
+            });
+        }
+        self.conns.insert(client_id, Conn::Client(client));
+        self.intents.push_back(Intent::Complete(client_id));
+    }
+
+    /// The answer is whole: the backend's connection is free, and the client's goes on or ends.
+    pub(super) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        let Some(exchange) = client.exchange.take() else {
+            return self.conns.insert(client_id, Conn::Client(client));
+        };
+        if let Some(count) = &exchange.count {
+            let requests = &count.backend().totals().requests;
+            requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let upstream_id = exchange.upstream;
+        let keeps = exchange.keep_alive && exchange.is_complete && !client.line.finished;
+        let is_complete = exchange.is_complete;
+        drop(exchange);
+        if let Some(upstream_id) = upstream_id {
+            self.release(driver, upstream_id, is_complete);
+        }
+        let timeouts = &self.configuration.settings.timeouts;
+        if keeps && self.ending.is_none() {
+            client.phase = Phase::Head;
+            client.deadline = self.tick.after(timeouts.keep_alive);
+            if client.line.paused {
+                client.line.paused = false;
+                driver.resume(client_id);
+            }
+            if !client.held.is_empty() {
+                self.intents.push_back(Intent::Proceed(client_id));
+            }
+        } else {
+            client.phase = Phase::Leaving;
+            client.held = Vec::new();
+            client.deadline = self.tick.after(timeouts.body);
+            if client.line.paused {
+                client.line.paused = false;
+                driver.resume(client_id);
+            }
+        }
+        self.conns.insert(client_id, Conn::Client(client));
+        self.flush(driver, client_id);
+    }
+
+    /// Keeps a backend's connection for the next request, if it can carry one.
+    fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool) {
+        let settings = &self.configuration.settings;
+        let deadline = self.tick.after(settings.timeouts.keep_alive);
+        let Some(upstream) = self.conns.upstream(id) else { return };
+        let is_clean = is_complete
+            && upstream.decoder.is_between_responses()
+            && upstream.line.is_clear()
+            && !upstream.line.finished
+            && !upstream.is_personal;
+        upstream.client = None;
+        upstream.deadline = deadline;
+        if upstream.line.paused {
+            upstream.line.paused = false;
+            driver.resume(id);
+        }
+        let address = upstream.backend.address();
+        let is_up = upstream.backend.state() == crate::State::Up;
+        if !is_clean
+            || !is_up
+            || self.ending.is_some()
+            || !self.pool.put(address, id, settings.keep_alive)
+        {
+            self.close(driver, id);
+        }
+    }
+}

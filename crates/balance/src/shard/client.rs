@@ -1,0 +1,274 @@
+//! Requests: bytes of clients to exchanges, and what a client's end means.
+
+use std::net::IpAddr;
+
+use throng_io::ConnId;
+use throng_proto::http1::{BodyLength, Event, Request};
+use throng_proto::{Input, proxy_protocol};
+
+use super::conn::{Client, Conn, Exchange, Phase, Tick};
+use super::output::HIGH_WATER;
+use super::{Intent, State};
+use crate::forward;
+
+/// Of a request, so much is kept for another try; a longer one has only the first.
+pub(super) const REPLAY_LIMIT: usize = 64 << 10;
+
+impl State {
+    /// Lent bytes of a client that speaks HTTP.
+    pub(super) fn client_received(&mut self, id: ConnId, bytes: &mut [u8]) {
+        let Conn::Client(mut client) = self.conns.take(id) else { return };
+        match client.phase {
+            Phase::Proxy => {
+                client.held.extend_from_slice(bytes);
+                self.read_proxy_header(id, &mut client);
+            }
+            Phase::Head | Phase::Queued | Phase::Exchange => self.read(id, &mut client, bytes),
+            Phase::Leaving | Phase::Lingering => {}
+        }
+        self.conns.insert(id, Conn::Client(client));
+    }
+
+    /// Goes on with what was held back.
+    pub(super) fn proceed(&mut self, id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(id) else { return };
+        let mut held = std::mem::take(&mut client.held);
+        self.read(id, &mut client, &mut held);
+        self.conns.insert(id, Conn::Client(client));
+    }
+
+    /// What a trusted proxy says about its client, before all else.
+    fn read_proxy_header(&mut self, id: ConnId, client: &mut Client) {
+        match proxy_protocol::decode(&client.held) {
+            Ok(proxy_protocol::Decoded::Needs(_)) => {}
+            Ok(proxy_protocol::Decoded::Header(header)) => {
+                if let Some((source, _)) = header.addresses {
+                    client.address = source;
+                }
+                client.held.drain(..header.len);
+                client.phase = Phase::Head;
+                if !client.held.is_empty() {
+                    self.intents.push_back(Intent::Proceed(id));
+                }
+            }
+            Err(_) => {
+                self.figures.refused += 1;
+                self.intents.push_back(Intent::Close(id));
+            }
+        }
+    }
+
+    /// Pulls what can be used now, and holds the rest.
+    fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) {
+        let limits = self.limits;
+        let mut input = Input::new(bytes);
+        let was_between = client.decoder.is_between_requests();
+        loop {
+            if client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete)
+                || matches!(client.phase, Phase::Leaving | Phase::Lingering)
+            {
+                break;
+            }
+            let address = client.address;
+            match client.decoder.next_event(&mut input, &limits) {
+                Ok(None) => break,
+                Ok(Some(Event::Head(request))) => match self.begin_exchange(&request, address) {
+                    Ok(exchange) => {
+                        client.exchange = Some(Box::new(exchange));
+                        client.phase = Phase::Exchange;
+                        client.deadline =
+                            self.tick.after(self.configuration.settings.timeouts.body);
+                        self.intents.push_back(Intent::Dispatch(id));
+                    }
+                    Err((status, reason)) => self.refuse(id, client, status, reason),
+                },
+                Ok(Some(Event::Body(piece))) => {
+                    let Some(exchange) = client.exchange.as_mut() else { break };
+                    self.forward_body(exchange, |out, chunked| {
+                        if chunked {
+                            forward::write_chunk(out, piece);
+                        } else {
+                            out.extend_from_slice(piece);
+                        }
+                    });
+                }
+                Ok(Some(Event::End)) => {
+                    let trailers = client.decoder.trailers();
+                    let Some(exchange) = client.exchange.as_mut() else { break };
+                    exchange.is_complete = true;
+                    if exchange.chunked {
+                        self.forward_body(exchange, |out, _| {
+                            forward::write_last_chunk(out, trailers)
+                        });
+                    }
+                    if !client.line.sending {
+                        client.deadline = Tick::NEVER;
+                    }
+                }
+                Err(error) => self.refuse(id, client, error.status(), error.reason()),
+            }
+        }
+        if !input.is_empty() && client.exchange.is_some() {
+            client.held.extend_from_slice(input.as_slice());
+            if client.held.len() > HIGH_WATER {
+                self.intents.push_back(Intent::Pause(id));
+            }
+        }
+        if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
+            client.deadline = self.tick.after(self.configuration.settings.timeouts.head);
+        }
+        if let Some(exchange) = &client.exchange {
+            let backlog = match exchange.upstream {
+                Some(upstream) => {
+                    let (backlog, is_connected) =
+                        self.conns.upstream(upstream).map_or((0, true), |upstream| {
+                            (upstream.line.backlog(), upstream.is_connected)
+                        });
+                    if backlog > 0 {
+                        self.intents.push_back(Intent::Flush(upstream));
+                    }
+                    // The flush itself sees to it that a backend that is behind is waited for.
+                    if is_connected { 0 } else { backlog }
+                }
+                None => exchange.replay.as_ref().map_or(0, Vec::len),
+            };
+            if backlog > HIGH_WATER && !exchange.is_complete {
+                self.intents.push_back(Intent::Pause(id));
+            } else if !exchange.is_complete && client.deadline != Tick::NEVER {
+                client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+            }
+        }
+    }
+
+    /// What the request says, as far as it matters here, and what its backend will be sent.
+    fn begin_exchange(
+        &mut self,
+        request: &Request<'_>,
+        peer: std::net::SocketAddr,
+    ) -> Result<Exchange, (u16, &'static str)> {
+        self.figures.requests += 1;
+        let settings = &self.configuration.settings;
+        let asked =
+            forward::judge(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
+        let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(peer.ip()));
+        let client: IpAddr = forward::client_address(request, peer, &settings.trusted_proxies);
+        let binding = forward::sticky_key(&settings.sticky, request, client);
+        let mut head = Vec::with_capacity(request.raw().len() + 256);
+        let hop = forward::Hop {
+            peer: peer.ip(),
+            trusted: is_trusted,
+            scheme: forward::Scheme::Http,
+            close: false,
+        };
+        forward::write_request(&mut head, request, &hop);
+        Ok(Exchange {
+            replay: Some(head),
+            key: asked.key().cloned(),
+            is_head: request.method() == "HEAD",
+            is_idempotent: matches!(
+                request.method(),
+                "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE" | "TRACE"
+            ),
+            is_http11: request.is_http11(),
+            keep_alive: request.keep_alive(),
+            chunked: request.body_length() == BodyLength::Chunked,
+            client,
+            sticky_key: match binding {
+                Some(forward::Bound::Hash(hash)) => Some(hash),
+                _ => None,
+            },
+            bound: match binding {
+                Some(forward::Bound::Backend(key)) => Some(key),
+                _ => None,
+            },
+            tried: Vec::new(),
+            failure: None,
+            is_complete: false,
+            is_answered: false,
+            framing: forward::Framing::Empty,
+            upstream: None,
+            count: None,
+            place: None,
+            began: self.now,
+        })
+    }
+
+    /// More of a request's body, to its backend if it has one, and to the copy for another try if that is still one.
+    fn forward_body(&mut self, exchange: &mut Exchange, write: impl Fn(&mut Vec<u8>, bool)) {
+        let chunked = exchange.chunked;
+        let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
+        if let Some(upstream) = upstream {
+            let out =
+                upstream.line.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+            out.append(|out| write(out, chunked));
+            if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
+                exchange.replay = None;
+            }
+        }
+        if let Some(replay) = &mut exchange.replay {
+            write(replay, chunked);
+        }
+    }
+
+    /// Answers a client in our own name and ends its connection.
+    pub(super) fn answer_error(&mut self, id: ConnId, status: u16, reason: &str) {
+        let Conn::Client(mut client) = self.conns.take(id) else { return };
+        self.refuse(id, &mut client, status, reason);
+        self.conns.insert(id, Conn::Client(client));
+    }
+
+    /// The same for a record that was taken out.
+    pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
+        if status < 500 {
+            self.figures.client_errors += 1;
+        } else {
+            self.figures.backend_errors += 1;
+        }
+        let to = forward::Client {
+            http11: true,
+            keep_alive: false,
+            is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
+        };
+        let is_answered = self.drop_exchange(client);
+        client.held = Vec::new();
+        client.phase = Phase::Leaving;
+        client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+        if is_answered {
+            // Half an answer cannot be followed by another: a cut is the only sign that it is not whole.
+            self.intents.push_back(Intent::Cut(id));
+            return;
+        }
+        self.write(&mut client.line, |out| forward::write_error(out, status, reason, &to));
+        self.intents.push_back(Intent::Flush(id));
+    }
+
+    /// Lets go of a client's exchange, and of the backend's connection that had it. True: its answer had begun.
+    pub(super) fn drop_exchange(&mut self, client: &mut Client) -> bool {
+        let Some(exchange) = client.exchange.take() else { return false };
+        if let Some(upstream) = exchange.upstream {
+            self.intents.push_back(Intent::Close(upstream));
+        }
+        exchange.is_answered
+    }
+
+    /// A client will send no more.
+    pub(super) fn client_finished(&mut self, id: ConnId) {
+        let Some(client) = self.conns.client(id) else { return };
+        client.line.finished = true;
+        let is_gone = match (client.phase, &client.exchange) {
+            (Phase::Leaving, _) => false,
+            // Half a request, or a client that wants a tunnel and has left.
+            (_, Some(exchange)) => !exchange.is_complete || exchange.key.is_some(),
+            (_, None) => true,
+        };
+        if is_gone {
+            self.intents.push_back(Intent::Close(id));
+        }
+    }
+
+    /// A client's connection is gone; its record was taken out.
+    pub(super) fn client_closed(&mut self, mut client: Client) {
+        self.figures.connections -= 1;
+        self.drop_exchange(&mut client);
+    }
+}

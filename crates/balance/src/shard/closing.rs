@@ -1,0 +1,354 @@
+//! Tunnels that we end: whose, in which order, how fast, and how to say so.
+//!
+//! A client gets a Close frame behind the last whole frame of its backend. What the backend still says is dropped; what
+//! the client says goes on to the backend until its own Close frame has come, so nothing it sent before is lost.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use throng_io::{ConnId, Driver, Instant};
+use throng_proto::ws::encode_close;
+
+use super::conn::{Conn, Phase, Tick, Tunnel, flag};
+use super::{Ending, Intent, State};
+use crate::pace::Pace;
+use crate::settings::Order as Sequence;
+use crate::{Backend, Closing};
+
+/// The service restarts, or is elsewhere: come back, to another.
+pub(super) const SERVICE_RESTART: u16 = 1012;
+/// We end.
+pub(super) const GOING_AWAY: u16 = 1001;
+
+/// The Close frame of that code.
+pub(super) fn encode(code: u16, out: &mut Vec<u8>) {
+    let reason = if code == GOING_AWAY { "going away" } else { "please connect again" };
+    encode_close(code, reason, None, out);
+}
+
+impl Tunnel {
+    /// The code that its client is to be told.
+    pub(super) fn close_code(&self) -> u16 {
+        if self.flags & flag::GOING_AWAY != 0 { GOING_AWAY } else { SERVICE_RESTART }
+    }
+}
+
+/// Tunnels that are to be closed one after the other.
+pub(super) struct Order {
+    /// `None`: of all.
+    backend: Option<Arc<Backend>>,
+    closing: Closing,
+    /// Clients, the first last. Taken when the order came: ids of the past find nothing.
+    list: Vec<ConnId>,
+    pace: Pace,
+    /// What all shards together may still close.
+    most: Option<Arc<AtomicU32>>,
+    deadline: Option<Instant>,
+}
+
+impl Order {
+    pub(super) fn is_of(&self, backend: &Arc<Backend>) -> bool {
+        self.backend.as_ref().is_some_and(|own| Arc::ptr_eq(own, backend))
+    }
+}
+
+/// Clients whose backends went without a Close frame. They are told at a rate: all at once they would come back all
+/// at once.
+pub(super) struct Orphans {
+    list: VecDeque<ConnId>,
+    pace: Pace,
+}
+
+impl Orphans {
+    pub(super) fn new(rate: u32) -> Self {
+        Self { list: VecDeque::new(), pace: Pace::new(rate.max(1)) }
+    }
+
+    pub(super) fn set_rate(&mut self, rate: u32) {
+        self.pace = Pace::new(rate.max(1));
+    }
+}
+
+impl State {
+    /// Takes on an order; it replaces an earlier one for the same backend.
+    pub(super) fn begin_order(
+        &mut self,
+        backend: Arc<Backend>,
+        closing: &Closing,
+        most: Option<Arc<AtomicU32>>,
+    ) {
+        self.orders.retain(|order| !order.is_of(&backend));
+        let rate = closing.rate.div_ceil(self.shards).max(1);
+        let deadline = closing.deadline.map(|deadline| self.now.after(deadline));
+        let mut order = Order {
+            backend: Some(backend),
+            closing: closing.clone(),
+            list: Vec::new(),
+            pace: Pace::new(rate),
+            most,
+            deadline,
+        };
+        self.list_tunnels(&mut order);
+        self.orders.push(order);
+    }
+
+    /// The order's tunnels, in its sequence.
+    fn list_tunnels(&mut self, order: &mut Order) {
+        let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
+        for (_, conn) in self.conns.iter() {
+            let Conn::Tunnel(tunnel) = conn else { continue };
+            let Some(count) = &tunnel.count else { continue };
+            let is_ours =
+                order.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, count.backend()));
+            if !is_ours || tunnel.flags & (flag::DROPPED | flag::CLOSE_DUE | flag::FINISHED) != 0 {
+                continue;
+            }
+            let Some((client, Conn::Tunnel(other))) = self.conns.at(tunnel.peer.slot()) else {
+                continue;
+            };
+            found.push((tunnel.seen.max(other.seen), tunnel.opened, client));
+        }
+        match order.closing.order {
+            Sequence::IdleAndOldest => {
+                found.sort_unstable_by_key(|&(seen, opened, _)| Reverse((seen, opened)))
+            }
+            Sequence::Shuffled => {
+                for at in (1..found.len()).rev() {
+                    found.swap(at, self.picker.below(at as u64 + 1) as usize);
+                }
+            }
+        }
+        order.list = found.into_iter().map(|(_, _, client)| client).collect();
+    }
+
+    /// Tells all idle clients to go, and closes tunnels within `window`.
+    pub(super) fn begin_end<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        window: Duration,
+        deadline: Duration,
+    ) {
+        driver.stop_listening();
+        self.ending = Some(Ending { deadline: self.now.after(deadline) });
+        for (id, conn) in self.conns.iter() {
+            let is_idle = match conn {
+                Conn::Client(client) => {
+                    client.phase == Phase::Proxy
+                        || client.phase == Phase::Head && client.decoder.is_between_requests()
+                }
+                Conn::Upstream(upstream) => upstream.client.is_none(),
+                Conn::Tunnel(_) | Conn::Gone => false,
+            };
+            if is_idle {
+                self.intents.push_back(Intent::Close(id));
+            }
+        }
+        let in_window = self.figures.tunnels as f64 / window.as_secs_f64().max(0.001);
+        let rate = (in_window.ceil().min(1e9) as u32)
+            .max(self.configuration.settings.close_rate.div_ceil(self.shards));
+        let closing = Closing { code: GOING_AWAY, rate, order: Sequence::Shuffled, deadline: None };
+        let pace = Pace::new(rate.max(1));
+        let mut order =
+            Order { backend: None, closing, list: Vec::new(), pace, most: None, deadline: None };
+        self.list_tunnels(&mut order);
+        self.orders = vec![order];
+    }
+
+    /// When the next tunnel is to be closed.
+    pub(super) fn next_closing(&self) -> Option<Instant> {
+        let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.pace.next(self.now));
+        let orders = self.orders.iter().filter(|order| !order.list.is_empty());
+        orders
+            .flat_map(|order| [Some(order.pace.next(self.now)), order.deadline])
+            .chain([orphans])
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn close_what_is_due<D: Driver>(&mut self, driver: &mut D) {
+        if !self.orphans.list.is_empty() {
+            for _ in 0..self.orphans.pace.due(self.now) {
+                let Some(id) = self.orphans.list.pop_front() else { break };
+                self.close_orphan(driver, id);
+            }
+        }
+        if self.orders.is_empty() {
+            return;
+        }
+        let mut orders = std::mem::take(&mut self.orders);
+        for order in &mut orders {
+            let is_late = order.deadline.is_some_and(|deadline| deadline <= self.now);
+            if order.list.is_empty() {
+                continue;
+            }
+            let mut due = if is_late { u32::MAX } else { order.pace.due(self.now) };
+            while due > 0
+                && let Some(id) = order.list.pop()
+            {
+                let has_one = order.most.as_ref().is_none_or(|most| {
+                    most.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+                });
+                if !has_one {
+                    order.list = Vec::new();
+                    break;
+                }
+                if self.close_tunnel(driver, id, order.closing.code) {
+                    due -= 1;
+                } else if let Some(most) = &order.most {
+                    most.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        // Of an order for so many, nothing remains when its list is at its end; others go on with what comes later, such
+        // as handshakes that were under way.
+        orders.retain(|order| order.most.is_none() || !order.list.is_empty());
+        self.orders = orders;
+    }
+
+    /// Once a sweep: tunnels that were opened since an order came.
+    pub(super) fn renew_orders(&mut self) {
+        let mut orders = std::mem::take(&mut self.orders);
+        orders.retain(|order| {
+            order.backend.as_ref().is_none_or(|backend| {
+                backend.state() != crate::State::Removed || backend.tunnels() > 0
+            })
+        });
+        for order in &mut orders {
+            let has_any = order.backend.as_ref().is_none_or(|backend| backend.tunnels() > 0);
+            if order.list.is_empty() && has_any {
+                self.list_tunnels(order);
+            }
+        }
+        self.orders = orders;
+    }
+
+    /// Begins the end of a client's tunnel. False: it had begun already.
+    pub(super) fn close_tunnel<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        client_id: ConnId,
+        code: u16,
+    ) -> bool {
+        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
+        let Some(client) = self.conns.tunnel(client_id) else { return false };
+        let (flags, upstream_id) = (client.flags, client.peer);
+        if flags & (flag::CLOSED | flag::FINISHED | flag::ENDED) != 0 || upstream_id == client_id {
+            return false;
+        }
+        let Some(upstream) = self.conns.tunnel(upstream_id) else { return false };
+        if upstream.boundary.saw_close() || upstream.flags & (flag::CLOSE_DUE | flag::DROPPED) != 0
+        {
+            return false;
+        }
+        if upstream.boundary.is_lost() {
+            // Not frames: there is no place for ours.
+            self.figures.closed += 1;
+            driver.abort(client_id);
+            if let Conn::Tunnel(client) = self.conns.take(client_id) {
+                self.end_tunnel(driver, client_id, client);
+            }
+            return true;
+        }
+        if code == GOING_AWAY {
+            upstream.flags |= flag::GOING_AWAY;
+        }
+        if upstream.boundary.is_at_boundary() {
+            self.send_or_queue(driver, client_id, |out| encode(code, out));
+            self.note_close_sent(upstream_id, client_id);
+            return true;
+        }
+        upstream.flags |= flag::CLOSE_DUE;
+        for id in [client_id, upstream_id] {
+            if let Some(tunnel) = self.conns.tunnel(id) {
+                tunnel.deadline = deadline;
+            }
+        }
+        true
+    }
+
+    /// A Close frame is on its way to `client`, behind all that came from `upstream`.
+    pub(super) fn note_close_sent(&mut self, upstream: ConnId, client: ConnId) {
+        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
+        self.figures.closed += 1;
+        if let Some(tunnel) = self.conns.tunnel(upstream) {
+            tunnel.flags &= !flag::CLOSE_DUE;
+            tunnel.flags |= flag::DROPPED;
+            tunnel.deadline = deadline;
+            if let Some(count) = &tunnel.count {
+                count.backend().totals().closed.fetch_add(1, Relaxed);
+            }
+        }
+        if let Some(tunnel) = self.conns.tunnel(client) {
+            tunnel.flags |= flag::CLOSED;
+            tunnel.deadline = deadline;
+        }
+    }
+
+    /// The backend of this client's tunnel went without a word.
+    pub(super) fn orphan<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        client_id: ConnId,
+        can_close: bool,
+        backend: Option<Arc<Backend>>,
+    ) {
+        self.figures.lost += 1;
+        if let Some(backend) = backend {
+            backend.totals().lost.fetch_add(1, Relaxed);
+        }
+        let Some(client) = self.conns.tunnel(client_id) else { return };
+        client.peer = client_id;
+        client.flags |= flag::DROPPED;
+        if client.flags & flag::PAUSED != 0 {
+            // To hear of its end, and of its answer to our Close frame.
+            client.flags &= !flag::PAUSED;
+            driver.resume(client_id);
+        }
+        if client.flags & (flag::FINISHED | flag::ENDED) != 0 {
+            return self.close(driver, client_id);
+        }
+        if can_close {
+            self.orphans.list.push_back(client_id);
+        } else {
+            // In the middle of a frame nothing can be said: only a cut is honest.
+            client.flags |= flag::CLOSE_DUE;
+            self.orphans.list.push_back(client_id);
+        }
+    }
+
+    fn close_orphan<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let deadline = self.tick.after(self.configuration.settings.timeouts.close);
+        let Some(client) = self.conns.tunnel(id) else { return };
+        if client.flags & flag::CLOSE_DUE != 0 {
+            self.figures.closed += 1;
+            driver.abort(id);
+            return self.close(driver, id);
+        }
+        self.figures.closed += 1;
+        client.flags |= flag::CLOSED;
+        client.deadline = deadline;
+        self.send_or_queue(driver, id, |out| encode(SERVICE_RESTART, out));
+    }
+
+    /// The client's Close frame has come, in answer to ours: both sides are told the end.
+    pub(super) fn close_answered<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Some(client) = self.conns.tunnel(id) else { return };
+        let peer = client.peer;
+        for side in [id, peer] {
+            let has_queue = self.queued.contains_key(&side);
+            let Some(tunnel) = self.conns.tunnel(side) else { continue };
+            if tunnel.flags & (flag::ENDED | flag::FINISH_DUE) != 0 {
+                continue;
+            }
+            if tunnel.flags & flag::SENDING != 0 || has_queue {
+                tunnel.flags |= flag::FINISH_DUE;
+            } else {
+                tunnel.flags |= flag::ENDED;
+                driver.finish(side);
+            }
+        }
+    }
+}

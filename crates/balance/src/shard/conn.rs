@@ -1,0 +1,287 @@
+//! What a shard knows of each of its connections, by the driver's slot.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use throng_io::{Batch, ConnId, Instant};
+use throng_proto::http1;
+use throng_proto::ws::Boundary;
+use throng_proto::ws::handshake::Key;
+
+use crate::Backend;
+use crate::held::{Place, RequestCount, TunnelCount};
+
+/// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the size of an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tick(pub(super) u32);
+
+impl Tick {
+    /// Never: a deadline that is not set.
+    pub(super) const NEVER: Self = Self(u32::MAX);
+
+    pub(super) fn of(instant: Instant) -> Self {
+        Self((instant.0 / 125_000_000) as u32)
+    }
+
+    /// The first tick at which `timeout` has passed for certain.
+    pub(super) fn after(self, timeout: std::time::Duration) -> Self {
+        let ticks = timeout.as_millis().div_ceil(125) + 1;
+        Self(self.0.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX)))
+    }
+}
+
+/// A connection's record. The boxes go when a tunnel is opened: it needs nothing but [`Tunnel`].
+#[derive(Debug)]
+pub(super) enum Conn {
+    /// The slot is empty, or its connection is being closed and only its end is awaited.
+    Gone,
+    /// A client that speaks HTTP.
+    Client(Box<Client>),
+    /// A connection to a backend that speaks HTTP.
+    Upstream(Box<Upstream>),
+    /// One side of a tunnel.
+    Tunnel(Tunnel),
+}
+
+/// Where a client's connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A PROXY header is to come.
+    Proxy,
+    /// A request, or its rest, is to come.
+    Head,
+    /// The request waits for a place for its handshake.
+    Queued,
+    /// The request is a backend's.
+    Exchange,
+    /// Its last answer has been written, and leaves; then our end of the stream.
+    Leaving,
+    /// We ended our side; what still comes is dropped until the client ends its own, or a short time has passed.
+    Lingering,
+}
+
+/// What both kinds of HTTP connection have: an outbox and whether it is moving.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// What is to leave next.
+    pub(super) out: Option<Box<Batch>>,
+    /// A send is in flight.
+    pub(super) sending: bool,
+    /// It is not read.
+    pub(super) paused: bool,
+    /// Its peer has ended its stream.
+    pub(super) finished: bool,
+}
+
+impl Line {
+    /// Bytes to leave next.
+    pub(super) fn backlog(&self) -> usize {
+        self.out.as_ref().map_or(0, |out| out.len())
+    }
+
+    /// Nothing is to leave, or leaving.
+    pub(super) fn is_clear(&self) -> bool {
+        !self.sending && self.backlog() == 0
+    }
+}
+
+/// A client that speaks HTTP.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) line: Line,
+    pub(super) decoder: http1::Decoder,
+    /// Where it is, as the kernel or its PROXY header says.
+    pub(super) address: SocketAddr,
+    pub(super) phase: Phase,
+    pub(super) exchange: Option<Box<Exchange>>,
+    /// Bytes that came before their time: a pipelined request, or frames before the 101.
+    pub(super) held: Vec<u8>,
+    pub(super) deadline: Tick,
+}
+
+/// A request and the answer to it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// What the backend is sent, from the first byte, for as long as it may be sent again.
+    pub(super) replay: Option<Vec<u8>>,
+    /// The key of a WebSocket handshake.
+    pub(super) key: Option<Key>,
+    pub(super) is_head: bool,
+    /// RFC 9110 section 9.2.2: to send it twice does no harm.
+    pub(super) is_idempotent: bool,
+    pub(super) is_http11: bool,
+    pub(super) keep_alive: bool,
+    /// Its body is passed on in chunks.
+    pub(super) chunked: bool,
+    /// The client's address, past trusted proxies.
+    pub(super) client: IpAddr,
+    /// What picks by a key use.
+    pub(super) sticky_key: Option<u64>,
+    /// The backend it is bound to.
+    pub(super) bound: Option<u64>,
+    /// Backends that were tried, by their keys.
+    pub(super) tried: Vec<u64>,
+    /// The last thing that went wrong.
+    pub(super) failure: Option<crate::Failure>,
+    /// Its last byte came.
+    pub(super) is_complete: bool,
+    /// The head of the answer, or of one before it, was passed on.
+    pub(super) is_answered: bool,
+    /// How the answer's body is framed for the client.
+    pub(super) framing: crate::forward::Framing,
+    pub(super) upstream: Option<ConnId>,
+    pub(super) count: Option<RequestCount>,
+    pub(super) place: Option<Place>,
+    /// When the backend was first sent something.
+    pub(super) began: Instant,
+}
+
+/// A connection to a backend that speaks HTTP.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) line: Line,
+    pub(super) decoder: http1::ResponseDecoder,
+    pub(super) backend: Arc<Backend>,
+    /// Whose request it carries; `None`: it is idle.
+    pub(super) client: Option<ConnId>,
+    pub(super) is_connected: bool,
+    /// It carried a request before: that it ends now says nothing about the backend.
+    pub(super) is_reused: bool,
+    /// It named its client in a PROXY header, or said more than it was asked: nobody else may use it.
+    pub(super) is_personal: bool,
+    /// Where its frames are, once it has answered 101.
+    pub(super) boundary: Boundary,
+    pub(super) deadline: Tick,
+}
+
+/// One side of a tunnel.
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    /// The other side, or this side itself once that is gone.
+    pub(super) peer: ConnId,
+    /// Where the frames are that came from this side.
+    pub(super) boundary: Boundary,
+    /// The backend's side has it.
+    pub(super) count: Option<TunnelCount>,
+    /// When the last bytes came.
+    pub(super) seen: Tick,
+    pub(super) opened: Tick,
+    /// [`Tick::NEVER`]: only silence ends it.
+    pub(super) deadline: Tick,
+    pub(super) flags: u16,
+}
+
+/// Bits of [`Tunnel::flags`].
+pub(super) mod flag {
+    /// A send to this side is in flight.
+    pub(in crate::shard) const SENDING: u16 = 1;
+    /// This side is not read, since the other is behind.
+    pub(in crate::shard) const PAUSED: u16 = 1 << 1;
+    /// This side has ended its stream.
+    pub(in crate::shard) const FINISHED: u16 = 1 << 2;
+    /// When what is in flight has left, this side's stream is to be ended.
+    pub(in crate::shard) const FINISH_DUE: u16 = 1 << 3;
+    /// What comes from this side is dropped: its receiver has our Close frame, or is gone.
+    pub(in crate::shard) const DROPPED: u16 = 1 << 4;
+    /// A Close frame is to be put behind the next whole frame from this side.
+    pub(in crate::shard) const CLOSE_DUE: u16 = 1 << 5;
+    /// We sent this side a Close frame.
+    pub(in crate::shard) const CLOSED: u16 = 1 << 6;
+    /// The other side has bytes in the shard's queue.
+    pub(in crate::shard) const QUEUED: u16 = 1 << 7;
+    /// Our end of the stream was sent to this side.
+    pub(in crate::shard) const ENDED: u16 = 1 << 8;
+    /// The close code is 1001, else 1012.
+    pub(in crate::shard) const GOING_AWAY: u16 = 1 << 9;
+
+    /// None of these: bytes from this side go straight to the other.
+    pub(in crate::shard) const UNUSUAL: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
+}
+
+/// The records, by the driver's slot.
+#[derive(Debug, Default)]
+pub(super) struct Conns {
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: ConnId,
+    conn: Conn,
+}
+
+impl Conns {
+    pub(super) fn insert(&mut self, id: ConnId, conn: Conn) {
+        let at = id.slot();
+        while self.slots.len() <= at {
+            self.slots.push(Slot { id, conn: Conn::Gone });
+        }
+        self.slots[at] = Slot { id, conn };
+    }
+
+    /// The record of `id`, unless that is of the past.
+    #[inline]
+    pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut Conn> {
+        let slot = self.slots.get_mut(id.slot())?;
+        (slot.id == id).then_some(&mut slot.conn)
+    }
+
+    #[inline]
+    pub(super) fn tunnel(&mut self, id: ConnId) -> Option<&mut Tunnel> {
+        match self.entry(id)? {
+            Conn::Tunnel(tunnel) => Some(tunnel),
+            _ => None,
+        }
+    }
+
+    pub(super) fn client(&mut self, id: ConnId) -> Option<&mut Client> {
+        match self.entry(id)? {
+            Conn::Client(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(super) fn upstream(&mut self, id: ConnId) -> Option<&mut Upstream> {
+        match self.entry(id)? {
+            Conn::Upstream(upstream) => Some(upstream),
+            _ => None,
+        }
+    }
+
+    /// Takes the record out; its slot stays until the driver uses it again.
+    pub(super) fn take(&mut self, id: ConnId) -> Conn {
+        self.entry(id).map_or(Conn::Gone, |conn| std::mem::replace(conn, Conn::Gone))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
+        self.slots.iter().map(|slot| (slot.id, &slot.conn))
+    }
+
+    /// The connection in that slot, whatever it is.
+    pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &Conn)> {
+        self.slots.get(slot).map(|slot| (slot.id, &slot.conn))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_side_of_a_tunnel_takes_at_most_80_bytes() {
+        assert!(size_of::<Slot>() <= 80, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn a_timeout_has_passed_at_its_tick_wherever_in_a_tick_it_began() {
+        let began = Instant(124_999_999);
+        let due = Tick::of(began).after(Duration::from_millis(125));
+        assert!(u64::from(due.0) * 125_000_000 >= began.0 + 125_000_000);
+        assert_eq!(Tick(0).after(Duration::MAX), Tick::NEVER);
+    }
+}

@@ -1,0 +1,294 @@
+//! A backend for each request, and another one if that fails before it has answered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throng_io::{ConnId, Driver};
+use throng_proto::{http1, proxy_protocol};
+
+use super::conn::{Client, Conn, Exchange, Line, Phase, Tick, Upstream};
+use super::{Intent, State};
+use crate::held::{Place, RequestCount};
+use crate::pick::{pick_bound, pick_by_key};
+use crate::{Configuration, Failure, Pick, Report, Sticky};
+
+/// What became of a search.
+enum Choice {
+    /// This one of the configuration's list, with a place.
+    Backend(usize, Place),
+    /// There are some, but all places are taken.
+    Full,
+    /// There is none that is up and was not tried.
+    None,
+}
+
+impl State {
+    /// Finds `id`'s request a backend and a connection to it.
+    pub(super) fn dispatch<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let Conn::Client(mut client) = self.conns.take(id) else { return };
+        self.dispatch_taken(driver, id, &mut client);
+        self.conns.insert(id, Conn::Client(client));
+    }
+
+    fn dispatch_taken<D: Driver>(&mut self, driver: &mut D, id: ConnId, client: &mut Client) {
+        let configuration = Arc::clone(&self.configuration);
+        let settings = &configuration.settings;
+        loop {
+            let Some(exchange) = client.exchange.as_mut() else { return };
+            let (index, place) = match self.choose(&configuration, exchange) {
+                Choice::Backend(index, place) => (index, place),
+                Choice::Full => {
+                    if client.phase != Phase::Queued {
+                        client.phase = Phase::Queued;
+                        client.deadline = self.tick.after(settings.timeouts.queue);
+                        self.waiting.push_back(id);
+                    }
+                    return;
+                }
+                Choice::None => {
+                    let (status, reason) = match exchange.failure {
+                        Some(failure) => (failure.status(), failure.to_string()),
+                        None => (503, "no backend is up".to_owned()),
+                    };
+                    return self.refuse(id, client, status, &reason);
+                }
+            };
+            let target = &configuration.backends[index];
+            let backend = &target.backend;
+            client.phase = Phase::Exchange;
+            client.deadline = if exchange.is_complete {
+                Tick::NEVER
+            } else {
+                self.tick.after(settings.timeouts.body)
+            };
+            exchange.began = self.now;
+            exchange.count = Some(RequestCount::begin(backend));
+            let may_reuse = exchange.key.is_none() && !target.send_proxy;
+            let pooled = if may_reuse { self.take_idle(backend.address()) } else { None };
+            let is_reused = pooled.is_some();
+            let upstream_id = match pooled {
+                Some(pooled) => pooled,
+                None => {
+                    let local = self.next_source(&configuration, backend.address());
+                    backend.totals().connects.fetch_add(1, Relaxed);
+                    match driver.connect(backend.address(), local) {
+                        Ok(upstream) => upstream,
+                        Err(_) => {
+                            let _ = backend.totals().failures.fetch_add(1, Relaxed);
+                            exchange.tried.push(backend.key());
+                            exchange.failure = Some(Failure::Refused);
+                            exchange.count = None;
+                            continue;
+                        }
+                    }
+                }
+            };
+            // For a request, only the connection needs a place.
+            exchange.place = (!is_reused).then_some(place);
+            exchange.upstream = Some(upstream_id);
+            let mut line = Line::default();
+            if target.send_proxy {
+                let source = client.address;
+                self.write(&mut line, |out| {
+                    proxy_protocol::encode(source, backend.address(), out);
+                });
+            }
+            if let Some(replay) = &exchange.replay {
+                self.write(&mut line, |out| out.extend_from_slice(replay));
+            }
+            let timeout =
+                if is_reused { settings.timeouts.response } else { settings.timeouts.connect };
+            let mut decoder = http1::ResponseDecoder::new();
+            if exchange.is_head {
+                decoder.expect_answer_to_head();
+            }
+            let upstream = Upstream {
+                line,
+                decoder,
+                backend: Arc::clone(backend),
+                client: Some(id),
+                is_connected: is_reused,
+                is_reused,
+                is_personal: target.send_proxy,
+                boundary: throng_proto::ws::Boundary::new(),
+                deadline: self.tick.after(timeout),
+            };
+            self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
+            self.intents.push_back(Intent::Flush(upstream_id));
+            if client.line.paused {
+                // It was paused because there was nobody to take its body.
+                let has_room = exchange
+                    .replay
+                    .as_ref()
+                    .is_none_or(|replay| replay.len() <= super::output::HIGH_WATER);
+                if has_room && client.held.is_empty() {
+                    client.line.paused = false;
+                    driver.resume(id);
+                }
+            }
+            return;
+        }
+    }
+
+    /// Picks, and takes a place.
+    fn choose(&mut self, configuration: &Configuration, exchange: &Exchange) -> Choice {
+        let settings = &configuration.settings;
+        let cap = settings.max_handshakes;
+        if exchange.tried.len() > usize::from(settings.retries) {
+            return Choice::None;
+        }
+        let untried =
+            |index: usize| !exchange.tried.contains(&configuration.backends[index].backend.key());
+        let has_room =
+            |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
+        let bound = exchange
+            .bound
+            .and_then(|key| pick_bound(configuration, key))
+            .filter(|&index| untried(index));
+        // A client that belongs to one backend waits for that; others go where there is room.
+        let belongs = bound.is_some()
+            || exchange.sticky_key.is_some()
+            || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
+        let mut pick = |usable: &dyn Fn(usize) -> bool| match exchange.sticky_key {
+            Some(key) => pick_by_key(configuration, key, usable),
+            None => self.picker.pick(configuration, None, exchange.client, usable),
+        };
+        let picked = bound.or_else(|| {
+            if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }
+        });
+        if let Some(index) = picked {
+            return match Place::take(&configuration.backends[index].backend, cap) {
+                Some(place) => Choice::Backend(index, place),
+                None => Choice::Full,
+            };
+        }
+        if pick(&untried).is_some() { Choice::Full } else { Choice::None }
+    }
+
+    /// The local address of the next connection.
+    fn next_source(
+        &mut self,
+        configuration: &Configuration,
+        backend: std::net::SocketAddr,
+    ) -> Option<std::net::SocketAddr> {
+        let sources = &configuration.settings.sources;
+        // The next of the backend's family, if there is one.
+        (0..sources.len()).find_map(|_| {
+            self.source = (self.source + 1) % sources.len();
+            let source = sources[self.source];
+            (source.is_ipv4() == backend.is_ipv4()).then(|| (source, 0).into())
+        })
+    }
+
+    /// A connection that is idle at this very moment.
+    fn take_idle(&mut self, backend: std::net::SocketAddr) -> Option<ConnId> {
+        while let Some(id) = self.pool.take(backend) {
+            if self.conns.upstream(id).is_some_and(|upstream| upstream.client.is_none()) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Requests that wait for a place, the first first.
+    pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
+        for _ in 0..self.waiting.len() {
+            let Some(id) = self.waiting.pop_front() else { break };
+            let is_waiting =
+                self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued);
+            if !is_waiting {
+                continue;
+            }
+            self.dispatch(driver, id);
+            let still = self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued);
+            if still {
+                // In front, where it was; with sticky clients others behind it may find a place, but those of one
+                // backend keep their order.
+                self.waiting.push_front(id);
+                break;
+            }
+            self.perform(driver);
+        }
+    }
+
+    /// A backend's connection is gone or to be given up; its record was taken out.
+    pub(super) fn upstream_closed(&mut self, id: ConnId, upstream: Upstream, failure: Failure) {
+        let Some(client_id) = upstream.client else {
+            return self.pool.remove(upstream.backend.address(), id);
+        };
+        let Conn::Client(mut client) = self.conns.take(client_id) else { return };
+        self.upstream_failed(client_id, &mut client, &upstream, failure);
+        self.conns.insert(client_id, Conn::Client(client));
+    }
+
+    fn upstream_failed(
+        &mut self,
+        client_id: ConnId,
+        client: &mut Client,
+        upstream: &Upstream,
+        failure: Failure,
+    ) {
+        let Some(exchange) = client.exchange.as_mut() else { return };
+        exchange.upstream = None;
+        exchange.count = None;
+        exchange.place = None;
+        // An idle connection may end at any moment: that tells nothing about the backend.
+        let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
+        if !is_stale {
+            upstream.backend.totals().failures.fetch_add(1, Relaxed);
+            let backend = Arc::clone(&upstream.backend);
+            // Nobody listens only when the whole balancer ends.
+            let _ = self.reports.send(Report::Failed { backend, failure });
+        }
+        let was_not_sent = !upstream.is_connected;
+        let may_repeat = exchange.replay.is_some()
+            && !exchange.is_answered
+            && (was_not_sent || exchange.is_idempotent)
+            && !matches!(failure, Failure::BadResponse(_) | Failure::BadUpgrade(_));
+        if !may_repeat {
+            let status = failure.status();
+            return self.refuse(client_id, client, status, &failure.to_string());
+        }
+        exchange.failure = Some(failure);
+        if !is_stale {
+            exchange.tried.push(upstream.backend.key());
+        }
+        self.figures.retries += 1;
+        self.intents.push_back(Intent::Dispatch(client_id));
+    }
+
+    /// A backend ended its stream.
+    pub(super) fn upstream_finished(&mut self, id: ConnId) {
+        let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
+        upstream.line.finished = true;
+        if upstream.client.is_none() {
+            self.pool.remove(upstream.backend.address(), id);
+            self.conns.insert(id, Conn::Upstream(upstream));
+            self.intents.push_back(Intent::Close(id));
+            return;
+        }
+        let end = upstream.decoder.handle_end_of_stream();
+        let client = upstream.client;
+        self.conns.insert(id, Conn::Upstream(upstream));
+        match (end, client) {
+            (Ok(Some(_)), Some(client)) => self.end_answer(client),
+            _ => self.intents.push_back(Intent::Fail(id, Failure::Reset)),
+        }
+    }
+
+    /// An idle connection has been idle for long enough.
+    pub(super) fn close_idle<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if let Some(upstream) = self.conns.upstream(id) {
+            let address = upstream.backend.address();
+            self.pool.remove(address, id);
+        }
+        self.close(driver, id);
+    }
+
+    /// What a client is to be told so that it comes back to the same backend.
+    pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
+        let Sticky::Cookie(name) = &self.configuration.settings.sticky else { return None };
+        let key = exchange.count.as_ref()?.backend().key();
+        (exchange.bound != Some(key)).then(|| crate::forward::set_cookie(name, key))
+    }
+}

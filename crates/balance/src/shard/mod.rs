@@ -1,0 +1,378 @@
+//! One thread's clients, backends' connections and tunnels, over any driver.
+//!
+//! A turn is short: wait, take each event, do what it asked for, then mail, time and closings. Received bytes are
+//! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Intent`] and done after it;
+//! only the bytes of a tunnel go on at once, from where they lie.
+//!
+//! * `conn`: what is known of a connection. * `client`: requests. * `dispatch`: a backend for each, and another when it
+//!   fails. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
+
+mod answer;
+mod client;
+mod closing;
+mod conn;
+mod dispatch;
+mod output;
+mod pool;
+mod pump;
+mod sweep;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_engine::ConnMap;
+use throng_engine::mailbox::Letters;
+use throng_io::{Batch, ConnId, Driver, Event, Instant};
+use throng_proto::http1;
+
+use self::closing::{Order, Orphans};
+use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
+use self::pool::Pool;
+use crate::letter::Letter;
+use crate::pick::Picker;
+use crate::{Configuration, Failure, Figures, Report};
+
+/// What an event asked for, to be done when its bytes are no longer lent.
+#[derive(Debug)]
+enum Intent {
+    /// Find this client's request a backend.
+    Dispatch(ConnId),
+    /// Send what is in its outbox.
+    Flush(ConnId),
+    /// Go on with the bytes it has held back.
+    Proceed(ConnId),
+    /// Read it no more until it is resumed.
+    Pause(ConnId),
+    /// The backend's side failed.
+    Fail(ConnId, Failure),
+    /// The answer to this client is whole.
+    Complete(ConnId),
+    /// Client and backend have agreed on WebSocket.
+    Open { client: ConnId, upstream: ConnId },
+    /// A tunnel's client has answered our Close frame.
+    Answered(ConnId),
+    /// Close it.
+    Close(ConnId),
+    /// The same with a reset: what it was sent is not whole, and must not look so.
+    Cut(ConnId),
+}
+
+/// See the module. `turn` is all that its thread does.
+pub(crate) struct Shard<D: Driver> {
+    driver: D,
+    state: State,
+}
+
+/// Everything but the driver.
+struct State {
+    conns: Conns,
+    configuration: Arc<Configuration>,
+    limits: http1::Limits,
+    picker: Picker,
+    pool: Pool,
+    intents: VecDeque<Intent>,
+    /// Clients whose requests wait for a place at a backend.
+    waiting: VecDeque<ConnId>,
+    /// What waits behind the send in flight of a tunnel's side.
+    queued: ConnMap<Box<Batch>>,
+    orders: Vec<Order>,
+    orphans: Orphans,
+    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
+    spares: Vec<Box<Batch>>,
+    letters: Letters<Letter>,
+    reports: Sender<Report>,
+    published: Arc<Mutex<Figures>>,
+    figures: Figures,
+    /// Shards in all: rates and limits that are given for all are divided by it.
+    shards: u32,
+    /// Client connections here at a time.
+    most_connections: usize,
+    /// The next of `settings.sources`.
+    source: usize,
+    now: Instant,
+    tick: Tick,
+    swept: Tick,
+    accept_stopped: bool,
+    ending: Option<Ending>,
+}
+
+/// The end of a shard that was told to shut down.
+#[derive(Debug)]
+struct Ending {
+    deadline: Instant,
+}
+
+/// What a shard starts with.
+pub(crate) struct Start {
+    pub(crate) configuration: Arc<Configuration>,
+    pub(crate) letters: Letters<Letter>,
+    pub(crate) reports: Sender<Report>,
+    pub(crate) published: Arc<Mutex<Figures>>,
+    pub(crate) shards: u32,
+    pub(crate) most_connections: usize,
+    pub(crate) seed: u64,
+}
+
+/// Sweeps come this often while there are requests under way; tunnels alone need one a second.
+const SWEEP: Duration = Duration::from_millis(250);
+
+impl<D: Driver> Shard<D> {
+    pub(crate) fn new(driver: D, start: Start) -> Self {
+        let Start { configuration, letters, reports, published, shards, most_connections, seed } =
+            start;
+        let now = driver.now();
+        let rate = configuration.settings.close_rate.div_ceil(shards);
+        let state = State {
+            conns: Conns::default(),
+            limits: limits_of(&configuration),
+            configuration,
+            picker: Picker::new(seed),
+            pool: Pool::default(),
+            intents: VecDeque::new(),
+            waiting: VecDeque::new(),
+            queued: ConnMap::default(),
+            orders: Vec::new(),
+            orphans: Orphans::new(rate),
+            spares: Vec::new(),
+            letters,
+            reports,
+            published,
+            figures: Figures::default(),
+            shards,
+            most_connections,
+            source: 0,
+            now,
+            tick: Tick::of(now),
+            swept: Tick::of(now),
+            accept_stopped: false,
+            ending: None,
+        };
+        Self { driver, state }
+    }
+
+    /// One turn. False: the shard was told to end, and has nothing left.
+    ///
+    /// # Errors
+    /// The poll failed; the shard is of no more use.
+    pub(crate) fn turn(&mut self) -> io::Result<bool> {
+        let Self { driver, state } = self;
+        driver.wait(state.next_deadline())?;
+        state.now = driver.now();
+        state.tick = Tick::of(state.now);
+        while let Some(event) = driver.next_event() {
+            match event {
+                Event::Received(id, bytes) => {
+                    if let Some((to, batch)) = state.on_received(id, bytes) {
+                        state.send_tunnelled(driver, id, to, batch);
+                    }
+                }
+                Event::Sent(id, batch) => state.on_sent(driver, id, batch),
+                Event::Finished(id) => state.on_finished(driver, id),
+                Event::Closed(id, _) => state.on_closed(driver, id),
+                Event::Connected(id) => state.on_connected(driver, id),
+                Event::Incoming(socket, address) => state.accept(driver, socket, address),
+                Event::AcceptStopped(_) => state.accept_stopped = true,
+            }
+            state.perform(driver);
+        }
+        state.read_letters(driver);
+        state.expire(driver);
+        state.close_what_is_due(driver);
+        state.serve_waiting(driver);
+        state.perform(driver);
+        Ok(state.ending.is_none() || state.figures.connections > 0)
+    }
+
+    /// For the figures that are left when a shard ends.
+    pub(crate) fn publish(&mut self) {
+        self.state.publish();
+    }
+}
+
+impl State {
+    /// Bytes of whatever kind of connection. Those of a tunnel come back, to be sent to its other side at once.
+    #[inline]
+    fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Option<(ConnId, Box<Batch>)> {
+        match self.conns.entry(id)? {
+            Conn::Tunnel(_) => return self.tunnel_received(id, bytes),
+            Conn::Client(_) => self.client_received(id, bytes),
+            Conn::Upstream(_) => self.upstream_received(id, bytes),
+            Conn::Gone => {}
+        }
+        None
+    }
+
+    fn on_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId, batch: Box<Batch>) {
+        self.spare(batch);
+        match self.conns.entry(id) {
+            Some(Conn::Tunnel(_)) => self.tunnel_sent(driver, id),
+            Some(Conn::Client(client)) => {
+                client.line.sending = false;
+                self.flush(driver, id);
+            }
+            Some(Conn::Upstream(upstream)) => {
+                upstream.line.sending = false;
+                self.flush(driver, id);
+            }
+            Some(Conn::Gone) | None => {}
+        }
+    }
+
+    fn on_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        match self.conns.entry(id) {
+            Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
+            Some(Conn::Client(_)) => self.client_finished(id),
+            Some(Conn::Upstream(_)) => self.upstream_finished(id),
+            Some(Conn::Gone) | None => {}
+        }
+    }
+
+    fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        match self.conns.take(id) {
+            Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel),
+            Conn::Client(client) => self.client_closed(*client),
+            Conn::Upstream(upstream) => {
+                let failure = if upstream.is_connected { Failure::Reset } else { Failure::Refused };
+                self.upstream_closed(id, *upstream, failure);
+            }
+            Conn::Gone => {}
+        }
+    }
+
+    fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let timeout = self.configuration.settings.timeouts.response;
+        let deadline = self.tick.after(timeout);
+        let Some(upstream) = self.conns.upstream(id) else { return };
+        upstream.is_connected = true;
+        upstream.deadline = deadline;
+        let client = upstream.client;
+        if let Some(exchange) =
+            client.and_then(|client| self.conns.client(client)?.exchange.as_mut())
+        {
+            // A handshake keeps its place until its 101; for others the connection was all.
+            if exchange.key.is_none() {
+                exchange.place = None;
+            }
+        }
+        self.flush(driver, id);
+    }
+
+    fn accept<D: Driver>(&mut self, driver: &mut D, socket: D::Socket, address: SocketAddr) {
+        let Configuration { settings, .. } = &*self.configuration;
+        let is_proxy = |network: &crate::Network| network.contains(address.ip());
+        let is_stranger = settings.accept_proxy && !settings.trusted_proxies.iter().any(is_proxy);
+        if is_stranger || self.figures.connections as usize >= self.most_connections {
+            self.figures.refused += 1;
+            return;
+        }
+        let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
+        let deadline = self.tick.after(settings.timeouts.head);
+        let Ok(id) = driver.adopt(socket) else {
+            self.figures.refused += 1;
+            return;
+        };
+        self.figures.accepted += 1;
+        self.figures.connections += 1;
+        let client = Client {
+            line: Line::default(),
+            decoder: http1::Decoder::new(),
+            address,
+            phase,
+            exchange: None,
+            held: Vec::new(),
+            deadline,
+        };
+        self.conns.insert(id, Conn::Client(Box::new(client)));
+    }
+
+    fn perform<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(intent) = self.intents.pop_front() {
+            match intent {
+                Intent::Dispatch(id) => self.dispatch(driver, id),
+                Intent::Flush(id) => self.flush(driver, id),
+                Intent::Proceed(id) => self.proceed(id),
+                Intent::Pause(id) => self.pause(driver, id),
+                Intent::Fail(id, failure) => {
+                    if let Conn::Upstream(upstream) = self.conns.take(id) {
+                        driver.abort(id);
+                        self.upstream_closed(id, *upstream, failure);
+                    }
+                }
+                Intent::Complete(id) => self.complete(driver, id),
+                Intent::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
+                Intent::Answered(id) => self.close_answered(driver, id),
+                Intent::Close(id) => self.close(driver, id),
+                Intent::Cut(id) => {
+                    driver.abort(id);
+                    self.close(driver, id);
+                }
+            }
+        }
+    }
+
+    fn read_letters<D: Driver>(&mut self, driver: &mut D) {
+        let letters: Vec<Letter> = self.letters.drain().collect();
+        for letter in letters {
+            match letter {
+                Letter::Configure(configuration) => {
+                    self.limits = limits_of(&configuration);
+                    self.orphans.set_rate(configuration.settings.close_rate.div_ceil(self.shards));
+                    self.configuration = configuration;
+                }
+                Letter::CloseTunnels { backend, closing, most } => {
+                    self.begin_order(backend, &closing, most);
+                }
+                Letter::KeepTunnels(backend) => {
+                    self.orders.retain(|order| !order.is_of(&backend));
+                }
+                Letter::ShutDown { window, deadline } => self.begin_end(driver, window, deadline),
+            }
+        }
+    }
+
+    /// An empty batch.
+    #[inline]
+    fn batch(&mut self) -> Box<Batch> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    /// Keeps a batch for the next use, but neither many nor large ones.
+    #[inline]
+    fn spare(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        if batch.spare_capacity() <= 16 << 10 && self.spares.len() < 64 {
+            self.spares.push(batch);
+        }
+    }
+
+    /// Ends a connection of ours that nobody else refers to. Bytes that the kernel took still leave.
+    fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        match self.conns.take(id) {
+            Conn::Client(client) => self.client_closed(*client),
+            Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
+            Conn::Upstream(_) | Conn::Gone => {}
+        }
+        driver.close(id);
+    }
+
+    fn publish(&mut self) {
+        self.figures.queued = self.waiting.len() as u64;
+        self.figures.idle_backends = self.pool.len() as u64;
+        if let Ok(mut published) = self.published.lock() {
+            *published = self.figures;
+        }
+    }
+}
+
+fn limits_of(configuration: &Configuration) -> http1::Limits {
+    let settings = &configuration.settings;
+    http1::Limits {
+        max_header_bytes: settings.max_header_bytes,
+        max_headers: settings.max_headers,
+        max_body: settings.max_body,
+    }
+}

@@ -1,0 +1,124 @@
+//! Output of connections that speak HTTP: one outbox each, one send in flight, and who waits for it.
+
+use throng_io::{Batch, ConnId, Driver, SendOutcome};
+
+use super::conn::{Conn, Line, Phase};
+use super::{Intent, State};
+
+/// Bytes in an outbox above which whoever fills it is not read.
+pub(super) const HIGH_WATER: usize = 64 << 10;
+
+impl State {
+    /// Appends to `line`'s outbox.
+    pub(super) fn write<R>(&mut self, line: &mut Line, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let out = line.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+        out.append(write)
+    }
+
+    /// Sends what is in the outbox of `id`; when all has left, goes on with what waited for that.
+    pub(super) fn flush<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let (line, source) = match self.conns.entry(id) {
+            Some(Conn::Client(client)) => {
+                let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream);
+                (&mut client.line, upstream)
+            }
+            Some(Conn::Upstream(upstream)) if upstream.is_connected => {
+                let source = upstream.client;
+                (&mut upstream.line, source)
+            }
+            _ => return,
+        };
+        if line.sending {
+            return;
+        }
+        if let Some(out) = line.out.take_if(|out| !out.is_empty()) {
+            match driver.send(id, out) {
+                SendOutcome::Done(batch) => self.spare(batch),
+                SendOutcome::Pending => {
+                    line.sending = true;
+                    if let Some(source) = source {
+                        self.pause(driver, source);
+                    }
+                    self.note_progress(id);
+                    return;
+                }
+            }
+        }
+        self.note_progress(id);
+        if let Some(source) = source {
+            self.resume(driver, source);
+        }
+        if let Some(client) = self.conns.client(id)
+            && client.phase == Phase::Leaving
+        {
+            client.phase = Phase::Lingering;
+            let finished = client.line.finished;
+            // Long enough for what is on its way to us; a close with unread input would be a reset, and the client
+            // might never see its answer.
+            client.deadline = self.tick.after(std::time::Duration::from_secs(2));
+            if finished {
+                self.intents.push_back(Intent::Close(id));
+            } else {
+                driver.finish(id);
+            }
+        }
+    }
+
+    /// Whoever takes bytes is alive.
+    fn note_progress(&mut self, id: ConnId) {
+        let timeouts = &self.configuration.settings.timeouts;
+        let (body, response) = (self.tick.after(timeouts.body), self.tick.after(timeouts.response));
+        match self.conns.entry(id) {
+            Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
+                let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
+                let is_idle = is_done && client.line.is_clear();
+                client.deadline = if is_idle { super::conn::Tick::NEVER } else { body };
+            }
+            Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
+                upstream.deadline = response;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn pause<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let line = match self.conns.entry(id) {
+            Some(Conn::Client(client)) => &mut client.line,
+            Some(Conn::Upstream(upstream)) => &mut upstream.line,
+            _ => return,
+        };
+        if !line.paused {
+            line.paused = true;
+            driver.pause(id);
+        }
+    }
+
+    pub(super) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let body = self.tick.after(self.configuration.settings.timeouts.body);
+        let line = match self.conns.entry(id) {
+            Some(Conn::Client(client)) if client.line.paused => {
+                let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
+                if is_due {
+                    client.deadline = body;
+                }
+                // What was held back comes before what is to be read.
+                if !client.held.is_empty() && is_due {
+                    self.intents.push_back(Intent::Proceed(id));
+                }
+                &mut client.line
+            }
+            Some(Conn::Upstream(upstream)) if upstream.line.paused => {
+                upstream.deadline = body;
+                &mut upstream.line
+            }
+            _ => return,
+        };
+        line.paused = false;
+        driver.resume(id);
+    }
+
+    /// The rest of an outbox, for a connection that becomes a tunnel.
+    pub(super) fn take_outbox(line: &mut Line) -> Option<Box<Batch>> {
+        line.out.take_if(|out| !out.is_empty())
+    }
+}

@@ -1,0 +1,61 @@
+//! Connections to backends that wait for their next request.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use throng_io::ConnId;
+
+/// Idle connections by backend, the one used last first: it is the least likely to be closed just now.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    idle: HashMap<SocketAddr, Vec<ConnId>>,
+}
+
+impl Pool {
+    /// Keeps a connection, unless there are `most` already.
+    pub(super) fn put(&mut self, backend: SocketAddr, id: ConnId, most: usize) -> bool {
+        let idle = self.idle.entry(backend).or_default();
+        let has_room = idle.len() < most;
+        if has_room {
+            idle.push(id);
+        }
+        has_room
+    }
+
+    /// One to use.
+    pub(super) fn take(&mut self, backend: SocketAddr) -> Option<ConnId> {
+        self.idle.get_mut(&backend)?.pop()
+    }
+
+    /// Forgets one that has ended.
+    pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
+        if let Some(idle) = self.idle.get_mut(&backend) {
+            idle.retain(|&other| other != id);
+            if idle.is_empty() {
+                self.idle.remove(&backend);
+            }
+        }
+    }
+
+    /// Idle connections to all backends.
+    pub(super) fn len(&self) -> usize {
+        self.idle.values().map(Vec::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_used_is_taken_first_and_no_more_are_kept_than_asked() {
+        let backend = "127.0.0.1:1".parse().unwrap();
+        let id = |slot| ConnId::new(0, slot, 0);
+        let mut pool = Pool::default();
+        assert!(pool.put(backend, id(1), 2) && pool.put(backend, id(2), 2));
+        assert!(!pool.put(backend, id(3), 2));
+        assert_eq!((pool.len(), pool.take(backend)), (2, Some(id(2))));
+        pool.remove(backend, id(1));
+        assert_eq!((pool.len(), pool.take(backend)), (0, None));
+    }
+}

@@ -1,0 +1,367 @@
+//! Tunnels: bytes of one side go to the other from where the kernel put them.
+//!
+//! Nothing is held for a tunnel but while a side is behind: then its other side is not read, and the driver has the
+//! one batch that is on its way.
+
+use throng_io::{Batch, ConnId, Driver, Segment, SendOutcome};
+use throng_proto::ws::Boundary;
+
+use super::conn::{Conn, Line, Tick, Tunnel, flag};
+use super::{Intent, State};
+use crate::held::TunnelCount;
+
+/// Up to this much is copied: cheaper than the longer way of a send from lent memory.
+const COPIED: usize = 4 << 10;
+
+/// A batch of `bytes`, which are the lent ones from their start.
+#[inline]
+fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
+    if bytes.len() <= COPIED {
+        batch.append(|out| out.extend_from_slice(bytes));
+    } else {
+        batch.push(Segment::Lent(0..bytes.len()));
+    }
+    batch
+}
+
+impl State {
+    /// Follows the frames, and says what is to be sent to whom.
+    #[inline]
+    pub(super) fn tunnel_received(
+        &mut self,
+        id: ConnId,
+        bytes: &[u8],
+    ) -> Option<(ConnId, Box<Batch>)> {
+        let tick = self.tick;
+        let tunnel = self.conns.tunnel(id)?;
+        tunnel.seen = tick;
+        if tunnel.count.is_some() {
+            self.figures.bytes_down += bytes.len() as u64;
+        } else {
+            self.figures.bytes_up += bytes.len() as u64;
+        }
+        if tunnel.flags & flag::UNUSUAL != 0 {
+            return self.tunnel_received_unusual(id, bytes);
+        }
+        tunnel.boundary.advance(bytes);
+        let peer = tunnel.peer;
+        Some((peer, load(self.batch(), bytes)))
+    }
+
+    /// The same where something stands between the sides: a queue, or a Close frame of ours.
+    #[cold]
+    fn tunnel_received_unusual(
+        &mut self,
+        id: ConnId,
+        bytes: &[u8],
+    ) -> Option<(ConnId, Box<Batch>)> {
+        let tunnel = self.conns.tunnel(id)?;
+        let (flags, peer) = (tunnel.flags, tunnel.peer);
+        let mut bytes = bytes;
+        let mut close = None;
+        if flags & flag::CLOSE_DUE != 0 {
+            let end = tunnel.boundary.advance_to_boundary(bytes);
+            if tunnel.boundary.is_at_boundary() {
+                bytes = &bytes[..end];
+                close = Some(tunnel.close_code());
+            }
+        } else {
+            tunnel.boundary.advance(bytes);
+        }
+        if flags & flag::CLOSED != 0 && tunnel.boundary.saw_close() {
+            self.intents.push_back(Intent::Answered(id));
+        }
+        if flags & flag::DROPPED != 0 || peer == id {
+            return None;
+        }
+        let mut batch = if flags & (flag::PAUSED | flag::QUEUED) != 0 {
+            let queued = self.queued.entry(peer).or_default();
+            queued.append(|out| out.extend_from_slice(bytes));
+            None
+        } else {
+            Some(load(self.batch(), bytes))
+        };
+        if let Some(code) = close
+            && !self.conns.tunnel(id).is_some_and(|tunnel| tunnel.boundary.saw_close())
+        {
+            let frame = |out: &mut Vec<u8>| super::closing::encode(code, out);
+            match &mut batch {
+                Some(batch) => batch.append(frame),
+                None => self.queued.entry(peer).or_default().append(frame),
+            }
+            self.note_close_sent(id, peer);
+        }
+        batch.map(|batch| (peer, batch))
+    }
+
+    /// Sends a tunnel's bytes on; if they do not leave whole, their source is not read until they have.
+    #[inline]
+    pub(super) fn send_tunnelled<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        from: ConnId,
+        to: ConnId,
+        batch: Box<Batch>,
+    ) {
+        match driver.send(to, batch) {
+            SendOutcome::Done(batch) => self.spare(batch),
+            SendOutcome::Pending => self.tunnel_behind(driver, from, to),
+        }
+    }
+
+    #[cold]
+    fn tunnel_behind<D: Driver>(&mut self, driver: &mut D, from: ConnId, to: ConnId) {
+        if let Some(tunnel) = self.conns.tunnel(to) {
+            tunnel.flags |= flag::SENDING;
+        }
+        // A client without its backend is its own other side: its answer to our Close frame must be read.
+        if from != to
+            && let Some(tunnel) = self.conns.tunnel(from)
+        {
+            tunnel.flags |= flag::PAUSED;
+            driver.pause(from);
+        }
+    }
+
+    /// Bytes of our own for a side: at once, or behind what is in flight.
+    pub(super) fn send_or_queue<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        to: ConnId,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let Some(tunnel) = self.conns.tunnel(to) else { return };
+        let (is_sending, peer) = (tunnel.flags & flag::SENDING != 0, tunnel.peer);
+        if is_sending || self.queued.contains_key(&to) {
+            self.queued.entry(to).or_default().append(write);
+            if let Some(source) = self.conns.tunnel(peer)
+                && peer != to
+            {
+                source.flags |= flag::QUEUED;
+            }
+            return;
+        }
+        let mut batch = self.batch();
+        batch.append(write);
+        self.send_tunnelled(driver, peer, to, batch);
+    }
+
+    /// A send has left: the next one, or the other side is read again.
+    pub(super) fn tunnel_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let queued = self.queued.remove(&id);
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        tunnel.flags &= !flag::SENDING;
+        let peer = tunnel.peer;
+        if let Some(batch) = queued {
+            match driver.send(id, batch) {
+                SendOutcome::Done(batch) => self.spare(batch),
+                SendOutcome::Pending => {
+                    if let Some(tunnel) = self.conns.tunnel(id) {
+                        tunnel.flags |= flag::SENDING;
+                    }
+                    return;
+                }
+            }
+        }
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        if tunnel.flags & flag::FINISH_DUE != 0 {
+            tunnel.flags &= !flag::FINISH_DUE;
+            tunnel.flags |= flag::ENDED;
+            driver.finish(id);
+        }
+        if peer != id
+            && let Some(source) = self.conns.tunnel(peer)
+        {
+            source.flags &= !flag::QUEUED;
+            if source.flags & flag::PAUSED != 0 {
+                source.flags &= !flag::PAUSED;
+                driver.resume(peer);
+            }
+        }
+        self.end_if_both_ended(driver, id);
+    }
+
+    /// A side ended its stream.
+    pub(super) fn tunnel_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        tunnel.flags |= flag::FINISHED;
+        let (flags, peer) = (tunnel.flags, tunnel.peer);
+        let is_backend = tunnel.count.is_some();
+        let said_close = tunnel.boundary.saw_close();
+        if peer == id || flags & flag::CLOSED != 0 {
+            // A client without its backend, or one that ends in answer to our Close frame.
+            return self.close(driver, id);
+        }
+        if is_backend && flags & flag::DROPPED != 0 {
+            // Its client has our Close frame and is about to answer; the backend needs no answer any more.
+            return self.close_alone(driver, id);
+        }
+        if is_backend && !said_close && flags & flag::ENDED == 0 {
+            return self.lose_backend(driver, id);
+        }
+        if tunnel.deadline == Tick::NEVER {
+            tunnel.deadline = deadline;
+        }
+        let has_queue = self.queued.contains_key(&peer);
+        if let Some(other) = self.conns.tunnel(peer) {
+            if other.deadline == Tick::NEVER {
+                other.deadline = deadline;
+            }
+            if other.flags & flag::SENDING != 0 || has_queue {
+                other.flags |= flag::FINISH_DUE;
+            } else {
+                other.flags |= flag::ENDED;
+                driver.finish(peer);
+            }
+        }
+        self.end_if_both_ended(driver, id);
+    }
+
+    /// Both streams of both sides have ended: nothing is left to pass on.
+    fn end_if_both_ended<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        const DONE: u16 = flag::FINISHED | flag::ENDED;
+        let is_done =
+            |tunnel: &mut Tunnel| tunnel.flags & DONE == DONE && tunnel.flags & flag::SENDING == 0;
+        let Some(tunnel) = self.conns.tunnel(id) else { return };
+        let peer = tunnel.peer;
+        if is_done(tunnel) && self.conns.tunnel(peer).is_some_and(is_done) {
+            self.close(driver, id);
+        }
+    }
+
+    /// The driver's last word about a side: a reset, or the network gave up.
+    pub(super) fn tunnel_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, tunnel: Tunnel) {
+        let is_lost = tunnel.count.is_some()
+            && tunnel.peer != id
+            && !tunnel.boundary.saw_close()
+            && tunnel.flags & (flag::DROPPED | flag::ENDED) == 0;
+        if is_lost {
+            self.queued.remove(&id);
+            let can_close = tunnel.boundary.is_at_boundary();
+            let backend = tunnel.count.as_ref().map(|count| count.backend().clone());
+            self.orphan(driver, tunnel.peer, can_close, backend);
+        } else {
+            self.end_tunnel(driver, id, tunnel);
+        }
+    }
+
+    /// A backend's side ended its stream without a Close frame.
+    fn lose_backend<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if let Conn::Tunnel(tunnel) = self.conns.take(id) {
+            driver.close(id);
+            self.tunnel_closed(driver, id, tunnel);
+        }
+    }
+
+    /// Ends a backend's side whose client stays a little.
+    fn close_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        if let Conn::Tunnel(tunnel) = self.conns.take(id) {
+            self.queued.remove(&id);
+            if let Some(client) = self.conns.tunnel(tunnel.peer) {
+                client.peer = tunnel.peer;
+            }
+            driver.close(id);
+        }
+    }
+
+    /// Ends both sides; `tunnel` is the record of `id`, already taken out.
+    pub(super) fn end_tunnel<D: Driver>(&mut self, driver: &mut D, id: ConnId, tunnel: Tunnel) {
+        let mut end = |state: &mut Self, id: ConnId, tunnel: &Tunnel| {
+            state.queued.remove(&id);
+            if tunnel.count.is_none() {
+                state.figures.connections -= 1;
+                state.figures.tunnels -= 1;
+            }
+            driver.close(id);
+        };
+        end(self, id, &tunnel);
+        if tunnel.peer != id
+            && let Conn::Tunnel(other) = self.conns.take(tunnel.peer)
+        {
+            end(self, tunnel.peer, &other);
+        }
+    }
+
+    /// What both sides are once the 101 is on its way.
+    pub(super) fn open_tunnel<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        client_id: ConnId,
+        upstream_id: ConnId,
+    ) {
+        let upstream = self.conns.take(upstream_id);
+        let Conn::Upstream(upstream) = upstream else { return };
+        let Conn::Client(mut client) = self.conns.take(client_id) else {
+            return driver.close(upstream_id);
+        };
+        let count = TunnelCount::open(&upstream.backend);
+        if let Some(exchange) = &client.exchange {
+            let took = self.now.since(exchange.began);
+            upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
+        }
+        self.figures.tunnels += 1;
+        self.figures.tunnels_opened += 1;
+        let mut early = Boundary::new();
+        early.advance(&client.held);
+        let now = self.tick;
+        let side = |peer, boundary, count, line: &Line, other: &Line| {
+            let mut flags = 0;
+            if line.sending {
+                flags |= flag::SENDING;
+            }
+            if other.sending {
+                flags |= flag::PAUSED;
+            }
+            let deadline = Tick::NEVER;
+            Tunnel { peer, boundary, count, seen: now, opened: now, deadline, flags }
+        };
+        let (client_line, upstream_line) = (&client.line, &upstream.line);
+        let client_side = side(upstream_id, early, None, client_line, upstream_line);
+        let upstream_side =
+            side(client_id, upstream.boundary, Some(count), upstream_line, client_line);
+        for (id, line, side) in
+            [(client_id, client_line, &client_side), (upstream_id, upstream_line, &upstream_side)]
+        {
+            match (line.paused, side.flags & flag::PAUSED != 0) {
+                (false, true) => driver.pause(id),
+                (true, false) => driver.resume(id),
+                _ => {}
+            }
+        }
+        self.conns.insert(client_id, Conn::Tunnel(client_side));
+        self.conns.insert(upstream_id, Conn::Tunnel(upstream_side));
+        // The 101, with what followed it; and frames of the client that came before their time.
+        if let Some(answer) = Self::take_outbox(&mut client.line) {
+            self.send_in_turn(driver, upstream_id, client_id, answer);
+        }
+        if !client.held.is_empty() {
+            let mut batch = self.batch();
+            batch.append(|out| out.extend_from_slice(&client.held));
+            self.send_in_turn(driver, client_id, upstream_id, batch);
+        }
+        for (id, line) in [(client_id, client.line), (upstream_id, upstream.line)] {
+            if line.finished {
+                self.tunnel_finished(driver, id);
+            }
+        }
+    }
+
+    /// Sends, or queues behind the send in flight.
+    fn send_in_turn<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        from: ConnId,
+        to: ConnId,
+        batch: Box<Batch>,
+    ) {
+        let is_sending = self.conns.tunnel(to).is_some_and(|to| to.flags & flag::SENDING != 0);
+        if !is_sending {
+            return self.send_tunnelled(driver, from, to, batch);
+        }
+        self.queued.insert(to, batch);
+        if let Some(source) = self.conns.tunnel(from) {
+            source.flags |= flag::QUEUED;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What time ends.
+
+use throng_io::{ConnId, Driver, Instant};
+
+use super::closing::GOING_AWAY;
+use super::conn::{Conn, Phase, Tick, flag};
+use super::{Intent, SWEEP, State};
+use crate::Failure;
+
+/// Ticks between two sweeps while there are only tunnels.
+const SLOW: u32 = 8;
+/// And while there are requests.
+const FAST: u32 = 2;
+
+impl State {
+    /// When the shard is to wake, if nothing comes.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let connections = self.figures.connections;
+        let is_busy = connections > self.figures.tunnels || self.pool.len() > 0;
+        let sweep = if is_busy || !self.waiting.is_empty() {
+            Some(self.now.after(SWEEP))
+        } else if connections > 0 || self.accept_stopped || !self.orders.is_empty() {
+            Some(self.now.after(4 * SWEEP))
+        } else {
+            None
+        };
+        let ending = self.ending.as_ref().map(|ending| ending.deadline);
+        // A place may become free at another shard.
+        let waiting = (!self.waiting.is_empty()).then(|| self.now.after(SWEEP / 10));
+        [sweep, ending, waiting, self.next_closing()].into_iter().flatten().min()
+    }
+
+    /// Looks at every connection, up to four times a second.
+    pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
+        if self.ending.as_ref().is_some_and(|ending| ending.deadline <= self.now) {
+            return self.cut_all(driver);
+        }
+        let is_busy = self.figures.connections > self.figures.tunnels || self.pool.len() > 0;
+        let period = if is_busy { FAST } else { SLOW };
+        if self.tick.0 < self.swept.0.saturating_add(period) && self.figures.connections > 0 {
+            return;
+        }
+        self.swept = self.tick;
+        if std::mem::take(&mut self.accept_stopped) {
+            driver.resume_accept();
+        }
+        let idle = self.configuration.settings.timeouts.tunnel;
+        for slot in 0..self.conns.len() {
+            let Some((id, conn)) = self.conns.at(slot) else { continue };
+            let is_due = match conn {
+                Conn::Gone => false,
+                Conn::Client(client) => client.deadline <= self.tick,
+                Conn::Upstream(upstream) => upstream.deadline <= self.tick,
+                Conn::Tunnel(tunnel) if tunnel.deadline == Tick::NEVER => {
+                    tunnel.count.is_none() && self.is_silent(tunnel.seen, tunnel.peer, idle)
+                }
+                Conn::Tunnel(tunnel) => tunnel.deadline <= self.tick,
+            };
+            if is_due {
+                self.expire_one(driver, id);
+            }
+        }
+        self.renew_orders();
+        self.publish();
+    }
+
+    fn is_silent(&self, seen: Tick, peer: ConnId, idle: std::time::Duration) -> bool {
+        let other = match self.conns.at(peer.slot()) {
+            Some((_, Conn::Tunnel(tunnel))) => tunnel.seen,
+            _ => seen,
+        };
+        seen.max(other).after(idle) <= self.tick
+    }
+
+    fn expire_one<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+        match self.conns.entry(id) {
+            Some(Conn::Client(client)) => match client.phase {
+                Phase::Head if client.decoder.is_between_requests() => self.close(driver, id),
+                Phase::Head => {
+                    self.answer_error(id, 408, "the request did not come in time");
+                }
+                Phase::Queued => {
+                    self.answer_error(
+                        id,
+                        503,
+                        "the backends are busy with other handshakes: try again",
+                    );
+                }
+                Phase::Exchange => {
+                    let (is_answered, is_paused, is_stuck) =
+                        client.exchange.as_ref().map_or((true, false, true), |exchange| {
+                            (exchange.is_answered, client.line.paused, client.line.sending)
+                        });
+                    if is_paused && !is_stuck {
+                        // Its backend is behind, whose own deadline counts.
+                        client.deadline = Tick::NEVER;
+                    } else if is_answered || is_stuck {
+                        driver.abort(id);
+                        self.close(driver, id);
+                    } else {
+                        self.answer_error(id, 408, "the request's body did not come in time");
+                    }
+                }
+                Phase::Proxy | Phase::Leaving | Phase::Lingering => self.close(driver, id),
+            },
+            Some(Conn::Upstream(upstream)) => {
+                let failure = if upstream.client.is_none() {
+                    return self.close_idle(driver, id);
+                } else if upstream.is_connected {
+                    Failure::ResponseTimeout
+                } else {
+                    Failure::ConnectTimeout
+                };
+                // Not the backend's fault if its answer waits for the client.
+                if upstream.line.paused {
+                    upstream.deadline = Tick::NEVER;
+                } else {
+                    self.intents.push_back(Intent::Fail(id, failure));
+                }
+            }
+            Some(Conn::Tunnel(tunnel)) if tunnel.deadline == Tick::NEVER => {
+                if !self.close_tunnel(driver, id, GOING_AWAY) {
+                    self.close(driver, id);
+                }
+            }
+            Some(Conn::Tunnel(tunnel)) => {
+                let (client, had_close) = if tunnel.count.is_some() {
+                    (tunnel.peer, true)
+                } else {
+                    (id, tunnel.flags & flag::CLOSED != 0)
+                };
+                // A client that was told and does not answer, or that could not be told: a reset frees its port at
+                // once. One that is half closed has had its time.
+                if had_close {
+                    driver.abort(client);
+                }
+                self.close(driver, id);
+            }
+            Some(Conn::Gone) | None => {}
+        }
+    }
+
+    /// The time for an orderly end is over.
+    fn cut_all<D: Driver>(&mut self, driver: &mut D) {
+        for slot in 0..self.conns.len() {
+            let Some((id, conn)) = self.conns.at(slot) else { continue };
+            if !matches!(conn, Conn::Gone) {
+                driver.abort(id);
+                self.close(driver, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! All shards of a balancer: started, told, counted and ended together.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use throng_engine::mailbox::{Letters, Mailbox, mailbox};
+use throng_io::{Driver, ListenOptions, Options, listen_many};
+
+use crate::letter::Letter;
+use crate::shard::{Shard, Start};
+use crate::{Backend, Closing, Configuration, Figures, Report};
+
+#[cfg(target_os = "linux")]
+type Sockets = throng_io::Epoll;
+#[cfg(not(target_os = "linux"))]
+type Sockets = throng_io::Portable;
+
+/// Bytes read at a time, from whichever connection: what one tunnel passes on in a turn, and what one whose receiver is
+/// behind holds at most.
+const RECEIVE_BUFFER: usize = 64 << 10;
+
+/// Bytes that the kernel keeps for a slow receiver before it says that it is full: enough for a fast one, and not the
+/// megabytes that it would take by itself.
+const UNSENT: u32 = 128 << 10;
+
+/// Letters that wait for one shard. The control thread sends one a change, so this is never near.
+const LETTERS: usize = 1 << 16;
+
+/// What shards start with.
+#[derive(Debug)]
+pub struct Launch {
+    /// Addresses to listen at; every shard listens at each.
+    pub listen: Vec<SocketAddr>,
+    /// Threads, each with its own connections. 0: one for each CPU.
+    pub shards: usize,
+    /// How, and among whom.
+    pub configuration: Arc<Configuration>,
+    /// Where shards tell of failures.
+    pub reports: Sender<Report>,
+}
+
+/// Running shards.
+#[derive(Debug)]
+pub struct Shards {
+    addresses: Vec<SocketAddr>,
+    all: Vec<Running>,
+    threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    mailbox: Mailbox<Letter>,
+    figures: Arc<Mutex<Figures>>,
+}
+
+impl Shards {
+    /// Binds and starts.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, or no descriptor or thread for a shard. Nothing runs then.
+    pub fn start(launch: Launch) -> io::Result<Self> {
+        let count = match launch.shards {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            shards => shards,
+        };
+        let mut addresses = Vec::new();
+        let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+        for &address in &launch.listen {
+            let (bound, address) =
+                listen_many(address, ListenOptions::default(), count).map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot listen at {address}: {error}"))
+                })?;
+            addresses.push(address);
+            for (own, listener) in listeners.iter_mut().zip(bound) {
+                own.push(listener);
+            }
+        }
+        let most = most_connections(launch.configuration.settings.max_connections).div_ceil(count);
+        let mut prepared = Vec::new();
+        for (shard, listeners) in listeners.into_iter().enumerate() {
+            let options = Options {
+                shard: shard as u16,
+                receive_buffer: RECEIVE_BUFFER,
+                unsent_low_water: Some(UNSENT),
+                ..Options::default()
+            };
+            let mut driver = Sockets::new(options)?;
+            for listener in listeners {
+                driver.add_listener(listener)?;
+            }
+            prepared.push(driver);
+        }
+        let (mut all, mut threads) = (Vec::new(), Vec::new());
+        for (shard, driver) in prepared.into_iter().enumerate() {
+            let (mailbox, letters): (_, Letters<Letter>) = mailbox(LETTERS, driver.waker());
+            let figures = Arc::new(Mutex::new(Figures::default()));
+            let start = Start {
+                configuration: Arc::clone(&launch.configuration),
+                letters,
+                reports: launch.reports.clone(),
+                published: Arc::clone(&figures),
+                shards: count as u32,
+                most_connections: most,
+                seed: seed(shard),
+            };
+            let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
+            let run = move || run(Shard::new(driver, start));
+            match thread.spawn(run) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let begun = Self { addresses, all, threads: Mutex::new(threads) };
+                    begun.shut_down(Duration::ZERO, Duration::ZERO);
+                    let _ = begun.join();
+                    return Err(error);
+                }
+            }
+            all.push(Running { mailbox, figures });
+        }
+        Ok(Self { addresses, all, threads: Mutex::new(threads) })
+    }
+
+    /// Where they listen, in the order they were asked to; a port 0 is the one that was taken.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// From now on, work by this. Connections that are under way are not touched.
+    pub fn configure(&self, configuration: &Arc<Configuration>) {
+        self.tell(|| Letter::Configure(Arc::clone(configuration)));
+    }
+
+    /// Closes tunnels of `backend`: `most` of them, or all that there are and come. It replaces an earlier order for
+    /// the same backend.
+    pub fn close_tunnels(&self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
+        // One budget for all shards: each takes from it as it closes.
+        let most = most.map(|most| Arc::new(AtomicU32::new(most)));
+        self.tell(|| Letter::CloseTunnels {
+            backend: Arc::clone(backend),
+            closing: closing.clone(),
+            most: most.clone(),
+        });
+    }
+
+    /// Ends an order to close tunnels of `backend`; those that have their Close frame end all the same.
+    pub fn keep_tunnels(&self, backend: &Arc<Backend>) {
+        self.tell(|| Letter::KeepTunnels(Arc::clone(backend)));
+    }
+
+    /// Accepts nothing any more, closes tunnels with 1001 spread over `window`, and cuts what is left at `deadline`.
+    pub fn shut_down(&self, window: Duration, deadline: Duration) {
+        self.tell(|| Letter::ShutDown { window, deadline });
+    }
+
+    /// Whether all have ended.
+    #[must_use]
+    pub fn have_ended(&self) -> bool {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end of all.
+    ///
+    /// # Errors
+    /// One of them failed: its poll, or a panic, which is a bug of ours.
+    pub fn join(&self) -> io::Result<()> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = Ok(());
+        for thread in threads.drain(..) {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a shard panicked")));
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+
+    /// Sums over all shards, at most a second old.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut sum = Figures::default();
+        for running in &self.all {
+            sum += *running.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        sum
+    }
+
+    fn tell(&self, letter: impl Fn() -> Letter) {
+        for running in &self.all {
+            running.mailbox.send_always(letter());
+        }
+    }
+}
+
+/// A shard's thread.
+fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
+    while shard.turn()? {}
+    shard.publish();
+    Ok(())
+}
+
+/// A tunnel takes two descriptors; some are kept back for listeners, polls, checks and the admin's port.
+fn most_connections(asked: usize) -> usize {
+    const RESERVE: usize = 128;
+    let usable = throng_io::limits::raise_descriptors()
+        .map_or(1024, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let most = usable.saturating_sub(RESERVE + throng_io::limits::descriptors_in_use()) / 2;
+    if asked == 0 { most.max(1) } else { asked.min(most.max(1)) }
+}
+
+/// Different in each shard and process: two balancers must not pick alike.
+fn seed(shard: usize) -> u64 {
+    use std::hash::BuildHasher;
+    std::hash::RandomState::new().hash_one(shard)
+}

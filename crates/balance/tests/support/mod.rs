@@ -1,0 +1,294 @@
+//! A balancer with backends of our own making, and clients that see every byte.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
+use throng_proto::ws::handshake::accept_key;
+use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
+
+/// Nothing in these tests takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+/// A running balancer.
+pub(crate) struct Balancer {
+    pub(crate) shards: Shards,
+    pub(crate) address: SocketAddr,
+    pub(crate) backends: Vec<Arc<Backend>>,
+    pub(crate) reports: Receiver<Report>,
+    pub(crate) configuration: Configuration,
+}
+
+impl Balancer {
+    /// Over `backends`, with one shard.
+    pub(crate) fn start(backends: &[SocketAddr], settings: Settings) -> Self {
+        Self::start_with(1, backends, settings, false)
+    }
+
+    pub(crate) fn start_with(
+        shards: usize,
+        backends: &[SocketAddr],
+        settings: Settings,
+        send_proxy: bool,
+    ) -> Self {
+        let backends: Vec<_> =
+            backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
+        let targets = backends
+            .iter()
+            .map(|backend| Target { backend: Arc::clone(backend), send_proxy })
+            .collect();
+        let configuration = Configuration { settings, backends: targets };
+        let (sender, reports) = channel();
+        let shards = Shards::start(Launch {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            shards,
+            configuration: Arc::new(configuration.clone()),
+            reports: sender,
+        })
+        .unwrap();
+        let address = shards.addresses()[0];
+        Self { shards, address, backends, reports, configuration }
+    }
+
+    pub(crate) fn connect(&self) -> Peer {
+        Peer::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A client whose WebSocket is open.
+    pub(crate) fn open(&self) -> Peer {
+        let mut peer = self.connect();
+        peer.send(&upgrade("/chat"));
+        let head = peer.head();
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        peer
+    }
+
+    /// Waits until `condition` holds.
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !condition(self) {
+            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shards.figures());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Every count is back at zero.
+    pub(crate) fn assert_nothing_is_held(&self) {
+        self.until("all counts return to zero", |balancer| {
+            let figures = balancer.shards.figures();
+            let held = balancer
+                .backends
+                .iter()
+                .map(|backend| backend.tunnels() + backend.requests() + backend.handshakes());
+            figures.connections == 0 && figures.tunnels == 0 && held.sum::<u32>() == 0
+        });
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.shards.shut_down(Duration::ZERO, Duration::ZERO);
+        let ended = self.shards.join();
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+/// A handshake.
+pub(crate) fn upgrade(path: &str) -> Vec<u8> {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// The answer to [`upgrade`].
+pub(crate) fn accepted() -> Vec<u8> {
+    let accept = accept_key(KEY);
+    let accept = std::str::from_utf8(&accept).unwrap();
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// One end of a connection, on either side of the balancer.
+pub(crate) struct Peer {
+    pub(crate) stream: TcpStream,
+    /// Read, and not asked for yet.
+    ahead: Vec<u8>,
+}
+
+impl Peer {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, ahead: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn send_text(&mut self, text: &str) {
+        let mut frame = Vec::new();
+        encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
+        self.send(&frame);
+    }
+
+    pub(crate) fn send_close(&mut self, code: u16) {
+        let mut frame = Vec::new();
+        encode_close(code, "", Some([9, 8, 7, 6]), &mut frame);
+        self.send(&frame);
+    }
+
+    /// As a server does.
+    pub(crate) fn send_text_unmasked(&mut self, text: &str) {
+        let mut frame = Vec::new();
+        encode(Opcode::Text, text.as_bytes(), &mut frame);
+        self.send(&frame);
+    }
+
+    /// More bytes; false at the end of the stream.
+    fn read_more(&mut self) -> bool {
+        let mut buffer = [0; 16 << 10];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(n) => {
+                self.ahead.extend_from_slice(&buffer[..n]);
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("{error}; so far {:?}", String::from_utf8_lossy(&self.ahead)),
+        }
+    }
+
+    pub(crate) fn exactly(&mut self, n: usize) -> Vec<u8> {
+        while self.ahead.len() < n {
+            assert!(
+                self.read_more(),
+                "the stream ended after {:?}",
+                String::from_utf8_lossy(&self.ahead)
+            );
+        }
+        self.ahead.drain(..n).collect()
+    }
+
+    /// To the empty line.
+    pub(crate) fn head(&mut self) -> String {
+        loop {
+            if let Some(at) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = self.ahead.drain(..at + 4).collect();
+                return String::from_utf8(head).unwrap();
+            }
+            assert!(self.read_more(), "no head: {:?}", String::from_utf8_lossy(&self.ahead));
+        }
+    }
+
+    /// A head and the body that its Content-Length tells of.
+    pub(crate) fn answer(&mut self) -> (String, String) {
+        let head = self.head();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "))
+            .map_or(0, |length| length.parse().unwrap());
+        let body = self.exactly(length);
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    /// All there is until the stream ends.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.read_more() {}
+        std::mem::take(&mut self.ahead)
+    }
+
+    /// The next frame, masked or not: opcode and payload.
+    pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
+        let head = self.exactly(2);
+        let len = match head[1] & 0x7f {
+            126 => u16::from_be_bytes(self.exactly(2).try_into().unwrap()).into(),
+            127 => u64::from_be_bytes(self.exactly(8).try_into().unwrap()),
+            len => u64::from(len),
+        };
+        let key = if head[1] & 0x80 != 0 { self.exactly(4) } else { vec![0; 4] };
+        let mut payload = self.exactly(len as usize);
+        for (at, byte) in payload.iter_mut().enumerate() {
+            *byte ^= key[at % 4];
+        }
+        (head[0] & 0x0f, payload)
+    }
+
+    pub(crate) fn text(&mut self) -> String {
+        let (opcode, payload) = self.frame();
+        assert_eq!(opcode, 1, "{payload:?}");
+        String::from_utf8(payload).unwrap()
+    }
+
+    /// A Close frame, and its code.
+    pub(crate) fn close_code(&mut self) -> u16 {
+        let (opcode, payload) = self.frame();
+        assert_eq!(opcode, 8, "{payload:?}");
+        u16::from_be_bytes([payload[0], payload[1]])
+    }
+
+    /// Whether the stream has ended, in whichever way.
+    pub(crate) fn is_at_end(&mut self) -> bool {
+        self.ahead.is_empty() && !self.read_more()
+    }
+}
+
+/// A backend that does what the test says with each connection.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    listener: TcpListener,
+}
+
+impl Scripted {
+    pub(crate) fn bind() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { address, listener }
+    }
+
+    pub(crate) fn accept(&self) -> Peer {
+        let begun = Instant::now();
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).unwrap();
+                    return Peer::new(stream);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    assert!(begun.elapsed() < PATIENCE, "nobody came to {}", self.address);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Accepts a handshake and agrees to it.
+    pub(crate) fn open(&self) -> Peer {
+        let mut peer = self.accept();
+        let head = peer.head();
+        assert!(head.contains("Upgrade: websocket"), "{head}");
+        peer.send(&accepted());
+        peer
+    }
+}
+
+/// An address nobody listens at.
+pub(crate) fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

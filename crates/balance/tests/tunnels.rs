@@ -1,0 +1,290 @@
+//! Tunnels: bytes both ways, whole and in order; ends of all kinds; nothing held afterwards.
+
+mod support;
+
+use std::net::Shutdown;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use support::{Balancer, Scripted, accepted, upgrade};
+use throng_balance::{Closing, Order, Settings, State, Timeouts};
+
+fn settings() -> Settings {
+    Settings::default()
+}
+
+#[test]
+fn frames_pass_both_ways_and_every_count_returns() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    let mut client = balancer.connect();
+    client.send(&upgrade("/chat?room=1"));
+    let mut server = backend.accept();
+    let head = server.head();
+    assert!(head.starts_with("GET /chat?room=1 HTTP/1.1\r\nHost: example.com\r\n"), "{head}");
+    assert!(head.contains("X-Forwarded-For: 127.0.0.1\r\n"), "{head}");
+    assert_eq!(balancer.backends[0].handshakes(), 1);
+    server.send(&accepted());
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    client.send_text("to the backend");
+    assert_eq!(server.text(), "to the backend");
+    server.send_text_unmasked("to the client");
+    assert_eq!(client.text(), "to the client");
+    assert_eq!((balancer.backends[0].tunnels(), balancer.backends[0].handshakes()), (1, 0));
+    client.send_close(1000);
+    let (opcode, _) = server.frame();
+    assert_eq!(opcode, 8);
+    let mut close = Vec::new();
+    throng_proto::ws::encode_close(1000, "", None, &mut close);
+    server.send(&close);
+    drop(server);
+    assert_eq!(client.close_code(), 1000);
+    assert!(client.is_at_end());
+    drop(client);
+    balancer.assert_nothing_is_held();
+    assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 0);
+}
+
+#[test]
+fn what_came_with_the_101_and_before_it_is_not_lost() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    let mut client = balancer.connect();
+    client.send(&upgrade("/"));
+    client.send_text("early");
+    let mut server = backend.accept();
+    server.head();
+    let mut answer = accepted();
+    throng_proto::ws::encode(throng_proto::ws::Opcode::Text, b"at once", &mut answer);
+    server.send(&answer);
+    assert_eq!(server.text(), "early");
+    client.head();
+    assert_eq!(client.text(), "at once");
+}
+
+/// Megabytes against a side that does not read: held in the kernel, not in the balancer, and complete in the end.
+#[test]
+fn a_side_that_does_not_read_stops_the_other_and_loses_nothing() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    let sent: Vec<u8> = (0..20_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let bytes = &sent;
+    let mut client = std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let client = balancer.open();
+        let mut server = server.join().unwrap();
+        let mut sender = client.stream.try_clone().unwrap();
+        let sending = scope.spawn(move || {
+            use std::io::Write;
+            // A frame of 20 MB, so that the boundary is followed through it.
+            let mut head = vec![0x82, 0xff];
+            head.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+            head.extend_from_slice(&[0; 4]);
+            sender.write_all(&head).unwrap();
+            sender.write_all(bytes).unwrap();
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!sending.is_finished(), "20 MB do not fit into sockets");
+        let (opcode, payload) = server.frame();
+        assert_eq!((opcode, payload.len()), (2, bytes.len()));
+        assert!(payload == *bytes);
+        sending.join().unwrap();
+        server.send_text_unmasked("all of it");
+        drop(server);
+        client
+    });
+    assert_eq!(client.text(), "all of it");
+}
+
+#[test]
+fn a_half_closed_client_still_gets_its_answer() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        client.send_text("last word");
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.text(), "last word");
+        assert!(server.is_at_end());
+        server.send_text_unmasked("answer");
+        assert_eq!(client.text(), "answer");
+        drop(server);
+        assert!(client.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+}
+
+#[test]
+fn a_half_closed_tunnel_ends_in_time() {
+    let timeouts = Timeouts { half_closed: Duration::from_millis(300), ..Timeouts::default() };
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings() });
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let client = balancer.open();
+        let server = server.join().unwrap();
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        balancer.assert_nothing_is_held();
+        drop((client, server));
+    });
+}
+
+#[test]
+fn a_silent_tunnel_is_closed_with_1001_and_traffic_either_way_keeps_it() {
+    let timeouts = Timeouts { tunnel: Duration::from_millis(900), ..Timeouts::default() };
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings() });
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        for turn in 0..6 {
+            std::thread::sleep(Duration::from_millis(400));
+            server.send_text_unmasked(&turn.to_string());
+            assert_eq!(client.text(), turn.to_string());
+        }
+        assert_eq!(client.close_code(), 1001);
+    });
+}
+
+#[test]
+fn a_backend_that_goes_without_a_word_leaves_its_client_a_close_frame() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        server.send_text_unmasked("last");
+        drop(server);
+        assert_eq!(client.text(), "last");
+        assert_eq!(client.close_code(), 1012);
+        client.send_close(1012);
+        assert!(client.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+    assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 1);
+}
+
+/// In the middle of a frame there is no place for another: the client is cut, and not told nonsense.
+#[test]
+fn a_backend_that_goes_in_the_middle_of_a_frame_cuts_its_client() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        server.send(&[0x81, 10, b'h', b'a']);
+        drop(server);
+        assert_eq!(client.exactly(4), [0x81, 10, b'h', b'a']);
+        assert!(client.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+}
+
+#[test]
+fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_last_words() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        // Half a frame: the order must wait for its rest.
+        server.send(&[0x81, 4, b'h', b'a']);
+        assert_eq!(client.exactly(2), [0x81, 4]);
+        balancer.backends[0].set_state(State::Draining);
+        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
+        balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
+        std::thread::sleep(Duration::from_millis(100));
+        // Its rest, and a frame that comes too late.
+        server.send(&[b'l', b'f', 0x81, 1, b'x']);
+        assert_eq!(client.exactly(4), b"half");
+        assert_eq!(client.close_code(), 1012);
+        client.send_text("sent before I knew");
+        client.send_close(1012);
+        assert_eq!(server.text(), "sent before I knew");
+        assert_eq!(server.frame().0, 8);
+        assert!(client.is_at_end());
+        assert!(server.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+    assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 1);
+}
+
+#[test]
+fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start_with(2, &[backend.address], settings(), false);
+    let mut pairs = Vec::new();
+    for _ in 0..6 {
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| backend.open());
+            pairs.push((balancer.open(), server.join().unwrap()));
+        });
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    for (client, server) in &mut pairs[..4] {
+        client.send_text("not idle");
+        assert_eq!(server.text(), "not idle");
+    }
+    let closing = Closing { code: 1012, rate: 1000, order: Order::IdleAndOldest, deadline: None };
+    balancer.shards.close_tunnels(&balancer.backends[0], &closing, Some(1));
+    balancer
+        .until("one is closed", |balancer| balancer.backends[0].totals().closed.load(Relaxed) == 1);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 1);
+    for (client, server) in &mut pairs[..4] {
+        client.send_text("still here");
+        assert_eq!(server.text(), "still here");
+    }
+}
+
+#[test]
+fn shutting_down_says_1001_to_all_and_cuts_who_does_not_listen() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| (backend.open(), backend.open()));
+        let (mut polite, mut deaf) = (balancer.open(), balancer.open());
+        let _servers = server.join().unwrap();
+        balancer.shards.shut_down(Duration::from_millis(100), Duration::from_millis(1500));
+        assert_eq!(polite.close_code(), 1001);
+        polite.send_close(1001);
+        assert!(polite.is_at_end());
+        assert_eq!(deaf.close_code(), 1001);
+        assert!(deaf.is_at_end());
+    });
+    balancer.shards.join().unwrap();
+}
+
+#[test]
+fn a_client_that_vanishes_takes_its_backends_side_along() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let client = balancer.open();
+        let mut server = server.join().unwrap();
+        socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        assert!(server.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+}
+
+#[test]
+fn a_client_that_vanishes_in_its_handshake_leaves_nothing() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], settings());
+    let mut client = balancer.connect();
+    client.send(&upgrade("/"));
+    let mut server = backend.accept();
+    server.head();
+    drop(client);
+    assert!(server.is_at_end());
+    balancer.assert_nothing_is_held();
+}
