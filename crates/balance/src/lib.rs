@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod checks;
 mod config;
+mod control;
 pub mod forward;
 mod health;
 mod held;
@@ -18,14 +20,17 @@ mod networks;
 mod pace;
 mod pick;
 mod rebalance;
+mod registry;
 mod report;
 mod settings;
 mod shard;
 mod shards;
 mod slow_start;
+mod status;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
+pub use control::{Balancer, Error};
 pub use health::Watch;
 pub use networks::Network;
 pub use pace::Pace;
@@ -38,3 +43,6 @@ pub use settings::{
 };
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;
+pub use status::{
+    Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Status, Surplus,
+};

@@ -143,7 +143,7 @@ pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Resul
 }
 
 /// What to write instead of the weight `weight`.
-pub(crate) fn weight_remedy(weight: u32) -> String {
+fn weight_remedy(weight: u32) -> String {
     match weight {
         0 => format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
         _ => format!("write 1 to {MAX_WEIGHT}"),
@@ -181,6 +181,10 @@ fn settings(settings: &Settings) -> Result<(), Wrong> {
 fn active(check: &Check) -> Result<(), Wrong> {
     positive("health.check.interval", check.interval)?;
     positive("health.check.timeout", check.timeout)?;
+    must(check.timeout <= Duration::from_secs(60), || {
+        let remedy = "a check ends within \"60s\": write that, or less";
+        wrong("health.check.timeout", format_args!("{:?}", check.timeout), remedy)
+    })?;
     must(check.timeout <= check.interval, || {
         wrong(
             "health.check.timeout",

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::settings::Settings;
 use reader::{Document, Table, Value};
 
+pub(crate) use check::{MAX_BACKENDS, check_backend};
 pub use error::{ConfigError, Place};
 pub use token::Token;
 

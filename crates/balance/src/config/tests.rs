@@ -142,6 +142,10 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
             "b.toml:4:11: health.check.timeout is 3s: one check ends before the next begins: write at most health.check.interval, which is 2s",
         ),
         (
+            "[health.check]\nkind = \"tcp\"\ninterval = \"1h\"\ntimeout = \"61s\"",
+            "b.toml:5:11: health.check.timeout is 61s: a check ends within \"60s\"",
+        ),
+        (
             "[health.check]\nkind = \"tcp\"\nrise = 0",
             "b.toml:4:8: health.check.rise is 0: write 1 or more",
         ),

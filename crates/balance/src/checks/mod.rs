@@ -1,0 +1,184 @@
+//! Active checks of all backends, on a few threads that wait for their sockets.
+//!
+//! A backend that never answers holds a thread for the check's time. So there is a thread for each backend, up to
+//! [`MOST_THREADS`]; with more backends than that, and as many of them mute, checks come late, and none is left out.
+//! Threads and blocking sockets, not another event loop: checks are a few in a second, and end with their timeout.
+
+mod probe;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::settings::Check;
+
+/// Threads at most.
+const MOST_THREADS: usize = 256;
+
+/// A probe's buffers are a few KiB.
+const STACK: usize = 128 << 10;
+
+/// Takes what came of a check.
+type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), String>) + Send + Sync;
+
+/// The checks of a balancer. They run until [`Checks::end`].
+#[derive(Clone)]
+pub(crate) struct Checks {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+    on_outcome: Box<OnOutcome>,
+}
+
+#[derive(Default)]
+struct Jobs {
+    check: Option<Check>,
+    all: Vec<Job>,
+    threads: usize,
+    /// One thread waits until the next job is due, the others until they are told: else all would wake for each.
+    is_awaited: bool,
+}
+
+/// The checks of one backend, one at a time.
+struct Job {
+    backend: Arc<Backend>,
+    send_proxy: bool,
+    due: Instant,
+    is_running: bool,
+}
+
+impl Checks {
+    /// Nothing to check yet. `on_outcome` is called from the threads of the checks.
+    pub(crate) fn new(
+        on_outcome: impl Fn(&Arc<Backend>, Result<(), String>) + Send + Sync + 'static,
+    ) -> Self {
+        let on_outcome = Box::new(on_outcome);
+        let shared = Shared { jobs: Mutex::default(), changed: Condvar::new(), on_outcome };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Checks these from now on, each with whether it begins with a PROXY header; the new ones at once.
+    pub(crate) fn set<'b>(
+        &self,
+        check: Option<&Check>,
+        backends: impl Iterator<Item = (&'b Arc<Backend>, bool)>,
+    ) {
+        let mut jobs = self.shared.lock();
+        let is_new = jobs.check.as_ref() != check;
+        let mut before = std::mem::take(&mut jobs.all);
+        if check.is_some() {
+            let now = Instant::now();
+            for (backend, send_proxy) in backends {
+                let known = before.iter().position(|job| Arc::ptr_eq(&job.backend, backend));
+                let mut job = known.map_or_else(
+                    || Job {
+                        backend: Arc::clone(backend),
+                        send_proxy,
+                        due: now,
+                        is_running: false,
+                    },
+                    |at| before.swap_remove(at),
+                );
+                job.send_proxy = send_proxy;
+                if is_new {
+                    job.due = now;
+                }
+                jobs.all.push(job);
+            }
+        }
+        jobs.check = check.cloned();
+        let wanted = jobs.wanted_threads();
+        while jobs.threads < wanted {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name("balance-check".to_owned()).stack_size(STACK);
+            // Too few threads make checks late. The next change of the list tries again.
+            if thread.spawn(move || shared.work()).is_err() {
+                break;
+            }
+            jobs.threads += 1;
+        }
+        drop(jobs);
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all threads, those within a check when that is over.
+    pub(crate) fn end(&self) {
+        self.set(None, std::iter::empty());
+    }
+
+    /// Threads there are.
+    #[cfg(test)]
+    fn threads(&self) -> usize {
+        self.shared.lock().threads
+    }
+}
+
+impl Jobs {
+    fn wanted_threads(&self) -> usize {
+        self.all.len().min(MOST_THREADS)
+    }
+
+    /// The place and time of the job that is due first.
+    fn first(&self) -> Option<(usize, Instant)> {
+        let waiting = self.all.iter().enumerate().filter(|(_, job)| !job.is_running);
+        waiting.map(|(at, job)| (at, job.due)).min_by_key(|(_, due)| *due)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread: does what is due, until there are more threads than jobs.
+    fn work(&self) {
+        let mut jobs = self.lock();
+        while jobs.threads <= jobs.wanted_threads() {
+            let now = Instant::now();
+            jobs = match jobs.first() {
+                Some((at, due)) if due <= now => self.run(jobs, at),
+                Some((_, due)) if !jobs.is_awaited => {
+                    jobs.is_awaited = true;
+                    let waited = self.changed.wait_timeout(jobs, due - now);
+                    let mut jobs = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    jobs.is_awaited = false;
+                    jobs
+                }
+                _ => self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        jobs.threads -= 1;
+        drop(jobs);
+        // It may have been the one that waited for the next job.
+        self.changed.notify_one();
+    }
+
+    /// Does the job at `at`.
+    fn run<'s>(&'s self, mut jobs: MutexGuard<'s, Jobs>, at: usize) -> MutexGuard<'s, Jobs> {
+        let Some(check) = jobs.check.clone() else { return jobs };
+        let began = Instant::now();
+        let job = &mut jobs.all[at];
+        job.is_running = true;
+        let (backend, send_proxy) = (Arc::clone(&job.backend), job.send_proxy);
+        drop(jobs);
+        // Another one waits for the next job meanwhile.
+        self.changed.notify_one();
+        let outcome = probe::probe(backend.address(), send_proxy, &check);
+        (self.on_outcome)(&backend, outcome);
+        let mut jobs = self.lock();
+        let interval = jobs.check.as_ref().map(|check| check.interval);
+        let job = jobs.all.iter_mut().find(|job| Arc::ptr_eq(&job.backend, &backend));
+        if let (Some(job), Some(interval)) = (job, interval) {
+            job.is_running = false;
+            job.due = began + interval;
+        }
+        jobs
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! One check of one backend, over a blocking socket.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use throng_proto::Input;
+use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
+use throng_proto::ws::handshake::{Key, check_response, encode_request};
+use throng_proto::ws::{self, Event, Opcode, Role};
+
+use crate::settings::{Check, CheckKind};
+
+/// PROXY v2's LOCAL command: the connection is the proxy's own, on behalf of nobody.
+const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+
+/// Whether the backend passes, or why not.
+pub(super) fn probe(address: SocketAddr, send_proxy: bool, check: &Check) -> Result<(), String> {
+    let mut peer = Peer::connect(address, check.timeout)?;
+    if send_proxy {
+        peer.send(&PROXY_LOCAL)?;
+    }
+    match &check.kind {
+        CheckKind::Tcp => Ok(()),
+        CheckKind::Http(path) => peer.get(path),
+        CheckKind::WebSocket(path) => peer.ping(path),
+    }
+}
+
+/// A backend that is being checked.
+struct Peer {
+    address: SocketAddr,
+    stream: TcpStream,
+    timeout: Duration,
+    /// For all of the check: a backend that sends a byte a second is not alive.
+    deadline: Instant,
+    buffer: [u8; 4096],
+}
+
+impl Peer {
+    fn connect(address: SocketAddr, timeout: Duration) -> Result<Self, String> {
+        let deadline = Instant::now() + timeout;
+        let stream =
+            TcpStream::connect_timeout(&address, timeout).map_err(|error| match error.kind() {
+                ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+                    format!("no connection within {timeout:?}")
+                }
+                _ => format!("cannot connect: {error}"),
+            })?;
+        Ok(Self { address, stream, timeout, deadline, buffer: [0; 4096] })
+    }
+
+    /// What is left of the time.
+    fn left(&self) -> Result<Duration, String> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.late()) } else { Ok(left) }
+    }
+
+    fn late(&self) -> String {
+        format!("no answer within {:?}", self.timeout)
+    }
+
+    fn broken(&self, error: &io::Error) -> String {
+        match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => self.late(),
+            _ => format!("the connection broke: {error}"),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let left = self.left()?;
+        let sent =
+            self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
+        sent.map_err(|error| self.broken(&error))
+    }
+
+    /// At least one byte, in the front of the buffer.
+    fn receive(&mut self) -> Result<usize, String> {
+        loop {
+            let left = self.left()?;
+            let received = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| self.stream.read(&mut self.buffer));
+            return match received {
+                Ok(0) => Err("it ended the connection before its answer".to_owned()),
+                Ok(count) => Ok(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(self.broken(&error)),
+            };
+        }
+    }
+
+    fn get(&mut self, path: &str) -> Result<(), String> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: throng-balance\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        self.send(request.as_bytes())?;
+        let mut decoder = ResponseDecoder::new();
+        let limits = http1::Limits::default();
+        loop {
+            let count = self.receive()?;
+            let mut input = Input::new(&mut self.buffer[..count]);
+            while let Some(event) = decoder.next_event(&mut input, &limits).map_err(not_http)? {
+                let ResponseEvent::Head(response) = event else { continue };
+                if response.is_interim() {
+                    continue;
+                }
+                let status = response.status();
+                return match status {
+                    200..=399 => Ok(()),
+                    _ => Err(format!("GET {path} was answered {status} instead of 2xx or 3xx")),
+                };
+            }
+        }
+    }
+
+    /// Opens a WebSocket and waits for the pong to a ping.
+    fn ping(&mut self, path: &str) -> Result<(), String> {
+        let key = Key::new(random().to_ne_bytes());
+        let mut out = Vec::new();
+        encode_request(&self.address.to_string(), path, &key, &[], &[], &mut out)
+            .map_err(|error| error.to_string())?;
+        self.send(&out)?;
+        let payload = (random() as u64).to_ne_bytes();
+        let mut opening = Some(ResponseDecoder::new());
+        let mut frames = ws::Decoder::new(Role::Client);
+        loop {
+            let count = self.receive()?;
+            let mut input = Input::new(&mut self.buffer[..count]);
+            let mut has_opened = false;
+            if let Some(decoder) = &mut opening {
+                while let Some(event) =
+                    decoder.next_event(&mut input, &http1::Limits::default()).map_err(not_http)?
+                {
+                    match event {
+                        ResponseEvent::Head(response)
+                            if response.status() != 101 && response.is_interim() => {}
+                        ResponseEvent::Head(response) => {
+                            check_response(response.status(), &response, &key, &[])
+                                .map_err(|error| error.to_string())?;
+                        }
+                        ResponseEvent::Body(_) => {}
+                        ResponseEvent::End => has_opened = true,
+                    }
+                }
+            }
+            // What came behind the 101 is frames already, and read before the ping goes: none of it can be the pong.
+            if opening.is_none() || has_opened {
+                while let Some(event) = frames
+                    .next_event(&mut input, &ws::Limits::default())
+                    .map_err(|error| format!("it broke a rule of WebSocket: {error}"))?
+                {
+                    match event {
+                        Event::Pong(answer) if answer == payload => {
+                            return self.close();
+                        }
+                        Event::Close(_) => {
+                            return Err(
+                                "it closed the WebSocket instead of answering the ping".to_owned()
+                            );
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            if has_opened {
+                opening = None;
+                let mut ping = Vec::new();
+                ws::encode_masked(Opcode::Ping, &payload, mask(), &mut ping);
+                self.send(&ping)?;
+            }
+        }
+    }
+
+    /// The check has passed: a Close frame is a courtesy, so that its log shows no lost client.
+    fn close(&mut self) -> Result<(), String> {
+        let mut out = Vec::new();
+        ws::encode_close(1000, "", Some(mask()), &mut out);
+        let _ = self.send(&out);
+        Ok(())
+    }
+}
+
+fn not_http(error: http1::Error) -> String {
+    format!("its answer is not valid HTTP: {error}")
+}
+
+fn mask() -> [u8; 4] {
+    (random() as u32).to_ne_bytes()
+}
+
+/// Different each time, and not to be guessed: the keys of std's hash maps are drawn by the system.
+fn random() -> u128 {
+    let half = || u128::from(RandomState::new().hash_one(Instant::now()));
+    half() << 64 | half()
+}

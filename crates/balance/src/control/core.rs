@@ -1,0 +1,645 @@
+//! The list of backends and everything that changes it. No thread, socket or clock: time comes with each call, and what
+//! shards are to be told is collected in [`Core::take_orders`] and [`Core::take_configuration`].
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use throng_io::Instant;
+
+use super::error::Error;
+use crate::backend::{Backend, MAX_WEIGHT, State};
+use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend};
+use crate::rebalance::{Occupancy, Plan};
+use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
+use crate::report::Failure;
+use crate::settings::{Closing, Configuration, Order as ClosingOrder, Settings, Target};
+use crate::status::{
+    Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Surplus, share_of,
+};
+
+/// How often a growing share is set anew.
+const GROWTH: Duration = Duration::from_millis(100);
+
+/// How often a backend that goes is asked whether its last tunnel has ended: nobody tells.
+const LAST_TUNNEL: Duration = Duration::from_millis(250);
+
+/// A Close frame's code for clients that shall come back and find another backend.
+const SERVICE_RESTART: u16 = 1012;
+
+/// What is due to be told to the shards.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Close tunnels of this backend: so many, or all.
+    Close(Arc<Backend>, Closing, Option<u32>),
+    /// Close no more of them.
+    Keep(Arc<Backend>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Core {
+    entries: Vec<Entry>,
+    /// Backends out of the list that connections may still hold. One that comes back while they do is the same.
+    gone: Vec<Weak<Backend>>,
+    settings: Settings,
+    register: Option<Register>,
+    /// What the process was started with: changes of these need a restart.
+    started: Config,
+    /// Where it listens in fact.
+    addresses: Vec<SocketAddr>,
+    orders: Vec<Order>,
+    is_changed: bool,
+    has_ended: bool,
+}
+
+impl Core {
+    /// With the backends of `config`, which was checked, all up and at their whole share.
+    pub(crate) fn new(config: Config) -> Self {
+        let mut core = Self {
+            entries: Vec::new(),
+            gone: Vec::new(),
+            settings: config.settings.clone(),
+            register: config.register.clone(),
+            addresses: Vec::new(),
+            orders: Vec::new(),
+            is_changed: true,
+            has_ended: false,
+            started: config,
+        };
+        for file in core.started.backends.clone() {
+            let wanted = Wanted { file: Some(file), ..Wanted::default() };
+            let backend = Arc::new(Backend::new(file.address, file.weight));
+            core.entries.push(Entry::new(backend, wanted, file.send_proxy));
+        }
+        core
+    }
+
+    /// Says where it listens in fact.
+    pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
+        self.addresses = addresses.to_vec();
+    }
+
+    /// From now on every operation is refused.
+    pub(crate) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn register_config(&self) -> Option<&Register> {
+        self.register.as_ref()
+    }
+
+    /// All backends in the list.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = (&Arc<Backend>, bool)> {
+        self.entries.iter().map(|entry| (&entry.backend, entry.send_proxy))
+    }
+
+    /// What shards are to work by, if it changed since the last call.
+    pub(crate) fn take_configuration(&mut self) -> Option<Arc<Configuration>> {
+        if !std::mem::take(&mut self.is_changed) {
+            return None;
+        }
+        let target = |entry: &Entry| Target {
+            backend: Arc::clone(&entry.backend),
+            send_proxy: entry.send_proxy,
+        };
+        let backends = self.entries.iter().map(target).collect();
+        Some(Arc::new(Configuration { settings: self.settings.clone(), backends }))
+    }
+
+    /// What shards are to do, in this order, after they have the configuration.
+    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    // What operators and backends ask for.
+
+    /// Makes the list and the settings those of `config`. What the file says as before stays as operators made it.
+    pub(crate) fn apply(&mut self, config: Config, now: Instant) -> Result<Changes, Error> {
+        self.must_live()?;
+        config.check()?;
+        for &BackendConfig { address, .. } in &config.backends {
+            self.check_address(address)?;
+        }
+        let staying = self.entries.iter().filter(|entry| {
+            let listed = config.backends.iter().any(|file| file.address == entry.backend.address());
+            !listed && (entry.wanted.api || entry.wanted.lease.is_some())
+        });
+        if staying.count() + config.backends.len() > MAX_BACKENDS {
+            return Err(Error::TooMany { most: MAX_BACKENDS });
+        }
+        let mut changes = Changes {
+            needs_restart: self.needs_restart(&config),
+            settings: self.settings != config.settings || self.register != config.register,
+            ..Changes::default()
+        };
+        self.settings = config.settings;
+        self.register = config.register;
+        self.is_changed = true;
+        for file in &config.backends {
+            self.apply_backend(*file, now, &mut changes);
+        }
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            let address = entry.backend.address();
+            let listed = config.backends.iter().any(|file| file.address == address);
+            if !listed && entry.wanted.file.take().is_some() && entry.is_leaving() {
+                changes.removed.push(address);
+                self.start_drain(at, None);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn apply_backend(&mut self, file: BackendConfig, now: Instant, changes: &mut Changes) {
+        let wanted = Wanted { file: Some(file), ..Wanted::default() };
+        let Some(at) = self.position(file.address).filter(|&at| !self.entries[at].is_leaving())
+        else {
+            changes.added.push(file.address);
+            self.enlist(file.address, file.weight, file.send_proxy, wanted, now);
+            return;
+        };
+        let entry = &mut self.entries[at];
+        if entry.wanted.file.replace(file) == Some(file) {
+            return;
+        }
+        entry.send_proxy = file.send_proxy;
+        if entry.backend.weight() != file.weight {
+            changes.reweighted.push(file.address);
+            self.weigh(at, file.weight, now);
+        }
+    }
+
+    fn needs_restart(&self, config: &Config) -> Vec<&'static str> {
+        let started = &self.started;
+        let differ = [
+            ("listen", started.listen != config.listen),
+            ("shards", started.shards != config.shards),
+            (
+                "max_connections",
+                started.settings.max_connections != config.settings.max_connections,
+            ),
+            ("admin.listen", started.admin != config.admin),
+        ];
+        differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
+    /// Adds a backend, or takes back one that is going.
+    pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
+        let BackendConfig { address, weight, send_proxy } = backend;
+        self.must_live()?;
+        check_weight(weight)?;
+        if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_leaving()) {
+            return Err(Error::Exists { address, source: self.entries[at].wanted.source() });
+        }
+        self.check_room(address)?;
+        let wanted = Wanted { api: true, ..Wanted::default() };
+        self.enlist(address, weight, send_proxy, wanted, now);
+        Ok(())
+    }
+
+    /// Sets the weight, and returns the one before.
+    pub(crate) fn set_weight(
+        &mut self,
+        address: SocketAddr,
+        weight: u32,
+        now: Instant,
+    ) -> Result<u32, Error> {
+        check_weight(weight)?;
+        let at = self.find(address)?;
+        let before = self.entries[at].backend.weight();
+        self.weigh(at, weight, now);
+        Ok(before)
+    }
+
+    /// Takes it out, and closes its tunnels within `window`.
+    pub(crate) fn drain(
+        &mut self,
+        address: SocketAddr,
+        window: Option<Duration>,
+    ) -> Result<Leaving, Error> {
+        let at = self.find(address)?;
+        if self.entries[at].expired {
+            return Err(Error::Leaving { address });
+        }
+        self.start_drain(at, window);
+        Ok(self.leaving(at))
+    }
+
+    /// Ends a drain: what is left of its tunnels stays, and it gets clients again.
+    pub(crate) fn undrain(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
+        let at = self.find(address)?;
+        let entry = &mut self.entries[at];
+        if entry.is_leaving() {
+            return Err(Error::Leaving { address });
+        }
+        if entry.drain.take().is_none() {
+            return Err(Error::NotDraining { address, state: entry.state().word() });
+        }
+        self.settle(at, now);
+        Ok(())
+    }
+
+    /// Drains it; it is out of the list when its last tunnel is gone.
+    pub(crate) fn remove(&mut self, address: SocketAddr) -> Result<Leaving, Error> {
+        let at = self.find(address)?;
+        let entry = &mut self.entries[at];
+        if entry.wanted.lease.is_some() {
+            return Err(Error::RegistersItself { address });
+        }
+        if !entry.is_leaving() {
+            entry.wanted = Wanted::default();
+            // One that is drained already goes on at that drain's rate.
+            if entry.drain.is_none() {
+                self.start_drain(at, None);
+            }
+        }
+        Ok(self.leaving(at))
+    }
+
+    /// What `rebalance` closes; done unless `dry_run`.
+    pub(crate) fn rebalance(
+        &mut self,
+        dry_run: bool,
+        rate: Option<u32>,
+    ) -> Result<Rebalance, Error> {
+        self.must_live()?;
+        let rate = rate.unwrap_or(self.settings.close_rate);
+        if rate == 0 {
+            return Err(Error::Rate);
+        }
+        let occupancy = |entry: &Entry| Occupancy {
+            tunnels: entry.backend.tunnels(),
+            weight: entry.backend.weight(),
+            is_up: entry.backend.state() == State::Up,
+        };
+        let occupied: Vec<_> = self.entries.iter().map(occupancy).collect();
+        let plan = Plan::new(&occupied);
+        let mut moves = Vec::new();
+        for ((entry, occupied), &close) in self.entries.iter().zip(&occupied).zip(&plan.close) {
+            if close == 0 {
+                continue;
+            }
+            let backend = &entry.backend;
+            moves.push(Surplus { address: backend.address(), tunnels: occupied.tunnels, close });
+            if !dry_run {
+                // Each backend's part of the rate, so that all end together.
+                let part = u64::from(rate) * u64::from(close) / plan.total;
+                let closing = Closing {
+                    code: SERVICE_RESTART,
+                    rate: u32::try_from(part).unwrap_or(u32::MAX).max(1),
+                    order: ClosingOrder::IdleAndOldest,
+                    deadline: None,
+                };
+                self.orders.push(Order::Close(Arc::clone(backend), closing, Some(close)));
+            }
+        }
+        Ok(Rebalance {
+            moves,
+            total: plan.total,
+            rate,
+            seconds: plan.seconds(rate),
+            spread_before: plan.spread_before,
+            spread_after: plan.spread_after,
+            dry_run,
+        })
+    }
+
+    /// A backend says that it is there. How long it may stay silent.
+    pub(crate) fn register(
+        &mut self,
+        address: SocketAddr,
+        weight: u32,
+        time_to_live: Option<Duration>,
+        now: Instant,
+    ) -> Result<Duration, Error> {
+        self.must_live()?;
+        let register = self.register.as_ref().ok_or(Error::RegistrationIsOff)?;
+        let time = time_to_live.unwrap_or(register.time_to_live);
+        // What the file says was checked there, and may be anything.
+        let sensible = Duration::from_secs(1)..=Duration::from_secs(3600);
+        if time_to_live.is_some_and(|time| !sensible.contains(&time)) {
+            return Err(Error::TimeToLive { time });
+        }
+        check_weight(weight)?;
+        let lease = Lease { time_to_live: time, expires: now.after(time) };
+        let position = self.position(address).filter(|&at| !self.entries[at].is_leaving());
+        let Some(at) = position else {
+            self.check_room(address)?;
+            let wanted = Wanted { lease: Some(lease), ..Wanted::default() };
+            self.enlist(address, weight, false, wanted, now);
+            return Ok(time);
+        };
+        let entry = &mut self.entries[at];
+        entry.wanted.lease = Some(lease);
+        // Whatever was there before, this is a process that has just begun.
+        entry.watch = crate::health::Watch::new();
+        if entry.wanted.source() == "registered" && entry.backend.weight() != weight {
+            self.weigh(at, weight, now);
+        }
+        self.settle(at, now);
+        Ok(time)
+    }
+
+    /// A backend says that it is still there.
+    pub(crate) fn heartbeat(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
+        self.must_live()?;
+        if self.register.is_none() {
+            return Err(Error::RegistrationIsOff);
+        }
+        let lease = self.lease(address)?;
+        lease.expires = now.after(lease.time_to_live);
+        Ok(())
+    }
+
+    /// A backend says that it goes.
+    pub(crate) fn deregister(&mut self, address: SocketAddr) -> Result<(), Error> {
+        self.must_live()?;
+        self.lease(address)?;
+        let at = self.find(address)?;
+        let entry = &mut self.entries[at];
+        entry.wanted.lease = None;
+        if entry.is_leaving() && entry.drain.is_none() {
+            self.start_drain(at, None);
+        }
+        Ok(())
+    }
+
+    // What happens.
+
+    /// A connection to `backend` failed, or its answer.
+    pub(crate) fn handle_failure(
+        &mut self,
+        backend: &Arc<Backend>,
+        failure: Failure,
+        now: Instant,
+        at: SystemTime,
+    ) {
+        let Some(place) = self.place(backend) else { return };
+        let entry = &mut self.entries[place];
+        entry.last_failure = Some((Cause::Request(failure), at));
+        entry.note_success();
+        if entry.watch.handle_failures(now, 1, &self.settings.health).is_some() {
+            self.settle(place, now);
+        }
+    }
+
+    /// An active check passed, or why it did not.
+    pub(crate) fn handle_check(
+        &mut self,
+        backend: &Arc<Backend>,
+        outcome: Result<(), String>,
+        now: Instant,
+        at: SystemTime,
+    ) {
+        let Some(place) = self.place(backend) else { return };
+        let entry = &mut self.entries[place];
+        let passed = outcome.is_ok();
+        if let Err(why) = outcome {
+            entry.last_failure = Some((Cause::Check(why), at));
+        }
+        if entry.watch.handle_check(now, passed, &self.settings.health).is_some() {
+            self.settle(place, now);
+        }
+    }
+
+    /// Does what is due. When the next is.
+    pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            let silent = entry.wanted.lease.filter(|lease| lease.expires <= now);
+            if let Some(lease) = silent {
+                entry.wanted.lease = None;
+                entry.last_failure = Some((Cause::Silent(lease.time_to_live), wall));
+                entry.expired = entry.is_leaving();
+            }
+            if entry.watch.expire(now, &self.settings.health).is_some() {
+                entry.begin_probation();
+            }
+            self.settle(at, now);
+        }
+        self.let_go();
+        let mut next: Option<Instant> = None;
+        for entry in &mut self.entries {
+            let grows = entry.grow(now, self.settings.slow_start);
+            let due = [
+                entry.wanted.lease.map(|lease| lease.expires),
+                entry.watch.next_due(&self.settings.health),
+                grows.then(|| now.after(GROWTH)),
+                entry.is_leaving().then(|| now.after(LAST_TUNNEL)),
+            ];
+            next = due.into_iter().flatten().chain(next).min();
+        }
+        next
+    }
+
+    /// Takes those out of the list that nobody wants and nothing is open to.
+    fn let_go(&mut self) {
+        self.gone.retain(|backend| backend.strong_count() > 0);
+        let Self { entries, gone, orders, is_changed, .. } = self;
+        entries.retain(|entry| {
+            let stays = !entry.is_leaving() || !entry.is_empty();
+            if !stays {
+                entry.backend.set_state(State::Removed);
+                // Shards forget what they were told about it.
+                orders.push(Order::Keep(Arc::clone(&entry.backend)));
+                gone.push(Arc::downgrade(&entry.backend));
+                *is_changed = true;
+            }
+            stays
+        });
+    }
+
+    /// What operators see.
+    pub(crate) fn rows(&self, now: Instant) -> Vec<Row> {
+        self.entries.iter().map(|entry| row(entry, now)).collect()
+    }
+
+    // How.
+
+    /// Puts a backend into the list, or takes back the one of that address that is going or still held.
+    fn enlist(
+        &mut self,
+        address: SocketAddr,
+        weight: u32,
+        send_proxy: bool,
+        wanted: Wanted,
+        now: Instant,
+    ) {
+        let at = self.position(address).unwrap_or_else(|| {
+            let held = self.gone.iter().filter_map(Weak::upgrade);
+            let backend = held
+                .into_iter()
+                .find(|backend| backend.address() == address)
+                .unwrap_or_else(|| Arc::new(Backend::new(address, weight)));
+            self.entries.push(Entry::new(backend, Wanted::default(), send_proxy));
+            self.entries.len() - 1
+        });
+        let entry = &mut self.entries[at];
+        entry.revive();
+        entry.wanted = wanted;
+        entry.send_proxy = send_proxy;
+        entry.rising = Some(now);
+        self.weigh(at, weight, now);
+        self.settle(at, now);
+    }
+
+    fn weigh(&mut self, at: usize, weight: u32, now: Instant) {
+        let entry = &mut self.entries[at];
+        entry.backend.set_weight(weight);
+        entry.grow(now, self.settings.slow_start);
+        self.is_changed = true;
+    }
+
+    /// Begins a drain, or changes the rate of one.
+    fn start_drain(&mut self, at: usize, window: Option<Duration>) {
+        let entry = &mut self.entries[at];
+        let backend = &entry.backend;
+        let within = |window: Duration| {
+            // A window of 0 is a rate without end, which is taken for the largest.
+            (f64::from(backend.tunnels()) / window.as_secs_f64()).ceil() as u32
+        };
+        let rate = self.settings.close_rate.max(window.map_or(0, within));
+        let closed_before = entry
+            .drain
+            .map_or_else(|| RowTotals::of(backend).closed, |earlier| earlier.closed_before);
+        entry.drain = Some(Drain { rate, closed_before });
+        entry.rising = None;
+        backend.set_state(State::Draining);
+        self.is_changed = true;
+        let closing = Closing {
+            code: SERVICE_RESTART,
+            rate,
+            order: ClosingOrder::Shuffled,
+            deadline: window,
+        };
+        self.orders.push(Order::Close(Arc::clone(backend), closing, None));
+    }
+
+    /// Makes the backend what it should be, with all that follows for its tunnels.
+    fn settle(&mut self, at: usize, now: Instant) {
+        let entry = &mut self.entries[at];
+        let (backend, state) = (&entry.backend, entry.state());
+        if backend.state() == state {
+            return;
+        }
+        backend.set_state(state);
+        self.is_changed = true;
+        match state {
+            State::Up => {
+                self.orders.push(Order::Keep(Arc::clone(backend)));
+                entry.rising = Some(now);
+                entry.grow(now, self.settings.slow_start);
+            }
+            State::Down => {
+                entry.rising = None;
+                let closing = Closing {
+                    code: SERVICE_RESTART,
+                    rate: self.settings.close_rate,
+                    order: ClosingOrder::Shuffled,
+                    deadline: None,
+                };
+                self.orders.push(Order::Close(Arc::clone(backend), closing, None));
+            }
+            // A drain has its own order, see `start_drain`; nothing is removed here.
+            State::Draining | State::Removed => {}
+        }
+    }
+
+    fn leaving(&self, at: usize) -> Leaving {
+        let entry = &self.entries[at];
+        let others = self.entries.iter().enumerate().filter(|(other, _)| *other != at);
+        Leaving {
+            tunnels: entry.backend.tunnels(),
+            rate: entry.drain.map_or(self.settings.close_rate, |drain| drain.rate),
+            last: !others.into_iter().any(|(_, other)| other.backend.state() == State::Up),
+        }
+    }
+
+    fn must_live(&self) -> Result<(), Error> {
+        if self.has_ended { Err(Error::ShuttingDown) } else { Ok(()) }
+    }
+
+    fn position(&self, address: SocketAddr) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.backend.address() == address)
+    }
+
+    /// The place of this very backend, not of another one of its address.
+    fn place(&self, backend: &Arc<Backend>) -> Option<usize> {
+        self.entries.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend))
+    }
+
+    fn find(&self, address: SocketAddr) -> Result<usize, Error> {
+        self.must_live()?;
+        self.position(address).ok_or_else(|| {
+            let known = self.entries.iter().map(|entry| entry.backend.address()).collect();
+            Error::Unknown { address, known }
+        })
+    }
+
+    fn lease(&mut self, address: SocketAddr) -> Result<&mut Lease, Error> {
+        let at = self.position(address);
+        at.and_then(|at| self.entries[at].wanted.lease.as_mut())
+            .ok_or(Error::NotRegistered { address })
+    }
+
+    fn check_address(&self, address: SocketAddr) -> Result<(), Error> {
+        check_backend(address, &self.addresses).map_err(|remedy| Error::Address { address, remedy })
+    }
+
+    /// Whether a backend at `address` can be put into the list.
+    fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
+        self.check_address(address)?;
+        if self.position(address).is_none() && self.entries.len() >= MAX_BACKENDS {
+            return Err(Error::TooMany { most: MAX_BACKENDS });
+        }
+        Ok(())
+    }
+}
+
+fn check_weight(weight: u32) -> Result<(), Error> {
+    if (1..=MAX_WEIGHT).contains(&weight) { Ok(()) } else { Err(Error::Weight { weight }) }
+}
+
+fn row(entry: &Entry, now: Instant) -> Row {
+    let backend = &entry.backend;
+    let totals = RowTotals::of(backend);
+    let tunnels = backend.tunnels();
+    Row {
+        address: backend.address(),
+        state: backend.state().word(),
+        source: entry.wanted.source(),
+        weight: backend.weight(),
+        share: share_of(backend),
+        send_proxy: entry.send_proxy,
+        tunnels,
+        requests: backend.requests(),
+        handshakes: backend.handshakes(),
+        totals,
+        handshake_p99_ms: backend.handshake_p99_micros() as f64 / 1000.0,
+        drain: entry.drain.map(|drain| DrainProgress {
+            left: tunnels,
+            closed: totals.closed - drain.closed_before,
+            seconds_left: tunnels.div_ceil(drain.rate),
+        }),
+        expires_in_seconds: entry
+            .wanted
+            .lease
+            .map(|lease| lease.expires.0.saturating_sub(now.0) as f64 / 1e9),
+        last_failure: entry.last_failure.as_ref().map(|(cause, at)| LastFailure {
+            text: cause.to_string(),
+            unix_seconds: at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |at| at.as_secs()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

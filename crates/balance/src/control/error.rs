@@ -1,0 +1,150 @@
+//! What an operation on a balancer was refused for, and what to do instead.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use std::{fmt, io};
+
+use crate::backend::MAX_WEIGHT;
+use crate::config::ConfigError;
+
+/// Why nothing was done. The text is one line with the remedy.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration has a mistake.
+    Config(ConfigError),
+    /// An address cannot be listened at, or there is no descriptor or thread for a shard.
+    Start(io::Error),
+    /// There is no such backend.
+    Unknown {
+        /// Which was asked for.
+        address: SocketAddr,
+        /// Which there are.
+        known: Vec<SocketAddr>,
+    },
+    /// There is such a backend already.
+    Exists {
+        /// Which.
+        address: SocketAddr,
+        /// Where it comes from: `file`, `api` or `registered`.
+        source: &'static str,
+    },
+    /// A weight of 0, or above [`MAX_WEIGHT`].
+    Weight {
+        /// It.
+        weight: u32,
+    },
+    /// Connections to the address cannot lead to a backend.
+    Address {
+        /// It.
+        address: SocketAddr,
+        /// Why, and what to write.
+        remedy: String,
+    },
+    /// There are as many backends as there can be.
+    TooMany {
+        /// So many.
+        most: usize,
+    },
+    /// A rate of 0.
+    Rate,
+    /// What was to be ended is no drain.
+    NotDraining {
+        /// Whose.
+        address: SocketAddr,
+        /// What it is.
+        state: &'static str,
+    },
+    /// It is on its way out: to keep it, add it again.
+    Leaving {
+        /// Who.
+        address: SocketAddr,
+    },
+    /// It registers itself, and would be back at once.
+    RegistersItself {
+        /// Who.
+        address: SocketAddr,
+    },
+    /// A heartbeat, or the end, of a registration that is not there (any more).
+    NotRegistered {
+        /// Whose.
+        address: SocketAddr,
+    },
+    /// The configuration has no `[register]`.
+    RegistrationIsOff,
+    /// The token is not the one of the configuration.
+    Token,
+    /// A registration would last too short or too long.
+    TimeToLive {
+        /// So long.
+        time: Duration,
+    },
+    /// The balancer is shutting down.
+    ShuttingDown,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::Unknown { address, known } => {
+                write!(f, "there is no backend {address}: ")?;
+                match known.len() {
+                    0 => f.write_str("there is none at all; add it first"),
+                    more => {
+                        let shown: Vec<_> =
+                            known.iter().take(8).map(SocketAddr::to_string).collect();
+                        let rest = if more > shown.len() { ", ..." } else { "" };
+                        write!(f, "there are {}{rest}", shown.join(", "))
+                    }
+                }
+            }
+            Self::Exists { address, source } => write!(
+                f,
+                "there is a backend {address} already (source: {source}): change its weight, or remove it first"
+            ),
+            Self::Weight { weight: 0 } => write!(
+                f,
+                "weight is 0: write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"
+            ),
+            Self::Weight { weight } => write!(f, "weight is {weight}: write 1 to {MAX_WEIGHT}"),
+            Self::Address { address, remedy } => write!(f, "address is {address}: {remedy}"),
+            Self::TooMany { most } => {
+                write!(f, "there are {most} backends, which are the most: remove one first")
+            }
+            Self::Rate => f.write_str("rate is 0: write how many tunnels to close in a second, 1 or more"),
+            Self::NotDraining { address, state } => {
+                write!(f, "{address} is not draining, but {state}: there is nothing to end")
+            }
+            Self::Leaving { address } => {
+                write!(f, "{address} was removed, and goes with its last tunnel: to keep it, add it again")
+            }
+            Self::RegistersItself { address } => write!(
+                f,
+                "{address} registers itself, and would be back with its next try: stop it there, or drain it here"
+            ),
+            Self::NotRegistered { address } => {
+                write!(f, "{address} is not registered, or its time ran out: register it again")
+            }
+            Self::RegistrationIsOff => f.write_str(
+                "backends cannot register themselves here: add a [register] table with token_file to the configuration",
+            ),
+            Self::Token => {
+                f.write_str("the token is missing or wrong: send that of [register] in the balancer's configuration")
+            }
+            Self::TimeToLive { time } => {
+                write!(f, "time_to_live is {time:?}: write 1 second to 1 hour")
+            }
+            Self::ShuttingDown => f.write_str("the balancer is shutting down: ask the next one"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}

@@ -1,0 +1,336 @@
+//! A running balancer, as whoever operates it holds it.
+//!
+//! Two threads, that sleep while there is nothing to do: one takes what shards report, one does what is due. Neither they
+//! nor any operation is on the way of a message.
+
+mod core;
+mod error;
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
+
+use throng_io::Instant;
+
+use self::core::{Core, Order};
+use crate::checks::Checks;
+use crate::config::{BackendConfig, Config};
+use crate::report::Report;
+use crate::shards::{Launch, Shards};
+use crate::status::{Changes, Leaving, Rebalance, Status};
+
+pub use error::Error;
+
+/// A running balancer. Clones are the same balancer. It runs until [`shut_down`](Balancer::shut_down): that the last handle
+/// is dropped does not end it.
+///
+/// Every operation takes effect before it returns, for all clients that come later. None of them touches a tunnel but
+/// those that are told to close.
+#[derive(Clone)]
+pub struct Balancer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Mutex<Core>,
+    /// Something changed that may be due earlier.
+    changed: Condvar,
+    shards: Shards,
+    checks: Checks,
+    began: std::time::Instant,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Balancer {
+    /// Binds, and starts shards and control.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if [`Config::check`] finds a mistake; [`Error::Start`] if an address cannot be listened at, or
+    /// there is no descriptor or thread. Nothing runs then.
+    pub fn start(config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let (listen, count) = (config.listen.clone(), config.shards);
+        let mut core = Core::new(config);
+        let configuration = core.take_configuration().unwrap_or_default();
+        let (reports, received) = mpsc::channel();
+        let launch = Launch { listen, shards: count, configuration, reports };
+        let shards = Shards::start(launch).map_err(Error::Start)?;
+        core.set_addresses(shards.addresses());
+        // Checks tell whom they are told by, who does not exist yet.
+        let told: Arc<OnceLock<Weak<Inner>>> = Arc::default();
+        let tell = Arc::clone(&told);
+        let checks = Checks::new(move |backend, outcome| {
+            if let Some(inner) = tell.get().and_then(Weak::upgrade) {
+                inner.change(|core, now| {
+                    core.handle_check(backend, outcome, now, SystemTime::now());
+                });
+            }
+        });
+        let inner = Arc::new(Inner {
+            core: Mutex::new(core),
+            changed: Condvar::new(),
+            shards,
+            checks,
+            began: std::time::Instant::now(),
+            threads: Mutex::default(),
+        });
+        let _ = told.set(Arc::downgrade(&inner));
+        let balancer = Self { inner };
+        match balancer.start_threads(received) {
+            Ok(()) => {
+                let core = balancer.inner.lock();
+                balancer.inner.set_checks(&core);
+                drop(core);
+                Ok(balancer)
+            }
+            Err(error) => {
+                let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
+                Err(Error::Start(error))
+            }
+        }
+    }
+
+    fn start_threads(&self, reports: Receiver<Report>) -> io::Result<()> {
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run)
+        };
+        let (taker, clock) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
+        let taker = start("balance-reports", Box::new(move || taker.take_reports(&reports)))?;
+        self.inner.threads().push(taker);
+        let clock = start("balance-control", Box::new(move || clock.keep_time()))?;
+        self.inner.threads().push(clock);
+        Ok(())
+    }
+
+    /// Where it listens, in the order of [`Config::listen`]; a port 0 is the one that was taken.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.inner.shards.addresses()
+    }
+
+    /// Makes the backends and settings those of `config`: a reload. A backend that stays is the same, with its counts and
+    /// tunnels; one that the file has no more is drained at [`close_rate`](crate::Settings::close_rate), unless it also
+    /// registered itself or was added by [`add`](Balancer::add).
+    ///
+    /// A weight that was set and a drain that was begun by an operator stay as long as the file says the same of that
+    /// backend as the last one did. One that was [removed](Balancer::remove) comes back if the file has it.
+    ///
+    /// # Errors
+    /// [`Error::Config`], or another one that says which backend cannot be had. Nothing is changed then.
+    pub fn apply(&self, config: Config) -> Result<Changes, Error> {
+        self.inner.change(|core, now| core.apply(config, now))
+    }
+
+    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept as it is.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
+    pub fn add(&self, address: SocketAddr, weight: u32, send_proxy: bool) -> Result<(), Error> {
+        self.inner.change(|core, now| core.add(BackendConfig { address, weight, send_proxy }, now))
+    }
+
+    /// Changes a weight, and returns the one before.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] or [`Error::Weight`].
+    pub fn set_weight(&self, address: SocketAddr, weight: u32) -> Result<u32, Error> {
+        self.inner.change(|core, now| core.set_weight(address, weight, now))
+    }
+
+    /// Sends it nobody any more, and closes its tunnels with 1012 at
+    /// [`close_rate`](crate::Settings::close_rate), or faster if `window` is shorter than that takes; what is left at the
+    /// window's end is closed at once. A second drain replaces the first.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], or [`Error::Leaving`] for a registered one whose heartbeats have ended.
+    pub fn drain(&self, address: SocketAddr, window: Option<Duration>) -> Result<Leaving, Error> {
+        self.inner.change(|core, _| core.drain(address, window))
+    }
+
+    /// Ends a drain: the tunnels that are left stay, and it is picked again.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::Leaving`] for one that was removed.
+    pub fn undrain(&self, address: SocketAddr) -> Result<(), Error> {
+        self.inner.change(|core, now| core.undrain(address, now))
+    }
+
+    /// Drains it, and takes it out of the list when its last tunnel is gone. It may be the last one:
+    /// [`Leaving::last`] says so.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], or [`Error::RegistersItself`].
+    pub fn remove(&self, address: SocketAddr) -> Result<Leaving, Error> {
+        self.inner.change(|core, _| core.remove(address))
+    }
+
+    /// Closes the surplus of backends that have more than their part with 1012, at `rate` tunnels a second over all
+    /// (default: [`close_rate`](crate::Settings::close_rate)), the longest silent first. With `dry_run` it only says what
+    /// it would do.
+    ///
+    /// # Errors
+    /// [`Error::Rate`].
+    pub fn rebalance(&self, dry_run: bool, rate: Option<u32>) -> Result<Rebalance, Error> {
+        self.inner.change(|core, _| core.rebalance(dry_run, rate))
+    }
+
+    /// Whether `token` is the one of `[register]`, compared in a time that does not tell how much of it was right.
+    ///
+    /// # Errors
+    /// [`Error::Token`] or [`Error::RegistrationIsOff`].
+    pub fn check_token(&self, token: &[u8]) -> Result<(), Error> {
+        let core = self.inner.lock();
+        let register = core.register_config().ok_or(Error::RegistrationIsOff)?;
+        if register.token.matches(token) { Ok(()) } else { Err(Error::Token) }
+    }
+
+    /// A backend is there, or there again. It stays while its heartbeats come; check its token before. One that is in the
+    /// file, too, keeps the file's weight. `time_to_live`: 1 s to 1 h, `None` for that of `[register]`; what holds is
+    /// returned.
+    ///
+    /// # Errors
+    /// [`Error::RegistrationIsOff`], [`Error::Weight`], [`Error::Address`], [`Error::TimeToLive`] or
+    /// [`Error::TooMany`].
+    pub fn register(
+        &self,
+        address: SocketAddr,
+        weight: u32,
+        time_to_live: Option<Duration>,
+    ) -> Result<Duration, Error> {
+        self.inner.change(|core, now| core.register(address, weight, time_to_live, now))
+    }
+
+    /// A registered backend is still there.
+    ///
+    /// # Errors
+    /// [`Error::NotRegistered`]: register again. [`Error::RegistrationIsOff`].
+    pub fn heartbeat(&self, address: SocketAddr) -> Result<(), Error> {
+        self.inner.change(|core, now| core.heartbeat(address, now))
+    }
+
+    /// A registered backend goes: it is drained, and out of the list with its last tunnel.
+    ///
+    /// # Errors
+    /// [`Error::NotRegistered`].
+    pub fn deregister(&self, address: SocketAddr) -> Result<(), Error> {
+        self.inner.change(|core, _| core.deregister(address))
+    }
+
+    /// All there is to see.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let figures = self.inner.shards.figures();
+        let core = self.inner.lock();
+        Status {
+            uptime_seconds: self.inner.began.elapsed().as_secs_f64(),
+            pick: core.settings().pick.word(),
+            backends: core.rows(self.inner.now()),
+            figures,
+        }
+    }
+
+    /// Accepts nothing any more, closes all tunnels with 1001 spread over `window`, cuts what is left at `deadline`, and
+    /// waits for the end of all. A second call waits for the same end.
+    ///
+    /// # Errors
+    /// A shard had failed: its poll, or a panic, which is a bug of ours.
+    pub fn shut_down(&self, window: Duration, deadline: Duration) -> io::Result<()> {
+        self.inner.lock().end();
+        self.inner.changed.notify_all();
+        self.inner.checks.end();
+        self.inner.shards.shut_down(window, deadline);
+        let ended = self.inner.shards.join();
+        // Reports end with the shards that send them.
+        let threads = std::mem::take(&mut *self.inner.threads());
+        let joined = threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        debug_assert_eq!(joined, 0, "a control thread panicked");
+        ended
+    }
+}
+
+impl fmt::Debug for Balancer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Balancer").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::default().after(self.began.elapsed())
+    }
+
+    /// Does something to the list, and tells everybody what came of it.
+    fn change<T>(&self, operation: impl FnOnce(&mut Core, Instant) -> T) -> T {
+        let mut core = self.lock();
+        let now = self.now();
+        let outcome = operation(&mut core, now);
+        core.expire(now, SystemTime::now());
+        self.tell(&mut core);
+        drop(core);
+        self.changed.notify_all();
+        outcome
+    }
+
+    /// Tells shards and checks, under the lock, so that what changes later is told later.
+    fn tell(&self, core: &mut Core) {
+        if core.has_ended() {
+            return;
+        }
+        if let Some(configuration) = core.take_configuration() {
+            self.shards.configure(&configuration);
+            self.set_checks(core);
+        }
+        for order in core.take_orders() {
+            match order {
+                Order::Close(backend, closing, most) => {
+                    self.shards.close_tunnels(&backend, &closing, most);
+                }
+                Order::Keep(backend) => self.shards.keep_tunnels(&backend),
+            }
+        }
+    }
+
+    fn set_checks(&self, core: &Core) {
+        self.checks.set(core.settings().health.check.as_ref(), core.backends());
+    }
+
+    /// A thread: what shards report, until they have ended.
+    fn take_reports(&self, reports: &Receiver<Report>) {
+        while let Ok(Report::Failed { backend, failure }) = reports.recv() {
+            self.change(|core, now| {
+                core.handle_failure(&backend, failure, now, SystemTime::now());
+            });
+        }
+    }
+
+    /// A thread: what is due, when it is.
+    fn keep_time(&self) {
+        let mut core = self.lock();
+        while !core.has_ended() {
+            let now = self.now();
+            let next = core.expire(now, SystemTime::now());
+            self.tell(&mut core);
+            core = match next {
+                Some(next) => {
+                    let waited = self.changed.wait_timeout(core, next.since(now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(core).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

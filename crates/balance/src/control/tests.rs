@@ -1,0 +1,116 @@
+//! Threads, sockets and clocks; the rules are in the tests of `core`.
+
+use std::net::TcpListener;
+
+use super::*;
+
+fn config(text: &str) -> Config {
+    Config::parse(&format!("listen = \"127.0.0.1:0\"\nshards = 1\n{text}"), "b.toml").unwrap()
+}
+
+fn end(balancer: &Balancer) {
+    balancer.shut_down(Duration::ZERO, Duration::from_secs(5)).unwrap();
+}
+
+/// Waits until the rows are as they should be; 20 seconds are a failure.
+fn until(balancer: &Balancer, holds: impl Fn(&Status) -> bool) -> Status {
+    let began = std::time::Instant::now();
+    loop {
+        let status = balancer.status();
+        if holds(&status) {
+            return status;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{status:?}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn it_starts_listens_and_ends() {
+    let balancer = Balancer::start(config("backends = [\"127.0.0.1:1\"]")).unwrap();
+    let address = balancer.addresses()[0];
+    assert_ne!(address.port(), 0);
+    let error = balancer.add(address, 1, false).unwrap_err();
+    assert!(error.to_string().contains("the balancer itself listens"), "{error}");
+    let other = balancer.clone();
+    end(&balancer);
+    end(&other);
+    assert!(matches!(other.add(address, 1, false), Err(Error::ShuttingDown)));
+    TcpListener::bind(address).expect("nobody listens there any more");
+}
+
+#[test]
+fn what_cannot_start_says_so_and_leaves_nothing() {
+    assert!(matches!(Balancer::start(Config::default()), Err(Error::Config(_))));
+    let mut wrong = config("backends = [\"127.0.0.1:1\"]");
+    // An address for documentation, which no machine has.
+    wrong.listen.push("192.0.2.1:80".parse().unwrap());
+    assert!(matches!(Balancer::start(wrong), Err(Error::Start(_))));
+}
+
+#[test]
+fn a_registration_ends_without_anybody_asking() {
+    let text = "[register]\ntoken = \"0123456789abcdef\"";
+    let balancer = Balancer::start(config(text)).unwrap();
+    assert!(balancer.check_token(b"0123456789abcdef").is_ok());
+    assert!(matches!(balancer.check_token(b"0123456789abcdeX"), Err(Error::Token)));
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    balancer.register(address, 1, Some(Duration::from_secs(1))).unwrap();
+    balancer.heartbeat(address).unwrap();
+    assert_eq!(balancer.status().backends[0].source, "registered");
+    until(&balancer, |status| status.backends.is_empty());
+    balancer.apply(config("backends = [\"127.0.0.1:2\"]")).unwrap();
+    assert!(matches!(balancer.check_token(b"0123456789abcdef"), Err(Error::RegistrationIsOff)));
+    end(&balancer);
+}
+
+#[test]
+fn active_checks_follow_the_configuration() {
+    // The kernel accepts; nobody listens at port 1.
+    let alive = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backends = format!("backends = [\"{}\", \"127.0.0.1:1\"]\n", alive.local_addr().unwrap());
+    let check = "[health.check]\nkind = \"tcp\"\ninterval = \"10ms\"\ntimeout = \"10ms\"\n";
+    let balancer = Balancer::start(config(&format!("{backends}{check}"))).unwrap();
+    let status = until(&balancer, |status| status.backends[1].state == "down");
+    assert_eq!(status.backends[0].state, "up");
+    assert!(status.backends[1].last_failure.as_ref().unwrap().text.contains("cannot connect"));
+    // Without checks it is let through again when its time is over.
+    balancer.apply(config(&format!("{backends}[health]\ndown_for = \"1ms\""))).unwrap();
+    until(&balancer, |status| status.backends[1].state == "up");
+    end(&balancer);
+}
+
+#[test]
+fn reports_of_shards_are_heard() {
+    let balancer =
+        Balancer::start(config("backends = [\"127.0.0.1:1\", \"127.0.0.1:2\"]")).unwrap();
+    let client = |_| {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(balancer.addresses()[0]).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    // Nobody listens at either: each request fails at both.
+    let answers: Vec<String> = (0..3).map(client).collect();
+    assert!(answers[0].starts_with("HTTP/1.1 502 "), "{answers:?}");
+    let status = until(&balancer, |status| status.backends.iter().all(|row| row.state == "down"));
+    assert!(status.backends[0].totals.failures > 0);
+    assert!(client(3).starts_with("HTTP/1.1 503 "));
+    end(&balancer);
+}
+
+#[test]
+fn a_status_is_plain_json() {
+    let balancer = Balancer::start(config("backends = [\"127.0.0.1:1\"]")).unwrap();
+    balancer.drain("127.0.0.1:1".parse().unwrap(), None).unwrap();
+    let json = serde_json::to_value(balancer.status()).unwrap();
+    assert_eq!(json["pick"], "power_of_two");
+    let row = &json["backends"][0];
+    assert_eq!(row["address"], "127.0.0.1:1");
+    assert_eq!((&row["state"], &row["source"]), (&"draining".into(), &"file".into()));
+    assert_eq!((&row["drain"]["left"], &row["share"]), (&0.into(), &1.0.into()));
+    assert_eq!(row["last_failure"], serde_json::Value::Null);
+    end(&balancer);
+}

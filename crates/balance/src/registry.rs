@@ -1,0 +1,170 @@
+//! One backend as the control thread knows it: who wants it in the list, how it does, how it goes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use throng_io::Instant;
+
+use crate::backend::{Backend, State};
+use crate::config::BackendConfig;
+use crate::health::Watch;
+use crate::report::Failure;
+use crate::slow_start::share_at;
+
+/// A backend in the list.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) send_proxy: bool,
+    pub(crate) wanted: Wanted,
+    pub(crate) watch: Watch,
+    /// It is going, or out for a while.
+    pub(crate) drain: Option<Drain>,
+    /// Its heartbeats ended without a word, and nobody else wants it: it counts as dead.
+    pub(crate) expired: bool,
+    /// Since when its share grows.
+    pub(crate) rising: Option<Instant>,
+    pub(crate) last_failure: Option<(Cause, SystemTime)>,
+    /// What it had answered when its probation began: see [`Entry::note_success`].
+    answered_before: u64,
+}
+
+/// Who wants a backend in the list. It stays as long as anybody does.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// As the file had it last.
+    pub(crate) file: Option<BackendConfig>,
+    /// An operator added it.
+    pub(crate) api: bool,
+    /// It registered itself.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// How long a registration lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) time_to_live: Duration,
+    pub(crate) expires: Instant,
+}
+
+/// A drain under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    /// Tunnels a second.
+    pub(crate) rate: u32,
+    /// [`Totals::closed`](crate::Totals::closed) when it began.
+    pub(crate) closed_before: u64,
+}
+
+/// Why a backend failed last.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    /// With a client's request.
+    Request(Failure),
+    /// An active check.
+    Check(String),
+    /// No heartbeat for so long.
+    Silent(Duration),
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Request(failure) => failure.fmt(f),
+            Self::Check(why) => write!(f, "the health check failed: {why}"),
+            Self::Silent(time) => {
+                write!(f, "it registered itself, and sent no heartbeat for {time:?}")
+            }
+        }
+    }
+}
+
+impl Wanted {
+    pub(crate) fn by_anybody(&self) -> bool {
+        self.file.is_some() || self.api || self.lease.is_some()
+    }
+
+    /// The word for it: whoever set the weight.
+    pub(crate) fn source(&self) -> &'static str {
+        match self {
+            Self { file: Some(_), .. } => "file",
+            Self { api: true, .. } => "api",
+            Self { lease: Some(_), .. } => "registered",
+            _ => "none",
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(backend: Arc<Backend>, wanted: Wanted, send_proxy: bool) -> Self {
+        Self {
+            backend,
+            send_proxy,
+            wanted,
+            watch: Watch::new(),
+            drain: None,
+            expired: false,
+            rising: None,
+            last_failure: None,
+            answered_before: 0,
+        }
+    }
+
+    /// Nobody wants it any more: it goes with its last tunnel.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.wanted.by_anybody()
+    }
+
+    /// Nothing of it is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.backend.load() == 0 && self.backend.handshakes() == 0
+    }
+
+    /// What it should be. An operator's word outranks its health, which says nothing about a backend that gets nobody.
+    pub(crate) fn state(&self) -> State {
+        match self {
+            Self { expired: true, .. } => State::Down,
+            Self { drain: Some(_), .. } => State::Draining,
+            _ if !self.watch.is_up() => State::Down,
+            _ => State::Up,
+        }
+    }
+
+    /// Begins it anew, as if it had just been added.
+    pub(crate) fn revive(&mut self) {
+        self.watch = Watch::new();
+        self.drain = None;
+        self.expired = false;
+        self.last_failure = None;
+    }
+
+    /// A probation begins: what it answers from now on counts.
+    pub(crate) fn begin_probation(&mut self) {
+        self.answered_before = self.answered();
+    }
+
+    /// Tells the watch of successes. Shards do not report each; whether there was one matters only when a failure comes,
+    /// and its counts tell.
+    pub(crate) fn note_success(&mut self) {
+        if self.answered() > self.answered_before {
+            self.watch.handle_success();
+        }
+    }
+
+    /// Sets the share for `now`. Whether it still grows.
+    pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
+        let Some(since) = self.rising else { return false };
+        let up_for = now.since(since);
+        self.backend.set_share(share_at(self.backend.weight(), up_for, slow_start));
+        if up_for >= slow_start {
+            self.rising = None;
+        }
+        self.rising.is_some()
+    }
+
+    fn answered(&self) -> u64 {
+        let totals = self.backend.totals();
+        totals.tunnels.load(Relaxed).wrapping_add(totals.requests.load(Relaxed))
+    }
+}
