@@ -24,7 +24,7 @@ pub fn write_last_chunk(out: &mut Vec<u8>, trailers: HeaderLines<'_>) {
 
 fn may_trail(name: &str) -> bool {
     // ETag and the digests of a body (Content-Digest, Content-MD5) are what trailers are for.
-    let (kind, _) = names::kind(name);
     let is_of_content = ["etag", "content-digest", "content-md5"];
-    kind == Kind::Other || is_of_content.iter().any(|known| known.eq_ignore_ascii_case(name))
+    names::kind(name) == Kind::Other
+        || is_of_content.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

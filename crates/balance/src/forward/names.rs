@@ -31,66 +31,92 @@ pub(super) enum Kind {
     Origin,
 }
 
-/// The longest name that is known whole.
-const LONGEST: usize = 19;
-
-/// What `name` is, where `_` counts as `-`; and whether it has a `_`.
+/// What `name` is, where `_` counts as `-`.
 ///
 /// A backend of the CGI kind (WSGI, Rack and PHP among them) reads both as one variable, so `X_Forwarded_For` would
 /// be a second word on what we vouch for.
-pub(super) fn kind(name: &str) -> (Kind, bool) {
-    let mut known = [0; LONGEST];
-    let mut underscored = false;
-    for (index, byte) in name.bytes().enumerate() {
-        underscored |= byte == b'_';
-        if let Some(place) = known.get_mut(index) {
-            *place = if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-        }
-    }
-    let kind = match &known[..name.len().min(LONGEST)] {
-        b"host" => Kind::Host,
-        b"content-length" => Kind::ContentLength,
-        b"expect" => Kind::Expect,
-        b"te" => Kind::Te,
-        b"trailer" => Kind::Trailer,
-        b"upgrade" => Kind::Upgrade,
-        // RFC 9110 section 7.6.1; RFC 9112 section 6.1.
-        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" => Kind::Hop,
-        // RFC 9110 section 11.7: between a client and the next proxy; we ask nobody for credentials.
-        b"proxy-authenticate" => Kind::Hop,
-        b"proxy-authorization" if name.len() == LONGEST => Kind::Hop,
-        b"proxy-authenticatio" if name.len() == 25 => Kind::Hop, // Proxy-Authentication-Info
-        // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use (CVE-2016-5385).
-        b"proxy" => Kind::Hop,
-        b"x-forwarded-for" => Kind::For,
-        b"forwarded" => Kind::Forwarded,
-        b"x-forwarded-proto" => Kind::Proto,
-        b"x-forwarded-host" => Kind::ForwardedHost,
-        b"x-real-ip" => Kind::Origin,
-        [b'x', b'-', b'f', b'o', b'r', b'w', b'a', b'r', b'd', b'e', b'd', b'-', ..] => {
-            Kind::Origin
-        }
-        [b's', b'e', b'c', b'-', ..]
-        | [b'c', b'o', b'n', b't', b'e', b'n', b't', b'-', ..]
-        | b"authorization"
-        | b"cache-control"
-        | b"cookie"
-        | b"date"
-        | b"etag"
-        | b"location"
-        | b"origin"
-        | b"range"
-        | b"referer"
-        | b"set-cookie"
-        | b"vary"
-        | b"via"
-        | b"www-authenticate" => Kind::EndToEnd,
-        // Strict-Transport-Security, Access-Control-*, X-Frame-Options: what browsers are told to guard.
-        b"strict-transport-se" | b"x-frame-options" => Kind::EndToEnd,
-        known if known.starts_with(b"access-control-") => Kind::EndToEnd,
+#[inline]
+pub(super) fn kind(name: &str) -> Kind {
+    let name = name.as_bytes();
+    // The first letter and the length tell most names apart before a byte is compared.
+    let (whole, prefix) = beginning_with(name.first().map_or(0, u8::to_ascii_lowercase));
+    let known = whole.iter().find(|(known, _)| known.len() == name.len() && is_alike(name, known));
+    match (known, prefix) {
+        (Some((_, kind)), _) => *kind,
+        (None, Some((prefix, kind))) if name.len() > prefix.len() && is_alike(name, prefix) => kind,
         _ => Kind::Other,
-    };
-    (kind, underscored)
+    }
+}
+
+/// Whether `name`, which is not shorter, begins with `lower`.
+#[inline]
+fn is_alike(name: &[u8], lower: &str) -> bool {
+    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.iter().zip(lower.as_bytes()).all(|(byte, lower)| fold(byte) == *lower)
+}
+
+type Known = (&'static str, Kind);
+
+/// The names with this first letter that are known whole, and the beginning of those that are alike.
+const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
+    match letter {
+        b'a' => (&[("authorization", Kind::EndToEnd)], Some(("access-control-", Kind::EndToEnd))),
+        b'c' => (
+            &[
+                ("cookie", Kind::EndToEnd),
+                ("connection", Kind::Hop), // RFC 9110 section 7.6.1
+                ("content-length", Kind::ContentLength),
+                ("cache-control", Kind::EndToEnd),
+            ],
+            Some(("content-", Kind::EndToEnd)),
+        ),
+        b'd' => (&[("date", Kind::EndToEnd)], None),
+        b'e' => (&[("etag", Kind::EndToEnd), ("expect", Kind::Expect)], None),
+        b'f' => (&[("forwarded", Kind::Forwarded)], None),
+        b'h' => (&[("host", Kind::Host)], None),
+        b'k' => (&[("keep-alive", Kind::Hop)], None),
+        b'l' => (&[("location", Kind::EndToEnd)], None),
+        b'o' => (&[("origin", Kind::EndToEnd)], None),
+        b'p' => (
+            &[
+                ("proxy-connection", Kind::Hop),
+                // RFC 9110 section 11.7: between a client and the next proxy; we ask nobody for credentials.
+                ("proxy-authenticate", Kind::Hop),
+                ("proxy-authorization", Kind::Hop),
+                ("proxy-authentication-info", Kind::Hop),
+                // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use (CVE-2016-5385).
+                ("proxy", Kind::Hop),
+            ],
+            None,
+        ),
+        b'r' => (&[("range", Kind::EndToEnd), ("referer", Kind::EndToEnd)], None),
+        b's' => (
+            &[("set-cookie", Kind::EndToEnd), ("strict-transport-security", Kind::EndToEnd)],
+            Some(("sec-", Kind::EndToEnd)),
+        ),
+        b't' => (
+            &[
+                ("te", Kind::Te),
+                ("trailer", Kind::Trailer),
+                ("transfer-encoding", Kind::Hop), // RFC 9112 section 6.1
+            ],
+            None,
+        ),
+        b'u' => (&[("upgrade", Kind::Upgrade)], None),
+        b'v' => (&[("vary", Kind::EndToEnd), ("via", Kind::EndToEnd)], None),
+        b'w' => (&[("www-authenticate", Kind::EndToEnd)], None),
+        b'x' => (
+            &[
+                ("x-forwarded-for", Kind::For),
+                ("x-forwarded-host", Kind::ForwardedHost),
+                ("x-forwarded-proto", Kind::Proto),
+                ("x-frame-options", Kind::EndToEnd),
+                ("x-real-ip", Kind::Origin),
+            ],
+            Some(("x-forwarded-", Kind::Origin)),
+        ),
+        _ => (&[], None),
+    }
 }
 
 /// An option of Connection that is none of those that every proxy knows: it names a field.

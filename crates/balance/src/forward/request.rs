@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use throng_proto::http1::encode::push_decimal;
 use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
 
@@ -68,10 +69,9 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
     let names_fields = names::field_options(lines).next().is_some();
     let mut told = Told::default();
     for header in lines.iter() {
-        let (kind, underscored) = names::kind(header.name);
-        let passes = match kind {
+        let passes = match names::kind(header.name) {
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
-            _ if underscored => false,
+            _ if header.name.contains('_') => false,
             Kind::EndToEnd => true,
             Kind::Expect => {
                 let first = !std::mem::replace(&mut told.expect, true);
@@ -95,13 +95,17 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
                 told.client = true;
                 false
             }
-            Kind::Te | Kind::Host | Kind::Upgrade | Kind::Hop => false,
+            Kind::Te => {
+                told.te = true;
+                false
+            }
+            Kind::Host | Kind::Upgrade | Kind::Hop => false,
         };
         if passes {
             push_line(out, &header);
         }
     }
-    push_connection(out, request, hop);
+    push_connection(out, request, hop, told);
     match request.body_length() {
         BodyLength::Known(0) if !told.length => {}
         BodyLength::Known(length) => push_length(out, length),
@@ -115,6 +119,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
 #[derive(Clone, Copy, Default)]
 struct Told {
     length: bool,
+    te: bool,
     expect: bool,
     proto: bool,
     host: bool,
@@ -140,10 +145,11 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
 }
 
 /// Connection and what belongs to it: what holds for the hop to the backend.
-fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
+fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) {
     let upgrade = asks_for_websocket(request);
     // RFC 9110 section 10.1.4: `trailers` is an option about the way of the answer, which we pass on in chunks.
-    let trailers = request.is_http11() && super::lists(request.lines(), "TE", "trailers");
+    let trailers =
+        told.te && request.is_http11() && super::lists(request.lines(), "TE", "trailers");
     let options = [("Upgrade", upgrade), ("TE", trailers), ("close", hop.close && !upgrade)];
     let mut lead = "Connection: ";
     for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
@@ -174,8 +180,7 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) 
     }
     let peer = hop.peer.to_canonical();
     let start = out.len();
-    // Writing to a vector does not fail.
-    let _ = write!(out, "{peer}");
+    push_address(out, peer);
     let end = out.len();
     out.extend_from_slice(b"\r\n");
     let host = request.host().filter(|host| !host.is_empty());
@@ -205,6 +210,22 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) 
         push_parts(out, &[";host=", quote, host, quote]);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// An address as text; the usual kind without the machinery of `fmt`.
+fn push_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            for (index, octet) in address.octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                push_decimal(octet.into(), out);
+            }
+        }
+        // Writing to a vector does not fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
+    }
 }
 
 /// Whether every quoted string in the Forwarded lines ends in its line. One that does not would take our element in.

@@ -63,7 +63,7 @@ pub fn write_response(
     let names_fields = names::field_options(lines).next().is_some();
     let keeps_length = framing == Framing::Empty && (to.is_head || response.status() == 304);
     for header in lines.iter() {
-        let passes = match names::kind(header.name).0 {
+        let passes = match names::kind(header.name) {
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
             Kind::ContentLength => keeps_length && !is_interim && !has_no_length(response.status()),
             // Who gets no chunks gets no trailers.
