@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use throng::{DrainPlan, Running, Stats, process};
+use throng::{DrainPlan, Running, ShardLoad, Stats, process};
 use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
 use throng_load::units::{grouped, parse_duration, show_bytes, show_ns};
 use throng_load::{Summary, Target};
@@ -33,6 +33,8 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "What the live line says, once a second:
   connections      open now, and how many the descriptor limit allows
   in, out          messages a second that the server received and sent
+  busy             of the server's busiest event loop, and its longest turn: so long a
+                   message may have waited for others
   p99              from a message's planned time to each listener; 99 % were faster
   memory           of this process: the server and its clients
   descriptors      open, and the limit
@@ -103,13 +105,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 struct Line {
     in_place: bool,
     before: (Instant, Stats),
+    loads: Vec<ShardLoad>,
     limit: usize,
 }
 
 impl Line {
     fn new(limit: usize) -> Self {
         let before = (Instant::now(), Stats::default());
-        Self { in_place: std::io::stdout().is_terminal(), before, limit }
+        Self { in_place: std::io::stdout().is_terminal(), before, loads: Vec::new(), limit }
     }
 
     fn show(&mut self, running: &Running, crowd: &CrowdStats) {
@@ -119,13 +122,19 @@ impl Line {
         let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / seconds) as u64;
         let rate_in = rate(stats.messages_in, before.messages_in);
         let rate_out = rate(stats.messages_out, before.messages_out);
+        let loads = running.shard_loads();
+        let longest = loads.iter().map(|load| load.longest_turn).max().unwrap_or_default();
+        let busiest = busiest(&self.loads, &loads);
+        self.loads = loads;
         let p99 = crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99);
         let text = format!(
-            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
+            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  busy {:>3.0} %, turns to {:>8}  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
             grouped(stats.connections),
             grouped(running.max_connections() as u64),
             grouped(rate_in),
             grouped(rate_out),
+            (busiest.as_secs_f64() / seconds * 100.0).min(100.0),
+            show_ns(longest.as_nanos() as u64),
             p99,
             show_bytes(process::resident_bytes() as i64),
             grouped(process::descriptors_in_use() as u64),
@@ -142,6 +151,13 @@ impl Line {
             say::line("");
         }
     }
+}
+
+/// What the shard that did most has done between two looks.
+fn busiest(before: &[ShardLoad], now: &[ShardLoad]) -> Duration {
+    let was = |shard: usize| before.get(shard).map_or(Duration::ZERO, |load| load.busy);
+    let done = now.iter().enumerate().map(|(shard, load)| load.busy.saturating_sub(was(shard)));
+    done.max().unwrap_or_default()
 }
 
 fn show_p99(latency: &Summary) -> String {

@@ -65,7 +65,7 @@ Settings: flags win over THRONG_* variables, those over --config, that over the 
 service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
 
 Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
-or a handler on a worker did not return.
+or a handler did not return.
 A second one ends at once: exit code 130.";
 
 /// The flags that are settings; shared by `serve` and `config show`.
@@ -172,6 +172,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         addresses.join(" and "),
         bound.max_connections()
     ));
+    if let Some(placement) = bound.placement() {
+        say::line(placement);
+    }
     let running = bound.spawn()?;
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
@@ -195,6 +198,12 @@ pub(crate) fn finish(
             if drained.forced == 1 { "" } else { "s" }
         ));
     }
+    for throng::StuckShard { shard, route, connections } in &drained.stuck_shards {
+        let end = if *connections == 1 { "connection ends" } else { "connections end" };
+        say::trouble(format_args!(
+            "shard {shard} did not come back from a handler of {route}; its {connections} {end} with the process"
+        ));
+    }
     for job in &drained.stuck {
         say::trouble(format_args!(
             "a handler of {} on a worker had not returned after {:.1} s and was left behind; have it give up by itself",
@@ -202,7 +211,7 @@ pub(crate) fn finish(
             job.runs_for.as_secs_f64()
         ));
     }
-    if drained.forced > 0 || !drained.stuck.is_empty() {
+    if drained.forced > 0 || !drained.stuck.is_empty() || !drained.stuck_shards.is_empty() {
         return Ok(ExitCode::from(3));
     }
     say::line("stopped; every connection was closed in good order");

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins, WorkerSettings};
+use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins, Pin, WorkerSettings};
 use throng_load::units::{parse_duration, parse_size};
 
 pub(crate) use channels::Rule;
@@ -41,6 +41,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("shards", "0", "event loops; 0 = one for each usable CPU"),
     setting("io", "auto", "auto, epoll, portable, or threads: one for each connection"),
     setting("thread_stack", "256KiB", "of a connection with io = threads; taken as it is used"),
+    setting("pin", "none", "cores: each event loop on a CPU of its own (Linux); or none"),
+    setting(
+        "stall_warning",
+        "50ms",
+        "a handler that holds its event loop for so long is told and counted; 0s = never",
+    ),
     setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
     setting(
         "dir",
@@ -376,6 +382,8 @@ impl Settings {
         let wildcards = self.switch("wildcards")?;
         let io = self.parse("io", str::parse::<Io>)?;
         let thread_stack = self.size("thread_stack")?;
+        let pin = self.parse("pin", str::parse::<Pin>)?;
+        let stall_warning = self.duration("stall_warning")?;
         let mut addresses = self.parse("listen", |text| {
             text.split(',').map(str::trim).map(address).collect::<Result<Vec<_>, _>>()
         })?;
@@ -389,6 +397,8 @@ impl Settings {
             shards,
             io,
             thread_stack,
+            pin,
+            stall_warning,
             backlog,
             dir: dir.map(PathBuf::from),
             share_port,
@@ -456,6 +466,8 @@ pub(crate) struct Checked {
     pub(crate) shards: usize,
     pub(crate) io: Io,
     pub(crate) thread_stack: usize,
+    pub(crate) pin: Pin,
+    pub(crate) stall_warning: Duration,
     pub(crate) backlog: i32,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) share_port: bool,
@@ -582,8 +594,13 @@ mod tests {
             "max_bytes_per_second=1MiB",
             "max_lifetime=2h",
             "drain.delay=3s",
+            "stall_warning=20ms",
+            "pin=cores",
         ])
         .unwrap();
+        assert_eq!((checked.stall_warning, checked.pin), (Duration::from_millis(20), Pin::Cores));
+        let usual = with(&[]).unwrap();
+        assert_eq!((usual.stall_warning, usual.pin), (Duration::from_millis(50), Pin::None));
         assert_eq!(checked.limits.max_messages_per_second, 50);
         assert_eq!(checked.limits.max_bytes_per_second, 1 << 20);
         assert_eq!(checked.limits.max_lifetime, Duration::from_secs(7200));
@@ -600,6 +617,8 @@ mod tests {
             (&["zzz=1"], &["zzz", "config show"]),
             (&["shards"], &["key=value"]),
             (&["io=kqueue"], &["io", "kqueue", "epoll"]),
+            (&["pin=sockets"], &["pin", "sockets", "cores or none"]),
+            (&["stall_warning=50"], &["stall_warning", "50", "10s"]),
             (&["listen=9001"], &["listen", "9001", "HOST:PORT"]),
             (&["heartbeat.always=maybe"], &["heartbeat.always", "true or false"]),
             (&["max_message_size=0"], &["max_message_size is 0"]),

@@ -54,6 +54,8 @@ pub(crate) fn configured(settings: &Checked) -> Server {
         .shards(settings.shards)
         .io(settings.io)
         .thread_stack(settings.thread_stack)
+        .pin(settings.pin)
+        .stall_warning(settings.stall_warning)
         .backlog(settings.backlog)
         .share_port(settings.share_port);
     let rules = settings.channels.iter();

@@ -389,6 +389,51 @@ fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_n
 }
 
 #[test]
+fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it() {
+    let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
+    let served = Served::start(&[&["--demo-blocking"][..], &at_once].concat());
+    let mut client = Client::connect(served.address, "/sleep/1000");
+    // They come before the letter that begins the drain, and are dealt with in one turn of a minute.
+    (0..60).for_each(|_| client.send(Opcode::Text, b"hello"));
+    served.process.signal("TERM");
+    let (code, _, errors) = served.end();
+    assert_eq!(code, Some(3), "{errors}");
+    let stuck = "shard 0 did not come back from a handler of /sleep/{ms}; its 1 connection ends";
+    assert!(errors.contains(stuck), "{errors}");
+}
+
+#[test]
+fn a_handler_that_holds_its_event_loop_is_told_by_its_route() {
+    let served = Served::start(&["--demo-blocking", "--set", "stall_warning=20ms"]);
+    let mut client = Client::connect(served.address, "/sleep/100");
+    client.send(Opcode::Text, b"hello");
+    assert_eq!(client.next(), Got::Text("hello".into()));
+    let metrics = get(served.address, "/metrics");
+    assert!(metrics.contains("throng_stalls_total{route=\"/sleep/{ms}\"} 1"), "{metrics}");
+    served.process.signal("TERM");
+    client.send(Opcode::Close, &1000u16.to_be_bytes());
+    let (_, _, errors) = served.end();
+    assert!(errors.contains("a handler of /sleep/{ms} held shard 0 for "), "{errors}");
+    assert!(errors.contains("offload, blocking or later"), "{errors}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn pinned_event_loops_are_told_with_their_cpus() {
+    let served = Served::start(&["--set", "pin=cores"]);
+    served.process.signal("TERM");
+    let (code, out, errors) = served.end();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(out.contains("each event loop has a CPU of its own: shard 0 CPU "), "{out}");
+    assert!(out.contains("NUMA node"), "{out}");
+    let output =
+        throng(&["serve", "--listen", "127.0.0.1:0", "--shards", "999", "--set", "pin=cores"]);
+    let (code, line) = refused(&{ output }.output().unwrap());
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("shards is 999") && line.contains("set pin to none"), "{line}");
+}
+
+#[test]
 fn a_second_signal_ends_at_once_with_130() {
     let served = Served::start(&["--set", "drain.grace=1h", "--set", "close_timeout=1h"]);
     let mut client = Client::connect(served.address, "/echo");

@@ -6,6 +6,7 @@
 //! * Start reading at: [`driver`], the contract; then [`readiness`], the one loop both drivers share.
 #![deny(unsafe_code)]
 
+pub mod affinity;
 pub mod batch;
 mod clock;
 #[cfg(any(test, feature = "contract"))]

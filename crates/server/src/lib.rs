@@ -155,6 +155,7 @@ mod handler;
 mod http;
 mod hub;
 mod observe;
+mod pin;
 pub mod process;
 mod routes;
 mod running;
@@ -177,6 +178,7 @@ pub use filter::Filter;
 pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
+pub use pin::{Pin, Place, Placement};
 pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{Io, Server};
@@ -202,7 +204,7 @@ pub mod prelude {
     pub use crate::{AsyncSession, AsyncSocket, OwnedMessage};
     pub use crate::{
         Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
-        Handler, Hub, Io, Limits, Message, Method, Origins, Reject, Request, Responder, Response,
+        Handler, Hub, Io, Limits, Message, Method, Origins, Pin, Reject, Request, Responder, Response,
         Sent, Server, SlowPolicy, Socket, Status, Ws,
     };
 }

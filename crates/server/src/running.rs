@@ -15,6 +15,7 @@ use throng_io::Driver;
 use crate::ending::{Ending, LONGEST_DRAIN};
 use crate::error::{Error, Result};
 use crate::hub::Hub;
+use crate::pin::Placement;
 use crate::stalls::Stalls;
 use crate::workers::Pool;
 
@@ -23,6 +24,7 @@ pub struct Bound {
     /// At least one.
     addresses: Vec<SocketAddr>,
     shards: Shards,
+    placement: Option<Placement>,
     stalls: Arc<Stalls>,
     pool: Pool,
     starts_workers: bool,
@@ -32,11 +34,18 @@ impl Bound {
     pub(crate) fn new(
         addresses: Vec<SocketAddr>,
         shards: Shards,
+        placement: Option<Placement>,
         stalls: Arc<Stalls>,
         pool: Pool,
         starts_workers: bool,
     ) -> Self {
-        Self { addresses, shards, stalls, pool, starts_workers }
+        Self { addresses, shards, placement, stalls, pool, starts_workers }
+    }
+
+    /// Which CPU each event loop gets; `None` where the system chooses.
+    #[must_use]
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
     }
 
     /// Where it listens; with port 0 asked for, the port it got.
@@ -100,13 +109,16 @@ impl Bound {
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let shard = running.threads.len();
+            let cpu = self.placement.as_ref().map(|placement| placement.places()[shard].cpu);
             let last_words =
                 LastWords { shard, begin_drain: running.drain_beginner(), must_drain: true };
             let name = format!("throng-shard-{shard}");
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 // The whole of it, whatever ends this thread.
                 let mut last_words = last_words;
-                let ended = start();
+                // First of all, so that what the shard touches first lies near its CPU.
+                let pinned = cpu.map_or(Ok(()), throng_io::affinity::pin_thread);
+                let ended = pinned.and_then(|()| start());
                 last_words.must_drain = ended.is_err();
                 ended
             });

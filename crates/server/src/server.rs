@@ -17,6 +17,7 @@ use throng_proto::ws::{self, handshake};
 use crate::error::{Error, Result};
 use crate::handler::Handler;
 use crate::http::{BodyReader, Delivered, Responder};
+use crate::pin::Pin;
 use crate::routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 use crate::running::{Bound, Shards};
 use crate::service::{LaterHandler, ShardService, Shared, StreamHandler, Target};
@@ -107,6 +108,7 @@ pub struct Server<R = ()> {
     backlog: i32,
     share_port: bool,
     stalls: StallSettings,
+    pin: Pin,
     /// Besides the address given to `bind`.
     more_addresses: Vec<SocketAddr>,
     mistake: Option<String>,
@@ -154,6 +156,7 @@ impl Server {
             backlog: 4096,
             share_port: false,
             stalls: StallSettings::default(),
+            pin: Pin::None,
             more_addresses: Vec::new(),
             mistake: None,
         }
@@ -537,6 +540,13 @@ impl<R: Routes> Server<R> {
         self
     }
 
+    /// Whether each event loop stays on a CPU of its own. Default [`Pin::None`]. Where they are: [`Bound::placement`].
+    #[must_use]
+    pub fn pin(mut self, pin: Pin) -> Self {
+        self.pin = pin;
+        self
+    }
+
     /// A callback that holds its shard for this long or longer, while the shard's other connections wait, is a stall: counted
     /// by route in the metrics, and told to [`on_stall`](Self::on_stall). Default 50 ms; 0 = never. The clock is read at
     /// the end of each turn of the event loop, and after each event only for ten seconds after a stall; so a first stall
@@ -600,6 +610,7 @@ impl<R: Routes> Server<R> {
         let compression = compression(&self.routes, self.count, self.compression)?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
+        let placement = self.pin.place(self.io, count)?;
         let listen = ListenOptions {
             backlog: self.backlog,
             reuse_port: self.share_port,
@@ -681,7 +692,7 @@ impl<R: Routes> Server<R> {
         let remote = shards.remote().clone();
         let on_room = move |id| remote.deliver(id, Box::new(Delivered::RoomInQueue));
         self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
-        Ok(Bound::new(bound, shards, stalls, self.pool, self.starts_workers))
+        Ok(Bound::new(bound, shards, placement, stalls, self.pool, self.starts_workers))
     }
 
     fn add<N>(self, extend: impl FnOnce(R) -> N) -> Server<N> {
@@ -707,6 +718,7 @@ impl<R: Routes> Server<R> {
             backlog: self.backlog,
             share_port: self.share_port,
             stalls: self.stalls,
+            pin: self.pin,
             more_addresses: self.more_addresses,
             mistake: self.mistake,
         }

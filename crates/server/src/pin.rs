@@ -1,0 +1,221 @@
+//! Which CPU each event loop runs on.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::server::Io;
+
+/// Whether event loops stay on their CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pin {
+    /// The system moves them between CPUs as it likes: right where other programs want CPUs, too.
+    #[default]
+    None,
+    /// Each shard has one of the CPUs that the process may use, and no other shard has it. Linux only; more shards than
+    /// such CPUs are an error.
+    ///
+    /// NUMA nodes are filled one after the other: shards that are fewer than CPUs are then near each other, for what one
+    /// publishes the others send. A shard's large tables and its receive buffer are touched first by its own thread, so
+    /// that Linux places them on its node.
+    Cores,
+}
+
+impl std::str::FromStr for Pin {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        match name {
+            "none" => Ok(Self::None),
+            "cores" => Ok(Self::Cores),
+            _ => Err(format!("pin is {name:?}; it can be cores or none")),
+        }
+    }
+}
+
+/// The CPU of one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// As the system numbers them.
+    pub cpu: usize,
+    /// Its NUMA node; 0 where the system tells of none.
+    pub node: usize,
+}
+
+/// The CPUs of all shards, as [`Pin::Cores`] gives them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    places: Vec<Place>,
+    nodes: usize,
+}
+
+impl Placement {
+    /// By shard.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// NUMA nodes that have a CPU which the process may use. With one, all memory is equally near.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+}
+
+/// One line.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("each event loop has a CPU of its own: ")?;
+        for (shard, Place { cpu, node }) in self.places.iter().enumerate() {
+            let between = if shard == 0 { "" } else { ", " };
+            write!(f, "{between}shard {shard} CPU {cpu}")?;
+            if self.nodes > 1 {
+                write!(f, " (node {node})")?;
+            }
+        }
+        match self.nodes {
+            1 => f.write_str("; one NUMA node, so all memory is equally near"),
+            nodes => write!(f, "; {nodes} NUMA nodes, and each shard's memory on its own"),
+        }
+    }
+}
+
+impl Pin {
+    /// The places of so many shards; `None` where nothing is pinned.
+    pub(crate) fn place(self, io: Io, shards: usize) -> Result<Option<Placement>> {
+        if self == Self::None {
+            return Ok(None);
+        }
+        if io == Io::Threads {
+            let message = "pin is cores, but io is threads, which has a thread for each connection and no event loops; \
+                           set pin to none, or io to auto";
+            return Err(Error::Setting(message.to_owned()));
+        }
+        let cpus = throng_io::affinity::usable_cpus().map_err(|error| {
+            Error::Setting(format!(
+                "pin is cores, but this system does not say which CPUs can be used ({error}); set pin to none"
+            ))
+        })?;
+        let nodes = nodes(Path::new("/sys/devices/system/node"));
+        place(&nodes, &cpus, shards).map(Some).map_err(Error::Setting)
+    }
+}
+
+/// The NUMA nodes and their CPUs, in order; none if the system does not say.
+fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let node = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+        let list = std::fs::read_to_string(entry.path().join("cpulist")).ok()?;
+        Some((number, cpu_list(&list)?))
+    };
+    let mut nodes: Vec<_> = entries.flatten().filter_map(node).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// `0-3,8` as the kernel writes it; the list of a node without CPUs is empty.
+fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse().ok()?..=last.parse::<usize>().ok()?);
+    }
+    Some(cpus)
+}
+
+/// Node after node, and of each its CPUs in ascending order: Linux numbers the second threads of all cores last.
+fn place(
+    nodes: &[(usize, Vec<usize>)],
+    cpus: &[usize],
+    shards: usize,
+) -> std::result::Result<Placement, String> {
+    if shards > cpus.len() {
+        return Err(format!(
+            "shards is {shards}, but pin is cores and the process may use {} CPU{}; lower shards, or set pin to none",
+            cpus.len(),
+            if cpus.len() == 1 { "" } else { "s" }
+        ));
+    }
+    let node_of = |cpu: usize| nodes.iter().find(|(_, of)| of.contains(&cpu)).map_or(0, |of| of.0);
+    let mut places: Vec<Place> =
+        cpus.iter().map(|&cpu| Place { cpu, node: node_of(cpu) }).collect();
+    places.sort_unstable_by_key(|place| (place.node, place.cpu));
+    let mut numbers: Vec<usize> = places.iter().map(|place| place.node).collect();
+    numbers.dedup();
+    places.truncate(shards);
+    Ok(Placement { places, nodes: numbers.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_nodes() -> Vec<(usize, Vec<usize>)> {
+        let lists = ["0-3,8-11", "4-7,12-15\n"];
+        lists.iter().map(|text| cpu_list(text).unwrap()).enumerate().collect()
+    }
+
+    fn placed(cpus: &[usize], shards: usize) -> Vec<(usize, usize)> {
+        let placement = place(&two_nodes(), cpus, shards).unwrap();
+        placement.places().iter().map(|place| (place.cpu, place.node)).collect()
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cpu_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(cpu_list("\n"), Some(vec![]));
+        assert_eq!(cpu_list("0-x"), None);
+    }
+
+    #[test]
+    fn nodes_are_filled_one_after_the_other() {
+        let all: Vec<usize> = (0..16).collect();
+        assert_eq!(placed(&all, 3), [(0, 0), (1, 0), (2, 0)]);
+        let ten = placed(&all, 10);
+        let first: Vec<usize> = ten[..8].iter().map(|place| place.0).collect();
+        assert_eq!(first, [0, 1, 2, 3, 8, 9, 10, 11]);
+        assert_eq!(ten[8..], [(4, 1), (5, 1)]);
+        // What the process may not use is left out.
+        assert_eq!(placed(&[2, 5, 9, 12], 4), [(2, 0), (9, 0), (5, 1), (12, 1)]);
+    }
+
+    #[test]
+    fn a_placement_tells_the_cpus_and_how_many_nodes_there_are() {
+        let text = |nodes: &[(usize, Vec<usize>)], cpus: &[usize], shards| {
+            place(nodes, cpus, shards).unwrap().to_string()
+        };
+        let two = text(&two_nodes(), &[3, 4], 2);
+        assert!(
+            two.contains("shard 0 CPU 3 (node 0), shard 1 CPU 4 (node 1); 2 NUMA nodes"),
+            "{two}"
+        );
+        for nodes in [&[(0, vec![0, 1])][..], &[]] {
+            let one = text(nodes, &[0, 1], 2);
+            assert!(one.contains("shard 0 CPU 0, shard 1 CPU 1; one NUMA node"), "{one}");
+        }
+    }
+
+    #[test]
+    fn more_shards_than_cpus_are_an_error_that_names_both() {
+        let error = place(&two_nodes(), &[0, 1], 3).unwrap_err();
+        assert!(error.contains("shards is 3") && error.contains("2 CPUs"), "{error}");
+        let error = Pin::Cores.place(Io::Threads, 1).unwrap_err().to_string();
+        assert!(error.contains("pin is cores") && error.contains("io is threads"), "{error}");
+        assert_eq!(Pin::None.place(Io::Threads, 1).unwrap(), None);
+    }
+
+    #[test]
+    fn nodes_are_read_from_a_directory_like_that_of_sysfs() {
+        let directory = std::env::temp_dir().join(format!("throng-nodes-{}", std::process::id()));
+        for (name, list) in [("node1", "2-3\n"), ("node0", "0-1\n"), ("power", "x")] {
+            std::fs::create_dir_all(directory.join(name)).unwrap();
+            std::fs::write(directory.join(name).join("cpulist"), list).unwrap();
+        }
+        let found = nodes(&directory);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(found, [(0, vec![0, 1]), (1, vec![2, 3])]);
+        assert_eq!(nodes(&directory), []);
+    }
+}

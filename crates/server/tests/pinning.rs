@@ -1,0 +1,63 @@
+//! Event loops that stay on their CPUs.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use support::eventually;
+use support::served::{get, start, stop};
+use throng::prelude::*;
+
+fn value(status: &str, key: &str) -> Option<String> {
+    status.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+}
+
+/// The CPUs that the threads of this name may use, by the kernel's word.
+fn allowed(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    statuses
+        .filter(|status| value(status, "Name:").as_deref() == Some(name))
+        .filter_map(|status| value(&status, "Cpus_allowed_list:"))
+        .collect()
+}
+
+/// Those that this thread may use.
+fn own() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    value(&status, "Cpus_allowed_list:").unwrap()
+}
+
+/// One test, since threads of other servers in this process would have the same names.
+#[test]
+fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
+    let of_process = own();
+    let cpus = throng_io::affinity::usable_cpus().unwrap();
+    let (address, running) = start(Server::new().shards(1).get("/", |_| "hello"));
+    assert_eq!(get(address, "/"), "hello");
+    assert_eq!(
+        allowed("throng-shard-0"),
+        [of_process.as_str()],
+        "without pin all CPUs are left to it"
+    );
+    stop(running);
+    eventually("it has ended", || allowed("throng-shard-0").is_empty());
+
+    let pinned = |shards| Server::new().shards(shards).pin(Pin::Cores).bind("127.0.0.1:0");
+    let bound = pinned(cpus.len()).unwrap();
+    let placement = bound.placement().unwrap().clone();
+    assert_eq!(placement.places().len(), cpus.len());
+    assert!(placement.nodes() >= 1);
+    let running = bound.spawn().unwrap();
+    for (shard, place) in placement.places().iter().enumerate() {
+        assert!(cpus.contains(&place.cpu));
+        let cpu = place.cpu.to_string();
+        eventually("it is pinned", || allowed(&format!("throng-shard-{shard}")) == [cpu.as_str()]);
+    }
+    assert_eq!(own(), of_process, "nobody else is");
+    stop(running);
+
+    let error = pinned(cpus.len() + 1).unwrap_err().to_string();
+    assert!(error.contains(&format!("shards is {}", cpus.len() + 1)), "{error}");
+    assert!(error.contains(&format!("{} CPU", cpus.len())), "{error}");
+}
