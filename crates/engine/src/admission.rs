@@ -106,6 +106,12 @@ impl Admission {
         }
     }
 
+    /// Connections of `shard`, at this moment; with a thread for each connection, all.
+    #[must_use]
+    pub fn connections_of(&self, shard: usize) -> usize {
+        self.load(shard).load(Ordering::Relaxed)
+    }
+
     /// Connections, pending handshakes, and connections of `shard`.
     pub(crate) fn counts(&self, shard: usize) -> (usize, usize, usize) {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);

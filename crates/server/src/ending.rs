@@ -41,8 +41,8 @@ impl Ending {
     }
 
     /// A drain begins; none of the shards has more than so many connections. When it is to be over.
-    pub(crate) fn begin_drain(&self, plan: DrainPlan, connections: u64) -> Instant {
-        let needed = Duration::from_secs(connections) / CLOSES_PER_SECOND;
+    pub(crate) fn begin_drain(&self, plan: DrainPlan, connections: usize) -> Instant {
+        let needed = Duration::from_secs(connections as u64) / CLOSES_PER_SECOND;
         let length = plan.delay.saturating_add(plan.window.min(needed)).saturating_add(plan.grace);
         let deadline = Instant::now() + length.min(LONGEST_DRAIN);
         let (_, deadline) = *self.lock().drain.get_or_insert((plan, deadline));

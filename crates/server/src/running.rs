@@ -231,7 +231,6 @@ impl Running {
         BeginDrain {
             admission: Arc::clone(&self.admission),
             remote: self.hub.remote().clone(),
-            snapshots: Arc::clone(&self.snapshots),
             ending: Arc::clone(&self.ending),
         }
     }
@@ -281,7 +280,7 @@ impl Running {
         let shards = stuck.iter().map(|&(shard, route)| StuckShard {
             shard,
             route: path(route),
-            connections: self.snapshots[shard].read().connections,
+            connections: self.admission.connections_of(shard),
         });
         let seats = self.hub.remote().in_callbacks();
         let seats = seats.into_iter().map(|(shard, route)| StuckShard {
@@ -320,7 +319,6 @@ impl Drop for LastWords {
 struct BeginDrain {
     admission: Arc<Admission>,
     remote: Remote,
-    snapshots: Arc<[Arc<Snapshot>]>,
     ending: Arc<Ending>,
 }
 
@@ -328,8 +326,9 @@ impl BeginDrain {
     /// A full mailbox empties within a turn, and that of a shard that is gone takes everything. One that stays full is
     /// that of a shard that is stuck in a handler, for which nobody waits longer than for the drain.
     fn begin(&self, plan: DrainPlan) {
-        let connections = self.snapshots.iter().map(|snapshot| snapshot.read().connections);
-        let deadline = self.ending.begin_drain(plan, connections.max().unwrap_or(0));
+        let shards = 0..self.remote.shards();
+        let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
+        let deadline = self.ending.begin_drain(plan, most);
         self.admission.begin_drain();
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -359,7 +358,7 @@ pub struct StuckShard {
     pub route: String,
     /// The shard's connections, of which none was closed. With [`Io::Threads`](crate::Io::Threads) they are among
     /// [`Drained::forced`], too.
-    pub connections: u64,
+    pub connections: usize,
 }
 
 /// How busy a shard is.

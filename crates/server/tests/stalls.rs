@@ -224,11 +224,11 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     let grace = Duration::from_millis(200);
     let plan = DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT };
     let Drained { stuck_shards, .. } = running.drain(plan).unwrap();
-    let [StuckShard { shard, route, .. }] = &stuck_shards[..] else {
+    let [StuckShard { shard, route, connections }] = &stuck_shards[..] else {
         panic!("one is stuck: {stuck_shards:?}")
     };
     assert!(*shard < 2);
-    assert_eq!(route, "/stuck/{name}");
+    assert_eq!((route.as_str(), *connections), ("/stuck/{name}", 1));
     gate.open();
 }
 
