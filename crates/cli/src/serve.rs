@@ -172,10 +172,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         addresses.join(" and "),
         bound.max_connections()
     ));
-    if let Some(placement) = bound.placement() {
-        say::line(placement);
-    }
     let running = bound.spawn()?;
+    match running.placement() {
+        Some(placement) if placement.refusals().is_empty() => {
+            say::line(placement);
+        }
+        Some(placement) => say::trouble(placement),
+        None => {}
+    }
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
             return running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from);

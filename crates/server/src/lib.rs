@@ -204,8 +204,8 @@ pub mod prelude {
     pub use crate::{AsyncSession, AsyncSocket, OwnedMessage};
     pub use crate::{
         Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
-        Handler, Hub, Io, Limits, Message, Method, Origins, Pin, Reject, Request, Responder, Response,
-        Sent, Server, SlowPolicy, Socket, Status, Ws,
+        Handler, Hub, Io, Limits, Message, Method, Origins, Pin, Reject, Request, Responder,
+        Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
     };
 }
 

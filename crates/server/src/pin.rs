@@ -1,6 +1,9 @@
 //! Which CPU each event loop runs on.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -12,12 +15,18 @@ pub enum Pin {
     /// The system moves them between CPUs as it likes: right where other programs want CPUs, too.
     #[default]
     None,
-    /// Each shard has one of the CPUs that the process may use, and no other shard has it. Linux only; more shards than
-    /// such CPUs are an error.
+    /// Each shard has one of the CPUs that the process may use, and no other shard of it has. Linux only; more shards than
+    /// such CPUs are an error. Two servers on one machine choose the same CPUs, unless each is started with its own
+    /// (`taskset`, a container's cpuset).
     ///
-    /// NUMA nodes are filled one after the other: shards that are fewer than CPUs are then near each other, for what one
-    /// publishes the others send. A shard's large tables and its receive buffer are touched first by its own thread, so
-    /// that Linux places them on its node.
+    /// As few NUMA nodes as will do are taken, and of each all cores before any core's second thread: what one shard
+    /// publishes the others send, so they are to be near each other. A shard's large tables and its receive buffer are touched
+    /// first by its own thread, so that Linux places them on its node, unless the process was given another memory policy.
+    ///
+    /// Workers are not pinned. A thread that a handler starts on its shard inherits the shard's CPU.
+    ///
+    /// A CPU that the kernel refuses after all is told by [`Running::placement`](crate::Running::placement), and its shard
+    /// runs where the system puts it. Who cannot live with that drains and ends.
     Cores,
 }
 
@@ -47,6 +56,7 @@ pub struct Place {
 pub struct Placement {
     places: Vec<Place>,
     nodes: usize,
+    refusals: Vec<(usize, String)>,
 }
 
 impl Placement {
@@ -61,22 +71,42 @@ impl Placement {
     pub fn nodes(&self) -> usize {
         self.nodes
     }
+
+    /// Shards that are not where they should be, with the kernel's reason. Empty before the server runs.
+    #[must_use]
+    pub fn refusals(&self) -> &[(usize, String)] {
+        &self.refusals
+    }
+
+    /// The kernel did not let `shard` have its CPU.
+    pub(crate) fn note_refusal(&mut self, shard: usize, reason: &io::Error) {
+        self.refusals.push((shard, reason.to_string()));
+    }
 }
 
 /// One line.
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("each event loop has a CPU of its own: ")?;
+        let refused = |shard| self.refusals.iter().find(|refusal| refusal.0 == shard);
+        f.write_str(if self.refusals.is_empty() {
+            "each event loop has a CPU of its own: "
+        } else {
+            "not each event loop has a CPU of its own: "
+        })?;
         for (shard, Place { cpu, node }) in self.places.iter().enumerate() {
             let between = if shard == 0 { "" } else { ", " };
-            write!(f, "{between}shard {shard} CPU {cpu}")?;
-            if self.nodes > 1 {
-                write!(f, " (node {node})")?;
+            write!(f, "{between}shard {shard} ")?;
+            match refused(shard) {
+                Some((_, reason)) => write!(f, "any, since CPU {cpu} was refused ({reason})")?,
+                None if self.nodes > 1 => write!(f, "CPU {cpu} (node {node})")?,
+                None => write!(f, "CPU {cpu}")?,
             }
         }
         match self.nodes {
             1 => f.write_str("; one NUMA node, so all memory is equally near"),
-            nodes => write!(f, "; {nodes} NUMA nodes, and each shard's memory on its own"),
+            nodes => {
+                write!(f, "; {nodes} NUMA nodes, and each shard's tables and buffers on its own")
+            }
         }
     }
 }
@@ -98,7 +128,8 @@ impl Pin {
             ))
         })?;
         let nodes = nodes(Path::new("/sys/devices/system/node"));
-        place(&nodes, &cpus, shards).map(Some).map_err(Error::Setting)
+        let core_of = |cpu| core_of(Path::new("/sys/devices/system/cpu"), cpu);
+        place(&nodes, core_of, &cpus, shards).map(Some).map_err(Error::Setting)
     }
 }
 
@@ -125,9 +156,18 @@ fn cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Node after node, and of each its CPUs in ascending order: Linux numbers the second threads of all cores last.
-fn place(
+/// The first of the CPUs that are threads of the same core; `cpu` itself if the system does not say.
+fn core_of(directory: &Path, cpu: usize) -> usize {
+    let list = directory.join(format!("cpu{cpu}/topology/thread_siblings_list"));
+    let siblings = std::fs::read_to_string(list).ok().and_then(|list| cpu_list(&list));
+    siblings.and_then(|siblings| siblings.into_iter().min()).unwrap_or(cpu)
+}
+
+/// Node after node, that with most usable CPUs first, so that as few as possible are taken; of each the cores in ascending
+/// order, and only then their second threads, whatever order the system numbers them in.
+pub(crate) fn place(
     nodes: &[(usize, Vec<usize>)],
+    core_of: impl Fn(usize) -> usize,
     cpus: &[usize],
     shards: usize,
 ) -> std::result::Result<Placement, String> {
@@ -139,13 +179,19 @@ fn place(
         ));
     }
     let node_of = |cpu: usize| nodes.iter().find(|(_, of)| of.contains(&cpu)).map_or(0, |of| of.0);
-    let mut places: Vec<Place> =
-        cpus.iter().map(|&cpu| Place { cpu, node: node_of(cpu) }).collect();
-    places.sort_unstable_by_key(|place| (place.node, place.cpu));
-    let mut numbers: Vec<usize> = places.iter().map(|place| place.node).collect();
-    numbers.dedup();
-    places.truncate(shards);
-    Ok(Placement { places, nodes: numbers.len() })
+    let all: Vec<Place> = cpus.iter().map(|&cpu| Place { cpu, node: node_of(cpu) }).collect();
+    let cores: Vec<usize> = cpus.iter().map(|&cpu| core_of(cpu)).collect();
+    // How many threads of its core come before each CPU: 0 for all but second threads.
+    let before = |index: usize| cores[..index].iter().filter(|&&core| core == cores[index]).count();
+    let size = |node: usize| all.iter().filter(|place| place.node == node).count();
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_cached_key(|&index| {
+        let Place { cpu, node } = all[index];
+        (Reverse(size(node)), node, before(index), cpu)
+    });
+    let numbers: BTreeSet<usize> = all.iter().map(|place| place.node).collect();
+    let places = order.into_iter().take(shards).map(|index| all[index]).collect();
+    Ok(Placement { places, nodes: numbers.len(), refusals: Vec::new() })
 }
 
 #[cfg(test)]
@@ -158,7 +204,7 @@ mod tests {
     }
 
     fn placed(cpus: &[usize], shards: usize) -> Vec<(usize, usize)> {
-        let placement = place(&two_nodes(), cpus, shards).unwrap();
+        let placement = place(&two_nodes(), |cpu| cpu, cpus, shards).unwrap();
         placement.places().iter().map(|place| (place.cpu, place.node)).collect()
     }
 
@@ -182,9 +228,29 @@ mod tests {
     }
 
     #[test]
+    fn the_node_with_most_usable_cpus_is_filled_first() {
+        // Both shards fit on node 1, where the lower numbers would have them on two nodes.
+        assert_eq!(placed(&[3, 4, 5], 2), [(4, 1), (5, 1)]);
+        assert_eq!(placed(&[3, 4, 5], 3), [(4, 1), (5, 1), (3, 0)]);
+    }
+
+    #[test]
+    fn cores_come_before_their_second_threads_in_both_ways_to_number_them() {
+        let cpus = |core_of: fn(usize) -> usize, cpus: &[usize], shards| -> Vec<usize> {
+            let placement = place(&[(0, (0..8).collect())], core_of, cpus, shards).unwrap();
+            placement.places().iter().map(|place| place.cpu).collect()
+        };
+        let all: Vec<usize> = (0..8).collect();
+        assert_eq!(cpus(|cpu| cpu / 2 * 2, &all, 5), [0, 2, 4, 6, 1], "neighbours");
+        assert_eq!(cpus(|cpu| cpu % 4, &all, 5), [0, 1, 2, 3, 4], "last");
+        // A core whose first thread is not ours is a core.
+        assert_eq!(cpus(|cpu| cpu / 2 * 2, &[1, 2, 3], 3), [1, 2, 3]);
+    }
+
+    #[test]
     fn a_placement_tells_the_cpus_and_how_many_nodes_there_are() {
         let text = |nodes: &[(usize, Vec<usize>)], cpus: &[usize], shards| {
-            place(nodes, cpus, shards).unwrap().to_string()
+            place(nodes, |cpu| cpu, cpus, shards).unwrap().to_string()
         };
         let two = text(&two_nodes(), &[3, 4], 2);
         assert!(
@@ -198,8 +264,21 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_does_not_claim_what_the_kernel_refused() {
+        let mut placement = place(&two_nodes(), |cpu| cpu, &[3, 4], 2).unwrap();
+        assert_eq!(placement.refusals(), []);
+        placement.note_refusal(1, &io::Error::from_raw_os_error(22));
+        let text = placement.to_string();
+        assert!(
+            text.starts_with("not each event loop has a CPU of its own: shard 0 CPU 3"),
+            "{text}"
+        );
+        assert!(text.contains("shard 1 any, since CPU 4 was refused (Invalid argument"), "{text}");
+    }
+
+    #[test]
     fn more_shards_than_cpus_are_an_error_that_names_both() {
-        let error = place(&two_nodes(), &[0, 1], 3).unwrap_err();
+        let error = place(&two_nodes(), |cpu| cpu, &[0, 1], 3).unwrap_err();
         assert!(error.contains("shards is 3") && error.contains("2 CPUs"), "{error}");
         let error = Pin::Cores.place(Io::Threads, 1).unwrap_err().to_string();
         assert!(error.contains("pin is cores") && error.contains("io is threads"), "{error}");
@@ -217,5 +296,16 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         assert_eq!(found, [(0, vec![0, 1]), (1, vec![2, 3])]);
         assert_eq!(nodes(&directory), []);
+    }
+
+    #[test]
+    fn cores_are_read_from_a_directory_like_that_of_sysfs() {
+        let directory = std::env::temp_dir().join(format!("throng-cores-{}", std::process::id()));
+        let topology = directory.join("cpu5/topology");
+        std::fs::create_dir_all(&topology).unwrap();
+        std::fs::write(topology.join("thread_siblings_list"), "1,5\n").unwrap();
+        let (told, untold) = (core_of(&directory, 5), core_of(&directory, 6));
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!((told, untold), (1, 6));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ impl Bound {
         Self { addresses, shards, placement, stalls, pool, starts_workers }
     }
 
-    /// Which CPU each event loop gets; `None` where the system chooses.
+    /// Which CPU each event loop is to get; `None` where the system chooses. [`Running::placement`] tells what came of it.
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
@@ -86,8 +86,10 @@ impl Bound {
     /// A shard's thread could not be started, or as many workers as were asked for.
     pub fn spawn(self) -> Result<Running> {
         let address = self.local_addr();
+        // Started later, by the first job's shard, they would inherit that shard's CPU.
+        let starts_workers = self.starts_workers || self.placement.is_some();
         if let Some(workers) = self.pool.get()
-            && self.starts_workers
+            && starts_workers
         {
             workers.start().map_err(crate::server::workers)?;
         }
@@ -101,6 +103,7 @@ impl Bound {
             snapshots,
             admission,
             threads,
+            placement: self.placement,
             stalls,
             ending,
             pool,
@@ -109,7 +112,8 @@ impl Bound {
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let shard = running.threads.len();
-            let cpu = self.placement.as_ref().map(|placement| placement.places()[shard].cpu);
+            let cpu = running.placement.as_ref().map(|placement| placement.places()[shard].cpu);
+            let (say, hear) = mpsc::sync_channel(1);
             let last_words =
                 LastWords { shard, begin_drain: running.drain_beginner(), must_drain: true };
             let name = format!("throng-shard-{shard}");
@@ -117,13 +121,20 @@ impl Bound {
                 // The whole of it, whatever ends this thread.
                 let mut last_words = last_words;
                 // First of all, so that what the shard touches first lies near its CPU.
-                let pinned = cpu.map_or(Ok(()), throng_io::affinity::pin_thread);
-                let ended = pinned.and_then(|()| start());
+                let _ = say.send(cpu.map_or(Ok(()), throng_io::affinity::pin_thread));
+                let ended = start();
                 last_words.must_drain = ended.is_err();
                 ended
             });
             match thread {
-                Ok(thread) => running.threads.push(thread),
+                Ok(thread) => {
+                    running.threads.push(thread);
+                    if let Some(placement) = &mut running.placement
+                        && let Ok(Err(reason)) = hear.recv()
+                    {
+                        placement.note_refusal(shard, &reason);
+                    }
+                }
                 Err(error) => {
                     // Nobody waits for mail in shards that never ran.
                     let never_ran = shard..=shard + starts.len();
@@ -151,6 +162,7 @@ pub struct Running {
     snapshots: Arc<[Arc<Snapshot>]>,
     admission: Arc<Admission>,
     threads: Vec<JoinHandle<std::io::Result<usize>>>,
+    placement: Option<Placement>,
     pool: Pool,
     /// When the drain that was asked for is to be over, with workers too.
     drain_until: OnceLock<Instant>,
@@ -175,6 +187,12 @@ impl Running {
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.admission.max_connections()
+    }
+
+    /// Which CPU each event loop got, and which the kernel refused; `None` where the system chooses.
+    #[must_use]
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
     }
 
     /// True when a shard has ended: after a drain, or because it failed. [`Running::join`] tells which.
@@ -463,6 +481,18 @@ mod tests {
             running.hub().send(Handle::from_bits(its), "is anybody there?").unwrap();
         }
         assert!(running.drain(DrainPlan::default()).is_err());
+    }
+
+    #[test]
+    fn a_cpu_that_the_kernel_refuses_is_told_and_its_shard_serves() {
+        let mut bound = Server::new().shards(2).bind("127.0.0.1:0").unwrap();
+        let none_such = 1 << 20;
+        bound.placement = crate::pin::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
+        assert_eq!(bound.placement().unwrap().refusals(), []);
+        let running = bound.spawn().unwrap();
+        let refused = running.placement().unwrap().refusals();
+        assert_eq!(refused.iter().map(|refusal| refusal.0).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(running.drain(DrainPlan::default()).unwrap().forced, 0);
     }
 
     #[test]

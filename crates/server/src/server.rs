@@ -540,7 +540,7 @@ impl<R: Routes> Server<R> {
         self
     }
 
-    /// Whether each event loop stays on a CPU of its own. Default [`Pin::None`]. Where they are: [`Bound::placement`].
+    /// Whether each event loop stays on a CPU of its own. Default [`Pin::None`]. Where they are: [`Running::placement`](crate::Running::placement).
     #[must_use]
     pub fn pin(mut self, pin: Pin) -> Self {
         self.pin = pin;

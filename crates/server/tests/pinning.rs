@@ -3,8 +3,9 @@
 
 mod support;
 
-use support::eventually;
 use support::served::{get, start, stop};
+use support::{Client, Got, eventually};
+use throng::WorkerSettings;
 use throng::prelude::*;
 
 fn value(status: &str, key: &str) -> Option<String> {
@@ -43,7 +44,17 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     stop(running);
     eventually("it has ended", || allowed("throng-shard-0").is_empty());
 
-    let pinned = |shards| Server::new().shards(shards).pin(Pin::Cores).bind("127.0.0.1:0");
+    let pinned = |shards| {
+        let handler = Ws::on_message(|ws, _| {
+            let then = |ws: &mut Socket<'_, ()>, ()| {
+                let _ = ws.send("done");
+            };
+            ws.offload(|| (), then).unwrap();
+        });
+        let workers = WorkerSettings { pool_size: 2, ..WorkerSettings::default() };
+        let server = Server::new().shards(shards).pin(Pin::Cores).workers(workers);
+        server.ws("/work", handler).bind("127.0.0.1:0")
+    };
     let bound = pinned(cpus.len()).unwrap();
     let placement = bound.placement().unwrap().clone();
     assert_eq!(placement.places().len(), cpus.len());
@@ -53,6 +64,14 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
         assert!(cpus.contains(&place.cpu));
         let cpu = place.cpu.to_string();
         eventually("it is pinned", || allowed(&format!("throng-shard-{shard}")) == [cpu.as_str()]);
+    }
+    assert_eq!(running.placement(), Some(&placement), "nothing was refused");
+    let mut client = Client::connect(running.local_addr(), "/work");
+    client.send_text("work");
+    assert_eq!(client.next(), Got::Text("done".into()));
+    drop(client);
+    for worker in ["throng-worker-0", "throng-worker-1"] {
+        assert_eq!(allowed(worker), [of_process.as_str()], "though a shard gave it its first job");
     }
     assert_eq!(own(), of_process, "nobody else is");
     stop(running);
