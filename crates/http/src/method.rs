@@ -95,6 +95,12 @@ impl Allow {
         Self(self.0 | 1 << method as u8 | implied | 1 << Method::Options as u8)
     }
 
+    /// With `method` as it is: a GET that does not answer HEAD.
+    #[must_use]
+    pub(crate) const fn with_only(self, method: Method) -> Self {
+        Self(self.0 | 1 << method as u8 | 1 << Method::Options as u8)
+    }
+
     /// All of both.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {

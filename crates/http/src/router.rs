@@ -67,8 +67,21 @@ struct Node<T> {
 struct Route<T> {
     /// `None`: any method.
     method: Option<Method>,
+    /// For GET: answers HEAD, too.
+    answers_head: bool,
     names: Box<[Box<str>]>,
     value: T,
+}
+
+impl<T> Route<T> {
+    /// `allow` and what this route answers.
+    fn allow(&self, allow: Allow) -> Allow {
+        match self.method {
+            None => Allow::ALL,
+            Some(method) if self.answers_head => allow.with(method),
+            Some(method) => allow.with_only(method),
+        }
+    }
 }
 
 impl<T> Default for Router<T> {
@@ -90,7 +103,16 @@ impl<T> Router<T> {
     ///
     /// [`RouteError`]: the pattern is not valid, or taken.
     pub fn add(&mut self, method: Method, pattern: &str, value: T) -> Result<(), RouteError> {
-        self.insert(Some(method), pattern, value)
+        self.insert(Some(method), true, pattern, value)
+    }
+
+    /// Registers a route for GET that does not answer HEAD, as a WebSocket's: a HEAD goes to the next route that matches.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError`]: the pattern is not valid, or taken.
+    pub fn add_get_only(&mut self, pattern: &str, value: T) -> Result<(), RouteError> {
+        self.insert(Some(Method::Get), false, pattern, value)
     }
 
     /// Registers a route for every method, unknown ones included; a route for one method wins over it.
@@ -99,12 +121,13 @@ impl<T> Router<T> {
     ///
     /// [`RouteError`]: the pattern is not valid, or taken.
     pub fn add_any(&mut self, pattern: &str, value: T) -> Result<(), RouteError> {
-        self.insert(None, pattern, value)
+        self.insert(None, true, pattern, value)
     }
 
     fn insert(
         &mut self,
         method: Option<Method>,
+        answers_head: bool,
         pattern: &str,
         value: T,
     ) -> Result<(), RouteError> {
@@ -113,7 +136,7 @@ impl<T> Router<T> {
             Segment::Static(_) => None,
             Segment::Param(name) | Segment::Rest(name) => Some(Box::from(*name)),
         });
-        let route = Route { method, names: names.collect(), value };
+        let route = Route { method, answers_head, names: names.collect(), value };
         let mut node = &mut self.root;
         let mut is_rest = false;
         for segment in segments {
@@ -127,8 +150,8 @@ impl<T> Router<T> {
         if routes.iter().any(|known| known.method == method) {
             return Err(RouteError::Duplicate(pattern.into()));
         }
+        self.allow = route.allow(self.allow);
         routes.push(route);
-        self.allow = method.map_or(Allow::ALL, |method| self.allow.with(method));
         Ok(())
     }
 }
@@ -252,13 +275,12 @@ impl<F> Search<'_, F> {
         let of = |method| admitted().find(|route| route.method == Some(method));
         let found = self.wanted.and_then(of);
         let found = found.or_else(|| match self.wanted {
-            Some(Method::Head) => of(Method::Get),
+            Some(Method::Head) => of(Method::Get).filter(|route| route.answers_head),
             _ => None,
         });
         let found = found.or_else(|| admitted().find(|route| route.method.is_none()));
         if found.is_none() {
-            let methods = admitted().filter_map(|route| route.method);
-            self.allow = methods.fold(self.allow, Allow::with);
+            self.allow = admitted().fold(self.allow, |allow, route| route.allow(allow));
         }
         found
     }
@@ -390,6 +412,29 @@ mod tests {
         ] {
             assert_eq!(find(&router, method, path), expected, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn a_get_that_answers_no_head_does_not_promise_it() {
+        let mut router = Router::new();
+        router.add_get_only("/ws", "ws").unwrap();
+        router.add_get_only("/both", "ws").unwrap();
+        router.add_any("/{*rest}", "any").unwrap();
+        assert_eq!(find(&router, "GET", "/both"), "ws");
+        assert_eq!(find(&router, "HEAD", "/both"), "any rest=both");
+        let mut router = Router::new();
+        router.add_get_only("/ws", "ws").unwrap();
+        assert_eq!(find(&router, "GET", "/ws"), "ws");
+        for method in ["HEAD", "POST"] {
+            assert_eq!(find(&router, method, "/ws"), "405 GET, OPTIONS", "{method}");
+        }
+        for path in ["/ws", "*"] {
+            assert_eq!(find(&router, "OPTIONS", path), "204 GET, OPTIONS", "{path}");
+        }
+        router.add(Method::Head, "/ws", "head").unwrap();
+        assert_eq!(find(&router, "HEAD", "/ws"), "head");
+        assert_eq!(find(&router, "POST", "/ws"), "405 GET, HEAD, OPTIONS");
+        assert!(router.add(Method::Get, "/ws", "taken").is_err());
     }
 
     #[test]

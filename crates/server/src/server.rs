@@ -726,9 +726,11 @@ impl<R: Routes> Server<R> {
 
     fn route(&mut self, method: Option<Method>, path: &str, target: Target) {
         self.stalls.name(target.code(), path);
-        let added = match method {
-            Some(method) => self.router.add(method, path, target),
-            None => self.router.add_any(path, target),
+        let added = match (method, target) {
+            // A handshake is a GET, and there is no answer of which a HEAD could have the head.
+            (_, Target::Ws(_)) => self.router.add_get_only(path, target),
+            (Some(method), _) => self.router.add(method, path, target),
+            (None, _) => self.router.add_any(path, target),
         };
         if let Err(error) = added {
             self.note(format!("route {path:?}: {error}"));

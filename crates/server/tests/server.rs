@@ -451,6 +451,17 @@ fn http_answers_teach() {
         b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     );
     assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: "), "{post}");
+    // At a WebSocket's path every method is told the same.
+    let handshake = "Upgrade: websocket\r\nConnection: Upgrade, close\r\nSec-WebSocket-Version: 13\r\n\
+                     Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    for (method, status) in [("HEAD", 405), ("POST", 405), ("OPTIONS", 204)] {
+        for lines in [handshake, "Connection: close\r\n"] {
+            let head = format!("{method} /echo HTTP/1.1\r\nHost: x\r\n{lines}");
+            let answer = exchange(address, format!("{head}\r\n").as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {answer}");
+            assert!(answer.contains("\r\nAllow: GET, OPTIONS\r\n"), "{method}: {answer}");
+        }
+    }
     let version = exchange(
         address,
         b"GET /echo HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n\
