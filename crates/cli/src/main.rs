@@ -34,6 +34,7 @@ const EXAMPLES: &str = "Examples:
   throng demo                                   see a thousand clients talk, then Ctrl-C
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
+  throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
 Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong,
 3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
@@ -44,7 +45,7 @@ enum Command {
     Demo(demo::Args),
     /// Serve /echo, channels at /ws/{channel} and /sse/{channel}, a page at /, health and metrics.
     Serve(serve::Args),
-    /// Generate honest load against any WebSocket server.
+    /// Generate honest load against any WebSocket or HTTP server.
     Bench(bench::Args),
     /// Show the settings of `serve` and where each comes from.
     Config(config::Args),
