@@ -209,7 +209,11 @@ pub mod prelude {
     };
 }
 
-/// The examples of the manual's page are tests.
+/// The examples of the manual's pages are tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/back-pressure.md")]
-mod manual {}
+mod manual {
+    #[doc = include_str!("../../../docs/back-pressure.md")]
+    mod back_pressure {}
+    #[doc = include_str!("../../../docs/http.md")]
+    mod http {}
+}
