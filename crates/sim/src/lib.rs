@@ -25,6 +25,7 @@ pub mod record;
 pub mod rng;
 pub mod rules;
 pub mod service;
+mod stops;
 mod transcript;
 pub mod visitors;
 pub mod world;

@@ -13,7 +13,7 @@ use crate::peer::Do;
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
-use crate::{crowd, hostile, lawful, patron};
+use crate::{crowd, hostile, lawful, patron, stops};
 
 /// How a peer's stay must end if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +180,7 @@ impl Plan {
             outside: Vec::new(),
             drain,
         };
+        stops::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
         patron::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         plan

@@ -53,6 +53,8 @@ pub struct Session {
     pub offers: Vec<Offer>,
     /// A send said `Queued` or `Dropped`, and `on_drain` has not come since.
     pub behind: bool,
+    /// No messages of it are wanted for now.
+    pub stopped: bool,
 }
 
 impl Session {
@@ -69,6 +71,7 @@ impl Session {
             handled: Vec::new(),
             offers: Vec::new(),
             behind: false,
+            stopped: false,
         }
     }
 }

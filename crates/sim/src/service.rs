@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{
-    Admission, Answer, Close, Cx, Filter, Flow, Frame, Message, Parcel, Refusal, Sent, Service,
+    Admission, Answer, Close, Core, Cx, Filter, Flow, Frame, Message, Parcel, Refusal, Sent,
+    Service,
 };
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{HeaderLines, Request, ResponseHead};
@@ -19,6 +20,7 @@ use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::record::{Audience, Letter, Posted, Record, Session, SharedRecord};
 use crate::rng::message_hash;
+use crate::stops::Stops;
 
 /// The payload of a panic that a peer has asked for; the harness keeps the panic hook quiet about it.
 pub struct Planned;
@@ -95,6 +97,7 @@ pub struct Probe {
     ticks_at: Instant,
     live: usize,
     exchanges: Exchanges,
+    stops: Stops,
 }
 
 impl Probe {
@@ -107,7 +110,8 @@ impl Probe {
         shards: usize,
     ) -> Self {
         let exchanges = Exchanges::new(SharedRecord::clone(&record), admission);
-        Self { record, shard, shards, ticks_at: Instant(0), live: 0, exchanges }
+        let stops = Stops::new(SharedRecord::clone(&record));
+        Self { record, shard, shards, ticks_at: Instant(0), live: 0, exchanges, stops }
     }
 
     /// Connections of whose requests something is still known.
@@ -251,7 +255,7 @@ impl Probe {
         }
     }
 
-    fn obey(&self, cx: &mut Cx<'_>, command: &str) {
+    fn obey(&mut self, cx: &mut Cx<'_>, command: &str) {
         let mut words = command.split(' ');
         let verb = words.next().unwrap_or_default();
         let mut word = || words.next().unwrap_or_default();
@@ -287,6 +291,7 @@ impl Probe {
             "!post" => self.post(cx, word(), word(), word()),
             "!all" => self.broadcast(cx, word(), word()),
             "!to" => self.send_private(cx, word().parse().unwrap_or(0), word()),
+            "!stop" => self.stops.stop(cx, word().parse().unwrap_or(0), word() == "mail"),
             "!end" => self.dismiss(cx, word().parse().unwrap_or(0)),
             _ => {}
         }
@@ -418,7 +423,9 @@ impl Service for Probe {
 
     fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
         self.note("on_delivery", cx.id());
-        self.exchanges.on_delivery(cx, parcel);
+        if let Some(parcel) = self.stops.on_delivery(cx, parcel) {
+            self.exchanges.on_delivery(cx, parcel);
+        }
     }
 
     fn on_gone(&mut self, cx: &mut Cx<'_>) {
@@ -478,6 +485,10 @@ impl Service for Probe {
             record.trace.mix(hash);
             let Some(session) = record.session(cx.data(), cx.id(), "on_message") else { return };
             session.handled.push(hash);
+            if session.stopped {
+                let peer = cx.data();
+                record.violation(format!("a message of peer {peer} that is stopped"));
+            }
         }
         match message {
             Message::Text(command) if command.starts_with('!') => self.obey(cx, command),
@@ -527,13 +538,18 @@ impl Service for Probe {
 
     fn next_deadline(&self) -> Option<Instant> {
         self.note_mail();
-        (self.live > 0).then_some(self.ticks_at)
+        let ticks_at = (self.live > 0).then_some(self.ticks_at);
+        ticks_at.into_iter().chain(self.stops.next_deadline()).min()
     }
 
-    fn on_deadline(&mut self, _core: &mut throng_engine::Core, now: Instant) {
-        if now < self.ticks_at {
+    fn on_deadline(&mut self, core: &mut Core, now: Instant) {
+        let stops_at = self.stops.next_deadline();
+        if now < stops_at.map_or(self.ticks_at, |at| at.min(self.ticks_at)) {
             self.record.borrow_mut().violation("a deadline came early".to_owned());
         }
-        self.ticks_at = now.after(Duration::from_secs(5));
+        self.stops.on_deadline(core, now);
+        if now >= self.ticks_at {
+            self.ticks_at = now.after(Duration::from_secs(5));
+        }
     }
 }
