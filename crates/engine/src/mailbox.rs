@@ -123,9 +123,15 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> Letters<T> {
+    /// Whether there are letters that [`Letters::drain`] has not given yet.
+    #[must_use]
+    pub fn has_mail(&self) -> bool {
+        self.inner.has_mail.load(Ordering::Acquire)
+    }
+
     /// All letters so far, oldest first; without a lock when there are none.
     pub fn drain(&mut self) -> std::vec::Drain<'_, T> {
-        if self.inner.has_mail.load(Ordering::Acquire) {
+        if self.has_mail() {
             let mut queue = lock(&self.inner.queue);
             self.inner.has_mail.store(false, Ordering::Release);
             if let Some(queue) = queue.as_mut() {

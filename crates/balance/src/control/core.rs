@@ -123,7 +123,15 @@ impl Core {
     // What operators and backends ask for.
 
     /// Makes the list and the settings those of `config`. What the file says as before stays as operators made it.
-    pub(crate) fn apply(&mut self, config: Config, now: Instant) -> Result<Changes, Error> {
+    ///
+    /// `tell` is called when the new backends are in the list and before the old ones go: shards see at once that a
+    /// backend is not to be picked, but those that are new only when they are told.
+    pub(crate) fn apply(
+        &mut self,
+        config: Config,
+        now: Instant,
+        tell: impl FnOnce(&mut Self),
+    ) -> Result<Changes, Error> {
         self.must_live()?;
         config.check()?;
         for &BackendConfig { address, .. } in &config.backends {
@@ -147,6 +155,7 @@ impl Core {
         for file in &config.backends {
             self.apply_backend(*file, now, &mut changes);
         }
+        tell(self);
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             let address = entry.backend.address();

@@ -121,7 +121,7 @@ impl Balancer {
     /// # Errors
     /// [`Error::Config`], or another one that says which backend cannot be had. Nothing is changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
-        self.inner.change(|core, now| core.apply(config, now))
+        self.inner.change(|core, now| core.apply(config, now, |core| self.inner.tell(core)))
     }
 
     /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept as it is.

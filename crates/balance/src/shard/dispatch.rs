@@ -35,7 +35,13 @@ impl State {
         let settings = &configuration.settings;
         loop {
             let Some(exchange) = client.exchange.as_mut() else { return };
-            let (index, place) = match self.choose(&configuration, exchange) {
+            let choice = match self.choose(&configuration, exchange) {
+                // That a backend went is seen at once, that one came is told by letter, and it may be the one that is
+                // not read yet. Letters are read before those who wait are served.
+                Choice::None if self.letters.has_mail() => Choice::Full,
+                choice => choice,
+            };
+            let (index, place) = match choice {
                 Choice::Backend(index, place) => (index, place),
                 Choice::Full => {
                     if client.phase != Phase::Queued {

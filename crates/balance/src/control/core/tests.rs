@@ -56,6 +56,10 @@ fn fail(core: &mut Core, port: u16, times: usize, now: Instant) {
     }
 }
 
+fn apply(core: &mut Core, config: Config, now: Instant) -> Result<Changes, Error> {
+    core.apply(config, now, |_| {})
+}
+
 fn expire(core: &mut Core, now: Instant) -> Option<Instant> {
     core.expire(now, SystemTime::UNIX_EPOCH)
 }
@@ -226,7 +230,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     orders(&mut core);
     core.take_configuration();
     // The same file: what operators did stays.
-    let changes = core.apply(config(&[1, 2, 3], ""), at(1.0)).unwrap();
+    let changes = apply(&mut core, config(&[1, 2, 3], ""), at(1.0)).unwrap();
     assert_eq!(changes, Changes::default());
     assert_eq!((before[0].weight(), before[1].state()), (9, State::Draining));
     // A new weight for 1, no 3, and 4.
@@ -234,7 +238,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
                 backends = [{ address = \"127.0.0.1:1\", weight = 4 }, \"127.0.0.1:2\", \"127.0.0.1:4\"]\n\
                 [admin]\nlisten = \"127.0.0.1:98\"";
     let changed = Config::parse(text, "b.toml").unwrap();
-    let changes = core.apply(changed.clone(), at(2.0)).unwrap();
+    let changes = apply(&mut core, changed.clone(), at(2.0)).unwrap();
     let expected = Changes {
         added: vec![address(4)],
         removed: vec![address(3)],
@@ -248,11 +252,11 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     expire(&mut core, at(2.0));
     assert_eq!(ports(&core), [1, 2, 3, 4], "3 has a tunnel");
     // What needs a restart is said until there was one; the rest was done.
-    let again = core.apply(changed, at(3.0)).unwrap();
+    let again = apply(&mut core, changed, at(3.0)).unwrap();
     let only_restart = Changes { needs_restart: expected.needs_restart, ..Changes::default() };
     assert_eq!(again, only_restart);
     // 3 comes back while its tunnel lives.
-    let changes = core.apply(config(&[1, 2, 3], ""), at(4.0)).unwrap();
+    let changes = apply(&mut core, config(&[1, 2, 3], ""), at(4.0)).unwrap();
     assert_eq!((changes.added, changes.removed), (vec![address(3)], vec![address(4)]));
     expire(&mut core, at(4.0));
     assert_eq!((ports(&core), before[2].state()), (vec![1, 2, 3], State::Up));
@@ -262,15 +266,30 @@ fn a_reload_changes_what_differs_and_nothing_else() {
 }
 
 #[test]
+fn new_backends_are_told_of_before_the_old_ones_go() {
+    let mut core = core(&[1], "");
+    let one = backend(&core, 1);
+    let mut told = Vec::new();
+    let tell = |core: &mut Core| {
+        let configuration = core.take_configuration().expect("there is something to tell");
+        let addresses = configuration.backends.iter().map(|target| target.backend.address());
+        told.extend(addresses.map(|address| address.port()));
+        assert_eq!(one.state(), State::Up, "there is always one to pick");
+    };
+    core.apply(config(&[2], ""), at(0.0), tell).unwrap();
+    assert_eq!((told, one.state()), (vec![1, 2], State::Draining));
+}
+
+#[test]
 fn a_reload_that_fails_changes_nothing() {
     let mut core = core(&[1, 2], "");
     core.set_addresses(&[address(7)]);
     let before = core.rows(at(0.0));
     let mut twice = config(&[1, 3], "retries = 0");
     twice.backends.push(twice.backends[0]);
-    assert!(matches!(core.apply(twice, at(0.0)), Err(Error::Config(_))));
+    assert!(matches!(apply(&mut core, twice, at(0.0)), Err(Error::Config(_))));
     // The port 0 that it listens at became one that the file does not know.
-    let error = core.apply(config(&[7, 3], "retries = 0"), at(0.0)).unwrap_err();
+    let error = apply(&mut core, config(&[7, 3], "retries = 0"), at(0.0)).unwrap_err();
     assert!(error.to_string().contains("the balancer itself listens on 127.0.0.1:7"), "{error}");
     let rows = core.rows(at(0.0));
     assert_eq!(format!("{before:?}"), format!("{rows:?}"));
@@ -282,18 +301,18 @@ fn a_reload_that_fails_changes_nothing() {
 fn added_backends_stay_over_reloads_and_the_files_word_wins() {
     let mut core = core(&[1], "");
     core.add(BackendConfig::new(address(2)), at(0.0)).unwrap();
-    core.apply(config(&[1], ""), at(1.0)).unwrap();
+    apply(&mut core, config(&[1], ""), at(1.0)).unwrap();
     assert_eq!(ports(&core), [1, 2]);
     // In the file, too, and out of it again.
-    core.apply(config(&[1, 2], ""), at(2.0)).unwrap();
+    apply(&mut core, config(&[1, 2], ""), at(2.0)).unwrap();
     assert_eq!(core.rows(at(2.0))[1].source, "file");
-    let changes = core.apply(config(&[1], ""), at(3.0)).unwrap();
+    let changes = apply(&mut core, config(&[1], ""), at(3.0)).unwrap();
     assert_eq!((changes.removed, core.rows(at(3.0))[1].source), (vec![], "api"));
     // One that was removed is back only when the file has it.
     core.remove(address(1)).unwrap();
     expire(&mut core, at(4.0));
     assert_eq!(ports(&core), [2]);
-    assert_eq!(core.apply(config(&[1], ""), at(5.0)).unwrap().added, [address(1)]);
+    assert_eq!(apply(&mut core, config(&[1], ""), at(5.0)).unwrap().added, [address(1)]);
 }
 
 #[test]
@@ -309,7 +328,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     core.heartbeat(address(2), at(9.0)).unwrap();
     assert_eq!(expire(&mut core, at(10.0)), Some(at(19.0)));
     // A reload does not know it, and leaves it alone.
-    core.apply(config(&[1], &format!("close_rate = 5\n{TOKEN}")), at(11.0)).unwrap();
+    apply(&mut core, config(&[1], &format!("close_rate = 5\n{TOKEN}")), at(11.0)).unwrap();
     assert_eq!((ports(&core), two.state()), (vec![1, 2], State::Up));
     assert!(matches!(core.remove(address(2)), Err(Error::RegistersItself { .. })));
     orders(&mut core);
@@ -423,7 +442,7 @@ fn every_refusal_says_what_to_do() {
     core.end();
     assert!(matches!(core.add(new(address(3)), now), Err(Error::ShuttingDown)));
     assert!(matches!(core.drain(address(1), None), Err(Error::ShuttingDown)));
-    assert!(matches!(core.apply(config(&[1], ""), now), Err(Error::ShuttingDown)));
+    assert!(matches!(apply(&mut core, config(&[1], ""), now), Err(Error::ShuttingDown)));
 }
 
 #[test]
@@ -436,7 +455,7 @@ fn there_is_an_end_to_the_list() {
     core.remove(address(1)).unwrap();
     expire(&mut core, at(0.0));
     core.add(BackendConfig::new(one_more), at(0.0)).unwrap();
-    let error = core.apply(config(&all, ""), at(0.0)).unwrap_err();
+    let error = apply(&mut core, config(&all, ""), at(0.0)).unwrap_err();
     assert!(matches!(error, Error::TooMany { .. }), "{error}");
     assert_eq!(ports(&core).len(), MAX_BACKENDS);
 }
@@ -466,7 +485,7 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     core.undrain(address(2), at(41.0)).unwrap();
     assert_eq!(two.share(), 40);
     // Switched off on the way.
-    core.apply(config(&[1], ""), at(42.0)).unwrap();
+    apply(&mut core, config(&[1], ""), at(42.0)).unwrap();
     expire(&mut core, at(42.0));
     assert_eq!(two.share(), 4 * SHARES_PER_WEIGHT);
 }
@@ -571,7 +590,7 @@ proptest! {
             match step {
                 Step::Apply(list) => {
                     let list_of_ports: Vec<u16> = list.iter().copied().collect();
-                    core.apply(config(&list_of_ports, TOKEN), now).unwrap();
+                    apply(&mut core, config(&list_of_ports, TOKEN), now).unwrap();
                     model.file = list;
                 }
                 Step::Add(port) => {
