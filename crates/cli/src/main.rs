@@ -1,17 +1,20 @@
 //! The `throng` binary.
 //!
 //! * Duty: flags, settings, signals, what people see. Every command is thin glue over a library.
-//! * Not its duty: serving (`throng`), load (`throng-load`).
-//! * Depends on: those two.
+//! * Not its duty: serving (`throng`), balancing (`throng-balance`), load (`throng-load`).
+//! * Depends on: those three, and `throng-proto` for the few requests that it makes itself.
 //! * Start reading at: [`Command`].
 #![forbid(unsafe_code)]
 
+mod ask;
+mod balance;
 mod bench;
 mod blocking;
 mod config;
 mod demo;
 mod netbench;
 mod probe;
+mod register;
 mod say;
 mod serve;
 mod settings;
@@ -33,6 +36,8 @@ struct Cli {
 const EXAMPLES: &str = "Examples:
   throng demo                                   see a thousand clients talk, then Ctrl-C
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
+  throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
+                                                stand before several servers
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
@@ -45,6 +50,8 @@ enum Command {
     Demo(demo::Args),
     /// Serve /echo, channels at /ws/{channel} and /sse/{channel}, a page at /, health and metrics.
     Serve(serve::Args),
+    /// Pass clients on to several servers, and never drop a tunnel because something changed.
+    Balance(Box<balance::Args>),
     /// Generate honest load against any WebSocket or HTTP server.
     Bench(bench::Args),
     /// Show the settings of `serve` and where each comes from.
@@ -83,6 +90,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Balance(args) => balance::run(*args),
         Command::Bench(args) => bench::run(args),
         Command::Config(args) => config::run(args),
     };

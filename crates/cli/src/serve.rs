@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::settings::{Checked, Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, blocking, netbench, probe, say, site};
+use crate::{Failure, blocking, netbench, probe, register, say, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -21,6 +21,8 @@ pub(crate) struct Args {
     /// milliseconds, /worker/{ms} one of the workers; /echo does not block. Anybody who reaches it can stop it
     #[arg(long, conflicts_with_all = ["netbench", "probe"])]
     demo_blocking: bool,
+    #[command(flatten)]
+    registration: register::Flags,
     #[command(flatten)]
     flags: SettingFlags,
 }
@@ -41,6 +43,8 @@ Examples:
   throng serve --channel 'prices.*=latest,max_age=5s' --channel 'logs.>=drop_oldest'
   THRONG_HEARTBEAT_INTERVAL=10s throng serve --config throng.toml
   throng serve --dir public                               files beside the channels
+  throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
+                                                          be a backend of `throng balance`
   throng serve --netbench work                            as the suite starts it: blank or work
 
 Benchmark: --netbench blank answers OK; --netbench work answers the JSON document of a request's body, or
@@ -158,6 +162,7 @@ impl Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = args.settings().map_err(Failure::usage)?;
+    let balancers = args.registration.checked()?;
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let bound = match args.netbench {
         Some(mode) => netbench::bind(&settings, mode)?,
@@ -180,11 +185,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Some(placement) => say::trouble(placement),
         None => {}
     }
+    let registrations = args.registration.begin(balancers, running.local_addr())?;
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
+            registrations.end();
             return running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from);
         }
     }
+    // Before the first close: whoever comes back is to come to another backend.
+    registrations.end();
     say::line("draining: every session is closed with 1001");
     finish(running, settings.drain)
 }

@@ -1,11 +1,11 @@
-//! Ctrl-C and SIGTERM as a condition to wait for.
+//! Ctrl-C and SIGTERM as a condition to wait for; SIGHUP as one to ask for.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Set by the first SIGINT or SIGTERM; the second ends the process at once, as people expect of a second Ctrl-C.
 pub(crate) struct Stop {
@@ -45,5 +45,23 @@ impl Stop {
             std::thread::sleep(left.min(Duration::from_millis(250)));
         }
         true
+    }
+}
+
+/// Set by SIGHUP: read the configuration again.
+pub(crate) struct Hangup {
+    asked: Arc<AtomicBool>,
+}
+
+impl Hangup {
+    pub(crate) fn on_signal() -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, Arc::clone(&asked))?;
+        Ok(Self { asked })
+    }
+
+    /// Whether it came since the last time.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.swap(false, Ordering::Relaxed)
     }
 }

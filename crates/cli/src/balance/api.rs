@@ -1,0 +1,333 @@
+//! The admin API: what operators, their scripts and backends ask for, as JSON.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use throng::{Bound, Limits, Request, Response, Server, Status};
+use throng_balance::{Balancer, Error};
+use throng_load::units::parse_duration;
+
+use super::guard::{check_change, check_read, refuse};
+use super::metrics;
+use super::reload::{self, Reloader};
+
+const PAGE: &str = include_str!("page.html");
+
+/// The largest body is a backend and its weight.
+const MAX_BODY: u64 = 16 << 10;
+
+/// Operators are few; clients need the descriptors.
+const MAX_CONNECTIONS: usize = 64;
+
+/// What every handler knows.
+pub(super) struct Api {
+    pub(super) balancer: Balancer,
+    pub(super) reloader: Arc<Reloader>,
+    /// The process is about to end.
+    pub(super) is_ending: Arc<AtomicBool>,
+    /// What was changed, for whoever reads the process's output.
+    pub(super) notes: Sender<String>,
+}
+
+/// An answer, or a refusal.
+type Outcome = Result<Response, Response>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Addition {
+    address: SocketAddr,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    send_proxy: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Weight {
+    weight: u32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Drain {
+    window: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Rebalance {
+    dry_run: bool,
+    rate: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Registration {
+    address: SocketAddr,
+    #[serde(default = "one")]
+    weight: u32,
+    time_to_live: Option<String>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Binds the API to `address`.
+pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
+    let mut limits = Limits { max_connections: MAX_CONNECTIONS, ..Limits::default() };
+    limits.http.max_body = MAX_BODY;
+    let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
+        let api = Arc::clone(&api);
+        move |request: &Request<'_>| match handler(&api, request) {
+            Ok(response) | Err(response) => response,
+        }
+    };
+    Server::new()
+        .limits(limits)
+        .shards(1)
+        .get("/", route(|_, request| check_read(request).map(|()| page())))
+        .get("/livez", |_| "OK\n")
+        .get("/readyz", route(Api::readyz))
+        .get("/status.json", route(Api::status))
+        .get("/metrics", route(Api::metrics))
+        .get("/backends", route(Api::list))
+        .post("/backends", route(Api::add))
+        .put("/backends/{address}", route(Api::set_weight))
+        .patch("/backends/{address}", route(Api::set_weight))
+        .delete("/backends/{address}", route(Api::remove))
+        .post("/backends/{address}/drain", route(Api::drain))
+        .post("/backends/{address}/undrain", route(Api::undrain))
+        .post("/rebalance", route(Api::rebalance))
+        .post("/reload", route(Api::reload))
+        .post("/register", route(Api::register))
+        .post("/register/{address}/heartbeat", route(Api::heartbeat))
+        .delete("/register/{address}", route(Api::deregister))
+        .bind(address)
+}
+
+/// The status page, which may load and ask nothing but what is ours, and be in nobody's frame.
+fn page() -> Response {
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                  frame-ancestors 'none'; form-action 'none'; base-uri 'none'";
+    Response::html(PAGE)
+        .header("Content-Security-Policy", policy)
+        .unwrap_or_else(|_| Response::html(PAGE))
+}
+
+impl Api {
+    fn readyz(&self, _: &Request<'_>) -> Outcome {
+        let not = |why: &str| Err(Response::unavailable(1, why));
+        if self.is_ending.load(Relaxed) {
+            return not("shutting down");
+        }
+        match self.balancer.status().backends.iter().any(|row| row.state == "up") {
+            true => Ok(Response::text("OK\n")),
+            false => not("no backend is up"),
+        }
+    }
+
+    fn status(&self, request: &Request<'_>) -> Outcome {
+        check_read(request)?;
+        let mut status = to_json(&self.balancer.status())?;
+        status["resident_bytes"] = throng::process::resident_bytes().into();
+        status["is_ending"] = self.is_ending.load(Relaxed).into();
+        Ok(answer(&status))
+    }
+
+    fn metrics(&self, request: &Request<'_>) -> Outcome {
+        check_read(request)?;
+        match metrics::text(self.balancer.status()) {
+            Ok(text) => Ok(Response::new(Status::OK).with_body(metrics::CONTENT_TYPE, text)),
+            Err(_) => {
+                Err(refuse(Status::INTERNAL_SERVER_ERROR, "the metrics could not be written"))
+            }
+        }
+    }
+
+    fn list(&self, request: &Request<'_>) -> Outcome {
+        check_read(request)?;
+        Ok(answer(&to_json(&self.balancer.status().backends)?))
+    }
+
+    fn add(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
+        let Addition { address, weight, send_proxy } = body(request, &example)?;
+        self.balancer.add(address, weight, send_proxy).map_err(refused)?;
+        self.note(format!("added {address}, weight {weight}"));
+        let added = json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
+        Ok(answer(&added).with_status(Status::CREATED))
+    }
+
+    fn set_weight(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let address = address(request)?;
+        let Weight { weight } = body(request, &json!({ "weight": 2 }))?;
+        let before = self.balancer.set_weight(address, weight).map_err(refused)?;
+        self.note(format!("the weight of {address} is {weight}, and was {before}"));
+        Ok(answer(&json!({ "address": address, "weight": weight, "before": before })))
+    }
+
+    fn drain(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let address = address(request)?;
+        let Drain { window } = optional_body(request, &json!({ "window": "30s" }))?;
+        let window = duration("window", window.as_deref())?;
+        let leaving = self.balancer.drain(address, window).map_err(refused)?;
+        self.note(format!("draining {address}: {} tunnels", leaving.tunnels));
+        Ok(answer(&to_json(&leaving)?))
+    }
+
+    fn undrain(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let address = address(request)?;
+        let Nothing {} = optional_body(request, &json!({}))?;
+        self.balancer.undrain(address).map_err(refused)?;
+        self.note(format!("{address} is taken in again"));
+        Ok(answer(&json!({ "address": address })))
+    }
+
+    fn remove(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let address = address(request)?;
+        let leaving = self.balancer.remove(address).map_err(refused)?;
+        self.note(format!("removing {address}: {} tunnels", leaving.tunnels));
+        Ok(answer(&to_json(&leaving)?))
+    }
+
+    fn rebalance(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let example = json!({ "dry_run": true, "rate": 50 });
+        let Rebalance { dry_run, rate } = optional_body(request, &example)?;
+        let plan = self.balancer.rebalance(dry_run, rate).map_err(refused)?;
+        if !dry_run {
+            self.note(format!("rebalancing: closing {} tunnels, {} a second", plan.total, plan.rate));
+        }
+        Ok(answer(&to_json(&plan)?))
+    }
+
+    fn reload(&self, request: &Request<'_>) -> Outcome {
+        check_change(request)?;
+        let Nothing {} = optional_body(request, &json!({}))?;
+        match self.reloader.reload() {
+            Ok(changes) => {
+                self.note(format!("configuration read again: {}", reload::in_words(&changes)));
+                Ok(answer(&to_json(&changes)?))
+            }
+            Err(why) => Err(refuse(Status::new(422), &why)),
+        }
+    }
+
+    fn register(&self, request: &Request<'_>) -> Outcome {
+        self.check_registration(request)?;
+        let example = json!({ "address": "127.0.0.1:9001", "weight": 1 });
+        let Registration { address, weight, time_to_live } = body(request, &example)?;
+        let time_to_live = duration("time_to_live", time_to_live.as_deref())?;
+        let holds = self.balancer.register(address, weight, time_to_live).map_err(refused)?;
+        self.note(format!("{address} registered itself, weight {weight}"));
+        Ok(answer(&json!({ "address": address, "ttl_seconds": holds.as_secs_f64() })))
+    }
+
+    fn heartbeat(&self, request: &Request<'_>) -> Outcome {
+        self.check_registration(request)?;
+        let address = address(request)?;
+        self.balancer.heartbeat(address).map_err(refused)?;
+        Ok(answer(&json!({ "address": address })))
+    }
+
+    fn deregister(&self, request: &Request<'_>) -> Outcome {
+        self.check_registration(request)?;
+        let address = address(request)?;
+        self.balancer.deregister(address).map_err(refused)?;
+        self.note(format!("{address} deregistered itself"));
+        Ok(answer(&json!({ "address": address })))
+    }
+
+    /// A backend comes with the token, which no web page has, by whatever name.
+    fn check_registration(&self, request: &Request<'_>) -> Result<(), Response> {
+        let token = request.bearer().unwrap_or_default();
+        self.balancer.check_token(token.as_bytes()).map_err(refused)
+    }
+
+    fn note(&self, text: String) {
+        // Nobody reads any more while the process ends.
+        let _ = self.notes.send(text);
+    }
+}
+
+/// The status that an operation's error is.
+fn refused(error: Error) -> Response {
+    let status = match &error {
+        Error::Unknown { .. } | Error::NotRegistered { .. } => Status::NOT_FOUND,
+        Error::Exists { .. }
+        | Error::TooMany { .. }
+        | Error::NotDraining { .. }
+        | Error::Leaving { .. }
+        | Error::RegistersItself { .. } => Status::new(409),
+        Error::Weight { .. }
+        | Error::Address { .. }
+        | Error::Rate
+        | Error::TimeToLive { .. }
+        | Error::Config(_) => Status::BAD_REQUEST,
+        Error::RegistrationIsOff => Status::FORBIDDEN,
+        Error::Token => Status::UNAUTHORIZED,
+        Error::ShuttingDown => Status::SERVICE_UNAVAILABLE,
+        _ => Status::INTERNAL_SERVER_ERROR,
+    };
+    let refusal = refuse(status, &error.to_string());
+    if status == Status::UNAUTHORIZED {
+        // RFC 9110 section 15.5.2: a 401 says what would be taken.
+        let with = refusal.header("WWW-Authenticate", "Bearer");
+        return with.unwrap_or_else(|_| refuse(status, &error.to_string()));
+    }
+    refusal
+}
+
+fn answer(value: &Value) -> Response {
+    let response = Response::json(format!("{value}\n"));
+    response.header("Cache-Control", "no-store").unwrap_or_else(|_| Response::json("{}"))
+}
+
+fn to_json(value: &impl Serialize) -> Result<Value, Response> {
+    serde_json::to_value(value)
+        .map_err(|error| refuse(Status::INTERNAL_SERVER_ERROR, &error.to_string()))
+}
+
+fn address(request: &Request<'_>) -> Result<SocketAddr, Response> {
+    let text = request.param("address").unwrap_or_default();
+    text.parse().map_err(|_| {
+        let why = format!("{text:?} is no backend's address: write one like 127.0.0.1:9001");
+        refuse(Status::BAD_REQUEST, &why)
+    })
+}
+
+fn body<T: for<'d> Deserialize<'d>>(request: &Request<'_>, example: &Value) -> Result<T, Response> {
+    serde_json::from_slice(request.body()).map_err(|error| {
+        refuse(Status::BAD_REQUEST, &format!("the body is not what it has to be: {error}; send for example {example}"))
+    })
+}
+
+/// The same, and the default where there is none.
+fn optional_body<T: Default + for<'d> Deserialize<'d>>(
+    request: &Request<'_>,
+    example: &Value,
+) -> Result<T, Response> {
+    if request.body().is_empty() { Ok(T::default()) } else { body(request, example) }
+}
+
+fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Response> {
+    text.map(parse_duration)
+        .transpose()
+        .map_err(|why| refuse(Status::BAD_REQUEST, &format!("{name}: {why}")))
+}

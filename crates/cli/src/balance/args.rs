@@ -1,0 +1,252 @@
+//! The flags of `throng balance`, and the configuration that they and the file make.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use throng_balance::{Config, ConfigError};
+
+/// What `throng balance` runs with. Flags win over the file.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct Flags {
+    /// Where clients connect: address and port; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    listen: Vec<SocketAddr>,
+    /// A backend; may be repeated. Its part of the load is its weight, 1 to 1000; with send_proxy it is told the client by
+    /// a PROXY v2 header
+    #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy]")]
+    backend: Vec<String>,
+    /// Read the configuration from a TOML file; read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Only say whether the configuration is right
+    #[arg(long)]
+    pub(super) check: bool,
+    /// How a backend is picked: power_of_two, least_connections, round_robin, rendezvous, random or ip_hash
+    /// [default: power_of_two]
+    #[arg(long, value_name = "PICK")]
+    pick: Option<String>,
+    /// What binds a client to a backend: none, ip, cookie:NAME, header:NAME or query:NAME [default: none]
+    #[arg(long, value_name = "BY")]
+    sticky: Option<String>,
+    /// Serve the admin API, the status page and the metrics on this loopback address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
+    /// Let backends register themselves that show the token in this file
+    #[arg(long, value_name = "FILE")]
+    register_token_file: Option<PathBuf>,
+    /// Event loops; 0 = one for each usable CPU [default: 0]
+    #[arg(long, value_name = "N")]
+    shards: Option<usize>,
+    /// Believe X-Forwarded-*, Forwarded and PROXY headers that come from this network; may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    trusted_proxy: Vec<String>,
+    /// Connect to backends from this address, in turn with the others; may be repeated: one serves about 28,000
+    /// connections to each backend
+    #[arg(long, value_name = "ADDRESS")]
+    source: Vec<IpAddr>,
+    /// Set any key of the file, for example --set timeouts.connect=2s; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Flags {
+    /// Everything, checked: the defaults, the file over them, the flags over that.
+    ///
+    /// # Errors
+    /// One line: where, what, and what to write instead.
+    pub(super) fn config(&self) -> Result<Config, String> {
+        let mut config = Config::default();
+        if let Some(path) = &self.config {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read {name}: {error}; check the path after --config"))?;
+            config.read(&text, &name).map_err(|error| shown(&error))?;
+        }
+        for (flag, text) in self.as_toml()? {
+            config.read(&text, flag).map_err(|error| shown(&error))?;
+        }
+        config.check().map_err(|error| shown(&error))?;
+        Ok(config)
+    }
+
+    /// Each flag that was given, and the same in the words of the file: so both are read, checked and explained alike.
+    fn as_toml(&self) -> Result<Vec<(&'static str, String)>, String> {
+        let mut all = Vec::new();
+        for pair in &self.set {
+            all.push(("--set", set(pair)?));
+        }
+        let list = |items: Vec<String>| format!("[{}]", items.join(", "));
+        let quote_all = |items: &[String]| list(items.iter().map(|item| quoted(item)).collect());
+        if !self.listen.is_empty() {
+            let addresses = self.listen.iter().map(quoted).collect();
+            all.push(("--listen", format!("listen = {}", list(addresses))));
+        }
+        if !self.backend.is_empty() {
+            let backends = self.backend.iter().map(|text| backend(text)).collect::<Result<_, _>>()?;
+            all.push(("--backend", format!("backends = {}", list(backends))));
+        }
+        if let Some(pick) = &self.pick {
+            all.push(("--pick", format!("pick = {}", quoted(pick))));
+        }
+        if let Some(by) = &self.sticky {
+            let value = match by.split_once(':') {
+                Some((kind @ ("cookie" | "header" | "query"), name)) => {
+                    format!("{{ {kind} = {} }}", quoted(name))
+                }
+                None if matches!(by.as_str(), "none" | "ip") => quoted(by),
+                _ => {
+                    return Err(format!(
+                        "--sticky is {by:?}: write none, ip, cookie:NAME, header:NAME or query:NAME"
+                    ));
+                }
+            };
+            all.push(("--sticky", format!("sticky = {value}")));
+        }
+        if let Some(admin) = self.admin {
+            all.push(("--admin", format!("admin.listen = {}", quoted(admin))));
+        }
+        if let Some(file) = &self.register_token_file {
+            let file = quoted(file.display());
+            all.push(("--register-token-file", format!("register.token_file = {file}")));
+        }
+        if let Some(shards) = self.shards {
+            all.push(("--shards", format!("shards = {shards}")));
+        }
+        if !self.trusted_proxy.is_empty() {
+            let networks = quote_all(&self.trusted_proxy);
+            all.push(("--trusted-proxy", format!("trusted_proxies = {networks}")));
+        }
+        if !self.source.is_empty() {
+            let addresses = self.source.iter().map(quoted).collect();
+            all.push(("--source", format!("sources = {}", list(addresses))));
+        }
+        Ok(all)
+    }
+}
+
+/// What came by a flag has no line that would help.
+fn shown(error: &ConfigError) -> String {
+    match error.place() {
+        Some(place) if place.file.starts_with("--") => format!("{}: {}", place.file, error.what()),
+        _ => error.to_string(),
+    }
+}
+
+fn quoted(text: impl ToString) -> String {
+    toml::Value::from(text.to_string()).to_string()
+}
+
+/// `127.0.0.1:9002,weight=2,send_proxy` as a table.
+fn backend(text: &str) -> Result<String, String> {
+    let mut parts = text.split(',');
+    let address = quoted(parts.next().unwrap_or_default().trim());
+    let mut table = vec![format!("address = {address}")];
+    for part in parts {
+        match part.trim().split_once('=') {
+            None if part.trim() == "send_proxy" => table.push("send_proxy = true".to_owned()),
+            Some(("send_proxy", value @ ("true" | "false"))) => {
+                table.push(format!("send_proxy = {value}"));
+            }
+            Some(("weight", weight)) if weight.parse::<u32>().is_ok() => {
+                table.push(format!("weight = {weight}"));
+            }
+            _ => {
+                return Err(format!(
+                    "--backend {text}: after the address come weight=N and send_proxy, for example \
+                     --backend 127.0.0.1:9001,weight=2; give --backend once for each backend"
+                ));
+            }
+        }
+    }
+    Ok(format!("{{ {} }}", table.join(", ")))
+}
+
+/// `key=value` as a line of the file. Quotes may be left out.
+fn set(pair: &str) -> Result<String, String> {
+    let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
+        return Err(format!(
+            "--set {pair}: write it as key=value, for example --set timeouts.connect=2s"
+        ));
+    };
+    let as_it_is = format!("{} = {}", key.trim(), value.trim());
+    Ok(match as_it_is.parse::<toml::Table>() {
+        Ok(_) => as_it_is,
+        Err(_) => format!("{} = {}", key.trim(), quoted(value.trim())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use std::time::Duration;
+    use throng_balance::{Pick, Sticky};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn config(words: &[&str]) -> Result<Config, String> {
+        let line = std::iter::once("balance").chain(words.iter().copied());
+        Line::try_parse_from(line).map_err(|error| error.to_string())?.flags.config()
+    }
+
+    #[test]
+    fn flags_say_what_the_file_can_say() {
+        let config = config(&[
+            "--listen", "127.0.0.1:0,127.0.0.2:0",
+            "--backend", "127.0.0.1:9001",
+            "--backend", "127.0.0.1:9002,weight=2,send_proxy",
+            "--pick", "random",
+            "--sticky", "cookie:lb",
+            "--admin", "127.0.0.1:8081",
+            "--trusted-proxy", "10.0.0.0/8",
+            "--source", "127.0.0.3",
+            "--shards", "2",
+            "--set", "timeouts.connect=2s",
+            "--set", "health.check.kind=tcp",
+            "--set", "retries=0",
+        ])
+        .unwrap();
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!((config.backends[0].weight, config.backends[0].send_proxy), (1, false));
+        assert_eq!((config.backends[1].weight, config.backends[1].send_proxy), (2, true));
+        assert_eq!(config.settings.pick, Pick::Random);
+        assert_eq!(config.settings.sticky, Sticky::Cookie("lb".to_owned()));
+        assert_eq!(config.admin, Some("127.0.0.1:8081".parse().unwrap()));
+        assert!(config.settings.trusted_proxies[0].contains("10.1.1.1".parse().unwrap()));
+        assert_eq!(config.settings.sources, ["127.0.0.3".parse::<IpAddr>().unwrap()]);
+        assert_eq!(config.shards, 2);
+        assert_eq!(config.settings.timeouts.connect, Duration::from_secs(2));
+        assert_eq!((config.settings.retries, config.settings.health.check.is_some()), (0, true));
+    }
+
+    #[test]
+    fn mistakes_are_told_by_the_flag_they_were_made_with() {
+        let good = ["--backend", "127.0.0.1:9001"];
+        for (words, parts) in [
+            (&["--backend", "127.0.0.1"][..], &["--backend: ", "127.0.0.1:9001"][..]),
+            (&["--backend", "127.0.0.1:1,wieght=2"], &["--backend 127", "weight=N"]),
+            (&["--backend", "127.0.0.1:1,weight=0"], &["--backend: ", "weight is 0"]),
+            (&["--backend", "127.0.0.1:1,127.0.0.1:2"], &["once for each backend"]),
+            (&["--pick", "rnadom"], &["--pick: ", "did you mean random?"]),
+            (&["--sticky", "cookie"], &["--sticky", "cookie:NAME"]),
+            (&["--sticky", "cookie:a b"], &["--sticky: ", "a b"]),
+            (&["--set", "shards"], &["--set shards", "key=value"]),
+            (&["--set", "shard=1"], &["--set: ", "did you mean shards?"]),
+            (&["--admin", "0.0.0.0:8081"], &["--admin: ", "loopback"]),
+            (&["--config", "/nowhere/x.toml"], &["cannot read /nowhere/x.toml", "--config"]),
+        ] {
+            let words: Vec<&str> = good.iter().chain(words).copied().collect();
+            let words = if words[2] == "--backend" { &words[2..] } else { &words[..] };
+            let error = config(words).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{words:?}: {error}");
+            assert!(!error.contains('\n') && !error.contains(":1:"), "{error}");
+        }
+        let error = config(&[]).unwrap_err();
+        assert!(error.contains("backends") && error.contains("127.0.0.1:9001"), "{error}");
+    }
+}

@@ -1,0 +1,186 @@
+//! `throng balance ctl`: the admin API for people.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::ask::Peer;
+use crate::{Failure, say};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Where the balancer's admin API is
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the backends.
+    List {
+        /// As the API has them.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a backend. It stays over reloads, and is gone with the next start.
+    Add {
+        address: SocketAddr,
+        /// Its part of the load, 1 to 1000
+        #[arg(long, default_value_t = 1)]
+        weight: u32,
+        /// Tell it the client by a PROXY v2 header
+        #[arg(long)]
+        send_proxy: bool,
+    },
+    /// Change a backend's weight.
+    Weight { address: SocketAddr, weight: u32 },
+    /// Send a backend nobody any more, and close its tunnels.
+    Drain {
+        address: SocketAddr,
+        /// Within this time, for example 30s; otherwise as fast as close_rate says
+        #[arg(long)]
+        window: Option<String>,
+    },
+    /// End a drain: the backend is picked again.
+    Undrain { address: SocketAddr },
+    /// Drain a backend, and take it out of the list.
+    Remove { address: SocketAddr },
+    /// Close the surplus of crowded backends, so that their clients come back to the others.
+    Rebalance {
+        /// Only say what would be closed
+        #[arg(long)]
+        dry_run: bool,
+        /// Tunnels a second, over all backends
+        #[arg(long)]
+        rate: Option<u32>,
+    },
+    /// Read the configuration file again.
+    Reload,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let peer = Peer::parse(&args.admin).map_err(|why| Failure::usage(format!("--admin: {why}")))?;
+    let (method, path, body) = request(&args.command);
+    let answer = peer
+        .ask(method, &path, body.as_ref(), PATIENCE)
+        .map_err(|why| Failure::runtime(format!("the admin API at {peer}: {why}")))?;
+    if !answer.is_success() {
+        return Err(Failure::runtime(answer.reason()));
+    }
+    let value = answer.json();
+    match args.command {
+        Command::List { json: false } => say::text_as_is(table(&value)),
+        _ => say::line(in_words(&args.command, &value)),
+    };
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Method, path and body.
+fn request(command: &Command) -> (&'static str, String, Option<Value>) {
+    let of = |address: &SocketAddr, what: &str| {
+        // RFC 3986 section 3.3: a path has no brackets.
+        let address = address.to_string().replace('[', "%5B").replace(']', "%5D");
+        format!("/backends/{address}{what}")
+    };
+    match command {
+        Command::List { .. } => ("GET", "/backends".to_owned(), None),
+        Command::Add { address, weight, send_proxy } => {
+            let body = json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
+            ("POST", "/backends".to_owned(), Some(body))
+        }
+        Command::Weight { address, weight } => {
+            ("PATCH", of(address, ""), Some(json!({ "weight": weight })))
+        }
+        Command::Drain { address, window } => {
+            ("POST", of(address, "/drain"), Some(json!({ "window": window })))
+        }
+        Command::Undrain { address } => ("POST", of(address, "/undrain"), Some(json!({}))),
+        Command::Remove { address } => ("DELETE", of(address, ""), None),
+        Command::Rebalance { dry_run, rate } => {
+            let body = json!({ "dry_run": dry_run, "rate": rate });
+            ("POST", "/rebalance".to_owned(), Some(body))
+        }
+        Command::Reload => ("POST", "/reload".to_owned(), Some(json!({}))),
+    }
+}
+
+fn in_words(command: &Command, value: &Value) -> String {
+    let tunnels = || {
+        let last = if value["last"] == true { "; it was the last one that was up" } else { "" };
+        format!("{} tunnels are closed, at most {} a second{last}", value["tunnels"], value["rate"])
+    };
+    match command {
+        Command::Add { address, weight, .. } => format!("added {address}, weight {weight}"),
+        Command::Weight { address, weight } => {
+            format!("the weight of {address} is {weight}, and was {}", value["before"])
+        }
+        Command::Drain { address, .. } => format!("draining {address}: {}", tunnels()),
+        Command::Undrain { address } => format!("{address} is taken in again"),
+        Command::Remove { address } => format!("removing {address}: {}", tunnels()),
+        Command::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
+        Command::Reload | Command::List { .. } => value.to_string(),
+    }
+}
+
+fn rebalance(dry_run: bool, value: &Value) -> String {
+    let per_cent = |name: &str| value[name].as_f64().unwrap_or_default() * 100.0;
+    let mut text = format!(
+        "{} {} tunnels, {} a second, in {} s; furthest from its part: {:.0} % now, {:.0} % then",
+        if dry_run { "would close" } else { "closing" },
+        value["total"],
+        value["rate"],
+        value["seconds"],
+        per_cent("spread_before"),
+        per_cent("spread_after")
+    );
+    for surplus in value["moves"].as_array().into_iter().flatten() {
+        let address = surplus["address"].as_str().unwrap_or_default();
+        text.push_str(&format!("\n  {address}: {} of {}", surplus["close"], surplus["tunnels"]));
+    }
+    text
+}
+
+/// The backends in rows.
+fn table(backends: &Value) -> String {
+    let head = ["backend", "state", "weight", "tunnels", "requests", "handshakes", "failures", "p99"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for row in backends.as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let state = match row["drain"].is_null() {
+            true => text(&row["state"]),
+            false => format!("{}, {} s", text(&row["state"]), row["drain"]["seconds_left"]),
+        };
+        rows.push([
+            text(&row["address"]),
+            state,
+            text(&row["weight"]),
+            text(&row["tunnels"]),
+            text(&row["requests"]),
+            text(&row["handshakes"]),
+            text(&row["totals"]["failures"]),
+            format!("{:.1} ms", row["handshake_p99_ms"].as_f64().unwrap_or_default()),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            match column {
+                0 | 1 => line.push_str(&format!("{cell:<width$}  ")),
+                _ => line.push_str(&format!("{cell:>width$}  ")),
+            }
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,107 @@
+//! Who may ask the admin API for what.
+//!
+//! The API listens on a loopback address, where everybody on the machine may ask, the operator's browser included: and
+//! with it any web page that is open in it. Three rules keep those out, and every one is needed:
+//!
+//! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same origin. So the Host
+//!   must be an address or `localhost`, which no page but ours can have as its name.
+//! * A page may send requests anywhere without reading the answers. So what changes something must not come from another
+//!   origin by the browser's own word (`Origin`, `Sec-Fetch-Site`),
+//! * and must be declared as JSON, which a page can send to no other origin without asking (CORS), and we allow nobody.
+
+use std::net::IpAddr;
+
+use throng::{Origins, Request, Response, Status};
+
+/// For what only reads.
+pub(super) fn check_read(request: &Request<'_>) -> Result<(), Response> {
+    match request.host() {
+        // HTTP/1.0 without Host: no browser.
+        None => Ok(()),
+        Some(host) if is_address(host) => Ok(()),
+        Some(host) => Err(refuse(
+            Status::FORBIDDEN,
+            &format!(
+                "this request is for the host {host:?}: ask by address or as localhost, so that no web page can come \
+                 in by a name of its own"
+            ),
+        )),
+    }
+}
+
+/// For what changes something.
+pub(super) fn check_change(request: &Request<'_>) -> Result<(), Response> {
+    check_read(request)?;
+    check_same_origin(request)?;
+    check_is_json(request)
+}
+
+/// An answer that says why not, as JSON.
+pub(super) fn refuse(status: Status, why: &str) -> Response {
+    let body = serde_json::json!({ "error": why });
+    Response::json(format!("{body}\n")).with_status(status)
+}
+
+/// `127.0.0.1:8081`, `[::1]:8081`, `localhost`.
+fn is_address(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
+    let site = request.header("sec-fetch-site");
+    let origins = request.header_values("origin").map(str::as_bytes);
+    if matches!(site, None | Some("same-origin" | "none"))
+        && Origins::SameHost.allow(origins, request.host())
+    {
+        return Ok(());
+    }
+    let why = "this request comes from a web page of another origin, which may not change anything";
+    Err(refuse(Status::FORBIDDEN, why))
+}
+
+fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
+    let declared = request.header("content-type").unwrap_or_default();
+    let kind = declared.split(';').next().unwrap_or_default().trim();
+    // No page of another origin can send a DELETE unasked, whatever its type.
+    if kind.eq_ignore_ascii_case("application/json") || request.method() == "DELETE" {
+        return Ok(());
+    }
+    let why = "send it with Content-Type: application/json, for example by curl --json '{}', so that no web page can \
+               send it unasked";
+    Err(refuse(Status::new(415), why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_address;
+
+    #[test]
+    fn only_addresses_and_localhost_are_hosts() {
+        for host in [
+            "127.0.0.1:8081",
+            "127.0.0.1",
+            "[::1]:8081",
+            "[::1]",
+            "localhost",
+            "LocalHost:80",
+            "10.1.2.3:1",
+        ] {
+            assert!(is_address(host), "{host}");
+        }
+        for host in [
+            "evil.example:8081",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:1",
+            "",
+            ":80",
+            "[evil]:1",
+            "127.1",
+        ] {
+            assert!(!is_address(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `throng balance`.
+
+mod api;
+mod args;
+mod ctl;
+mod guard;
+mod metrics;
+mod reload;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use throng::{DrainPlan, Running};
+use throng_balance::{Balancer, Config, Error};
+
+use crate::signals::{Hangup, Stop};
+use crate::{Failure, say};
+use api::Api;
+use reload::Reloader;
+use watch::Watch;
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    flags: args::Flags,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Ask a running balancer, or change it, through its admin API.
+    Ctl(ctl::Args),
+}
+
+const EXAMPLES: &str = "Examples:
+  throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002,weight=2
+  throng balance --listen 0.0.0.0:80 --config balance.toml --admin 127.0.0.1:8081
+  throng balance --config balance.toml --check            say what is wrong with it
+  throng balance --sticky cookie:lb --pick rendezvous --backend 127.0.0.1:9001
+  throng balance --admin 127.0.0.1:8081 --register-token-file token.txt
+                                                          backends come by themselves:
+  throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
+  throng balance ctl --admin 127.0.0.1:8081 list          backends in rows
+  throng balance ctl --admin 127.0.0.1:8081 drain 127.0.0.1:9001 --window 30s
+
+The admin API is also a page for browsers at /, metrics for Prometheus at /metrics, and JSON at /status.json.
+
+Signals: SIGHUP reads --config again and says what changed; a mistake in it changes nothing.
+SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if something had to be cut
+at shutdown.deadline. A second one ends at once: exit code 130.";
+
+/// Between two looks at signals and notes: what people wait at most.
+const TICK: Duration = Duration::from_millis(100);
+
+/// So long the admin API has for its last answers.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    if let Some(Command::Ctl(args)) = args.command {
+        return ctl::run(&args);
+    }
+    let flags = args.flags;
+    let config = flags.config().map_err(Failure::usage)?;
+    if flags.check {
+        say::line(format_args!("the configuration is right: {}", summary(&config)));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
+    let balancer = Balancer::start(config.clone()).map_err(|error| match error {
+        Error::Config(error) => Failure::usage(error),
+        other => Failure::runtime(other),
+    })?;
+    let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config));
+    let (notes, noted) = mpsc::channel();
+    let is_ending = Arc::new(AtomicBool::new(false));
+    let api = Api {
+        balancer: balancer.clone(),
+        reloader: Arc::clone(&reloader),
+        is_ending: Arc::clone(&is_ending),
+        notes,
+    };
+    let admin = match config.admin.map(|address| start_admin(api, address)).transpose() {
+        Ok(admin) => admin,
+        Err(failure) => {
+            let _ = balancer.shut_down(Duration::ZERO, Duration::ZERO);
+            return Err(failure);
+        }
+    };
+    for address in balancer.addresses() {
+        say::line(format_args!("throng balances on http://{address}"));
+    }
+    say::line(summary(&config));
+    if let Some(admin) = &admin {
+        say::line(format_args!("admin: http://{}/", admin.local_addr()));
+    }
+    let mut watch = Watch::new(&balancer);
+    while !stop.wait(TICK) {
+        if hangup.was_asked() {
+            watch.clear();
+            match reloader.reload() {
+                Ok(changes) => {
+                    let changes = reload::in_words(&changes);
+                    say::line(format_args!("configuration read again: {changes}"));
+                }
+                Err(why) => say::trouble(format_args!("nothing is changed: {why}")),
+            }
+        }
+        for note in noted.try_iter() {
+            watch.clear();
+            say::line(note);
+        }
+        watch.look(&balancer);
+    }
+    watch.clear();
+    is_ending.store(true, Relaxed);
+    let ended = end(&balancer, &reloader);
+    if let Some(admin) = admin {
+        let quick = DrainPlan { window: Duration::ZERO, grace: LAST_ANSWERS, ..DrainPlan::DEFAULT };
+        let _ = admin.drain(quick);
+    }
+    ended
+}
+
+fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failure> {
+    Ok(api::bind(Arc::new(api), address)?.spawn()?)
+}
+
+/// Closes everything, and says how it went.
+fn end(balancer: &Balancer, reloader: &Reloader) -> Result<ExitCode, Failure> {
+    let plan = reloader.shutdown();
+    say::line(format_args!(
+        "draining: tunnels are closed with 1001 over {:?}, what is left after {:?} is cut",
+        plan.window, plan.deadline
+    ));
+    let began = Instant::now();
+    balancer.shut_down(plan.window, plan.deadline).map_err(Failure::runtime)?;
+    // Nothing waits for the deadline but what has to be cut there.
+    if began.elapsed() >= plan.deadline && !plan.deadline.is_zero() {
+        say::trouble("not everything had ended by shutdown.deadline; the rest was cut");
+        return Ok(ExitCode::from(3));
+    }
+    say::line("stopped; every connection was closed in good order");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The backends and the pick, in one line.
+fn summary(config: &Config) -> String {
+    const SHOWN: usize = 8;
+    let mut backends: Vec<String> = config
+        .backends
+        .iter()
+        .take(SHOWN)
+        .map(|backend| match backend.weight {
+            1 => backend.address.to_string(),
+            weight => format!("{} (weight {weight})", backend.address),
+        })
+        .collect();
+    if config.backends.len() > SHOWN {
+        backends.push(format!("{} more", config.backends.len() - SHOWN));
+    }
+    if config.register.is_some() {
+        backends.push("those that register themselves".to_owned());
+    }
+    format!("backends: {}; pick: {}", backends.join(", "), config.settings.pick.word())
+}

@@ -1,0 +1,96 @@
+//! Reading the configuration again, for whoever asks: a signal or the API.
+
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+
+use throng_balance::{Balancer, Changes, Config, Shutdown};
+
+use super::args::Flags;
+
+/// Everything that a reload needs.
+pub(super) struct Reloader {
+    flags: Flags,
+    balancer: Balancer,
+    /// What is not the balancer's to know. Held while a reload lasts: two at a time would be one of them half.
+    shutdown: Mutex<Shutdown>,
+}
+
+impl Reloader {
+    /// For a balancer that runs with `config`, made of `flags`.
+    pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config) -> Self {
+        Self { flags, balancer, shutdown: Mutex::new(config.shutdown) }
+    }
+
+    /// Reads all again, and makes it so.
+    ///
+    /// # Errors
+    /// What is wrong, and where. Nothing is changed then.
+    pub(super) fn reload(&self) -> Result<Changes, String> {
+        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.flags.config.is_none() {
+            return Err("there is no file to read again; start with --config FILE".to_owned());
+        }
+        let config = self.flags.config()?;
+        let next = config.shutdown;
+        let changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
+        *shutdown = next;
+        Ok(changes)
+    }
+
+    /// How this is to end.
+    pub(super) fn shutdown(&self) -> Shutdown {
+        *self.shutdown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What changed, in one line.
+pub(super) fn in_words(changes: &Changes) -> String {
+    let mut parts = Vec::new();
+    for (what, backends) in
+        [("added", &changes.added), ("removed", &changes.removed), ("reweighted", &changes.reweighted)]
+    {
+        if !backends.is_empty() {
+            let mut part = what.to_owned();
+            for (at, backend) in backends.iter().enumerate().take(8) {
+                let _ = write!(part, "{} {backend}", if at > 0 { "," } else { "" });
+            }
+            if backends.len() > 8 {
+                let _ = write!(part, " and {} more", backends.len() - 8);
+            }
+            parts.push(part);
+        }
+    }
+    if changes.settings {
+        parts.push("settings changed".to_owned());
+    }
+    if !changes.needs_restart.is_empty() {
+        let keys = changes.needs_restart.join(", ");
+        parts.push(format!("{keys} changed, which takes effect with the next start"));
+    }
+    match parts.is_empty() {
+        true => "nothing changed".to_owned(),
+        false => parts.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_one_line() {
+        assert_eq!(in_words(&Changes::default()), "nothing changed");
+        let all: Vec<_> = (1..=10).map(|port| ([127, 0, 0, 1], port).into()).collect();
+        let changes = Changes {
+            added: all.clone(),
+            removed: vec![all[0]],
+            settings: true,
+            needs_restart: vec!["listen", "shards"],
+            ..Changes::default()
+        };
+        let text = in_words(&changes);
+        assert!(text.starts_with("added 127.0.0.1:1, 127.0.0.1:2, "), "{text}");
+        assert!(text.contains(" and 2 more; removed 127.0.0.1:1; settings changed; "), "{text}");
+        assert!(text.ends_with("listen, shards changed, which takes effect with the next start"));
+    }
+}

@@ -1,0 +1,101 @@
+//! What an operator is told while nothing is asked: changes of state, and on a terminal a line that lives.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use throng_balance::{Balancer, Row, Status};
+use throng_load::units::grouped;
+
+use crate::say;
+
+/// How often it looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) struct Watch {
+    states: BTreeMap<SocketAddr, &'static str>,
+    on_terminal: bool,
+    /// The line is on the screen.
+    shown: bool,
+    looked: Instant,
+    /// Tunnels and requests ever, then.
+    before: (u64, u64),
+}
+
+impl Watch {
+    pub(super) fn new(balancer: &Balancer) -> Self {
+        let status = balancer.status();
+        Self {
+            states: states(&status),
+            on_terminal: std::io::stdout().is_terminal(),
+            shown: false,
+            looked: Instant::now(),
+            before: ever(&status),
+        }
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn look(&mut self, balancer: &Balancer) {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(self.looked);
+        if passed < INTERVAL {
+            return;
+        }
+        self.looked = now;
+        let status = balancer.status();
+        for row in &status.backends {
+            // Of a backend that is new, or that an operator drains, others tell.
+            let changed = match (self.states.get(&row.address), row.state) {
+                (Some(before), state @ ("up" | "down")) => *before != state && *before != "draining",
+                _ => false,
+            };
+            if changed {
+                self.clear();
+                say::line(change(row));
+            }
+        }
+        self.states = states(&status);
+        let ever = ever(&status);
+        let rate = |new: u64, old: u64| {
+            grouped((new.saturating_sub(old) as f64 / passed.as_secs_f64()).round() as u64)
+        };
+        if self.on_terminal {
+            say::text_as_is(format_args!(
+                "\r\x1b[2K{} of {} backends up  |  {:>7} tunnels  |  {:>6} new/s  {:>7} requests/s",
+                status.backends.iter().filter(|row| row.state == "up").count(),
+                status.backends.len(),
+                grouped(status.figures.tunnels),
+                rate(ever.0, self.before.0),
+                rate(ever.1, self.before.1),
+            ));
+            self.shown = true;
+        }
+        self.before = ever;
+    }
+
+    /// Makes room for a line of somebody else's.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            say::text_as_is("\r\x1b[2K");
+        }
+    }
+}
+
+fn states(status: &Status) -> BTreeMap<SocketAddr, &'static str> {
+    status.backends.iter().map(|row| (row.address, row.state)).collect()
+}
+
+fn ever(status: &Status) -> (u64, u64) {
+    (status.figures.tunnels_opened, status.figures.requests)
+}
+
+fn change(row: &Row) -> String {
+    let why = match &row.last_failure {
+        Some(failure) if row.state == "down" => {
+            format!(": {}; its {} tunnels are closed", failure.text, row.tunnels)
+        }
+        _ => String::new(),
+    };
+    format!("{} is {}{why}", row.address, row.state)
+}

@@ -1,0 +1,245 @@
+//! `throng serve --register`: a backend that says to balancers that it is there, and when it goes.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::ask::{Answer, Peer};
+use crate::{Failure, say};
+
+/// One request may take this long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A balancer that is away must not hold up the end of this process.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(2);
+/// Between the first two tries while a balancer is away; doubled until [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// The flags.
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Tell a balancer (the address of its admin API) that this server is a backend, and when it goes; may be repeated
+    #[arg(long, value_name = "URL")]
+    register: Vec<String>,
+    /// The balancer's token for backends is in this file
+    #[arg(long, value_name = "FILE", requires = "register")]
+    register_token_file: Option<PathBuf>,
+    /// How much this server gets, compared with the other backends: 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "register",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    register_weight: u32,
+    /// Where the balancer finds this server [default: the address of --listen, or where that
+    /// is all addresses, this machine's on the way to the balancer]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "register")]
+    register_address: Option<SocketAddr>,
+}
+
+/// The registrations of a server, each on a thread of its own.
+pub(crate) struct Registrations {
+    threads: Vec<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Flags {
+    /// The balancers, before anything is listened on.
+    pub(crate) fn checked(&self) -> Result<Vec<Peer>, Failure> {
+        if self.register.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(file) = &self.register_token_file else {
+            return Err(Failure::usage(
+                "--register needs --register-token-file: the file with the token of the balancer's [register] token_file",
+            ));
+        };
+        let token = read_token(file, "--register-token-file").map_err(Failure::usage)?;
+        let peer = |text: &String| {
+            let peer = Peer::parse(text).map_err(|why| format!("--register {text}: {why}"))?;
+            Ok(peer.with_token(Some(token.clone())))
+        };
+        self.register.iter().map(peer).collect::<Result<_, String>>().map_err(Failure::usage)
+    }
+
+    /// Begins to register the server at `listening`.
+    pub(crate) fn begin(
+        &self,
+        balancers: Vec<Peer>,
+        listening: SocketAddr,
+    ) -> Result<Registrations, Failure> {
+        let mut threads = Vec::new();
+        for balancer in balancers {
+            let (stop, stopped) = mpsc::channel();
+            let backend = Backend {
+                balancer,
+                address: self.register_address.unwrap_or(listening),
+                weight: self.register_weight,
+            };
+            let thread = thread::Builder::new()
+                .name("register".to_owned())
+                .spawn(move || backend.run(&stopped))
+                .map_err(|error| Failure::runtime(format!("cannot start a thread: {error}")))?;
+            threads.push((stop, thread));
+        }
+        Ok(Registrations { threads })
+    }
+}
+
+impl Registrations {
+    /// Tells the balancers that this backend goes: they send nobody here any more.
+    pub(crate) fn end(self) {
+        // All are told to stop before the first is waited for.
+        let threads: Vec<_> = self.threads.into_iter().map(|(_stop, thread)| thread).collect();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The token in `file`: what is in it but for white space around it.
+pub(crate) fn read_token(file: &Path, flag: &str) -> Result<String, String> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {name}: {error}; check the path after {flag}"))?;
+    let token = text.trim();
+    match token.is_empty() || token.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        true => Err(format!("{name} has no token: one word on one line is one ({flag})")),
+        false => Ok(token.to_owned()),
+    }
+}
+
+/// One backend at one balancer.
+struct Backend {
+    balancer: Peer,
+    address: SocketAddr,
+    weight: u32,
+}
+
+/// How one try to register or to renew went.
+enum Try {
+    /// It was registered, for so long.
+    Holds(Duration),
+    /// The same goes on.
+    Renewed,
+    /// The balancer does not know this backend (any more).
+    Forgotten,
+    /// The balancer is there and does not want it.
+    Refused(String),
+    Away(String),
+}
+
+impl Backend {
+    /// Until the other end of `stopped` is gone.
+    fn run(mut self, stopped: &mpsc::Receiver<()>) {
+        let (mut registered, mut told_trouble) = (false, None::<String>);
+        let (mut pause, mut interval) = (FIRST_PAUSE, FIRST_PAUSE);
+        loop {
+            let wait = match self.try_once(registered) {
+                Try::Holds(time_to_live) => {
+                    interval = time_to_live / 3;
+                    let again = if told_trouble.is_some() { " again" } else { "" };
+                    say::line(format_args!(
+                        "registered{again} with {} as {}, weight {}; renewed every {:.1} s",
+                        self.balancer,
+                        self.address,
+                        self.weight,
+                        interval.as_secs_f64()
+                    ));
+                    (registered, told_trouble, pause) = (true, None, FIRST_PAUSE);
+                    interval
+                }
+                Try::Renewed => interval,
+                Try::Forgotten => {
+                    registered = false;
+                    told_trouble.get_or_insert_default();
+                    Duration::ZERO
+                }
+                failed @ (Try::Refused(_) | Try::Away(_)) => {
+                    let trouble = match failed {
+                        Try::Refused(why) => format!("refuses this backend: {why}"),
+                        Try::Away(why) => format!("is away: {why}"),
+                        _ => String::new(),
+                    };
+                    // Once for each kind of trouble: a balancer may be away for hours.
+                    if told_trouble.as_ref() != Some(&trouble) {
+                        say::trouble(format_args!(
+                            "the balancer {} {trouble}; still trying, and serving meanwhile",
+                            self.balancer
+                        ));
+                        told_trouble = Some(trouble);
+                    }
+                    // Its registration may have ended meanwhile, or it may be another process.
+                    registered = false;
+                    let wait = jittered(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    wait
+                }
+            };
+            match stopped.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => break,
+            }
+        }
+        match self.balancer.ask("DELETE", &self.path(), None, PATIENCE_AT_THE_END) {
+            Ok(answer) if answer.is_success() => {
+                say::line(format_args!("the balancer {} sends nobody here any more", self.balancer));
+            }
+            // It does not know this backend, which is as well.
+            Ok(answer) if answer.status == 404 => {}
+            Ok(Answer { status, .. }) => say::trouble(format_args!(
+                "the balancer {} did not take the end of the registration: {status}",
+                self.balancer
+            )),
+            Err(why) if registered => say::trouble(format_args!(
+                "the balancer {} could not be told that this backend goes: {why}",
+                self.balancer
+            )),
+            Err(_) => {}
+        }
+    }
+
+    /// Its own at the admin API; an IPv6 address has brackets, which a path has not (RFC 3986 section 3.3).
+    fn path(&self) -> String {
+        let address = self.address.to_string().replace('[', "%5B").replace(']', "%5D");
+        format!("/register/{address}")
+    }
+
+    fn try_once(&mut self, registered: bool) -> Try {
+        if self.address.ip().is_unspecified() {
+            match self.balancer.own_address() {
+                Ok(own) => self.address.set_ip(own),
+                Err(why) => return Try::Away(why),
+            }
+        }
+        let asked = match registered {
+            true => {
+                let path = format!("{}/heartbeat", self.path());
+                self.balancer.ask("POST", &path, Some(&json!({})), PATIENCE)
+            }
+            false => {
+                let body = json!({ "address": self.address.to_string(), "weight": self.weight });
+                self.balancer.ask("POST", "/register", Some(&body), PATIENCE)
+            }
+        };
+        match asked {
+            Ok(answer) if registered && answer.is_success() => Try::Renewed,
+            Ok(answer) if answer.is_success() => match answer.json()["ttl_seconds"].as_f64() {
+                Some(seconds) if (0.001..1e6).contains(&seconds) => {
+                    Try::Holds(Duration::from_secs_f64(seconds))
+                }
+                _ => Try::Refused("its answer has no ttl_seconds; is it the admin API?".to_owned()),
+            },
+            Ok(answer) if registered && answer.status == 404 => Try::Forgotten,
+            Ok(answer) => Try::Refused(format!("{} {}", answer.status, answer.reason())),
+            Err(why) => Try::Away(why),
+        }
+    }
+}
+
+/// Between half of `pause` and the whole: backends that lost their balancer together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let chance = RandomState::new().hash_one(std::process::id()) as u32;
+    pause / 2 + pause.mul_f64(f64::from(chance) / f64::from(u32::MAX) / 2.0)
+}
