@@ -127,7 +127,8 @@ impl Peer {
         ];
         for (name, value) in fields {
             if let Some(value) = value {
-                let wrong = |_| format!("{name} cannot be sent: it has a line break or worse in it");
+                let wrong =
+                    |_| format!("{name} cannot be sent: it has a line break or worse in it");
                 head = head.header(name, value).map_err(wrong)?;
             }
         }
@@ -206,7 +207,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// What was asked, when the answer is `answer` in two pieces.
-    fn exchange(answer: &'static str, ask: impl FnOnce(Peer) -> Result<Answer, String>) -> (String, Result<Answer, String>) {
+    fn exchange(
+        answer: &'static str,
+        ask: impl FnOnce(Peer) -> Result<Answer, String>,
+    ) -> (String, Result<Answer, String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -242,7 +246,10 @@ mod tests {
             let answer = answer.unwrap();
             assert!(answer.is_success());
             assert_eq!(answer.json(), json!({"a": 1}));
-            assert!(request.starts_with("POST /register HTTP/1.1\r\nHost: 127.0.0.1:"), "{request}");
+            assert!(
+                request.starts_with("POST /register HTTP/1.1\r\nHost: 127.0.0.1:"),
+                "{request}"
+            );
             assert!(request.contains("Authorization: Bearer secret\r\n"), "{request}");
             assert!(request.ends_with("Content-Length: 12\r\n\r\n{\"weight\":2}"), "{request}");
         }

@@ -184,7 +184,10 @@ impl Backend {
         }
         match self.balancer.ask("DELETE", &self.path(), None, PATIENCE_AT_THE_END) {
             Ok(answer) if answer.is_success() => {
-                say::line(format_args!("the balancer {} sends nobody here any more", self.balancer));
+                say::line(format_args!(
+                    "the balancer {} sends nobody here any more",
+                    self.balancer
+                ));
             }
             // It does not know this backend, which is as well.
             Ok(answer) if answer.status == 404 => {}

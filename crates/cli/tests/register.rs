@@ -21,8 +21,8 @@ struct Backend {
 
 impl Backend {
     fn start(name: &str, balancer: SocketAddr, words: &[&str]) -> Self {
-        let token_file = std::env::temp_dir()
-            .join(format!("throng-register-{name}-{}", std::process::id()));
+        let token_file =
+            std::env::temp_dir().join(format!("throng-register-{name}-{}", std::process::id()));
         std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["serve", "--shards", "1", "--listen", "127.0.0.1:0"])
@@ -36,9 +36,8 @@ impl Backend {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(
-            Box::new(process.stdout.take().unwrap()) as Box<dyn Read + Send>
-        );
+        let mut lines =
+            BufReader::new(Box::new(process.stdout.take().unwrap()) as Box<dyn Read + Send>);
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
         let address = line.split(' ').find_map(|word| word.strip_prefix("http://")).unwrap();
@@ -78,7 +77,7 @@ fn serve_one(listener: &TcpListener, status: &str, body: &str) -> (String, Strin
     let length = body.len();
     write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
     let (head, sent) = request.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains(&format!("\r\nAuthorization: Bearer {TOKEN}\r\n")), "{head}");
+    assert!(head.contains(&format!("\r\nAuthorization: Bearer {TOKEN}")), "{head}");
     (head.split(" HTTP/").next().unwrap().to_owned(), sent.to_owned())
 }
 
@@ -107,10 +106,8 @@ fn it_registers_renews_comes_back_and_goes() {
     let mut backend =
         Backend::start("life", balancer.local_addr().unwrap(), &["--register-weight", "7"]);
     let address = backend.address;
-    let registered = (
-        "POST /register".to_owned(),
-        format!(r#"{{"address":"{address}","weight":7}}"#),
-    );
+    let registered =
+        ("POST /register".to_owned(), format!(r#"{{"address":"{address}","weight":7}}"#));
     let renewed = (format!("POST /register/{address}/heartbeat"), "{}".to_owned());
     assert_eq!(serve_one(&balancer, "200 OK", HOLDS), registered);
     let line = backend.line();
@@ -139,12 +136,14 @@ fn a_balancer_that_is_away_or_refuses_is_told_once_and_asked_again() {
         assert!(body.contains("127.0.0.9:81"), "{body}");
     }
     // Serving meanwhile.
-    assert!(support::exchange(
-        &mut support::dial(backend.address),
-        "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
-    )
-    .head
-    .starts_with("HTTP/1.1 200 "));
+    assert!(
+        support::exchange(
+            &mut support::dial(backend.address),
+            "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
+        .head
+        .starts_with("HTTP/1.1 200 ")
+    );
     serve_one(&balancer, "200 OK", HOLDS);
     assert!(backend.line().starts_with("registered again with "));
     drop(balancer);
@@ -173,7 +172,10 @@ fn what_is_missing_or_wrong_is_told_before_anything_is_served() {
         (&["--register", "http://127.0.0.1:1"][..], "--register-token-file"),
         (&["--register-weight", "2"], "--register"),
         (&["--register", "http://127.0.0.1:1", "--register-token-file", "/nowhere"], "/nowhere"),
-        (&["--register", "https://127.0.0.1:1", "--register-token-file", "Cargo.toml"], "Cargo.toml"),
+        (
+            &["--register", "https://127.0.0.1:1", "--register-token-file", "Cargo.toml"],
+            "Cargo.toml",
+        ),
     ] {
         let (code, errors) = run(words);
         assert_eq!(code, Some(2), "{words:?}: {errors}");

@@ -212,7 +212,10 @@ impl Api {
         let Rebalance { dry_run, rate } = optional_body(request, &example)?;
         let plan = self.balancer.rebalance(dry_run, rate).map_err(refused)?;
         if !dry_run {
-            self.note(format!("rebalancing: closing {} tunnels, {} a second", plan.total, plan.rate));
+            self.note(format!(
+                "rebalancing: closing {} tunnels, {} a second",
+                plan.total, plan.rate
+            ));
         }
         Ok(answer(&to_json(&plan)?))
     }
@@ -314,7 +317,10 @@ fn address(request: &Request<'_>) -> Result<SocketAddr, Response> {
 
 fn body<T: for<'d> Deserialize<'d>>(request: &Request<'_>, example: &Value) -> Result<T, Response> {
     serde_json::from_slice(request.body()).map_err(|error| {
-        refuse(Status::BAD_REQUEST, &format!("the body is not what it has to be: {error}; send for example {example}"))
+        refuse(
+            Status::BAD_REQUEST,
+            &format!("the body is not what it has to be: {error}; send for example {example}"),
+        )
     })
 }
 

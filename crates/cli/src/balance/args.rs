@@ -58,9 +58,13 @@ impl Flags {
         let mut config = Config::default();
         if let Some(path) = &self.config {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read {name}: {error}; check the path after --config"))?;
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                format!("cannot read {name}: {error}; check the path after --config")
+            })?;
             config.read(&text, &name).map_err(|error| shown(&error))?;
+        }
+        for pair in &self.set {
+            config = set(&config, pair)?;
         }
         for (flag, text) in self.as_toml()? {
             config.read(&text, flag).map_err(|error| shown(&error))?;
@@ -72,17 +76,15 @@ impl Flags {
     /// Each flag that was given, and the same in the words of the file: so both are read, checked and explained alike.
     fn as_toml(&self) -> Result<Vec<(&'static str, String)>, String> {
         let mut all = Vec::new();
-        for pair in &self.set {
-            all.push(("--set", set(pair)?));
-        }
         let list = |items: Vec<String>| format!("[{}]", items.join(", "));
-        let quote_all = |items: &[String]| list(items.iter().map(|item| quoted(item)).collect());
+        let quote_all = |items: &[String]| list(items.iter().map(quoted).collect());
         if !self.listen.is_empty() {
             let addresses = self.listen.iter().map(quoted).collect();
             all.push(("--listen", format!("listen = {}", list(addresses))));
         }
         if !self.backend.is_empty() {
-            let backends = self.backend.iter().map(|text| backend(text)).collect::<Result<_, _>>()?;
+            let backends =
+                self.backend.iter().map(|text| backend(text)).collect::<Result<_, _>>()?;
             all.push(("--backend", format!("backends = {}", list(backends))));
         }
         if let Some(pick) = &self.pick {
@@ -161,17 +163,24 @@ fn backend(text: &str) -> Result<String, String> {
     Ok(format!("{{ {} }}", table.join(", ")))
 }
 
-/// `key=value` as a line of the file. Quotes may be left out.
-fn set(pair: &str) -> Result<String, String> {
+/// With `key=value`, as a line of the file would have it. Quotes may be left out.
+fn set(config: &Config, pair: &str) -> Result<Config, String> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         return Err(format!(
             "--set {pair}: write it as key=value, for example --set timeouts.connect=2s"
         ));
     };
-    let as_it_is = format!("{} = {}", key.trim(), value.trim());
-    Ok(match as_it_is.parse::<toml::Table>() {
-        Ok(_) => as_it_is,
-        Err(_) => format!("{} = {}", key.trim(), quoted(value.trim())),
+    let (key, value) = (key.trim(), value.trim());
+    let read = |value: &str| {
+        let mut config = config.clone();
+        config.read(&format!("{key} = {value}"), "--set").map(|()| config)
+    };
+    // First as it is: 2, true, ["a"]. Then as a text: 2s, random, and 0 where that is a duration.
+    read(value).or_else(|as_it_is| {
+        read(&quoted(value)).map_err(|as_text| {
+            let is_value = format!("x = {value}").parse::<toml::Table>().is_ok();
+            shown(if is_value { &as_it_is } else { &as_text })
+        })
     })
 }
 
@@ -197,18 +206,32 @@ mod tests {
     #[test]
     fn flags_say_what_the_file_can_say() {
         let config = config(&[
-            "--listen", "127.0.0.1:0,127.0.0.2:0",
-            "--backend", "127.0.0.1:9001",
-            "--backend", "127.0.0.1:9002,weight=2,send_proxy",
-            "--pick", "random",
-            "--sticky", "cookie:lb",
-            "--admin", "127.0.0.1:8081",
-            "--trusted-proxy", "10.0.0.0/8",
-            "--source", "127.0.0.3",
-            "--shards", "2",
-            "--set", "timeouts.connect=2s",
-            "--set", "health.check.kind=tcp",
-            "--set", "retries=0",
+            "--listen",
+            "127.0.0.1:0,127.0.0.2:0",
+            "--backend",
+            "127.0.0.1:9001",
+            "--backend",
+            "127.0.0.1:9002,weight=2,send_proxy",
+            "--pick",
+            "random",
+            "--sticky",
+            "cookie:lb",
+            "--admin",
+            "127.0.0.1:8081",
+            "--trusted-proxy",
+            "10.0.0.0/8",
+            "--source",
+            "127.0.0.3",
+            "--shards",
+            "2",
+            "--set",
+            "timeouts.connect=2s",
+            "--set",
+            "health.check.kind=tcp",
+            "--set",
+            "retries=0",
+            "--set",
+            "slow_start=0",
         ])
         .unwrap();
         assert_eq!(config.listen.len(), 2);
@@ -237,6 +260,8 @@ mod tests {
             (&["--sticky", "cookie:a b"], &["--sticky: ", "a b"]),
             (&["--set", "shards"], &["--set shards", "key=value"]),
             (&["--set", "shard=1"], &["--set: ", "did you mean shards?"]),
+            (&["--set", "shards=many"], &["--set: ", "shards is \"many\""]),
+            (&["--set", "timeouts.connect=5"], &["--set: ", "5s"]),
             (&["--admin", "0.0.0.0:8081"], &["--admin: ", "loopback"]),
             (&["--config", "/nowhere/x.toml"], &["cannot read /nowhere/x.toml", "--config"]),
         ] {

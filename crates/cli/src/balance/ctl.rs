@@ -149,7 +149,8 @@ fn rebalance(dry_run: bool, value: &Value) -> String {
 
 /// The backends in rows.
 fn table(backends: &Value) -> String {
-    let head = ["backend", "state", "weight", "tunnels", "requests", "handshakes", "failures", "p99"];
+    let head =
+        ["backend", "state", "weight", "tunnels", "requests", "handshakes", "failures", "p99"];
     let mut rows = vec![head.map(str::to_owned)];
     for row in backends.as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -9,8 +9,7 @@ use prometheus_client::registry::Registry;
 use throng_balance::{Figures, Row, Status};
 
 /// The media type of [`text`].
-pub(super) const CONTENT_TYPE: &str =
-    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All figures.
 pub(super) fn text(status: Status) -> Result<String, std::fmt::Error> {
@@ -29,7 +28,9 @@ type Figure<S> = (&'static str, &'static str, MetricType, fn(&S) -> f64);
 
 const OF_BACKENDS: &[Figure<Row>] = &[
     ("backend_weight", "Its part of the load", MetricType::Gauge, |row| row.weight.into()),
-    ("backend_share", "Its part at present: less in a slow start", MetricType::Gauge, |row| row.share),
+    ("backend_share", "Its part at present: less in a slow start", MetricType::Gauge, |row| {
+        row.share
+    }),
     ("backend_tunnels", "Live tunnels", MetricType::Gauge, |row| row.tunnels.into()),
     ("backend_requests", "Requests under way, handshakes included", MetricType::Gauge, |row| {
         row.requests.into()
@@ -69,9 +70,12 @@ const OF_BACKENDS: &[Figure<Row>] = &[
 const OF_ALL: &[Figure<Figures>] = &[
     ("connections", "Client connections open", MetricType::Gauge, |all| all.connections as f64),
     ("tunnels", "Live tunnels", MetricType::Gauge, |all| all.tunnels as f64),
-    ("idle_backend_connections", "Connections to backends kept for the next request", MetricType::Gauge, |all| {
-        all.idle_backends as f64
-    }),
+    (
+        "idle_backend_connections",
+        "Connections to backends kept for the next request",
+        MetricType::Gauge,
+        |all| all.idle_backends as f64,
+    ),
     ("queued", "Clients that wait for a place for their handshake", MetricType::Gauge, |all| {
         all.queued as f64
     }),
@@ -80,9 +84,7 @@ const OF_ALL: &[Figure<Figures>] = &[
     ("requests", "Requests begun, upgrades included", MetricType::Counter, |all| {
         all.requests as f64
     }),
-    ("tunnels_opened", "Tunnels ever opened", MetricType::Counter, |all| {
-        all.tunnels_opened as f64
-    }),
+    ("tunnels_opened", "Tunnels ever opened", MetricType::Counter, |all| all.tunnels_opened as f64),
     ("retries", "Requests tried again elsewhere", MetricType::Counter, |all| all.retries as f64),
     ("client_errors", "Requests answered with 4xx by the balancer", MetricType::Counter, |all| {
         all.client_errors as f64
@@ -90,9 +92,12 @@ const OF_ALL: &[Figure<Figures>] = &[
     ("backend_errors", "Requests answered with 5xx by the balancer", MetricType::Counter, |all| {
         all.backend_errors as f64
     }),
-    ("tunnels_lost", "Tunnels whose backend went without a Close frame", MetricType::Counter, |all| {
-        all.lost as f64
-    }),
+    (
+        "tunnels_lost",
+        "Tunnels whose backend went without a Close frame",
+        MetricType::Counter,
+        |all| all.lost as f64,
+    ),
     ("tunnels_closed", "Tunnels that the balancer closed", MetricType::Counter, |all| {
         all.closed as f64
     }),
@@ -111,7 +116,8 @@ impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let Self(Status { backends, figures, .. }) = self;
         let help = "1 for the state that the backend is in";
-        let mut metric = encoder.encode_descriptor("backend_state", help, None, MetricType::Gauge)?;
+        let mut metric =
+            encoder.encode_descriptor("backend_state", help, None, MetricType::Gauge)?;
         for row in backends {
             for state in STATES {
                 let labels = [("backend", row.address.to_string()), ("state", state.to_owned())];

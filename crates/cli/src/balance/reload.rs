@@ -46,9 +46,11 @@ impl Reloader {
 /// What changed, in one line.
 pub(super) fn in_words(changes: &Changes) -> String {
     let mut parts = Vec::new();
-    for (what, backends) in
-        [("added", &changes.added), ("removed", &changes.removed), ("reweighted", &changes.reweighted)]
-    {
+    for (what, backends) in [
+        ("added", &changes.added),
+        ("removed", &changes.removed),
+        ("reweighted", &changes.reweighted),
+    ] {
         if !backends.is_empty() {
             let mut part = what.to_owned();
             for (at, backend) in backends.iter().enumerate().take(8) {

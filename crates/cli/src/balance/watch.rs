@@ -47,7 +47,9 @@ impl Watch {
         for row in &status.backends {
             // Of a backend that is new, or that an operator drains, others tell.
             let changed = match (self.states.get(&row.address), row.state) {
-                (Some(before), state @ ("up" | "down")) => *before != state && *before != "draining",
+                (Some(before), state @ ("up" | "down")) => {
+                    *before != state && *before != "draining"
+                }
                 _ => false,
             };
             if changed {

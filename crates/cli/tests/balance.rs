@@ -1,0 +1,539 @@
+//! `throng balance` as operators run it: the real binary, its lines, its signals, its admin API, its exit codes.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{Answer, Client, Got, PATIENCE, Served, dial, exchange};
+use throng_proto::ws::Opcode;
+
+/// What backends show.
+const TOKEN: &str = "0123456789abcdef-token";
+
+/// A file that goes with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("throng-balance-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.0, text).unwrap();
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// `throng balance` on free ports, with an admin API.
+struct Balancer {
+    process: Child,
+    out: Receiver<String>,
+    errors: Receiver<String>,
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Balancer {
+    fn start(words: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["balance", "--shards", "1", "--listen", "127.0.0.1:0"])
+            .args(["--admin", "127.0.0.1:0"])
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (out, errors) =
+            (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
+        let line = || match out.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(_) => panic!("it did not start: {:?}", errors.recv_timeout(PATIENCE)),
+        };
+        let address_in = |line: String, before: &str| {
+            let rest = line.strip_prefix(before).unwrap_or_else(|| panic!("{line:?}"));
+            rest.trim_end_matches('/').parse().unwrap()
+        };
+        let address = address_in(line(), "throng balances on http://");
+        assert!(line().starts_with("backends: "));
+        let admin = address_in(line(), "admin: http://");
+        Self { process, out, errors, address, admin }
+    }
+
+    /// Before `backends` and with quick ends.
+    fn before(backends: &[SocketAddr], words: &[&str]) -> Self {
+        let backends: Vec<String> = backends.iter().map(SocketAddr::to_string).collect();
+        let mut all = vec!["--set", "shutdown.window=0"];
+        all.extend(backends.iter().flat_map(|backend| ["--backend", backend.as_str()]));
+        all.extend(words);
+        Self::start(&all)
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// The next line on standard output.
+    fn line(&self) -> String {
+        self.out.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// The next line on standard error.
+    fn error(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Sends a request to the admin API as `curl --json` does.
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.ask_with(method, path, "Content-Type: application/json\r\n", &body.to_string())
+    }
+
+    fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let (host, length) = (self.admin, body.len());
+        let host =
+            if headers.contains("Host: ") { String::new() } else { format!("Host: {host}\r\n") };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\n{host}{headers}Content-Length: {length}\r\n\r\n{body}"
+        );
+        exchange(&mut dial(self.admin), request)
+    }
+
+    fn status(&self) -> Value {
+        let answer = self.ask_with("GET", "/status.json", "", "");
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        serde_json::from_str(answer.text()).unwrap()
+    }
+
+    /// The addresses of the backends in the list.
+    fn backends(&self) -> Vec<String> {
+        let rows = self.status();
+        let rows = rows["backends"].as_array().unwrap().clone();
+        rows.iter().map(|row| row["address"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn row(&self, backend: SocketAddr) -> Value {
+        let status = self.status();
+        let rows = status["backends"].as_array().unwrap();
+        let wanted = backend.to_string();
+        rows.iter().find(|row| row["address"] == wanted.as_str()).cloned().unwrap_or_default()
+    }
+
+    /// The exit code, after a signal.
+    fn exit(mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (lines, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let _ = lines.send(line);
+        }
+    });
+    received
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn echoes(client: &mut Client, text: &str) {
+    client.send(Opcode::Text, text.as_bytes());
+    assert_eq!(client.next(), Got::Text(text.to_owned()));
+}
+
+/// An address where nobody listens.
+fn nowhere() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn error(answer: &Answer) -> String {
+    let value: Value = serde_json::from_str(answer.text()).unwrap_or_default();
+    value["error"].as_str().unwrap_or_else(|| panic!("no error in {answer:?}")).to_owned()
+}
+
+#[test]
+fn tunnels_and_requests_reach_the_backends() {
+    let served =
+        [Served::start(&["--listen", "127.0.0.1:0"]), Served::start(&["--listen", "127.0.0.1:0"])];
+    let backends = served.each_ref().map(|served| served.addresses[0]);
+    let balancer = Balancer::before(&backends, &["--pick", "round_robin"]);
+    let mut clients: Vec<Client> =
+        (0..4).map(|_| Client::connect(balancer.address, "/echo")).collect();
+    for (at, client) in clients.iter_mut().enumerate() {
+        echoes(client, &format!("h\u{e9}llo {at}"));
+    }
+    for backend in backends {
+        assert_eq!(balancer.row(backend)["tunnels"], 2);
+    }
+    let answer = exchange(&mut dial(balancer.address), "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(answer.status(), 200);
+    drop(clients);
+    eventually("the counts return to zero", || {
+        backends.iter().all(|&backend| balancer.row(backend)["tunnels"] == 0)
+    });
+    balancer.signal("TERM");
+    assert!(balancer.line().starts_with("draining: tunnels are closed with 1001 over 0"));
+    assert_eq!(balancer.line(), "stopped; every connection was closed in good order");
+    assert_eq!(balancer.exit(), Some(0));
+}
+
+#[test]
+fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
+    let served =
+        [Served::start(&["--listen", "127.0.0.1:0"]), Served::start(&["--listen", "127.0.0.1:0"])];
+    let [first, second] = served.each_ref().map(|served| served.addresses[0]);
+    let text = |backends: &[SocketAddr]| {
+        let list: Vec<String> = backends.iter().map(|backend| format!("\"{backend}\"")).collect();
+        format!("backends = [{}]\n[shutdown]\nwindow = \"0\"\n", list.join(", "))
+    };
+    let file = File::new("reload.toml", &text(&[first]));
+    let balancer = Balancer::start(&["--config", file.path()]);
+    let mut old = Client::connect(balancer.address, "/echo");
+    echoes(&mut old, "before");
+
+    file.write(&text(&[first, second]));
+    balancer.signal("HUP");
+    assert_eq!(balancer.line(), format!("configuration read again: added {second}"));
+    echoes(&mut old, "after one was added");
+    assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
+
+    file.write("backends = [\"127.0.0.1:1\"]\npick = \"rnadom\"\n");
+    balancer.signal("HUP");
+    let told = balancer.error();
+    assert!(told.starts_with("throng: nothing is changed: "), "{told}");
+    assert!(told.contains("reload.toml:2:8: pick") && told.contains("random"), "{told}");
+    assert_eq!(balancer.backends(), [first.to_string(), second.to_string()]);
+    echoes(&mut old, "after a bad file");
+
+    let mut new = Client::connect(balancer.address, "/echo");
+    eventually("both have one", || {
+        [first, second].iter().all(|&backend| balancer.row(backend)["tunnels"] == 1)
+    });
+    file.write(&text(&[second]));
+    balancer.signal("HUP");
+    assert_eq!(balancer.line(), format!("configuration read again: removed {first}"));
+    let Got::Close(code, _) = old.next() else { panic!("no Close frame") };
+    assert_eq!(code, 1012);
+    old.send(Opcode::Close, &code.to_be_bytes());
+    echoes(&mut new, "still there");
+    eventually("it goes with its last tunnel", || balancer.backends() == [second.to_string()]);
+
+    balancer.signal("HUP");
+    assert_eq!(balancer.line(), "configuration read again: nothing changed");
+}
+
+#[test]
+fn the_admin_api_adds_weighs_drains_and_removes() {
+    let balancer = Balancer::before(&[nowhere()], &[]);
+    let new = nowhere();
+    let added = balancer.ask("POST", "/backends", &json!({ "address": new, "weight": 2 }));
+    assert_eq!(added.status(), 201, "{}", added.text());
+    assert_eq!(balancer.line(), format!("added {new}, weight 2"));
+    assert_eq!(balancer.row(new)["weight"], 2);
+    assert_eq!(balancer.row(new)["source"], "api");
+    let path = format!("/backends/{new}");
+    for (method, weight) in [("PATCH", 3), ("PUT", 4)] {
+        let answer = balancer.ask(method, &path, &json!({ "weight": weight }));
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert_eq!(balancer.row(new)["weight"], weight);
+    }
+    let drained = balancer.ask("POST", &format!("{path}/drain"), &json!({ "window": "1h" }));
+    assert_eq!(drained.status(), 200, "{}", drained.text());
+    assert_eq!(balancer.row(new)["state"], "draining");
+    assert_eq!(balancer.ask("POST", &format!("{path}/undrain"), &json!({})).status(), 200);
+    assert_eq!(balancer.row(new)["state"], "up");
+    let plan = balancer.ask("POST", "/rebalance", &json!({ "dry_run": true }));
+    let plan: Value = serde_json::from_str(plan.text()).unwrap();
+    assert_eq!((&plan["total"], &plan["dry_run"]), (&json!(0), &json!(true)));
+    assert_eq!(balancer.ask_with("DELETE", &path, "", "").status(), 200);
+    eventually("it is gone", || balancer.row(new).is_null());
+
+    for (method, path, body, status, part) in [
+        ("POST", "/backends", "{", 400, "127.0.0.1:9003"),
+        ("POST", "/backends", r#"{"address": "x"}"#, 400, "send for example"),
+        ("POST", "/backends", r#"{"address": "127.0.0.1:9", "wieght": 2}"#, 400, "wieght"),
+        ("POST", "/backends", r#"{"address": "127.0.0.1:9", "weight": 0}"#, 400, "weight is 0"),
+        ("POST", "/backends", r#"{"address": "0.0.0.0:9"}"#, 400, "0.0.0.0:9"),
+        ("PATCH", "/backends/nobody", r#"{"weight": 1}"#, 400, "127.0.0.1:9001"),
+        ("PATCH", "/backends/127.0.0.1:9", r#"{"weight": 1}"#, 404, "no backend 127.0.0.1:9"),
+        ("POST", "/backends/127.0.0.1:9/drain", r#"{"window": "5"}"#, 400, "window"),
+        ("POST", "/rebalance", r#"{"rate": 0}"#, 400, "rate is 0"),
+        ("POST", "/reload", "", 422, "--config"),
+    ] {
+        let answer = balancer.ask_with(method, path, "Content-Type: application/json\r\n", body);
+        assert_eq!(answer.status(), status, "{method} {path} {body}: {}", answer.text());
+        assert!(error(&answer).contains(part), "{path} {body}: {}", answer.text());
+    }
+}
+
+#[test]
+fn web_pages_can_neither_change_nor_read_anything() {
+    let balancer = Balancer::before(&[nowhere()], &[]);
+    let (admin, body) = (balancer.admin, r#"{"address": "127.0.0.1:9"}"#);
+    let json = "Content-Type: application/json\r\n";
+    for (headers, status, part) in [
+        // What a page may send to anybody: forms, and fetch without asking.
+        ("Content-Type: text/plain\r\n".to_owned(), 415, "application/json"),
+        ("Content-Type: application/x-www-form-urlencoded\r\n".to_owned(), 415, "--json"),
+        (String::new(), 415, "application/json"),
+        (format!("{json}Origin: http://evil.example\r\n"), 403, "another origin"),
+        (format!("{json}Origin: null\r\n"), 403, "another origin"),
+        (format!("{json}Origin: http://127.0.0.1:1\r\n"), 403, "another origin"),
+        (format!("{json}Sec-Fetch-Site: cross-site\r\n"), 403, "another origin"),
+        (format!("{json}Sec-Fetch-Site: same-site\r\n"), 403, "another origin"),
+        // A name that resolves to us: the same origin by the browser's word.
+        (
+            format!("{json}Host: evil.example:8081\r\nOrigin: http://evil.example:8081\r\n"),
+            403,
+            "by address or as localhost",
+        ),
+    ] {
+        let answer = balancer.ask_with("POST", "/backends", &headers, body);
+        assert_eq!(answer.status(), status, "{headers}: {}", answer.text());
+        assert!(error(&answer).contains(part), "{headers}: {}", answer.text());
+    }
+    let removal = format!("Sec-Fetch-Site: cross-site\r\nOrigin: http://{admin}.evil.example\r\n");
+    assert_eq!(balancer.ask_with("DELETE", "/backends/127.0.0.1:9", &removal, "").status(), 403);
+    for path in ["/", "/status.json", "/backends", "/metrics"] {
+        let answer = balancer.ask_with("GET", path, "Host: evil.example\r\n", "");
+        assert_eq!(answer.status(), 403, "{path}");
+    }
+    assert_eq!(balancer.backends().len(), 1);
+    // Our own page, by whatever address of ours.
+    let port = admin.port();
+    let own = format!(
+        "{json}Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\nSec-Fetch-Site: same-origin\r\n"
+    );
+    let answer = balancer.ask_with("POST", "/backends", &own, body);
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    // And no preflight is ever allowed.
+    let preflight = balancer.ask_with(
+        "OPTIONS",
+        "/backends",
+        "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n",
+        "",
+    );
+    assert!(!preflight.head.to_ascii_lowercase().contains("access-control"), "{}", preflight.head);
+}
+
+#[test]
+fn the_page_the_metrics_and_the_health_are_there() {
+    let backend = nowhere();
+    let balancer = Balancer::before(&[backend], &[]);
+    let get = |path| balancer.ask_with("GET", path, "", "");
+    let page = get("/");
+    assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
+    assert!(page.text().contains("<table") && !page.text().contains("https://"));
+    assert_eq!((get("/livez").status(), get("/readyz").status()), (200, 200));
+    let metrics = get("/metrics");
+    for line in [
+        format!("throng_balance_backend_state{{backend=\"{backend}\",state=\"up\"}} 1"),
+        format!("throng_balance_backend_state{{backend=\"{backend}\",state=\"down\"}} 0"),
+        format!("throng_balance_backend_tunnels_opened_total{{backend=\"{backend}\"}} 0"),
+        "throng_balance_tunnels 0".to_owned(),
+        "# EOF".to_owned(),
+    ] {
+        let found = metrics.text().lines().any(|found| {
+            // Fractions are printed as such.
+            found == line || found.strip_suffix(".0") == Some(&line)
+        });
+        assert!(found, "no {line} in {}", metrics.text());
+    }
+    let status = balancer.status();
+    for name in ["uptime_seconds", "pick", "backends", "figures", "resident_bytes"] {
+        assert!(!status[name].is_null(), "no {name} in {status}");
+    }
+    balancer.ask("POST", &format!("/backends/{backend}/drain"), &json!({}));
+    assert_eq!(get("/readyz").status(), 503);
+}
+
+#[test]
+fn backends_register_with_the_token_and_go_again() {
+    let token = File::new("register-token", TOKEN);
+    let balancer =
+        Balancer::start(&["--register-token-file", token.path(), "--set", "shutdown.window=0"]);
+    let body = json!({ "address": "127.0.0.1:9" }).to_string();
+    for headers in ["", "Authorization: Bearer 0123456789abcdef-tokeN\r\n"] {
+        let answer = balancer.ask_with("POST", "/register", headers, &body);
+        assert_eq!(answer.status(), 401, "{}", answer.text());
+        assert!(answer.header("www-authenticate").is_some());
+    }
+    let admin = format!("http://{}", balancer.admin);
+    let backend = Served::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--register",
+        &admin,
+        "--register-token-file",
+        token.path(),
+        "--register-weight",
+        "5",
+        "--set",
+        "drain.window=0s",
+    ]);
+    let address = backend.addresses[0];
+    assert_eq!(balancer.line(), format!("{address} registered itself, weight 5"));
+    assert_eq!(balancer.row(address)["weight"], 5);
+    assert_eq!(balancer.row(address)["source"], "registered");
+    let mut client = Client::connect(balancer.address, "/echo");
+    echoes(&mut client, "through one that came by itself");
+    backend.terminate();
+    assert_eq!(balancer.line(), format!("{address} deregistered itself"));
+    assert!(matches!(client.next(), Got::Close(1001 | 1012, _)));
+    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    assert_eq!(backend.exit().code(), Some(0));
+    eventually("it is gone", || balancer.backends().is_empty());
+}
+
+#[test]
+fn without_a_token_nobody_registers() {
+    let balancer = Balancer::before(&[nowhere()], &[]);
+    let answer = balancer.ask("POST", "/register", &json!({ "address": "127.0.0.1:9" }));
+    assert_eq!(answer.status(), 403);
+    assert!(error(&answer).contains("[register]"), "{}", answer.text());
+}
+
+#[test]
+fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
+    let served = Served::start(&["--listen", "127.0.0.1:0"]);
+    let start = || {
+        Balancer::before(
+            &[served.addresses[0]],
+            &["--set", "timeouts.close=1h", "--set", "shutdown.deadline=1s"],
+        )
+    };
+    let balancer = start();
+    let mut client = Client::connect(balancer.address, "/echo");
+    balancer.signal("TERM");
+    assert!(matches!(client.next(), Got::Close(1001, _)));
+    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    assert_eq!(client.next(), Got::End);
+    drop(client);
+    assert_eq!(balancer.exit(), Some(0));
+
+    let balancer = start();
+    let mut client = Client::connect(balancer.address, "/echo");
+    balancer.signal("TERM");
+    // Never answered.
+    assert!(matches!(client.next(), Got::Close(1001, _)));
+    let told = balancer.error();
+    assert!(told.contains("shutdown.deadline"), "{told}");
+    assert_eq!(balancer.exit(), Some(3));
+
+    let balancer = Balancer::before(
+        &[served.addresses[0]],
+        &["--set", "shutdown.deadline=1h", "--set", "timeouts.close=1h"],
+    );
+    let mut client = Client::connect(balancer.address, "/echo");
+    balancer.signal("INT");
+    assert!(matches!(client.next(), Got::Close(1001, _)));
+    balancer.signal("INT");
+    assert_eq!(balancer.exit(), Some(130));
+}
+
+#[test]
+fn a_check_says_what_is_wrong_and_where() {
+    let run = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .arg("balance")
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let good =
+        File::new("good.toml", "backends = [\"127.0.0.1:9001\"]\n[health.check]\nkind = \"tcp\"\n");
+    let (code, out, errors) = run(&["--config", good.path(), "--check"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{out}");
+    assert!(out.starts_with("the configuration is right: backends: 127.0.0.1:9001; "), "{out}");
+    let twice = "backends = [\n  \"127.0.0.1:9001\",\n  \"127.0.0.1:9001\",\n]\n";
+    for (text, place) in [
+        (twice, "bad.toml:3:3: backends[1]"),
+        ("backends = [{ address = \"127.0.0.1:1\", weight = 0 }]\n", "bad.toml:1:"),
+        ("backends = []\n", "bad.toml:1:"),
+    ] {
+        let bad = File::new("bad.toml", text);
+        let (code, out, errors) = run(&["--config", bad.path(), "--check"]);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{errors}");
+        assert!(errors.contains(place) && errors.lines().count() == 1, "{errors}");
+    }
+    let (code, _, errors) =
+        run(&["--backend", "127.0.0.1:9001", "--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("loopback"), "{errors}");
+}
+
+#[test]
+fn ctl_speaks_to_it_in_words() {
+    let backend = nowhere();
+    let balancer = Balancer::before(&[backend], &[]);
+    let ctl = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["balance", "ctl", "--admin", &balancer.admin.to_string()])
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
+    };
+    let name = backend.to_string();
+    let (code, text) = ctl(&["list"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("backend") && text.lines().nth(1).unwrap().starts_with(&name));
+    for (words, part) in [
+        (&["add", "[::1]:9", "--weight", "2"][..], "added [::1]:9, weight 2"),
+        (&["weight", "[::1]:9", "3"], "is 3, and was 2"),
+        (&["drain", &name, "--window", "30s"], "draining"),
+        (&["undrain", &name], "taken in again"),
+        (&["rebalance", "--dry-run"], "would close 0 tunnels"),
+        (&["remove", "[::1]:9"], "removing [::1]:9"),
+    ] {
+        let (code, text) = ctl(words);
+        assert_eq!(code, Some(0), "{words:?}: {text}");
+        assert!(text.contains(part), "{words:?}: {text}");
+    }
+    let (code, text) = ctl(&["weight", "127.0.0.1:9", "1"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains(&name), "what there is: {text}");
+    let away = Command::new(env!("CARGO_BIN_EXE_throng"))
+        .args(["balance", "ctl", "--admin", &nowhere().to_string(), "reload"])
+        .output()
+        .unwrap();
+    assert_eq!(away.status.code(), Some(1));
+    assert!(String::from_utf8(away.stderr).unwrap().contains("nobody listens there"));
+}
