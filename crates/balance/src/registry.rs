@@ -144,19 +144,30 @@ impl Entry {
         self.answered_before = self.answered();
     }
 
-    /// Tells the watch of successes. Shards do not report each; whether there was one matters only when a failure comes,
-    /// and its counts tell.
+    /// Tells the watch of successes during a probation. Shards do not report them: its counts tell.
     pub(crate) fn note_success(&mut self) {
-        if self.answered() > self.answered_before {
+        if self.watch.is_half_open() && self.answered() > self.answered_before {
             self.watch.handle_success();
         }
     }
 
-    /// Sets the share for `now`. Whether it still grows.
+    /// Sets the share for `now`. Whether it is to be set again soon.
+    ///
+    /// On probation it gets what a slow start begins with: it has nothing open, so whoever picks by that would else send
+    /// it everybody, and nobody knows yet whether it answers.
     pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
+        let weight = self.backend.weight();
+        if self.backend.state() == State::Up && self.watch.is_half_open() {
+            self.note_success();
+            if self.watch.is_half_open() {
+                self.rising = Some(now);
+                self.backend.set_share(share_at(weight, Duration::ZERO, Duration::MAX));
+                return true;
+            }
+        }
         let Some(since) = self.rising else { return false };
         let up_for = now.since(since);
-        self.backend.set_share(share_at(self.backend.weight(), up_for, slow_start));
+        self.backend.set_share(share_at(weight, up_for, slow_start));
         if up_for >= slow_start {
             self.rising = None;
         }

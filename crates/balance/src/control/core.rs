@@ -18,7 +18,7 @@ use crate::status::{
     Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Surplus, share_of,
 };
 
-/// How often a growing share is set anew.
+/// How often a growing share is set anew, and a backend on probation asked whether it has answered.
 const GROWTH: Duration = Duration::from_millis(100);
 
 /// How often a backend that goes is asked whether its last tunnel has ended: nobody tells.

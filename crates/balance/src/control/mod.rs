@@ -307,9 +307,13 @@ impl Inner {
 
     /// A thread: what shards report, until they have ended.
     fn take_reports(&self, reports: &Receiver<Report>) {
-        while let Ok(Report::Failed { backend, failure }) = reports.recv() {
+        while let Ok(first) = reports.recv() {
+            // A storm of failures is one change.
             self.change(|core, now| {
-                core.handle_failure(&backend, failure, now, SystemTime::now());
+                for report in std::iter::once(first).chain(reports.try_iter()) {
+                    let Report::Failed { backend, failure } = report;
+                    core.handle_failure(&backend, failure, now, SystemTime::now());
+                }
             });
         }
     }

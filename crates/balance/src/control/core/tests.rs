@@ -92,19 +92,35 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!(row.last_failure.as_ref().unwrap().text, "the backend refused the connection");
     // Nothing is due before, and nothing wakes the control thread before.
     assert_eq!(expire(&mut core, at(2.0)), Some(at(11.0)));
-    assert_eq!(expire(&mut core, at(11.0)), None);
+    // On probation it gets little, and one failure is enough.
+    let one = backend(&core, 1);
+    assert_eq!(expire(&mut core, at(11.0)), Some(at(11.1)));
     assert_eq!(
-        (backend(&core, 1).state(), orders(&mut core)),
-        (State::Up, vec!["1 keep".to_owned()])
+        (one.state(), one.share(), orders(&mut core)),
+        (State::Up, 10, vec!["1 keep".to_owned()])
     );
-    // On probation one failure is enough...
+    assert_eq!((expire(&mut core, at(12.0)), one.share()), (Some(at(12.1)), 10));
     fail(&mut core, 1, 1, at(12.0));
-    assert_eq!(backend(&core, 1).state(), State::Down);
-    assert_eq!(expire(&mut core, at(22.0)), None);
-    // ...unless it has answered meanwhile.
-    open(&backend(&core, 1), 1);
+    assert_eq!((one.state(), expire(&mut core, at(13.0))), (State::Down, Some(at(22.0))));
+    // When it has answered, all is as before.
+    expire(&mut core, at(22.0));
+    open(&one, 1);
+    assert_eq!((expire(&mut core, at(22.2)), one.share()), (None, 100));
     fail(&mut core, 1, 2, at(23.0));
-    assert_eq!(backend(&core, 1).state(), State::Up);
+    assert_eq!((one.state(), expire(&mut core, at(23.0)), one.share()), (State::Up, None, 100));
+}
+
+#[test]
+fn an_answer_ends_a_probation_just_before_a_failure() {
+    let mut core = core(&[1], "");
+    fail(&mut core, 1, 3, at(0.0));
+    expire(&mut core, at(10.0));
+    let one = backend(&core, 1);
+    open(&one, 1);
+    fail(&mut core, 1, 2, at(10.05));
+    assert_eq!(one.state(), State::Up);
+    fail(&mut core, 1, 1, at(10.06));
+    assert_eq!(one.state(), State::Down);
 }
 
 #[test]
@@ -481,12 +497,16 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     expire(&mut core, at(30.0));
     assert_eq!((two.state(), two.share()), (State::Up, 40));
     expire(&mut core, at(40.0));
+    assert_eq!(two.share(), 40, "it has not answered yet");
+    open(&two, 1);
+    assert_eq!((expire(&mut core, at(45.0)), two.share()), (Some(at(45.1)), 220));
+    assert_eq!((expire(&mut core, at(50.0)), two.share()), (None, 400));
     core.drain(address(2), None).unwrap();
-    core.undrain(address(2), at(41.0)).unwrap();
+    core.undrain(address(2), at(51.0)).unwrap();
     assert_eq!(two.share(), 40);
     // Switched off on the way.
-    apply(&mut core, config(&[1], ""), at(42.0)).unwrap();
-    expire(&mut core, at(42.0));
+    apply(&mut core, config(&[1], ""), at(52.0)).unwrap();
+    expire(&mut core, at(52.0));
     assert_eq!(two.share(), 4 * SHARES_PER_WEIGHT);
 }
 
