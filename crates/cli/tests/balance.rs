@@ -418,6 +418,51 @@ fn backends_register_with_the_token_and_go_again() {
 }
 
 #[test]
+fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
+    let token = File::new("admin-token", TOKEN);
+    let backend = nowhere().to_string();
+    let balancer = Balancer::start(&["--backend", &backend, "--admin-token-file", token.path()]);
+    let wrong = "Authorization: Bearer 0123456789abcdef-tokem\r\n";
+    for path in ["/status.json", "/backends", "/metrics"] {
+        for headers in ["", wrong] {
+            let answer = balancer.ask_with("GET", path, headers, "");
+            assert_eq!(answer.status(), 401, "{path}");
+            assert!(answer.header("www-authenticate").is_some());
+        }
+        // Whatever the name: no web page knows the token.
+        let right = format!("Host: balancer.example\r\nAuthorization: Bearer {TOKEN}\r\n");
+        assert_eq!(balancer.ask_with("GET", path, &right, "").status(), 200, "{path}");
+    }
+    assert_eq!(balancer.ask_with("GET", "/", "", "").status(), 200);
+    let json = "Content-Type: application/json\r\n";
+    assert_eq!(balancer.ask_with("POST", "/rebalance", json, "{}").status(), 401);
+    let foreign = format!("{json}Authorization: Bearer {TOKEN}\r\nOrigin: http://evil.example\r\n");
+    assert_eq!(balancer.ask_with("POST", "/rebalance", &foreign, "{}").status(), 403);
+    let admin = balancer.admin.to_string();
+    let ctl = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
+        command.args(["balance", "ctl", "--admin", &admin]).args(words);
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(ctl(&["--token-file", token.path(), "rebalance", "--dry-run"]), Some(0));
+    assert_eq!(ctl(&["rebalance", "--dry-run"]), Some(1));
+}
+
+#[test]
+fn a_backend_that_goes_down_is_told_and_clients_are_answered() {
+    let backend = nowhere();
+    let balancer = Balancer::before(&[backend], &["--set", "health.failures=1"]);
+    let mut client = dial(balancer.address);
+    let answer = exchange(&mut client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(answer.status(), 502, "{}", answer.text());
+    assert_eq!(balancer.line(), format!("{backend} is down: the backend refused the connection"));
+    let mut client = dial(balancer.address);
+    let answer = exchange(&mut client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(answer.status(), 503, "{}", answer.text());
+    assert_eq!(balancer.ask_with("GET", "/readyz", "", "").status(), 503);
+}
+
+#[test]
 fn without_a_token_nobody_registers() {
     let balancer = Balancer::before(&[nowhere()], &[]);
     let answer = balancer.ask("POST", "/register", &json!({ "address": "127.0.0.1:9" }));

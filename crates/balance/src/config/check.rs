@@ -52,9 +52,9 @@ pub(super) fn check(config: &Config) -> Result<(), Wrong> {
         positive("register.time_to_live", register.time_to_live)?;
     }
     if let Some(admin) = config.admin {
-        must(admin.ip().to_canonical().is_loopback(), || {
-            let remedy = "whoever reaches it can change everything, so it is a loopback address: \
-                          write for example \"127.0.0.1:8081\"";
+        must(admin.ip().to_canonical().is_loopback() || config.admin_token.is_some(), || {
+            let remedy = "whoever reaches it can change everything: write a loopback address such as \
+                          \"127.0.0.1:8081\", or set admin.token_file";
             wrong("admin.listen", quoted(admin), remedy)
         })?;
         must(admin.port() == 0 || !config.listen.contains(&admin), || {

@@ -52,9 +52,11 @@ pub struct Config {
     pub settings: Settings,
     /// Whether backends register themselves: `[register]`. Default: they do not.
     pub register: Option<Register>,
-    /// Where operators ask and change: `[admin]` with `listen`. A loopback address. Default: nowhere. A change needs a
-    /// restart.
+    /// Where operators ask and change: `[admin]` with `listen`. Default: nowhere. A change needs a restart.
     pub admin: Option<SocketAddr>,
+    /// What operators have to show: `token`, or the first line of `token_file`, in `[admin]`. Without it `listen` there is
+    /// a loopback address. Default: nothing.
+    pub admin_token: Option<Token>,
     /// How it ends: `[shutdown]`.
     pub shutdown: Shutdown,
     /// Where each key was written, for mistakes that only show once all is read.
@@ -107,6 +109,7 @@ impl Default for Config {
             settings: Settings::default(),
             register: None,
             admin: None,
+            admin_token: None,
             shutdown: Shutdown {
                 window: Duration::from_secs(10),
                 deadline: Duration::from_secs(30),
@@ -148,6 +151,7 @@ impl Config {
         if let Some(value) = root.take("admin") {
             let admin = value.table("[admin], and below it listen = \"127.0.0.1:8081\"")?;
             admin.put("listen", &mut self.admin, |value| value.address().map(Some))?;
+            self.admin_token = token(&admin, file_name)?.or(self.admin_token.take());
             admin.finish()?;
         }
         if let Some(value) = root.take("shutdown") {
@@ -195,18 +199,25 @@ fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
 
 fn register(value: &Value<'_>, file_name: &str) -> Result<Register, ConfigError> {
     let table = value.table("[register], and below it token_file = \"token\"")?;
-    let token = match (table.take("token"), table.take("token_file")) {
+    let token = token(&table, file_name)?.ok_or_else(|| {
+        value.wrong("what backends have to show is missing: add token_file = \"token\", or token")
+    })?;
+    let mut register = Register { token, time_to_live: Duration::from_secs(10) };
+    table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
+    table.finish()?;
+    Ok(register)
+}
+
+/// What `token` says, or the first line of the file that `token_file` names.
+fn token(table: &Table<'_>, file_name: &str) -> Result<Option<Token>, ConfigError> {
+    match (table.take("token"), table.take("token_file")) {
+        (None, None) => Ok(None),
         (Some(_), Some(file)) => {
-            return Err(file.wrong("there is a token, too: keep one of token and token_file"));
-        }
-        (None, None) => {
-            return Err(value.wrong(
-                "what backends have to show is missing: add token_file = \"token\", or token",
-            ));
+            Err(file.wrong("there is a token, too: keep one of token and token_file"))
         }
         (Some(token), None) => {
             let text = token.text("a text")?;
-            Token::new(text).map_err(|remedy| token.wrong_secret(remedy))?
+            Token::new(text).map(Some).map_err(|remedy| token.wrong_secret(remedy))
         }
         (None, Some(file)) => {
             let name = file.text("the path of a file that has the token")?;
@@ -217,13 +228,10 @@ fn register(value: &Value<'_>, file_name: &str) -> Result<Register, ConfigError>
                     path.display()
                 ))
             })?;
-            Token::new(text.lines().next().unwrap_or_default()).map_err(|why| file.wrong(why))?
+            let first = text.lines().next().unwrap_or_default();
+            Token::new(first).map(Some).map_err(|why| file.wrong(why))
         }
-    };
-    let mut register = Register { token, time_to_live: Duration::from_secs(10) };
-    table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
-    table.finish()?;
-    Ok(register)
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,10 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
             "[health.check]\nkind=\"tcp\"\npth=1",
             "b.toml:4:1: health.check.pth is no setting: did you mean path?",
         ),
-        ("[admin]\nport=1", "b.toml:3:1: admin.port is no setting: the keys here are listen"),
+        (
+            "[admin]\nport=1",
+            "b.toml:3:1: admin.port is no setting: the keys here are listen, token, token_file",
+        ),
         // Types.
         ("listen = 8080", "b.toml:2:10: listen is 8080: write an address or a list of them"),
         ("listen = [1]", "b.toml:2:11: listen[0] is 1: write an address such as"),
@@ -417,4 +420,16 @@ fn a_token_file_is_read_from_beside_the_configuration() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(config.unwrap().register.unwrap().token.matches(b"0123456789abcdef"));
     assert!(empty.unwrap_err().to_string().contains("at least 16"));
+}
+
+#[test]
+fn an_admin_api_beyond_this_machine_needs_a_token() {
+    let text = "backends = [\"127.0.0.1:1\"]\n[admin]\nlisten = \"0.0.0.0:81\"\n";
+    let error = Config::parse(text, "b.toml").unwrap_err();
+    assert!(error.what().contains("admin.token_file"), "{error}");
+    let text = format!("{text}token = \"0123456789abcdef\"\n");
+    let mut config = Config::parse(&text, "b.toml").unwrap();
+    // What comes later and does not mention it leaves it as it is.
+    config.read("[admin]\nlisten = \"0.0.0.0:82\"", "flags").unwrap();
+    assert!(config.admin_token.unwrap().matches(b"0123456789abcdef"));
 }

@@ -12,7 +12,7 @@ use throng::{Bound, Limits, Request, Response, Server, Status};
 use throng_balance::{Balancer, Error};
 use throng_load::units::parse_duration;
 
-use super::guard::{check_change, check_read, refuse};
+use super::guard::{self, check_read, refuse, unauthorized};
 use super::metrics;
 use super::reload::{self, Reloader};
 
@@ -96,7 +96,14 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
     Server::new()
         .limits(limits)
         .shards(1)
-        .get("/", route(|_, request| check_read(request).map(|()| page())))
+        // Without a token, whose place is in the page: there is nothing in it to know.
+        .get(
+            "/",
+            route(|api, request| match api.reloader.admin_token() {
+                Some(_) => Ok(page()),
+                None => check_read(request, None).map(|()| page()),
+            }),
+        )
         .get("/livez", |_| "OK\n")
         .get("/readyz", route(Api::readyz))
         .get("/status.json", route(Api::status))
@@ -138,7 +145,7 @@ impl Api {
     }
 
     fn status(&self, request: &Request<'_>) -> Outcome {
-        check_read(request)?;
+        self.check_read(request)?;
         let mut status = to_json(&self.balancer.status())?;
         status["resident_bytes"] = throng::process::resident_bytes().into();
         status["is_ending"] = self.is_ending.load(Relaxed).into();
@@ -146,7 +153,7 @@ impl Api {
     }
 
     fn metrics(&self, request: &Request<'_>) -> Outcome {
-        check_read(request)?;
+        self.check_read(request)?;
         match metrics::text(self.balancer.status()) {
             Ok(text) => Ok(Response::new(Status::OK).with_body(metrics::CONTENT_TYPE, text)),
             Err(_) => {
@@ -156,12 +163,12 @@ impl Api {
     }
 
     fn list(&self, request: &Request<'_>) -> Outcome {
-        check_read(request)?;
+        self.check_read(request)?;
         Ok(answer(&to_json(&self.balancer.status().backends)?))
     }
 
     fn add(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let example = json!({ "address": "127.0.0.1:9003", "weight": 2 });
         let Addition { address, weight, send_proxy } = body(request, &example)?;
         self.balancer.add(address, weight, send_proxy).map_err(refused)?;
@@ -171,7 +178,7 @@ impl Api {
     }
 
     fn set_weight(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let address = address(request)?;
         let Weight { weight } = body(request, &json!({ "weight": 2 }))?;
         let before = self.balancer.set_weight(address, weight).map_err(refused)?;
@@ -180,7 +187,7 @@ impl Api {
     }
 
     fn drain(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let address = address(request)?;
         let Drain { window } = optional_body(request, &json!({ "window": "30s" }))?;
         let window = duration("window", window.as_deref())?;
@@ -190,7 +197,7 @@ impl Api {
     }
 
     fn undrain(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let address = address(request)?;
         let Nothing {} = optional_body(request, &json!({}))?;
         self.balancer.undrain(address).map_err(refused)?;
@@ -199,7 +206,7 @@ impl Api {
     }
 
     fn remove(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let address = address(request)?;
         let leaving = self.balancer.remove(address).map_err(refused)?;
         self.note(format!("removing {address}: {} tunnels", leaving.tunnels));
@@ -207,7 +214,7 @@ impl Api {
     }
 
     fn rebalance(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let example = json!({ "dry_run": true, "rate": 50 });
         let Rebalance { dry_run, rate } = optional_body(request, &example)?;
         let plan = self.balancer.rebalance(dry_run, rate).map_err(refused)?;
@@ -221,7 +228,7 @@ impl Api {
     }
 
     fn reload(&self, request: &Request<'_>) -> Outcome {
-        check_change(request)?;
+        self.check_change(request)?;
         let Nothing {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
             Ok(changes) => {
@@ -257,6 +264,14 @@ impl Api {
         Ok(answer(&json!({ "address": address })))
     }
 
+    fn check_read(&self, request: &Request<'_>) -> Result<(), Response> {
+        check_read(request, self.reloader.admin_token().as_ref())
+    }
+
+    fn check_change(&self, request: &Request<'_>) -> Result<(), Response> {
+        guard::check_change(request, self.reloader.admin_token().as_ref())
+    }
+
     /// A backend comes with the token, which no web page has, by whatever name.
     fn check_registration(&self, request: &Request<'_>) -> Result<(), Response> {
         let token = request.bearer().unwrap_or_default();
@@ -288,13 +303,10 @@ fn refused(error: Error) -> Response {
         Error::ShuttingDown => Status::SERVICE_UNAVAILABLE,
         _ => Status::INTERNAL_SERVER_ERROR,
     };
-    let refusal = refuse(status, &error.to_string());
-    if status == Status::UNAUTHORIZED {
-        // RFC 9110 section 15.5.2: a 401 says what would be taken.
-        let with = refusal.header("WWW-Authenticate", "Bearer");
-        return with.unwrap_or_else(|_| refuse(status, &error.to_string()));
+    match status {
+        Status::UNAUTHORIZED => unauthorized(&error.to_string()),
+        _ => refuse(status, &error.to_string()),
     }
-    refusal
 }
 
 fn answer(value: &Value) -> Response {

@@ -28,9 +28,13 @@ pub(super) struct Flags {
     /// What binds a client to a backend: none, ip, cookie:NAME, header:NAME or query:NAME [default: none]
     #[arg(long, value_name = "BY")]
     sticky: Option<String>,
-    /// Serve the admin API, the status page and the metrics on this loopback address [default: nowhere]
+    /// Serve the admin API, the status page and the metrics on this address; without a token, a loopback address
+    /// [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<SocketAddr>,
+    /// Operators have to show the token in this file
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
     /// Let backends register themselves that show the token in this file
     #[arg(long, value_name = "FILE")]
     register_token_file: Option<PathBuf>,
@@ -106,6 +110,10 @@ impl Flags {
         }
         if let Some(admin) = self.admin {
             all.push(("--admin", format!("admin.listen = {}", quoted(admin))));
+        }
+        if let Some(file) = &self.admin_token_file {
+            let file = quoted(file.display());
+            all.push(("--admin-token-file", format!("admin.token_file = {file}")));
         }
         if let Some(file) = &self.register_token_file {
             let file = quoted(file.display());

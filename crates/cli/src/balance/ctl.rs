@@ -1,6 +1,7 @@
 //! `throng balance ctl`: the admin API for people.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::ask::Peer;
+use crate::register::read_token;
 use crate::{Failure, say};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,6 +19,9 @@ pub(super) struct Args {
     /// Where the balancer's admin API is
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: String,
+    /// The admin API's token is in this file
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -67,6 +72,8 @@ enum Command {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let peer = Peer::parse(&args.admin).map_err(|why| Failure::usage(format!("--admin: {why}")))?;
+    let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
+    let peer = peer.with_token(token.transpose().map_err(Failure::usage)?);
     let (method, path, body) = request(&args.command);
     let answer = peer
         .ask(method, &path, body.as_ref(), PATIENCE)

@@ -1,7 +1,8 @@
 //! Who may ask the admin API for what.
 //!
-//! The API listens on a loopback address, where everybody on the machine may ask, the operator's browser included: and
-//! with it any web page that is open in it. Three rules keep those out, and every one is needed:
+//! With a token, whoever shows it. Without, the API listens on a loopback address, where everybody on the machine may ask,
+//! the operator's browser included: and with it any web page that is open in it. Three rules keep those out, and every
+//! one is needed:
 //!
 //! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same origin. So the Host
 //!   must be an address or `localhost`, which no page but ours can have as its name.
@@ -12,9 +13,18 @@
 use std::net::IpAddr;
 
 use throng::{Origins, Request, Response, Status};
+use throng_balance::Token;
 
-/// For what only reads.
-pub(super) fn check_read(request: &Request<'_>) -> Result<(), Response> {
+/// For what only reads; `token` is the operators'.
+pub(super) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
+    if let Some(token) = token {
+        return match request.bearer() {
+            Some(given) if token.matches(given.as_bytes()) => Ok(()),
+            _ => Err(unauthorized(
+                "the token is missing or wrong: send that of [admin] in the balancer's configuration",
+            )),
+        };
+    }
     match request.host() {
         // HTTP/1.0 without Host: no browser.
         None => Ok(()),
@@ -23,17 +33,23 @@ pub(super) fn check_read(request: &Request<'_>) -> Result<(), Response> {
             Status::FORBIDDEN,
             &format!(
                 "this request is for the host {host:?}: ask by address or as localhost, so that no web page can come \
-                 in by a name of its own"
+                 in by a name of its own, or set admin.token_file"
             ),
         )),
     }
 }
 
 /// For what changes something.
-pub(super) fn check_change(request: &Request<'_>) -> Result<(), Response> {
-    check_read(request)?;
+pub(super) fn check_change(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
+    check_read(request, token)?;
     check_same_origin(request)?;
     check_is_json(request)
+}
+
+/// RFC 9110 section 15.5.2: a 401 says what would be taken.
+pub(super) fn unauthorized(why: &str) -> Response {
+    let with = refuse(Status::UNAUTHORIZED, why).header("WWW-Authenticate", "Bearer");
+    with.unwrap_or_else(|_| refuse(Status::UNAUTHORIZED, why))
 }
 
 /// An answer that says why not, as JSON.

@@ -1,9 +1,9 @@
 //! Reading the configuration again, for whoever asks: a signal or the API.
 
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throng_balance::{Balancer, Changes, Config, Shutdown};
+use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
 use super::args::Flags;
 
@@ -11,14 +11,27 @@ use super::args::Flags;
 pub(super) struct Reloader {
     flags: Flags,
     balancer: Balancer,
-    /// What is not the balancer's to know. Held while a reload lasts: two at a time would be one of them half.
-    shutdown: Mutex<Shutdown>,
+    /// One reload at a time: two would be one of them half.
+    turn: Mutex<()>,
+    own: Mutex<Own>,
+}
+
+/// What is not the balancer's to know.
+struct Own {
+    shutdown: Shutdown,
+    admin_token: Option<Token>,
+}
+
+impl Own {
+    fn of(config: &Config) -> Self {
+        Self { shutdown: config.shutdown, admin_token: config.admin_token.clone() }
+    }
 }
 
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
     pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config) -> Self {
-        Self { flags, balancer, shutdown: Mutex::new(config.shutdown) }
+        Self { flags, balancer, turn: Mutex::default(), own: Mutex::new(Own::of(config)) }
     }
 
     /// Reads all again, and makes it so.
@@ -26,20 +39,29 @@ impl Reloader {
     /// # Errors
     /// What is wrong, and where. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Changes, String> {
-        let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if self.flags.config.is_none() {
             return Err("there is no file to read again; start with --config FILE".to_owned());
         }
         let config = self.flags.config()?;
-        let next = config.shutdown;
+        let own = Own::of(&config);
         let changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
-        *shutdown = next;
+        *self.own() = own;
         Ok(changes)
     }
 
     /// How this is to end.
     pub(super) fn shutdown(&self) -> Shutdown {
-        *self.shutdown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own().shutdown
+    }
+
+    /// What operators have to show.
+    pub(super) fn admin_token(&self) -> Option<Token> {
+        self.own().admin_token.clone()
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

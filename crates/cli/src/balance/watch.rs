@@ -19,7 +19,7 @@ pub(super) struct Watch {
     /// The line is on the screen.
     shown: bool,
     looked: Instant,
-    /// Tunnels and requests ever, then.
+    /// Tunnels and other requests ever, then.
     before: (u64, u64),
 }
 
@@ -89,15 +89,18 @@ fn states(status: &Status) -> BTreeMap<SocketAddr, &'static str> {
 }
 
 fn ever(status: &Status) -> (u64, u64) {
-    (status.figures.tunnels_opened, status.figures.requests)
+    let (tunnels, all) = (status.figures.tunnels_opened, status.figures.requests);
+    (tunnels, all.saturating_sub(tunnels))
 }
 
 fn change(row: &Row) -> String {
     let why = match &row.last_failure {
-        Some(failure) if row.state == "down" => {
-            format!(": {}; its {} tunnels are closed", failure.text, row.tunnels)
-        }
+        Some(failure) if row.state == "down" => format!(": {}", failure.text),
         _ => String::new(),
     };
-    format!("{} is {}{why}", row.address, row.state)
+    let tunnels = match (row.state, row.tunnels) {
+        ("down", tunnels @ 1..) => format!("; its {} tunnels are closed", grouped(tunnels.into())),
+        _ => String::new(),
+    };
+    format!("{} is {}{why}{tunnels}", row.address, row.state)
 }
