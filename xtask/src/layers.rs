@@ -7,6 +7,7 @@ mod deny;
 mod examples;
 mod fuzz;
 mod loom;
+mod proxies;
 
 use crate::house;
 use crate::site::Site;
@@ -89,5 +90,6 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "Chromium: its WebSocket, and the page at /",
         run: clients::run_chromium,
     },
+    Layer { name: "proxies", about: "nginx and HAProxy under our bench", run: proxies::run },
     Layer { name: "deny", about: "cargo deny: licences, bans, sources", run: deny::run },
 ];

@@ -34,6 +34,7 @@ pub mod netbench;
 pub mod page;
 pub mod plan;
 pub mod progress;
+pub mod proxy;
 pub mod record;
 pub mod report;
 mod run;

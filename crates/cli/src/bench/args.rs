@@ -7,11 +7,11 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, deflate, families, fanout, http, netbench, output, server, subscribers};
+use super::{cast, deflate, families, fanout, http, netbench, output, proxy, server, subscribers};
 
 /// Put a WebSocket or HTTP server under load, and say what it paid.
 ///
-/// Works against any server; `broadcast`, `fanout`, `deflate`, `families` and `http` start their own. Every answer is checked. The last line says whether the server or this
+/// Works against any server; `broadcast`, `fanout`, `deflate`, `families`, `http` and `proxy` start their own. Every answer is checked. The last line says whether the server or this
 /// generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
@@ -25,6 +25,7 @@ use super::{cast, deflate, families, fanout, http, netbench, output, server, sub
   throng bench http http://127.0.0.1:9001/ --connections 1000
   throng bench netbench --against 'node server.js' --reuse close
   throng bench families --html families.html
+  throng bench proxy --peers direct,nginx,haproxy
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
 99 a threshold was not kept.")]
@@ -99,7 +100,14 @@ enum Work {
     /// for each cell; within each size the families follow one another.
     #[command(after_help = families::EXAMPLES)]
     Families(families::Args),
-    /// The server that `broadcast`, `fanout`, `deflate`, `families` and `http` start
+    /// A WebSocket proxy: CPU of a message and of a connection, memory of an idle tunnel, latency that it adds
+    ///
+    /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`, started here and measured in
+    /// turn. Both tests of the article on nginx are among the tables: many mostly idle connections, and 500 connections x
+    /// 50 messages without delay.
+    #[command(after_help = proxy::EXAMPLES)]
+    Proxy(proxy::Args),
+    /// The server that `broadcast`, `fanout`, `deflate`, `families`, `http` and `proxy` start
     #[command(hide = true)]
     OwnServer(server::Args),
     /// The subscribers that `broadcast` starts
@@ -307,6 +315,8 @@ pub(super) enum Task {
     Netbench(netbench::Args),
     /// The server families.
     Families(families::Args),
+    /// WebSocket proxies.
+    Proxy(proxy::Args),
     /// A broadcast comparison, or a broadcast on a foreign server.
     Broadcast(cast::Args),
     /// Many channels at a fixed rate.
@@ -339,6 +349,7 @@ impl Args {
             Work::Http(args) => return Ok(Task::Http(args)),
             Work::Netbench(args) => return Ok(Task::Netbench(args)),
             Work::Families(args) => return Ok(Task::Families(args)),
+            Work::Proxy(args) => return Ok(Task::Proxy(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
             Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };

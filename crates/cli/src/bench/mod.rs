@@ -10,6 +10,7 @@ mod netbench;
 mod output;
 mod own;
 mod progress;
+mod proxy;
 mod server;
 mod subscribers;
 
@@ -44,6 +45,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Task::Families(args) => families::run(args, &stop),
         Task::Echo(plan, output) => echo(&plan, &output, &stop),
         Task::Netbench(args) => netbench::run(args, &stop),
+        Task::Proxy(args) => proxy::run(args, &stop),
         Task::OwnServer(args) => server::run(&args),
         Task::OwnSubscribers(args) => subscribers::run(&args),
     }

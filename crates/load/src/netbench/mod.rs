@@ -20,7 +20,7 @@ mod command;
 mod document;
 mod ordered;
 mod plan;
-mod process;
+pub(crate) mod process;
 mod report;
 mod run;
 mod table;

@@ -15,7 +15,7 @@ const TAIL: usize = 2048;
 
 /// A running server. Dropping it ends it and its descendants.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
 }
@@ -26,7 +26,7 @@ impl Process {
     ///
     /// # Errors
     /// Why it cannot be started, in words.
-    pub(super) fn start(words: &[String]) -> Result<Self, String> {
+    pub(crate) fn start(words: &[String]) -> Result<Self, String> {
         let Some((program, arguments)) = words.split_first() else {
             return Err("there is no program to start".to_owned());
         };
@@ -55,18 +55,18 @@ impl Process {
         Ok(Self { child, said })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Its process and those it started, as far as they are known.
-    pub(super) fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         let members: Vec<u32> = family(self.pid()).iter().map(|member| member.pid).collect();
         if members.is_empty() { vec![self.pid()] } else { members }
     }
 
     /// How it ended, with what it said last; `None` while it runs.
-    pub(super) fn ended(&mut self) -> Option<String> {
+    pub(crate) fn ended(&mut self) -> Option<String> {
         let how = self.exit()?;
         let said = self.last_words();
         Some(match said.is_empty() {
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// The last line it wrote, of its output and its errors.
-    fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&said);
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -154,12 +154,12 @@ mod unix {
 
     use super::Member;
 
-    pub(super) fn pid(id: u32) -> Option<Pid> {
+    pub(crate) fn pid(id: u32) -> Option<Pid> {
         i32::try_from(id).ok().and_then(Pid::from_raw)
     }
 
     /// To the group that `leader`, which nobody has waited for yet, leads; and to those who left it.
-    pub(super) fn signal(leader: u32, members: &[Member], signal: Signal) {
+    pub(crate) fn signal(leader: u32, members: &[Member], signal: Signal) {
         // An error says that nobody is left.
         if let Some(group) = pid(leader) {
             let _ = kill_process_group(group, signal);

@@ -1,0 +1,27 @@
+//! nginx and HAProxy under `throng bench proxy`, a tiny version of each table: the one test that an ordinary
+//! `cargo test` passes over where neither is installed.
+
+use std::time::Duration;
+
+use super::{Stop, Tally, cargo_test};
+use crate::command::{cargo, run_shown};
+use crate::provision;
+use crate::site::Site;
+
+const LIMIT: Duration = Duration::from_secs(600);
+const PACKAGE: &str = "throng-cli";
+const TEST: &str = "bench_proxy";
+
+/// Installs the proxies and runs the test.
+pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
+    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    if !Site::targets(package, "test").contains(&TEST) {
+        return Err(Stop::Failed(format!("{PACKAGE} has no test {TEST}")));
+    }
+    for proxy in ["nginx", "haproxy"] {
+        provision::program(&[proxy], &[proxy])?;
+    }
+    let mut test = cargo(site);
+    test.args(["test", "--package", PACKAGE, "--test", TEST]).env("THRONG_TEST_PEERS", "1");
+    cargo_test::tally(run_shown(&mut test, LIMIT)?)
+}
