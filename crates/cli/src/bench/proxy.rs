@@ -41,10 +41,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     peers: Vec<Peer>,
     /// The proxy's first process; those it started count as well [default: whoever listens on the port]
-    #[arg(long, value_name = "PID", requires = "url")]
+    #[arg(long, value_name = "PID", conflicts_with = "peers")]
     pid: Option<u32>,
     /// Its backend without it, for the added latency
-    #[arg(long, value_name = "URL", requires = "url")]
+    #[arg(long, value_name = "URL", conflicts_with = "peers")]
     direct: Option<String>,
     /// Only these tables
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
@@ -264,7 +264,7 @@ mod tests {
             ("ws://h --peers nginx", "cannot be used with"),
             ("--peers squid", "haproxy-64k"),
             ("--peers nginx,nginx", "twice"),
-            ("--peers nginx --pid 5", "URL"),
+            ("--peers nginx --pid 5", "cannot be used with"),
             ("127.0.0.1:80", "did you mean ws://127.0.0.1:80?"),
             ("ws://h --direct http://h", "did you mean ws://h?"),
             ("ws://h --only memory", "mostly-idle"),

@@ -115,6 +115,11 @@ impl Drop for Process {
         }
         self.kill(&rest);
         let _ = self.child.wait();
+        // Who was killed ends when the machine gets round to it.
+        let until = Instant::now() + GRACE;
+        while rest.iter().any(|member| member.is_alive()) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -116,7 +116,7 @@ pub(super) fn find(peer: Peer, throng: &Path) -> Result<Option<Program>, String>
     if let Some(name) = peer.program() {
         let path = on_path(name)
             .ok_or_else(|| format!("{name} is not installed; Debian: apt-get install {name}"))?;
-        let version = first_line(Command::new(&path).arg("-v"));
+        let version = first_line(Command::new(&path).arg("-v")).as_deref().and_then(version);
         return Ok(Some(Program { path, version }));
     }
     if peer != Peer::Throng {
@@ -126,7 +126,7 @@ pub(super) fn find(peer: Peer, throng: &Path) -> Result<Option<Program>, String>
     if help.is_none() {
         return Err("this build of throng has no `throng balance`".to_owned());
     }
-    let version = first_line(Command::new(throng).arg("--version"));
+    let version = first_line(Command::new(throng).arg("--version")).as_deref().and_then(version);
     Ok(Some(Program { path: throng.to_owned(), version }))
 }
 
@@ -136,6 +136,14 @@ fn on_path(program: &str) -> Option<PathBuf> {
     let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let places = std::env::split_paths(&path).chain(usual);
     places.map(|place| place.join(program)).find(|path| path.is_file())
+}
+
+/// The number in what a program says of its version: `1.22.1` of `nginx version: nginx/1.22.1`.
+fn version(line: &str) -> Option<String> {
+    let words = line.split([' ', '/']);
+    let is_number =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    words.into_iter().find(is_number).map(str::to_owned)
 }
 
 /// The first line that a command says, on whichever of its outputs; `None` if it fails.
@@ -356,6 +364,21 @@ mod tests {
         let path = folder.0.clone();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn versions() {
+        for (line, number) in [
+            ("nginx version: nginx/1.22.1", Some("1.22.1")),
+            (
+                "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/",
+                Some("2.6.12-1+deb12u4"),
+            ),
+            ("throng 0.1.0", Some("0.1.0")),
+            ("no number", None),
+        ] {
+            assert_eq!(version(line).as_deref(), number);
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub enum Test {
 
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = |bytes: usize| show_bytes(bytes as i64).replace(".0 ", " ");
+        let size = |bytes: usize| show_bytes(bytes as i64);
         match *self {
             Self::Echo { size_bytes } => write!(f, "{} echo", size(size_bytes)),
             Self::Connect => f.write_str("connects"),

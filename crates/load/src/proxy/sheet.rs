@@ -371,7 +371,7 @@ mod tests {
             "105,000",
             "haproxy / nginx",
             "0.50 (0.50-0.50)",
-            "2.0 KiB",
+            "2 KiB",
             "added p99",
             "500 connections x 50 messages",
             "4,096 B",
@@ -390,10 +390,10 @@ mod tests {
         let row = report.row(Test::Latency, Peer::Nginx).unwrap();
         let cells = report.latency_cells(row, false);
         // 200 and 220 us, minus 100 and 110.
-        assert_eq!(cells[..3], ["210.0 us", "630.0 us", "105.0 us"]);
+        assert_eq!(cells[..3], ["210 us", "630 us", "105 us"]);
         let direct = report.row(Test::Latency, Peer::Direct).unwrap();
         assert_eq!(report.latency_cells(direct, false)[2], UNKNOWN);
-        assert_eq!(us(-1.5), "-1.5 us");
+        assert_eq!(us(-1.5), "-1.50 us");
     }
 
     #[test]
