@@ -124,7 +124,7 @@ enum Stage<'a, S> {
         peers: Vec<(Peer, Option<Program>)>,
         skipped: Vec<Skipped>,
         backend: &'a dyn Fn() -> Result<S, Error>,
-        pinned: Option<Pinned>,
+        pinned: Option<Box<Pinned>>,
     },
 }
 
@@ -170,7 +170,7 @@ impl<'a, S: Server> Stage<'a, S> {
                 .collect();
             return Err(Error::Child(format!("no proxy to measure. {}", why.join("; "))));
         }
-        let (tunnels, pinned) = (plan.most_tunnels(), Pinned::here());
+        let (tunnels, pinned) = (plan.most_tunnels(), Pinned::here().map(Box::new));
         Ok(Self::Peers { tunnels, peers: found, skipped, backend, pinned })
     }
 
