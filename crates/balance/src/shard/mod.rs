@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use throng_engine::ConnMap;
 use throng_engine::mailbox::Letters;
-use throng_io::{Batch, ConnId, Driver, Event, Instant};
+use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
 use self::closing::{Order, Orphans};
@@ -172,7 +172,7 @@ impl<D: Driver> Shard<D> {
                 }
                 Event::Sent(id, batch) => state.on_sent(driver, id, batch),
                 Event::Finished(id) => state.on_finished(driver, id),
-                Event::Closed(id, _) => state.on_closed(driver, id),
+                Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
                 Event::Incoming(socket, address) => state.accept(driver, socket, address),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
@@ -231,9 +231,9 @@ impl State {
         }
     }
 
-    fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+    fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, why: Closed) {
         match self.conns.take(id) {
-            Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel),
+            Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel, why),
             Conn::Client(client) => self.client_closed(*client),
             Conn::Upstream(upstream) => {
                 let failure = if upstream.is_connected { Failure::Reset } else { Failure::Refused };

@@ -3,7 +3,7 @@
 //! Nothing is held for a tunnel but while a side is behind: then its other side is not read, and the driver has the
 //! one batch that is on its way.
 
-use throng_io::{Batch, ConnId, Driver, Segment, SendOutcome};
+use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 use throng_proto::ws::Boundary;
 
 use super::conn::{Conn, Line, Tick, Tunnel, flag};
@@ -231,7 +231,13 @@ impl State {
     }
 
     /// The driver's last word about a side: a reset, or the network gave up.
-    pub(super) fn tunnel_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, tunnel: Tunnel) {
+    pub(super) fn tunnel_closed<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        tunnel: Tunnel,
+        why: Closed,
+    ) {
         let is_lost = tunnel.count.is_some()
             && tunnel.peer != id
             && !tunnel.boundary.saw_close()
@@ -242,6 +248,11 @@ impl State {
             let backend = tunnel.count.as_ref().map(|count| count.backend().clone());
             self.orphan(driver, tunnel.peer, can_close, backend);
         } else {
+            if why == Closed::Reset && tunnel.peer != id && tunnel.count.is_none() {
+                // A reset is passed on as one: an orderly end would leave a port of ours in TIME_WAIT for each client that
+                // went like this, and they are only so many.
+                driver.abort(tunnel.peer);
+            }
             self.end_tunnel(driver, id, tunnel);
         }
     }
@@ -250,7 +261,7 @@ impl State {
     fn lose_backend<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         if let Conn::Tunnel(tunnel) = self.conns.take(id) {
             driver.close(id);
-            self.tunnel_closed(driver, id, tunnel);
+            self.tunnel_closed(driver, id, tunnel, Closed::Local);
         }
     }
 
