@@ -69,8 +69,9 @@ pub struct Settings {
 /// See [`Settings::pick`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Two at random, and the one of them with less open per weight. The default: nearly as even as
-    /// [`Pick::LeastConnections`], and many balancers that do it at once do not all run to the same backend.
+    /// Two at random, and the one of them with less open per weight; who has more than a sixteenth above its part is not
+    /// drawn. The default: nearly as even as [`Pick::LeastConnections`], and many balancers that do it at once do not
+    /// all run to the same backend.
     #[default]
     PowerOfTwo,
     /// The one with the least open per weight.

@@ -1,4 +1,4 @@
-//! Two at random, and the better of them.
+//! Two at random, and the better of them; but nobody who is clearly crowded.
 
 use crate::Backend;
 
@@ -6,7 +6,20 @@ use super::rng::Rng;
 use super::{Load, compare_load, random};
 
 /// Both by share, the second never the first again. Who was drawn first wins a tie, so ties go by share, too.
+///
+/// Two draws alone even out what comes, not what is already there: of four backends of which two are new, a draw in six
+/// has the two old ones, which would get back a sixth of the clients that a rebalance sends away.
 pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
+    rng: &mut Rng,
+    candidates: impl Fn() -> I,
+) -> Option<usize> {
+    let average = Average::of(candidates());
+    let uncrowded = || candidates().filter(|(_, backend)| !average.is_crowded(backend));
+    // Counts change while they are read: all may seem crowded.
+    of_two(rng, uncrowded).or_else(|| of_two(rng, candidates))
+}
+
+fn of_two<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     rng: &mut Rng,
     candidates: impl Fn() -> I,
 ) -> Option<usize> {
@@ -15,4 +28,25 @@ pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     let Some((second, other)) = random::pick(rng, others) else { return Some(first) };
     let second_is_better = compare_load(Load::of(other), Load::of(one)).is_lt();
     Some(if second_is_better { second } else { first })
+}
+
+/// What all have open, and all shares.
+struct Average {
+    load: u128,
+    share: u128,
+}
+
+impl Average {
+    fn of<'a>(candidates: impl Iterator<Item = (usize, &'a Backend)>) -> Self {
+        candidates.fold(Self { load: 0, share: 0 }, |sum, (_, backend)| Self {
+            load: sum.load + u128::from(backend.load()),
+            share: sum.share + u128::from(backend.share()),
+        })
+    }
+
+    /// More than a sixteenth, and more than one, above its part.
+    fn is_crowded(&self, backend: &Backend) -> bool {
+        let (load, share) = (u128::from(backend.load()), u128::from(backend.share()));
+        16 * load * self.share > 17 * self.load * share + 16 * self.share
+    }
 }

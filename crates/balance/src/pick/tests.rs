@@ -220,6 +220,29 @@ fn two_choices_are_two() {
 }
 
 #[test]
+fn whom_a_rebalance_sends_away_comes_back_to_who_has_too_few() {
+    for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
+        let configuration = configuration(pick, &[1, 1, 1, 2]);
+        let [crowded, other, ..] = configuration.backends.as_slice() else { unreachable!() };
+        let mut picker = Picker::new(5);
+        for target in [crowded, other] {
+            (0..2500).for_each(|_| target.backend.open_tunnel());
+        }
+        for number in 0..1500 {
+            for target in [crowded, other] {
+                target.backend.close_tunnel();
+                let place = picker.pick(&configuration, None, client(number), |_| true).unwrap();
+                configuration.backends[place].backend.open_tunnel();
+            }
+        }
+        for target in &configuration.backends {
+            let (tunnels, part) = (target.backend.tunnels(), 1000 * target.backend.weight());
+            assert!(tunnels.abs_diff(part) * 10 <= part, "{pick:?}: {tunnels} of {part}");
+        }
+    }
+}
+
+#[test]
 fn ties_do_not_all_go_to_the_first() {
     for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
         let counts = counts(&configuration(pick, &[1; 4]), 3, 4000, false);
