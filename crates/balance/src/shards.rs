@@ -22,7 +22,7 @@ type Sockets = throng_io::Portable;
 
 /// Bytes read at a time, from whichever connection: what one tunnel passes on in a turn, and what one whose receiver is
 /// behind holds at most.
-const RECEIVE_BUFFER: usize = 64 << 10;
+pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
 
 /// Bytes that the kernel keeps for a slow receiver before it says that it is full: enough for a fast one, and not the
 /// megabytes that it would take by itself.

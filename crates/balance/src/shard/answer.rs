@@ -8,6 +8,7 @@ use super::conn::{Client, Conn, Phase, Upstream};
 use super::{Intent, State};
 use crate::Failure;
 use crate::forward::{self, Framing};
+use crate::shards::RECEIVE_BUFFER;
 
 /// Why reading a response stopped.
 enum Stop {
@@ -33,6 +34,7 @@ impl State {
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.intents.push_back(Intent::Close(id));
         };
+        let is_cut = bytes.len() >= RECEIVE_BUFFER;
         let mut input = Input::new(bytes);
         let stop = self.read_answer(&mut upstream, &mut client, &mut input);
         match stop {
@@ -44,8 +46,9 @@ impl State {
                 self.intents.push_back(Intent::Open { client: client_id, upstream: id });
             }
             Stop::Whole => {
-                // More than was asked for cannot be told from an answer to the next.
-                if !input.is_empty() {
+                // More than was asked for cannot be told from an answer to the next; nor can what still lies behind a read
+                // that took as much as it could.
+                if !input.is_empty() || is_cut {
                     upstream.is_personal = true;
                 }
                 self.intents.push_back(Intent::Complete(client_id));
@@ -86,7 +89,14 @@ impl State {
                     if is_interim && !exchange.is_http11 {
                         continue;
                     }
-                    exchange.is_answered = true;
+                    if is_interim {
+                        // Another backend's would be one too many.
+                        exchange.replay = None;
+                    } else {
+                        exchange.is_answered = true;
+                        // No handshake any more, and its reader may take long.
+                        exchange.place = None;
+                    }
                     // A request whose rest is still to come would be taken for the next one.
                     let keep_alive = exchange.keep_alive
                         && exchange.is_complete
@@ -162,15 +172,8 @@ impl State {
         }
         let timeouts = &self.configuration.settings.timeouts;
         if keeps && self.ending.is_none() {
+            // The flush goes on with it.
             client.phase = Phase::Head;
-            client.deadline = self.tick.after(timeouts.keep_alive);
-            if client.line.paused {
-                client.line.paused = false;
-                driver.resume(client_id);
-            }
-            if !client.held.is_empty() {
-                self.intents.push_back(Intent::Proceed(client_id));
-            }
         } else {
             client.phase = Phase::Leaving;
             client.held = Vec::new();

@@ -101,7 +101,7 @@ impl State {
                             forward::write_last_chunk(out, trailers)
                         });
                     }
-                    if !client.line.sending {
+                    if client.phase == Phase::Exchange && !client.line.sending {
                         client.deadline = Tick::NEVER;
                     }
                 }
@@ -134,7 +134,10 @@ impl State {
             };
             if backlog > HIGH_WATER && !exchange.is_complete {
                 self.intents.push_back(Intent::Pause(id));
-            } else if !exchange.is_complete && client.deadline != Tick::NEVER {
+            } else if client.phase == Phase::Exchange
+                && !exchange.is_complete
+                && client.deadline != Tick::NEVER
+            {
                 client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
             }
         }

@@ -125,7 +125,7 @@ pub(super) struct Exchange {
     pub(super) failure: Option<crate::Failure>,
     /// Its last byte came.
     pub(super) is_complete: bool,
-    /// The head of the answer, or of one before it, was passed on.
+    /// The head of the answer was passed on.
     pub(super) is_answered: bool,
     /// How the answer's body is framed for the client.
     pub(super) framing: crate::forward::Framing,

@@ -196,8 +196,12 @@ impl State {
         None
     }
 
-    /// Requests that wait for a place, the first first.
+    /// Requests that wait for a place, the first first. One that belongs to a full backend holds up nobody else.
     pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
+        if self.waiting.is_empty() || self.is_full() {
+            return;
+        }
+        // Once around, so that all keep their order.
         for _ in 0..self.waiting.len() {
             let Some(id) = self.waiting.pop_front() else { break };
             let is_waiting =
@@ -206,15 +210,23 @@ impl State {
                 continue;
             }
             self.dispatch(driver, id);
-            let still = self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued);
-            if still {
-                // In front, where it was; with sticky clients others behind it may find a place, but those of one
-                // backend keep their order.
-                self.waiting.push_front(id);
-                break;
+            if self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued) {
+                self.waiting.push_back(id);
             }
             self.perform(driver);
         }
+    }
+
+    /// Every backend is up and has no place left: a cheap answer for the many turns of a storm.
+    fn is_full(&self) -> bool {
+        let Configuration { settings, backends } = &*self.configuration;
+        let cap = settings.max_handshakes;
+        cap > 0
+            && !backends.is_empty()
+            && backends.iter().all(|target| {
+                let backend = &target.backend;
+                backend.state() == crate::State::Up && backend.handshakes() >= cap
+            })
     }
 
     /// A backend's connection is gone or to be given up; its record was taken out.

@@ -360,7 +360,12 @@ impl State {
     }
 
     fn publish(&mut self) {
-        self.figures.queued = self.waiting.len() as u64;
+        // Those who went while they waited are still listed, until their turn would have come.
+        let queued = |id: &&ConnId| match self.conns.at(id.slot()) {
+            Some((at, Conn::Client(client))) => at == **id && client.phase == Phase::Queued,
+            _ => false,
+        };
+        self.figures.queued = self.waiting.iter().filter(queued).count() as u64;
         self.figures.idle_backends = self.pool.len() as u64;
         if let Ok(mut published) = self.published.lock() {
             *published = self.figures;

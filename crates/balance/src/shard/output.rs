@@ -29,18 +29,15 @@ impl State {
             _ => return,
         };
         if line.sending {
-            return;
+            return self.hold_back(driver, id, source);
         }
         if let Some(out) = line.out.take_if(|out| !out.is_empty()) {
             match driver.send(id, out) {
                 SendOutcome::Done(batch) => self.spare(batch),
                 SendOutcome::Pending => {
                     line.sending = true;
-                    if let Some(source) = source {
-                        self.pause(driver, source);
-                    }
-                    self.note_progress(id);
-                    return;
+                    self.hold_back(driver, id, source);
+                    return self.note_progress(id);
                 }
             }
         }
@@ -48,9 +45,15 @@ impl State {
         if let Some(source) = source {
             self.resume(driver, source);
         }
-        if let Some(client) = self.conns.client(id)
-            && client.phase == Phase::Leaving
-        {
+        let Some(client) = self.conns.client(id) else { return };
+        if matches!(client.phase, Phase::Head | Phase::Leaving) && client.line.paused {
+            client.line.paused = false;
+            driver.resume(id);
+        }
+        if client.phase == Phase::Head && !client.held.is_empty() {
+            self.intents.push_back(Intent::Proceed(id));
+        }
+        if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
             let finished = client.line.finished;
             // Long enough for what is on its way to us; a close with unread input would be a reset, and the client
@@ -64,11 +67,23 @@ impl State {
         }
     }
 
+    /// Whoever fills the outbox of `id` is to wait for it: its `source`, or a client that asks on and reads no answer.
+    fn hold_back<D: Driver>(&mut self, driver: &mut D, id: ConnId, source: Option<ConnId>) {
+        let is_between = self.conns.client(id).is_some_and(|client| client.phase == Phase::Head);
+        if let Some(waits) = source.or(is_between.then_some(id)) {
+            self.pause(driver, waits);
+        }
+    }
+
     /// Whoever takes bytes is alive.
     fn note_progress(&mut self, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
         let (body, response) = (self.tick.after(timeouts.body), self.tick.after(timeouts.response));
+        let keep_alive = self.tick.after(timeouts.keep_alive);
         match self.conns.entry(id) {
+            Some(Conn::Client(client)) if client.phase == Phase::Head => {
+                client.deadline = if client.line.is_clear() { keep_alive } else { body };
+            }
             Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
                 let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
                 let is_idle = is_done && client.line.is_clear();

@@ -104,16 +104,22 @@ impl State {
                 Phase::Proxy | Phase::Leaving | Phase::Lingering => self.close(driver, id),
             },
             Some(Conn::Upstream(upstream)) => {
-                let failure = if upstream.client.is_none() {
-                    return self.close_idle(driver, id);
-                } else if upstream.is_connected {
-                    Failure::ResponseTimeout
+                let Some(client) = upstream.client else { return self.close_idle(driver, id) };
+                let (failure, has_all) = if upstream.is_connected {
+                    (Failure::ResponseTimeout, upstream.line.is_clear())
                 } else {
-                    Failure::ConnectTimeout
+                    (Failure::ConnectTimeout, false)
                 };
-                // Not the backend's fault if its answer waits for the client.
-                if upstream.line.paused {
-                    upstream.deadline = Tick::NEVER;
+                let is_paused = upstream.line.paused;
+                let exchange =
+                    self.conns.client(client).and_then(|client| client.exchange.as_ref());
+                let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
+                // Not the backend's fault if its answer waits for the client, or the client's body has not come: then
+                // the client's own deadline counts.
+                if is_paused || has_all && is_fed {
+                    if let Some(upstream) = self.conns.upstream(id) {
+                        upstream.deadline = Tick::NEVER;
+                    }
                 } else {
                     self.intents.push_back(Intent::Fail(id, failure));
                 }

@@ -1,0 +1,243 @@
+//! Clients and backends that mean no good, or are only slow: nobody else pays for them.
+
+mod support;
+
+use std::net::Shutdown;
+use std::time::Duration;
+
+use support::{Balancer, Scripted, accepted, upgrade};
+use throng_balance::{Settings, Sticky, Timeouts};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const MOMENT: Duration = Duration::from_millis(500);
+
+fn with(timeouts: Timeouts) -> Settings {
+    Settings { timeouts, ..Settings::default() }
+}
+
+/// What a client has asked for and does not read must not heap up here, however many requests it is spread over.
+#[test]
+fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(&GET.repeat(1000));
+    let mut server = backend.accept();
+    server.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let body = vec![b'x'; 60_000];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let answer = [head.as_bytes(), &body].concat();
+    let mut answered = 0;
+    let mut asked = 0;
+    let mut buffer = [0; 64 << 10];
+    // The kernel's buffers may take some 10 MB.
+    while let Ok(n) = std::io::Read::read(&mut server.stream, &mut buffer) {
+        asked += buffer[..n].windows(4).filter(|four| four == b"\r\n\r\n").count();
+        while answered < asked {
+            server.send(&answer);
+            answered += 1;
+        }
+        assert!(answered < 600, "{answered} answers of 60 kB were taken for nobody");
+    }
+    assert!(answered > 0);
+}
+
+/// Settings: "from the request's last byte". A client that uploads slowly must not take backends down.
+#[test]
+fn a_slow_upload_is_not_the_backends_fault() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(
+        &[backend.address],
+        with(Timeouts { response: MOMENT, ..Timeouts::default() }),
+    );
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf ");
+    let mut server = backend.accept();
+    server.head();
+    assert_eq!(server.exactly(5), b"half ");
+    std::thread::sleep(Duration::from_millis(1500));
+    client.send(b"later");
+    assert_eq!(server.exactly(5), b"later");
+    server.send(OK);
+    assert_eq!(client.answer().1, "ok");
+    // Its own time begins with the last byte.
+    client.send(GET);
+    server.head();
+    assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
+}
+
+/// A body that arrives while its request waits for a place does not make it wait for ever.
+#[test]
+fn a_queued_request_whose_body_comes_late_waits_no_longer() {
+    for rest in [&b"st"[..], b"s"] {
+        let backend = Scripted::bind();
+        let settings = with(Timeouts { queue: MOMENT, ..Timeouts::default() });
+        let balancer =
+            Balancer::start(&[backend.address], Settings { max_handshakes: 1, ..settings });
+        let mut first = balancer.connect();
+        first.send(&upgrade("/"));
+        let mut server = backend.accept();
+        server.head();
+        let mut second = balancer.connect();
+        second.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nre");
+        std::thread::sleep(Duration::from_millis(100));
+        second.send(rest);
+        second.stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert!(second.answer().0.starts_with("HTTP/1.1 503 "));
+    }
+}
+
+/// Who belongs to a full backend waits for it, and not in the way of those who belong to another.
+#[test]
+fn a_full_backend_holds_up_only_its_own_clients() {
+    let (one, other) = (Scripted::bind(), Scripted::bind());
+    let settings =
+        Settings { max_handshakes: 1, sticky: Sticky::Query("to".into()), ..Settings::default() };
+    let balancer = Balancer::start(&[one.address, other.address], settings);
+    // Which value belongs where: plain requests tell.
+    let names: Vec<_> = (0..16).map(|n| format!("/?to={n}")).collect();
+    let mut of = [None, None];
+    let backends = [&one, &other];
+    for name in &names {
+        let mut client = balancer.connect();
+        client.send(format!("GET {name} HTTP/1.0\r\n\r\n").as_bytes());
+        balancer.until("it is passed on", |balancer| {
+            balancer.backends.iter().any(|backend| backend.requests() > 0)
+        });
+        let at = balancer.backends.iter().position(|backend| backend.requests() > 0).unwrap();
+        let mut server = backends[at].accept();
+        server.head();
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        client.rest();
+        of[at].get_or_insert(name.clone());
+        balancer.assert_nothing_is_held();
+    }
+    let [Some(slow), Some(quick)] = of else { panic!("all 16 belong to one: {of:?}") };
+    let mut clients = Vec::new();
+    let mut ask = |name: &str| {
+        let mut client = balancer.connect();
+        client.send(&upgrade(name));
+        clients.push(client);
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    ask(&slow);
+    let mut held = one.accept();
+    held.head();
+    ask(&quick);
+    let mut waited_for = other.accept();
+    waited_for.head();
+    // Both are full: each has one that waits, the slow one's first.
+    ask(&slow);
+    ask(&quick);
+    waited_for.send(&accepted());
+    let mut next = other.accept();
+    assert!(next.head().contains(&quick));
+    next.send(&accepted());
+    assert!(clients[3].head().starts_with("HTTP/1.1 101 "));
+}
+
+/// Those who vanish while they wait are neither counted nor served.
+#[test]
+fn clients_that_vanish_from_the_queue_are_not_counted() {
+    let backend = Scripted::bind();
+    let settings = Settings { max_handshakes: 1, ..Settings::default() };
+    let balancer = Balancer::start(&[backend.address], settings);
+    let mut clients: Vec<_> = (0..20).map(|_| balancer.connect()).collect();
+    for client in &mut clients {
+        client.send(&upgrade("/"));
+    }
+    let mut server = backend.accept();
+    server.head();
+    balancer.until("19 wait", |balancer| balancer.shards.figures().queued == 19);
+    clients.truncate(2);
+    balancer.until("one waits", |balancer| balancer.shards.figures().queued == 1);
+    drop(clients);
+    balancer.assert_nothing_is_held();
+    balancer.until("nobody waits", |balancer| balancer.shards.figures().queued == 0);
+    assert!(server.is_at_end());
+}
+
+/// A place is for the handshake. Whoever is answered otherwise, and reads that slowly, must not keep it.
+#[test]
+fn a_handshake_that_is_declined_gives_its_place_back_at_once() {
+    let backend = Scripted::bind();
+    let settings = Settings { max_handshakes: 1, ..Settings::default() };
+    let balancer = Balancer::start(&[backend.address], settings);
+    let mut slow = balancer.connect();
+    slow.send(&upgrade("/large"));
+    let mut server = backend.accept();
+    server.head();
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin");
+    slow.head();
+    let mut next = balancer.connect();
+    next.send(GET);
+    let mut other = backend.accept();
+    other.head();
+    other.send(OK);
+    assert_eq!(next.answer().1, "ok");
+}
+
+/// What it still sends is read away: a close with unread input would be a reset, and that may overtake the answer.
+#[test]
+fn an_upload_that_fails_half_way_is_read_away_behind_the_answer() {
+    let backend = Scripted::bind();
+    let timeouts = Timeouts { response: MOMENT, ..Timeouts::default() };
+    let balancer = Balancer::start(&[backend.address], with(timeouts));
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 30000000\r\n\r\n");
+    let mut server = backend.accept();
+    server.head();
+    std::thread::scope(|scope| {
+        let stream = client.stream.try_clone().unwrap();
+        let upload = scope.spawn(move || {
+            let piece = vec![b'x'; 1_000_000];
+            (0..30).try_for_each(|_| std::io::Write::write_all(&mut &stream, &piece))
+        });
+        // The backend reads nothing more: both sides are stuck, until time ends it.
+        upload.join().unwrap().unwrap();
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
+    });
+}
+
+/// An interim answer is no answer: what fails behind it is told.
+#[test]
+fn a_failure_behind_an_interim_answer_is_told() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+    let mut server = backend.accept();
+    server.head();
+    server.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 100 "));
+    client.send(b"hi");
+    server.exactly(2);
+    drop(server);
+    assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
+    balancer.assert_nothing_is_held();
+}
+
+/// Two answers to one request, cut so that the first ends with what is read at once: the second is for nobody.
+#[test]
+fn a_second_answer_reaches_nobody() {
+    const READ_AT_ONCE: usize = 64 << 10;
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    for _ in 0..10 {
+        let mut client = balancer.connect();
+        client.send(&[GET, b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+        let mut server = backend.accept();
+        server.head();
+        let mut answers = b"HTTP/1.1 200 OK\r\nContent-Length: 65493\r\n\r\n".to_vec();
+        answers.resize(READ_AT_ONCE, b'x');
+        answers.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison");
+        server.send(&answers);
+        assert_eq!(client.answer().1.len(), 65493);
+        let mut next = backend.accept();
+        assert!(next.head().starts_with("GET /next "));
+        next.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        assert_eq!(client.answer().1, "ok");
+    }
+}
