@@ -8,12 +8,14 @@ use crate::{Backend, Closing, Configuration};
 
 /// Mail for a shard.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub enum Letter {
     /// Work by this from now on.
     Configure(Arc<Configuration>),
     /// Close tunnels of this backend.
     CloseTunnels {
+        /// Whose.
         backend: Arc<Backend>,
+        /// How.
         closing: Closing,
         /// What all shards together may still close; `None`: all there are.
         most: Option<Arc<AtomicU32>>,
@@ -21,5 +23,10 @@ pub(crate) enum Letter {
     /// Close no more of this backend's.
     KeepTunnels(Arc<Backend>),
     /// Accept nothing, close all tunnels within `window`, and be gone by `deadline`.
-    ShutDown { window: Duration, deadline: Duration },
+    ShutDown {
+        /// Tunnels are closed spread over this.
+        window: Duration,
+        /// What is left is cut after this.
+        deadline: Duration,
+    },
 }

@@ -37,6 +37,13 @@ pub use pace::Pace;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Figures, Report};
+/// One shard, for who brings a driver of its own: simulations.
+#[doc(hidden)]
+pub mod shard_over_driver {
+    pub use crate::letter::Letter;
+    pub use crate::shard::{Audit, Shard, Start};
+}
+
 pub use settings::{
     Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
     Timeouts,

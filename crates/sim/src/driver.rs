@@ -21,6 +21,9 @@ use crate::rng::Rng;
 pub enum Waiting {
     /// The caller turns a shard only when there is something to do: a wait that would sleep is a lost wake-up.
     Never,
+    /// The same; but calls that the contract lets do nothing are let pass: with the id of a connection whose end was told,
+    /// and a close behind an abort. Whoever ends two connections at once, as a balancer does, makes them.
+    Tolerant,
     /// The clock jumps to the next event or to the deadline.
     Jump,
 }

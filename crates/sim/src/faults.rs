@@ -30,6 +30,10 @@ pub struct Faults {
     pub clock_leaps: usize,
     /// One link in so many is cut by the network at a random byte (0 = never).
     pub cut_links: usize,
+    /// One connect in so many fails for want of descriptors (0 = never).
+    pub connect_fails: usize,
+    /// One connection that the driver makes in so many is cut by the network at a random byte (0 = never).
+    pub cut_dials: usize,
 }
 
 impl Default for Faults {
@@ -48,6 +52,8 @@ impl Default for Faults {
             shuffled: false,
             clock_leaps: 0,
             cut_links: 0,
+            connect_fails: 0,
+            cut_dials: 0,
         }
     }
 }
@@ -72,6 +78,9 @@ impl Faults {
             shuffled: sometimes(2, &[1]) == 1,
             clock_leaps: sometimes(10, &[100, 1000]),
             cut_links: sometimes(4, &[3, 8]),
+            // Servers connect to nobody; a plan for those that do sets these.
+            connect_fails: 0,
+            cut_dials: 0,
         }
         .sized(rng)
     }

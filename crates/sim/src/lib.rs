@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+pub mod balance;
 mod checks;
 mod crowd;
 pub mod driver;

@@ -126,6 +126,8 @@ struct Listener {
     address: SocketAddr,
     open: bool,
     backlog: VecDeque<(u64, LinkId)>,
+    /// Links that drivers dial to it.
+    dialled: LinkOptions,
 }
 
 /// See the module's documentation.
@@ -135,6 +137,7 @@ pub struct Net {
     links: Vec<Link>,
     listeners: Vec<Listener>,
     dropped: Dropped,
+    silent: Vec<SocketAddr>,
     /// What happened, as a hash.
     pub trace: Trace,
     /// And as text, on the standard error stream.
@@ -173,8 +176,34 @@ impl Net {
 
     /// Opens a listener.
     pub fn listen(&mut self, address: SocketAddr) -> usize {
-        self.listeners.push(Listener { address, open: true, backlog: VecDeque::new() });
+        let dialled = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
+        self.listen_with(address, dialled)
+    }
+
+    /// The same; links that drivers dial to it are like this.
+    pub fn listen_with(&mut self, address: SocketAddr, dialled: LinkOptions) -> usize {
+        self.listeners.push(Listener { address, open: true, backlog: VecDeque::new(), dialled });
         self.listeners.len() - 1
+    }
+
+    /// What links are like that drivers dial to `listener`, or to nobody.
+    #[must_use]
+    pub fn dial_options(&self, listener: Option<usize>) -> LinkOptions {
+        match listener {
+            Some(listener) => self.listeners[listener].dialled,
+            None => LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None },
+        }
+    }
+
+    /// From now on nothing that is sent to this address arrives, and nothing comes back.
+    pub fn silence(&mut self, address: SocketAddr) {
+        self.silent.push(address);
+    }
+
+    /// Whether it was [silenced](Self::silence).
+    #[must_use]
+    pub fn is_silent(&self, address: SocketAddr) -> bool {
+        self.silent.contains(&address)
     }
 
     /// Closes a listener; who waits in its backlog is reset.
@@ -218,6 +247,12 @@ impl Net {
     #[must_use]
     pub fn next_incoming(&self, listener: usize) -> Option<u64> {
         self.listeners.get(listener)?.backlog.front().map(|(at, _)| *at)
+    }
+
+    /// The side has closed its socket.
+    #[must_use]
+    pub fn is_gone(&self, link: LinkId, side: Side) -> bool {
+        self.links[link].gone[side as usize]
     }
 
     /// Takes the next connection that has come to `listener`.

@@ -284,6 +284,10 @@ impl State {
         if let Some(tunnel) = self.conns.tunnel(client) {
             tunnel.flags |= flag::CLOSED;
             tunnel.deadline = deadline;
+            if tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary() {
+                // The two have crossed: it has said its Close, and waits for the end.
+                self.intents.push_back(Intent::Answered(client));
+            }
         }
     }
 
@@ -337,6 +341,8 @@ impl State {
     pub(super) fn close_answered<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(client) = self.conns.tunnel(id) else { return };
         let peer = client.peer;
+        // Nothing is to follow a Close frame, and its receiver's stream is ended.
+        client.flags |= flag::DROPPED;
         for side in [id, peer] {
             let has_queue = self.queued.contains_key(&side);
             let Some(tunnel) = self.conns.tunnel(side) else { continue };

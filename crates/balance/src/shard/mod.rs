@@ -8,6 +8,7 @@
 //!   fails. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
 
 mod answer;
+mod audit;
 mod client;
 mod closing;
 mod conn;
@@ -29,6 +30,7 @@ use throng_engine::mailbox::Letters;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
+pub use self::audit::Audit;
 use self::closing::{Order, Orphans};
 use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
 use self::pool::Pool;
@@ -62,7 +64,7 @@ enum Intent {
 }
 
 /// See the module. `turn` is all that its thread does.
-pub(crate) struct Shard<D: Driver> {
+pub struct Shard<D: Driver> {
     driver: D,
     state: State,
 }
@@ -107,21 +109,30 @@ struct Ending {
 }
 
 /// What a shard starts with.
-pub(crate) struct Start {
-    pub(crate) configuration: Arc<Configuration>,
-    pub(crate) letters: Letters<Letter>,
-    pub(crate) reports: Sender<Report>,
-    pub(crate) published: Arc<Mutex<Figures>>,
-    pub(crate) shards: u32,
-    pub(crate) most_connections: usize,
-    pub(crate) seed: u64,
+pub struct Start {
+    /// How, and among whom.
+    pub configuration: Arc<Configuration>,
+    /// What other threads ask of it.
+    pub letters: Letters<Letter>,
+    /// Where it tells of failures.
+    pub reports: Sender<Report>,
+    /// Where it puts its figures, about once a second.
+    pub published: Arc<Mutex<Figures>>,
+    /// Shards in all: rates are divided by it.
+    pub shards: u32,
+    /// Client connections at a time.
+    pub most_connections: usize,
+    /// Of what it does by chance.
+    pub seed: u64,
 }
 
 /// Sweeps come this often while there are requests under way; tunnels alone need one a second.
 const SWEEP: Duration = Duration::from_millis(250);
 
 impl<D: Driver> Shard<D> {
-    pub(crate) fn new(driver: D, start: Start) -> Self {
+    /// A shard without connections, on a driver that has its listeners.
+    #[must_use]
+    pub fn new(driver: D, start: Start) -> Self {
         let Start { configuration, letters, reports, published, shards, most_connections, seed } =
             start;
         let now = driver.now();
@@ -158,7 +169,7 @@ impl<D: Driver> Shard<D> {
     ///
     /// # Errors
     /// The poll failed; the shard is of no more use.
-    pub(crate) fn turn(&mut self) -> io::Result<bool> {
+    pub fn turn(&mut self) -> io::Result<bool> {
         let Self { driver, state } = self;
         driver.wait(state.next_deadline())?;
         state.now = driver.now();
@@ -188,8 +199,25 @@ impl<D: Driver> Shard<D> {
     }
 
     /// For the figures that are left when a shard ends.
-    pub(crate) fn publish(&mut self) {
+    pub fn publish(&mut self) {
         self.state.publish();
+    }
+
+    /// When the next turn is due, if no event comes before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.state.next_deadline()
+    }
+
+    /// Its driver, to look at.
+    #[must_use]
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// Its driver, to let its kernel go on.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
     }
 }
 
@@ -354,6 +382,9 @@ impl State {
         match self.conns.take(id) {
             Conn::Client(client) => self.client_closed(*client),
             Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
+            Conn::Upstream(upstream) if upstream.client.is_none() => {
+                self.pool.remove(upstream.backend.address(), id);
+            }
             Conn::Upstream(_) | Conn::Gone => {}
         }
         driver.close(id);

@@ -68,7 +68,9 @@ impl State {
         } else {
             tunnel.boundary.advance(bytes);
         }
-        if flags & flag::CLOSED != 0 && tunnel.boundary.saw_close() {
+        // Only with its last byte: the end of the stream must not overtake the rest.
+        let has_answered = tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary();
+        if flags & flag::CLOSED != 0 && has_answered {
             self.intents.push_back(Intent::Answered(id));
         }
         if flags & flag::DROPPED != 0 || peer == id {
@@ -189,13 +191,19 @@ impl State {
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let is_backend = tunnel.count.is_some();
         let said_close = tunnel.boundary.saw_close();
-        if peer == id || flags & flag::CLOSED != 0 {
-            // A client without its backend, or one that ends in answer to our Close frame.
+        if peer == id {
+            // A client without its backend.
             return self.close(driver, id);
         }
+        if flags & flag::CLOSED != 0 {
+            // A client that ends in answer to our Close frame: what it said before still goes to its backend, and a close
+            // of that connection while it sends would be a reset, which may overtake it.
+            self.close_answered(driver, id);
+            return self.end_if_both_ended(driver, id);
+        }
         if is_backend && flags & flag::DROPPED != 0 {
-            // Its client has our Close frame and is about to answer; the backend needs no answer any more.
-            return self.close_alone(driver, id);
+            // Its client has our Close frame and is about to answer; a backend that ends its stream may read on.
+            return self.end_if_both_ended(driver, id);
         }
         if is_backend && !said_close && flags & flag::ENDED == 0 {
             return self.lose_backend(driver, id);
@@ -238,10 +246,11 @@ impl State {
         tunnel: Tunnel,
         why: Closed,
     ) {
-        let is_lost = tunnel.count.is_some()
-            && tunnel.peer != id
-            && !tunnel.boundary.saw_close()
-            && tunnel.flags & (flag::DROPPED | flag::ENDED) == 0;
+        let is_backend = tunnel.count.is_some() && tunnel.peer != id;
+        if is_backend && tunnel.flags & flag::DROPPED != 0 {
+            return self.leave_alone(driver, id, tunnel.peer);
+        }
+        let is_lost = is_backend && !tunnel.boundary.saw_close() && tunnel.flags & flag::ENDED == 0;
         if is_lost {
             self.queued.remove(&id);
             let can_close = tunnel.boundary.is_at_boundary();
@@ -265,14 +274,18 @@ impl State {
         }
     }
 
-    /// Ends a backend's side whose client stays a little.
-    fn close_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        if let Conn::Tunnel(tunnel) = self.conns.take(id) {
-            self.queued.remove(&id);
-            if let Some(client) = self.conns.tunnel(tunnel.peer) {
-                client.peer = tunnel.peer;
-            }
-            driver.close(id);
+    /// A backend's side is gone, and its client has our Close frame: it stays until it has answered.
+    fn leave_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId, client_id: ConnId) {
+        self.queued.remove(&id);
+        let Some(client) = self.conns.tunnel(client_id) else { return };
+        client.peer = client_id;
+        client.flags |= flag::DROPPED;
+        if client.flags & flag::FINISHED != 0 {
+            return self.close(driver, client_id);
+        }
+        if client.flags & flag::PAUSED != 0 {
+            client.flags &= !flag::PAUSED;
+            driver.resume(client_id);
         }
     }
 

@@ -10,7 +10,7 @@ use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Wake
 
 use super::{Found, SimDriver, Waiting, leave};
 use crate::faults::strikes;
-use crate::net::{LinkOptions, SharedNet, Side, SimSocket};
+use crate::net::{SharedNet, Side, SimSocket};
 
 impl Driver for SimDriver {
     type Socket = SimSocket;
@@ -131,12 +131,22 @@ impl Driver for SimDriver {
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.take_back();
+        if strikes(&mut self.rng, self.faults.connect_fails) {
+            return Err(io::Error::other("no descriptor is left (simulated)"));
+        }
         let local = local.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 40_000)));
-        let options = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
-        let at = net.now() + 2 * options.latency;
         let listener = net.listener_at(peer);
+        let mut options = net.dial_options(listener);
+        if strikes(&mut self.rng, self.faults.cut_dials) {
+            options.cut_after = Some(self.rng.between(1, 3000));
+        }
+        let at = match net.is_silent(peer) {
+            // Whatever is sent there is lost on the way.
+            true => u64::MAX,
+            false => net.now() + 2 * options.latency,
+        };
         let link = match listener {
             Some(listener) => net.dial(listener, local, options),
             None => None,
@@ -161,7 +171,7 @@ impl Driver for SimDriver {
         let lent = std::mem::take(&mut self.lent);
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
-        let strict = self.waiting == Waiting::Never;
+        let strict = self.waiting != Waiting::Jump;
         let Some(conn) = self.conn_mut(id) else { return SendOutcome::Done(batch) };
         assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
         assert!(!conn.fin_sent || !strict, "a send after the end of our stream");
@@ -249,7 +259,7 @@ impl Driver for SimDriver {
         self.take_back();
         self.mix(11, id.to_bits());
         let net = SharedNet::clone(&self.net);
-        let strict = self.waiting == Waiting::Never;
+        let strict = self.waiting != Waiting::Jump;
         let Some(conn) = self.conn_mut(id) else { return };
         assert!(conn.batch.is_none() || !strict, "finish while a send is in flight");
         assert!(!conn.fin_sent || !strict, "finish, twice");

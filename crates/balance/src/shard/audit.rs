@@ -1,0 +1,128 @@
+//! What a shard holds, counted from its records and not from its figures: for tests that look after each turn.
+
+use throng_io::{ConnId, Driver};
+
+use super::conn::{Conn, flag};
+use super::{Shard, State};
+
+/// What a shard holds at this moment, and the first thing in it that cannot be right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Clients that speak HTTP.
+    pub clients: usize,
+    /// Connections to backends that speak HTTP, idle ones included.
+    pub upstreams: usize,
+    /// Of these, idle ones.
+    pub idle: usize,
+    /// Sides of tunnels.
+    pub sides: usize,
+    /// Tunnels that wait for a frame's end to be sent our Close frame.
+    pub closing: usize,
+    /// Batches queued behind a send in flight.
+    pub queued: usize,
+    /// Requests that wait for a place.
+    pub waiting: usize,
+    /// Orders to close tunnels.
+    pub orders: usize,
+    /// Intents that were not acted on.
+    pub intents: usize,
+    /// Bytes that one connection holds, at most: held back, kept for another try, in its outbox or queued. What a send
+    /// in flight has is the driver's.
+    pub most_held: usize,
+    /// A rule between records that is broken, if one is.
+    pub broken: Option<(ConnId, &'static str)>,
+}
+
+impl<D: Driver> Shard<D> {
+    /// Counts all that is there. Never on the way of a byte.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        self.state.audit()
+    }
+}
+
+impl State {
+    fn audit(&self) -> Audit {
+        let mut audit = Audit {
+            idle: self.pool.len(),
+            queued: self.queued.len(),
+            waiting: self.waiting.len(),
+            orders: self.orders.len(),
+            intents: self.intents.len(),
+            ..Audit::default()
+        };
+        let mut tunnels = 0;
+        for (id, conn) in self.conns.iter() {
+            let mut broken = None;
+            let held = match conn {
+                Conn::Gone => 0,
+                Conn::Client(client) => {
+                    audit.clients += 1;
+                    let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
+                    client.held.len() + client.line.backlog() + replay.map_or(0, Vec::len)
+                }
+                Conn::Upstream(upstream) => {
+                    audit.upstreams += 1;
+                    let is_wanted = upstream.client.is_none_or(|client| {
+                        matches!(self.conns.at(client.slot()), Some((other, Conn::Client(client)))
+                            if other == upstream.client.unwrap_or(other)
+                                && client.exchange.as_ref().is_some_and(|it| it.upstream == Some(id)))
+                    });
+                    if !is_wanted {
+                        broken = Some("a backend's connection whose client does not know of it");
+                    }
+                    upstream.line.backlog()
+                }
+                Conn::Tunnel(tunnel) => {
+                    audit.sides += 1;
+                    let is_client = tunnel.count.is_none();
+                    tunnels += usize::from(is_client);
+                    audit.closing += usize::from(!is_client && tunnel.flags & flag::CLOSE_DUE != 0);
+                    let other = match self.conns.at(tunnel.peer.slot()) {
+                        Some((other, Conn::Tunnel(side))) if other == tunnel.peer => Some(side),
+                        _ => None,
+                    };
+                    let is_alone = tunnel.peer == id;
+                    broken = match other {
+                        None => Some("a tunnel without its other side"),
+                        Some(side) if !is_alone && side.peer != id => {
+                            Some("a tunnel's other side is another's")
+                        }
+                        Some(side)
+                            if tunnel.flags & flag::PAUSED != 0
+                                && side.flags & flag::SENDING == 0 =>
+                        {
+                            Some("paused, and nothing is in flight that would end that")
+                        }
+                        Some(side)
+                            if side.flags & flag::FINISH_DUE != 0
+                                && side.flags & flag::SENDING == 0 =>
+                        {
+                            Some("an end of stream is due, and nothing is in flight before it")
+                        }
+                        Some(_) => None,
+                    };
+                    let queue = self.queued.get(&id);
+                    if queue.is_some() && tunnel.flags & flag::SENDING == 0 {
+                        broken = Some("bytes are queued, and nothing is in flight before them");
+                    }
+                    queue.map_or(0, |batch| batch.len())
+                }
+            };
+            audit.most_held = audit.most_held.max(held);
+            audit.broken = audit.broken.or(broken.map(|what| (id, what)));
+        }
+        let own = ConnId::new(0, 0, 0);
+        if tunnels as u64 != self.figures.tunnels {
+            audit.broken.get_or_insert((own, "the figure of tunnels is not their number"));
+        }
+        if (tunnels + audit.clients) as u64 != self.figures.connections {
+            audit.broken.get_or_insert((own, "the figure of connections is not their number"));
+        }
+        let mut queues = self.queued.keys();
+        if queues.any(|id| !matches!(self.conns.at(id.slot()), Some((other, Conn::Tunnel(_))) if other == *id)) {
+            audit.broken.get_or_insert((own, "bytes are queued for nobody"));
+        }
+        audit
+    }
+}

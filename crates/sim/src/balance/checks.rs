@@ -1,0 +1,279 @@
+//! What must hold after each turn, when all is quiet, and at the end.
+
+use throng_balance::Settings;
+
+use super::frames::{self, Scan};
+use super::guest::Client;
+use super::host::{Conn, arrivals};
+use super::plan::{Parting, Visit, Way};
+use super::wire::Over;
+use super::world::{Look, World};
+
+/// No backend has more handshakes than the cap allows: seen from the backend, and counted by the balancer.
+pub(super) fn caps_hold(world: &mut World) {
+    let Settings { max_handshakes: cap, .. } = world.plan.settings;
+    if cap == 0 {
+        return;
+    }
+    for host in 0..world.plan.hosts.len() {
+        let is_shaking = |conn: &&Conn| {
+            conn.host == host && conn.is_shaking && !conn.wire.gone && conn.wire.is_wanted()
+        };
+        let shaking = world.conns.iter().filter(is_shaking).count();
+        // A backend that was removed and added again has two counts.
+        let lives = 1 + world
+            .backends
+            .iter()
+            .filter(|backend| usize::from(backend.address().port()) == 9000 + host)
+            .count()
+            .saturating_sub(1);
+        if shaking > cap as usize * lives {
+            world.violation(format!("{shaking} handshakes at backend {host}, where {cap} may be"));
+        }
+    }
+    let above = world.backends.iter().find(|backend| backend.handshakes() > cap);
+    if let Some(count) = above.map(|backend| backend.handshakes()) {
+        world.violation(format!("{count} places for handshakes are taken of {cap}"));
+    }
+}
+
+/// Nobody is there: nothing may be held for anybody.
+pub(super) fn nothing_is_held(world: &mut World) {
+    for (shard, Look { audit, connections, figures, ended }) in
+        world.looks().into_iter().enumerate()
+    {
+        let left = audit.clients + audit.sides + audit.queued + audit.waiting + audit.closing;
+        if left > 0 || audit.upstreams != audit.idle {
+            world.violation(format!("shard {shard} still holds {audit:?}"));
+        }
+        if figures.connections + figures.tunnels + figures.queued > 0 {
+            world.violation(format!("shard {shard} still counts {figures:?}"));
+        }
+        // An ended shard leaves idle connections, and ends that were not told, to its driver's end.
+        if connections != audit.upstreams && !ended {
+            world.violation(format!("shard {shard}'s driver has {connections} connections"));
+        }
+    }
+    let backends = world.backends.clone();
+    for backend in backends {
+        let counts = (backend.tunnels(), backend.requests(), backend.handshakes());
+        if counts != (0, 0, 0) {
+            world.violation(format!("{} still counts {counts:?}", backend.address()));
+        }
+    }
+}
+
+/// Checks a whole run.
+pub(super) fn at_the_end(world: &mut World) {
+    let mut faults = Vec::new();
+    for conn in &world.conns {
+        faults.extend(conn.faults.iter().map(|fault| format!("backend {}: {fault}", conn.host)));
+    }
+    for (id, (method, times)) in arrivals(&world.conns) {
+        if method == "POST" && times > 1 {
+            faults.push(format!("POST {id} came to {times} backends"));
+        }
+    }
+    for client in &world.clients {
+        let (id, mut own) = (client.plan.id, client.faults.clone());
+        match &client.plan.visit {
+            Visit::Tunnel { parting, .. } => own.extend(tunnel_is_well(world, client, *parting)),
+            Visit::Http { asks, .. } => own.extend(answers_are_well(world, client, asks.len())),
+        }
+        faults.extend(own.into_iter().map(|fault| format!("client {id}: {fault}")));
+    }
+    faults.extend(closings_are_paced(world));
+    // A lent buffer or what it grows to in chunks, on top of the mark above which nothing more is read.
+    let bound = 3 * (64 << 10)
+        + 8 * world.plan.faults.receive_buffer.min(8 << 10)
+        + 2 * world.plan.faults.receive_buffer;
+    if world.most_held > bound {
+        faults.push(format!("one connection held {} bytes, and {bound} may be", world.most_held));
+    }
+    for fault in faults {
+        world.violation(fault);
+    }
+}
+
+fn answers_are_well(world: &World, client: &Client, count: usize) -> Vec<String> {
+    let mut faults = Vec::new();
+    let Some(wire) = &client.wire else {
+        return if world.plan.calm { vec!["was not let in".to_owned()] } else { faults };
+    };
+    let whole = client.answers.iter().filter(|answer| answer.is_whole).count();
+    if whole > count {
+        faults.push(format!("{whole} answers to {count} requests"));
+    }
+    if world.plan.calm {
+        let good = |answer: &&super::guest::Answer| {
+            answer.is_whole && answer.status == 200 && answer.id.is_some()
+        };
+        let good = client.answers.iter().filter(good).count();
+        if good != count {
+            let (answers, over) = (&client.answers, wire.over);
+            faults.push(format!("{good} of {count} requests were answered: {answers:?}, {over:?}"));
+        }
+    }
+    faults
+}
+
+fn tunnel_is_well(world: &World, client: &Client, parting: Parting) -> Vec<String> {
+    let mut faults = Vec::new();
+    let calm = world.plan.calm;
+    let Some(wire) = &client.wire else {
+        return if calm { vec!["was not let in".to_owned()] } else { faults };
+    };
+    let id = client.plan.id;
+    let (said, heard) = (client.said(), client.heard());
+    let ours = |conn: &&Conn| conn.tunnel.as_ref().is_some_and(|tunnel| tunnel.id == id);
+    let sides: Vec<&Conn> = world.conns.iter().filter(ours).collect();
+    for side in &sides {
+        if !said.starts_with(side.heard()) {
+            faults.push(format!(
+                "its backend heard what it did not say: {} of {} bytes agree",
+                agreeing(said, side.heard()),
+                side.heard().len()
+            ));
+        }
+    }
+    if client.in_from.is_none() {
+        if calm {
+            faults.push(format!(
+                "its tunnel was never opened: {:?}, {:?}",
+                client.answers, wire.over
+            ));
+        }
+        return faults;
+    }
+    let Some(side) = sides.iter().rfind(|side| injected(side.said(), heard).is_some()) else {
+        let agree = sides.iter().map(|side| agreeing(side.said(), heard)).max();
+        faults.push(format!(
+            "it heard {} bytes, of which {agree:?} were said to it, and no Close of ours in its place",
+            heard.len()
+        ));
+        return faults;
+    };
+    let kind = injected(side.said(), heard).unwrap_or(Injected::None);
+    let is_cut = wire.was_cut() || side.wire.was_cut();
+    let was_close = kind == Injected::Whole || Scan::of(heard).close.is_some();
+    let may_end_so = client.broke_off || parting == Parting::Silent || wire.vanished;
+    match wire.over {
+        _ if wire.vanished => {}
+        Some(Over::Finished) if !was_close && !may_end_so => {
+            faults.push("its stream ended without a Close frame and without a reset".to_owned());
+        }
+        Some(Over::Finished)
+            if kind == Injected::None && side.said().len() != heard.len() && !may_end_so =>
+        {
+            let (heard, said) = (heard.len(), side.said().len());
+            faults.push(format!("{heard} of {said} bytes came, and then the end of the stream"));
+        }
+        Some(Over::Finished) if matches!(kind, Injected::Part) => {
+            faults.push("half a Close frame of ours, and then the end of the stream".to_owned());
+        }
+        Some(Over::Reset) if calm => faults.push("it was reset".to_owned()),
+        None if calm => faults.push("its stream never ended".to_owned()),
+        _ => {}
+    }
+    // After our Close, everything that the client said before its own reaches a backend that lives.
+    let leaps = world.plan.faults.clock_leaps > 0 || world.plan.faults.starved_receives > 0;
+    let backend_lives = side.way == Way::Lawful
+        && side.tunnel.as_ref().is_some_and(|tunnel| tunnel.leaving.is_none());
+    let is_prompt = client.plan.manners.nap.is_none() && client.plan.manners.rest < 10_000;
+    let was_told = kind == Injected::Whole
+        && client.has_closed
+        && wire.is_flushed()
+        && !wire.vanished
+        && !client.broke_off
+        && matches!(parting, Parting::Close | Parting::Stay)
+        && backend_lives
+        && is_prompt
+        && !leaps
+        && world.shut_down_at.is_none_or(|at| at > wire.ended_at);
+    if (calm || was_told) && !is_cut && side.heard() != said {
+        let (heard, said) = (side.heard().len(), said.len());
+        faults.push(format!("its backend heard {heard} of its {said} bytes, {kind:?}"));
+    }
+    faults
+}
+
+fn agreeing(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// A Close frame of the balancer's at the end of what a client heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Injected {
+    None,
+    Part,
+    Whole,
+}
+
+/// `heard` as a beginning of `said`, or that up to the end of a frame with a Close frame of ours behind it. `None`: it is
+/// neither.
+fn injected(said: &[u8], heard: &[u8]) -> Option<Injected> {
+    if said.starts_with(heard) {
+        return Some(Injected::None);
+    }
+    let agree = agreeing(said, heard);
+    let ends = Scan::of(said).ends;
+    let mut ends: Vec<usize> = ends.into_iter().chain([0]).filter(|end| *end <= agree).collect();
+    ends.sort_unstable();
+    for end in ends.into_iter().rev() {
+        for (code, reason) in [(1001, "going away"), (1012, "please connect again")] {
+            let close = frames::close(code, reason, None);
+            if heard[end..] == close[..] {
+                return Some(Injected::Whole);
+            }
+            if close.starts_with(&heard[end..]) {
+                return Some(Injected::Part);
+            }
+        }
+    }
+    None
+}
+
+/// Ends of tunnels are spread: at most what the orders allow in any span of time.
+fn closings_are_paced(world: &World) -> Vec<String> {
+    let mut faults = Vec::new();
+    let has_deadline = world.orders.iter().any(|(_, _, has)| *has);
+    let tunnel = world.plan.settings.timeouts.tunnel;
+    let told = world
+        .plan
+        .letters
+        .iter()
+        .any(|(_, tell)| matches!(tell, super::plan::Tell::ShutDown { .. }));
+    if has_deadline
+        || told
+        || tunnel.as_secs() < 500 && world.nodes.iter().any(|node| node.begun.len() > 1_000_000)
+    {
+        return faults;
+    }
+    let shards = world.plan.shards as u32;
+    let own = world.plan.settings.close_rate.div_ceil(shards).max(1);
+    let rates = world.orders.iter().map(|(rate, _, _)| rate.div_ceil(shards).max(1)).chain([own]);
+    let (mut rate, mut burst) = (0.0, 0.0);
+    for one in rates {
+        rate += f64::from(one);
+        burst += f64::from(1 + (one / 10).max(1));
+    }
+    burst += f64::from(1 + (own / 10).max(1)) * world.configured as f64;
+    if tunnel.as_secs() < 500 {
+        // Silence ends tunnels, too, and at no rate.
+        return faults;
+    }
+    for (shard, node) in world.nodes.iter().enumerate() {
+        for first in 0..node.begun.len() {
+            let mut sum = 0;
+            for (at, count) in &node.begun[first..] {
+                sum += count;
+                let seconds = (at - node.begun[first].0) as f64 / 1e9;
+                if sum as f64 > rate * seconds + burst {
+                    faults.push(format!("shard {shard}: {sum} tunnels ended in {seconds} s"));
+                    return faults;
+                }
+            }
+        }
+    }
+    faults
+}

@@ -1,0 +1,402 @@
+//! A simulated client of a balancer: a tunnel, or requests one after the other.
+
+use throng_proto::Input;
+use throng_proto::http1::{Limits, ResponseDecoder, ResponseEvent};
+
+use super::frames::{self, Scan};
+use super::plan::{Guest, Parting, Visit};
+use super::wire::{Then, Wire};
+use crate::plan::SECOND;
+use crate::rng::Rng;
+
+/// What all keys are.
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// An answer as it came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// The backend's mark; `None`: an answer of the balancer's own.
+    pub(super) id: Option<u32>,
+    sum: usize,
+    len: usize,
+    pub(super) is_whole: bool,
+}
+
+/// See the module.
+pub(super) struct Client {
+    pub(super) plan: Guest,
+    /// `None` before it comes, or if nobody listened.
+    pub(super) wire: Option<Wire>,
+    pub(super) came: bool,
+    rng: Rng,
+    decoder: ResponseDecoder,
+    read: usize,
+    pub(super) answers: Vec<Answer>,
+    asked: usize,
+    pub(super) refused: bool,
+    /// Where in [`Wire::log`] and [`Wire::got`] the tunnel begins.
+    pub(super) out_from: usize,
+    pub(super) in_from: Option<usize>,
+    heard: Scan,
+    frames_left: usize,
+    at: Option<u64>,
+    leave_at: Option<u64>,
+    pub(super) has_closed: bool,
+    /// It began the end itself, and without a Close frame.
+    pub(super) broke_off: bool,
+    pub(super) faults: Vec<String>,
+}
+
+impl Client {
+    pub(super) fn new(plan: Guest, rng: Rng) -> Self {
+        Self {
+            plan,
+            wire: None,
+            came: false,
+            rng,
+            decoder: ResponseDecoder::new(),
+            read: 0,
+            answers: Vec::new(),
+            asked: 0,
+            refused: false,
+            out_from: 0,
+            in_from: None,
+            heard: Scan::default(),
+            frames_left: 0,
+            at: None,
+            leave_at: None,
+            has_closed: false,
+            broke_off: false,
+            faults: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.came && self.wire.as_ref().is_none_or(|wire| wire.gone)
+    }
+
+    /// Where it stands, for people.
+    pub(super) fn describe(&self) -> String {
+        let id = self.plan.id;
+        let Some(wire) = &self.wire else { return format!("client {id} has not come") };
+        let (written, all, got) = (wire.written, wire.log.len(), wire.got.len());
+        let (over, tunnel, next) = (wire.over, self.in_from.is_some(), self.next_at());
+        let (answers, visit) = (&self.answers, &self.plan.visit);
+        format!(
+            "client {id}: {written} of {all} bytes written, {got} read, {over:?}, tunnel {tunnel}, next \
+             {next:?}, {answers:?}, {visit:?}"
+        )
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        match &self.wire {
+            None if self.came => None,
+            None => Some(self.plan.at),
+            Some(wire) if wire.gone => None,
+            Some(wire) => [wire.next_at(), self.at, self.leave_at].into_iter().flatten().min(),
+        }
+    }
+
+    /// Bytes of the tunnel that were written.
+    pub(super) fn said(&self) -> &[u8] {
+        let Some(wire) = &self.wire else { return &[] };
+        wire.log.get(self.out_from..wire.written).unwrap_or_default()
+    }
+
+    /// Bytes of the tunnel that came.
+    pub(super) fn heard(&self) -> &[u8] {
+        let (Some(wire), Some(from)) = (&self.wire, self.in_from) else { return &[] };
+        &wire.got[from..]
+    }
+
+    /// Its link is there.
+    pub(super) fn begin(&mut self, mut wire: Wire) {
+        match self.plan.visit.clone() {
+            Visit::Tunnel { frames, early, gap, largest, .. } => {
+                let id = self.plan.id;
+                let head = format!(
+                    "GET /t/{id}?k={id} HTTP/1.1\r\nHost: example.com\r\nX-Key: {id}\r\n\
+                     Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                     Sec-WebSocket-Key: {KEY}\r\n\r\n"
+                );
+                wire.put(head.as_bytes());
+                self.out_from = wire.log.len();
+                for _ in 0..early {
+                    wire.put(&frames::any(&mut self.rng, largest, true));
+                }
+                self.frames_left = frames - early;
+                let _ = gap;
+            }
+            Visit::Http { asks, pipelined, finish } => {
+                let count = if pipelined { asks.len() } else { 1 };
+                for _ in 0..count {
+                    self.ask(&mut wire);
+                }
+                if finish && count == asks.len() {
+                    wire.then(Then::Finish);
+                }
+            }
+        }
+        self.wire = Some(wire);
+    }
+
+    fn ask(&mut self, wire: &mut Wire) {
+        let Visit::Http { asks, .. } = &self.plan.visit else { return };
+        let Some(ask) = asks.get(self.asked) else { return };
+        self.asked += 1;
+        let (id, method, len) = (ask.id, ask.method, ask.len);
+        let version = if ask.http10 { "1.0" } else { "1.1" };
+        let mut head = format!(
+            "{method} /r/{id}?k={id} HTTP/{version}\r\nHost: example.com\r\nX-Key: {id}\r\n\
+             X-Sum: {len}\r\n"
+        );
+        let body = frames::body(id, len);
+        if ask.chunked {
+            wire.put((head + "Transfer-Encoding: chunked\r\n\r\n").as_bytes());
+            let mut rest = &body[..];
+            while !rest.is_empty() {
+                let n = (1 + self.rng.below(rest.len())).max(rest.len() / 10);
+                wire.put(format!("{n:x}\r\n").as_bytes());
+                wire.put(&rest[..n]);
+                wire.put(b"\r\n");
+                rest = &rest[n..];
+            }
+            wire.put(b"0\r\n\r\n");
+        } else {
+            if len > 0 || method == "POST" {
+                head += &format!("Content-Length: {len}\r\n");
+            }
+            wire.put((head + "\r\n").as_bytes());
+            wire.put(&body);
+        }
+    }
+
+    pub(super) fn step(&mut self, now: u64) {
+        let Some(mut wire) = self.wire.take() else { return };
+        wire.step();
+        match self.plan.visit.clone() {
+            Visit::Tunnel { gap, parting, largest, .. } => {
+                self.step_tunnel(now, &mut wire, gap, parting, largest);
+            }
+            Visit::Http { pipelined, finish, asks } => {
+                self.step_http(&mut wire, pipelined, finish, asks.len());
+            }
+        }
+        wire.write();
+        self.wire = Some(wire);
+    }
+
+    fn step_http(&mut self, wire: &mut Wire, pipelined: bool, finish: bool, count: usize) {
+        let before = self.whole();
+        self.read_answers(wire);
+        if wire.over.is_some() && !wire.vanished {
+            if let Ok(Some(ResponseEvent::End)) = self.decoder.handle_end_of_stream() {
+                self.end_answer();
+            }
+            return wire.leave(false);
+        }
+        if !pipelined && self.whole() > before && !self.refused {
+            self.ask(wire);
+            if finish && self.asked == count {
+                wire.then(Then::Finish);
+            }
+        }
+        if self.whole() == count && !finish {
+            wire.then(Then::Close);
+        }
+    }
+
+    fn whole(&self) -> usize {
+        self.answers.iter().filter(|answer| answer.is_whole).count()
+    }
+
+    fn read_answers(&mut self, wire: &Wire) {
+        let limits = Limits::default();
+        let mut fresh = wire.got[self.read..].to_vec();
+        let mut input = Input::new(&mut fresh);
+        loop {
+            let number = self.answers.iter().filter(|answer| answer.is_whole).count();
+            let Visit::Http { asks, .. } = &self.plan.visit else { return };
+            if self.decoder.is_between_responses()
+                && asks.get(number).is_some_and(|ask| ask.method == "HEAD")
+            {
+                self.decoder.expect_answer_to_head();
+            }
+            match self.decoder.next_event(&mut input, &limits) {
+                Ok(None) => break,
+                Ok(Some(ResponseEvent::Head(response))) if response.is_interim() => {
+                    if asks.get(number).is_none_or(|ask| ask.http10) {
+                        self.faults.push("an interim answer to HTTP/1.0, or to nothing".to_owned());
+                    }
+                }
+                Ok(Some(ResponseEvent::Head(response))) => {
+                    let parse = |name| response.header(name).and_then(|value| value.parse().ok());
+                    let answer = Answer {
+                        status: response.status(),
+                        id: parse("X-Id"),
+                        sum: parse("X-Sum").unwrap_or(0) as usize,
+                        len: 0,
+                        is_whole: false,
+                    };
+                    match asks.get(number).filter(|_| number < self.asked) {
+                        None => self.faults.push(format!("an answer to nothing: {answer:?}")),
+                        Some(ask) if answer.id.is_some_and(|id| id != ask.id) => {
+                            self.faults.push(format!("the answer to {} is {answer:?}", ask.id));
+                        }
+                        Some(_) => {}
+                    }
+                    if self.refused {
+                        self.faults
+                            .push("an answer behind one that said it was the last".to_owned());
+                    }
+                    if answer.id.is_none() {
+                        self.refused = true;
+                        if answer.status < 400 || response.keep_alive() {
+                            self.faults.push(format!("an odd refusal: {answer:?}"));
+                        }
+                    }
+                    self.answers.push(answer);
+                }
+                Ok(Some(ResponseEvent::Body(piece))) => {
+                    let Some(answer) = self.answers.last_mut() else { break };
+                    if let Some(id) = answer.id {
+                        let right = |(at, byte): (usize, &u8)| {
+                            frames::pattern(id ^ 0x55, answer.len + at) == *byte
+                        };
+                        if !piece.iter().enumerate().all(right) {
+                            self.faults.push(format!("the body of the answer to {id} is wrong"));
+                        }
+                    }
+                    answer.len += piece.len();
+                }
+                Ok(Some(ResponseEvent::End)) => {
+                    // An interim one has an end, too, but is no answer.
+                    if self.answers.last().is_some_and(|answer| !answer.is_whole) {
+                        self.end_answer();
+                    }
+                }
+                Err(error) => {
+                    self.faults.push(format!("a client cannot read its answer: {error:?}"));
+                    break;
+                }
+            }
+        }
+        self.read = wire.got.len() - input.len();
+    }
+
+    fn end_answer(&mut self) {
+        let number = self.answers.len() - 1;
+        let Visit::Http { asks, .. } = &self.plan.visit else { return };
+        let is_head = asks.get(number).is_some_and(|ask| ask.method == "HEAD");
+        let Some(answer) = self.answers.last_mut() else { return };
+        answer.is_whole = true;
+        if answer.id.is_some() && !is_head && answer.len != answer.sum {
+            self.faults.push(format!("an answer that looks whole and is not: {answer:?}"));
+        }
+    }
+
+    fn step_tunnel(
+        &mut self,
+        now: u64,
+        wire: &mut Wire,
+        gap: u64,
+        parting: Parting,
+        largest: usize,
+    ) {
+        if self.in_from.is_none() {
+            self.read_head(now, wire);
+        }
+        let Some(in_from) = self.in_from else {
+            if wire.over.is_some() {
+                wire.leave(false);
+            }
+            return;
+        };
+        let mut answer = None;
+        while let Some((first, payload)) = self.heard.next(&wire.got[in_from..]) {
+            if first & 0x0f == 8 {
+                answer = Some(payload);
+            }
+        }
+        if let Some(payload) = answer
+            && !self.has_closed
+        {
+            self.has_closed = true;
+            self.at = None;
+            if !matches!(parting, Parting::Silent | Parting::NoFrame) {
+                let mut out = Vec::new();
+                frames::frame(0x88, &payload, Some([4, 3, 2, 1]), &mut out);
+                wire.put(&out);
+            } else {
+                self.leave_at = Some(now + 60 * SECOND);
+            }
+        }
+        if self.at.is_some_and(|at| at <= now) {
+            self.at = None;
+            if self.frames_left > 0 {
+                self.frames_left -= 1;
+                self.at = Some(now + self.rng.between(0, gap));
+                wire.put(&frames::any(&mut self.rng, largest, true));
+            } else {
+                self.part(now, wire, parting);
+            }
+        }
+        if self.leave_at.is_some_and(|at| at <= now) {
+            self.leave_at = None;
+            match self.has_closed || self.broke_off {
+                true => wire.leave(true),
+                false => self.part(now, wire, Parting::Close),
+            }
+        }
+        if wire.over.is_some() {
+            wire.leave(false);
+        }
+    }
+
+    fn part(&mut self, now: u64, wire: &mut Wire, parting: Parting) {
+        match parting {
+            Parting::Close => {
+                self.has_closed = true;
+                wire.put(&frames::close(1000, "", Some([9, 9, 9, 9])));
+            }
+            Parting::Finish => {
+                self.broke_off = true;
+                wire.then(Then::Finish);
+            }
+            Parting::Stay | Parting::Silent => self.leave_at = Some(now + 30 * SECOND),
+            Parting::NoFrame => {
+                self.broke_off = true;
+                wire.put(&[0x82, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+                self.leave_at = Some(now + 30 * SECOND);
+            }
+        }
+    }
+
+    fn read_head(&mut self, now: u64, wire: &mut Wire) {
+        let Some(end) = wire.got[self.read..].windows(4).position(|four| four == b"\r\n\r\n")
+        else {
+            return;
+        };
+        let end = self.read + end + 4;
+        let head = String::from_utf8_lossy(&wire.got[self.read..end]).into_owned();
+        let status: u16 = head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
+        self.read = end;
+        match status {
+            101 => {
+                if !head.contains(ACCEPT) {
+                    self.faults.push(format!("a 101 that is not ours: {head}"));
+                }
+                self.in_from = Some(end);
+                self.at = Some(now);
+            }
+            100..=199 => self.read_head(now, wire),
+            _ => {
+                self.answers.push(Answer { status, ..Answer::default() });
+                self.refused = true;
+                wire.then(Then::Close);
+            }
+        }
+    }
+}

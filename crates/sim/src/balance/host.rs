@@ -1,0 +1,424 @@
+//! A connection to a simulated backend: HTTP requests, a handshake, a tunnel.
+
+use std::collections::BTreeMap;
+
+use throng_proto::http1::{Decoder, Event, Limits};
+use throng_proto::ws::handshake::accept_key;
+use throng_proto::{Input, proxy_protocol};
+
+use super::frames::{self, Scan};
+use super::plan::{Leaving, Way};
+use super::wire::{Over, Then, Wire};
+use crate::plan::SECOND;
+use crate::rng::Rng;
+
+/// A request that has come, as far as it has.
+#[derive(Clone, Debug)]
+pub(super) struct Delivery {
+    pub(super) id: u32,
+    pub(super) method: String,
+    len: usize,
+    expected: usize,
+    pub(super) is_whole: bool,
+    pub(super) is_answered: bool,
+}
+
+/// What a handshake became.
+#[derive(Debug, Default)]
+pub(super) struct Tunnelled {
+    pub(super) id: u32,
+    /// Where in [`Wire::log`] and [`Wire::got`] its bytes begin.
+    pub(super) out_from: usize,
+    pub(super) in_from: usize,
+    heard: Scan,
+    /// When it says something of its own accord, and how often yet.
+    at: u64,
+    rounds: usize,
+    gap: u64,
+    largest: usize,
+    /// Its Close frame is out.
+    pub(super) has_closed: bool,
+    pub(super) leaving: Option<Leaving>,
+}
+
+/// See the module.
+pub(super) struct Conn {
+    pub(super) host: usize,
+    pub(super) wire: Wire,
+    pub(super) way: Way,
+    leaving: Leaving,
+    skip_proxy: bool,
+    decoder: Decoder,
+    read: usize,
+    pub(super) deliveries: Vec<Delivery>,
+    key: Option<String>,
+    /// A handshake has come, and its answer has not gone.
+    pub(super) is_shaking: bool,
+    answer_at: Option<u64>,
+    pub(super) tunnel: Option<Tunnelled>,
+    largest: usize,
+    /// Our rules that the balancer broke.
+    pub(super) faults: Vec<String>,
+    rng: Rng,
+    /// The peer's mistakes are its own, e.g. a head that it could not finish.
+    pub(super) misbehaved: bool,
+}
+
+impl Conn {
+    pub(super) fn new(
+        host: usize,
+        wire: Wire,
+        (way, leaving): (Way, Leaving),
+        skip_proxy: bool,
+        largest: usize,
+        rng: Rng,
+    ) -> Self {
+        Self {
+            host,
+            wire,
+            way,
+            leaving,
+            skip_proxy,
+            decoder: Decoder::new(),
+            read: 0,
+            deliveries: Vec::new(),
+            key: None,
+            is_shaking: false,
+            answer_at: None,
+            tunnel: None,
+            largest,
+            faults: Vec::new(),
+            rng,
+            misbehaved: false,
+        }
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        if self.wire.gone {
+            return None;
+        }
+        let own = self.tunnel.as_ref().filter(|tunnel| tunnel.at > 0).map(|tunnel| tunnel.at);
+        [self.wire.next_at(), self.answer_at, own].into_iter().flatten().min()
+    }
+
+    /// Bytes of the tunnel that were written.
+    pub(super) fn said(&self) -> &[u8] {
+        let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.out_from);
+        self.wire.log.get(from..self.wire.written).unwrap_or_default()
+    }
+
+    /// Bytes of the tunnel that came.
+    pub(super) fn heard(&self) -> &[u8] {
+        let from = self.tunnel.as_ref().map_or(0, |tunnel| tunnel.in_from);
+        self.wire.got.get(from..).unwrap_or_default()
+    }
+
+    pub(super) fn step(&mut self, now: u64) {
+        self.wire.step();
+        if self.wire.gone {
+            return;
+        }
+        match self.way {
+            Way::CloseAtOnce => return self.wire.leave(false),
+            Way::ResetAfter(bytes) if self.wire.got.len() >= bytes => return self.wire.leave(true),
+            _ => {}
+        }
+        if self.skip_proxy {
+            match proxy_protocol::decode(&self.wire.got) {
+                Ok(proxy_protocol::Decoded::Header(header)) if header.addresses.is_some() => {
+                    self.read = header.len;
+                    self.skip_proxy = false;
+                }
+                Ok(proxy_protocol::Decoded::Needs(_)) => {}
+                other => {
+                    self.faults.push(format!("a PROXY header was due, and came: {other:?}"));
+                    return self.wire.leave(true);
+                }
+            }
+        }
+        if !self.skip_proxy && self.tunnel.is_none() {
+            self.read_requests(now);
+        }
+        if self.answer_at.is_some_and(|at| at <= now) {
+            self.answer_at = None;
+            self.answer(now);
+            if self.tunnel.is_none() {
+                self.read_requests(now);
+            }
+        }
+        if self.tunnel.is_some() {
+            self.go_on(now);
+        } else if self.wire.over == Some(Over::Finished) && self.answer_at.is_none() {
+            self.wire.then(Then::Close);
+        }
+        self.wire.write();
+    }
+
+    fn read_requests(&mut self, now: u64) {
+        let limits = Limits::default();
+        let mut fresh = self.wire.got[self.read..].to_vec();
+        let mut input = Input::new(&mut fresh);
+        while self.answer_at.is_none() && !self.is_shaking {
+            match self.decoder.next_event(&mut input, &limits) {
+                Ok(None) => break,
+                Ok(Some(Event::Head(request))) => {
+                    let mut parts = request.path().split('/').skip(1);
+                    let kind = parts.next().unwrap_or_default();
+                    let id = parts.next().and_then(|id| id.parse().ok()).unwrap_or(0);
+                    let expected = request.header("X-Sum").and_then(|sum| sum.parse().ok());
+                    let method = request.method().to_owned();
+                    self.key = request.header("Sec-WebSocket-Key").map(str::to_owned);
+                    self.is_shaking = kind == "t" && request.wants_upgrade();
+                    if (kind == "t") != self.is_shaking
+                        || request.header("X-Forwarded-For").is_none()
+                    {
+                        self.faults.push(format!("the head of {id} is not as it should be"));
+                    }
+                    let is_complete = Delivery {
+                        id,
+                        method,
+                        len: 0,
+                        expected: expected.unwrap_or(0),
+                        is_whole: false,
+                        is_answered: false,
+                    };
+                    self.deliveries.push(is_complete);
+                    if self.is_shaking {
+                        // The decoder's End follows the head; nothing else may come before our answer.
+                        continue;
+                    }
+                    if self.way == Way::Early {
+                        self.answer_at = Some(now);
+                        self.misbehaved = true;
+                    }
+                }
+                Ok(Some(Event::Body(piece))) => {
+                    let Some(delivery) = self.deliveries.last_mut() else { break };
+                    let right = |(at, byte): (usize, &u8)| {
+                        frames::pattern(delivery.id, delivery.len + at) == *byte
+                    };
+                    if !piece.iter().enumerate().all(right) {
+                        self.faults.push(format!("the body of request {} is wrong", delivery.id));
+                    }
+                    delivery.len += piece.len();
+                }
+                Ok(Some(Event::End)) => {
+                    let Some(delivery) = self.deliveries.last_mut() else { break };
+                    delivery.is_whole = true;
+                    if delivery.len != delivery.expected {
+                        let Delivery { id, len, expected, .. } = delivery;
+                        self.faults.push(format!("{len} of {expected} bytes of request {id}"));
+                    }
+                    let wait = self.rng.pick(&[0, 1_000, 3_000_000, SECOND / 2]);
+                    self.answer_at = Some(now + wait);
+                }
+                Err(error) => {
+                    self.faults.push(format!("a backend cannot read its request: {error:?}"));
+                    return self.wire.leave(true);
+                }
+            }
+        }
+        // A handshake's End, which needs no more bytes.
+        if self.is_shaking && self.answer_at.is_none() {
+            let _ = self.decoder.next_event(&mut input, &limits);
+            if let Some(delivery) = self.deliveries.last_mut() {
+                delivery.is_whole = true;
+            }
+            self.answer_at = Some(now + self.rng.pick(&[1, 1_000, 3_000_000, SECOND / 2]));
+        }
+        self.read = self.wire.got.len() - input.len();
+    }
+
+    fn answer(&mut self, now: u64) {
+        let Some(delivery) = self.deliveries.last_mut() else { return };
+        delivery.is_answered = true;
+        let (id, method) = (delivery.id, delivery.method.clone());
+        match self.way {
+            Way::Mute => return self.misbehaved = true,
+            Way::Garbage => {
+                self.misbehaved = true;
+                let garbage = self.rng.bytes(200);
+                return self.wire.put(&garbage);
+            }
+            Way::HalfHead => {
+                self.misbehaved = true;
+                self.wire.put(b"HTTP/1.1 200 OK\r\nContent-Le");
+                let then = self.rng.pick(&[Then::Close, Then::Reset, Then::Stay]);
+                return self.wire.then(then);
+            }
+            _ => {}
+        }
+        if std::mem::take(&mut self.is_shaking) {
+            return self.shake(now, id);
+        }
+        let rng = &mut self.rng;
+        if rng.one_in(6) {
+            self.wire.put(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
+        }
+        let len = rng.pick(&[0, 10, 300, self.largest, 2 * self.largest]);
+        let body = frames::body(id ^ 0x55, len);
+        let mut head = format!("HTTP/1.1 200 OK\r\nX-Id: {id}\r\nX-Sum: {len}\r\n");
+        let mut out = Vec::new();
+        let is_head = method == "HEAD";
+        let kind = if is_head { 0 } else { rng.below(4) };
+        let mut ends = self.way == Way::Early || rng.one_in(10);
+        if ends && kind != 2 {
+            head += "Connection: close\r\n";
+        }
+        match kind {
+            1 => {
+                out.extend_from_slice((head + "Transfer-Encoding: chunked\r\n\r\n").as_bytes());
+                let mut rest = &body[..];
+                while !rest.is_empty() {
+                    let n = (1 + rng.below(rest.len())).max(rest.len() / 10);
+                    out.extend_from_slice(format!("{n:x}\r\n").as_bytes());
+                    out.extend_from_slice(&rest[..n]);
+                    out.extend_from_slice(b"\r\n");
+                    rest = &rest[n..];
+                }
+                out.extend_from_slice(b"0\r\n\r\n");
+            }
+            2 => {
+                ends = true;
+                out.extend_from_slice((head + "Connection: close\r\n\r\n").as_bytes());
+                out.extend_from_slice(&body);
+            }
+            _ => {
+                out.extend_from_slice(
+                    (head + &format!("Content-Length: {len}\r\n\r\n")).as_bytes(),
+                );
+                if !is_head {
+                    out.extend_from_slice(&body);
+                }
+            }
+        }
+        match self.way {
+            Way::Surplus if kind != 2 => {
+                self.misbehaved = true;
+                out.extend_from_slice(b"HTTP/1.1 200 OK\r\nX-Id: 0\r\nContent-Length: 0\r\n\r\n");
+            }
+            Way::CutBody if !is_head && len > 20 => {
+                self.misbehaved = true;
+                out.truncate(out.len() - 10);
+                // The end of a body without a length must not look like its end.
+                self.wire.put(&out);
+                let then =
+                    if kind == 2 { Then::Reset } else { rng.pick(&[Then::Reset, Then::Close]) };
+                return self.wire.then(then);
+            }
+            _ => {}
+        }
+        self.wire.put(&out);
+        if ends {
+            self.wire.then(Then::Finish);
+        }
+    }
+
+    fn shake(&mut self, now: u64, id: u32) {
+        if self.wire.got.len() > self.read {
+            self.faults.push(format!("frames of {id} came before its 101"));
+        }
+        let key = self.key.clone().unwrap_or_default();
+        let accept = match self.way {
+            Way::WrongAccept => accept_key("AAAAAAAAAAAAAAAAAAAAAA=="),
+            _ => accept_key(&key),
+        };
+        let accept = String::from_utf8_lossy(&accept).into_owned();
+        match self.way {
+            Way::Deny => {
+                let no =
+                    format!("HTTP/1.1 403 Forbidden\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
+                return self.wire.put(no.as_bytes());
+            }
+            Way::Plain => {
+                let no = format!("HTTP/1.1 200 OK\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
+                return self.wire.put(no.as_bytes());
+            }
+            Way::WrongAccept => self.misbehaved = true,
+            _ => {}
+        }
+        let head = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        self.wire.put(head.as_bytes());
+        let gap = self.rng.pick(&[100_000, SECOND / 3]);
+        let rounds = self.rng.below(6);
+        self.tunnel = Some(Tunnelled {
+            id,
+            out_from: self.wire.log.len(),
+            in_from: self.read,
+            at: if self.rng.one_in(2) { now } else { now + gap },
+            rounds,
+            gap,
+            largest: self.largest,
+            ..Tunnelled::default()
+        });
+    }
+
+    fn go_on(&mut self, now: u64) {
+        let Some(tunnel) = self.tunnel.as_mut() else { return };
+        let wire = &mut self.wire;
+        while let Some((first, payload)) = tunnel.heard.next(&wire.got[tunnel.in_from..]) {
+            if tunnel.has_closed || tunnel.leaving.is_some() {
+                continue;
+            }
+            let mut out = Vec::new();
+            match first & 0x0f {
+                8 => {
+                    frames::frame(0x88, &payload, None, &mut out);
+                    tunnel.has_closed = true;
+                }
+                9 => frames::frame(0x8a, &payload, None, &mut out),
+                _ if payload.len() % 2 == 0 => frames::frame(first, &payload, None, &mut out),
+                _ => {}
+            }
+            wire.put(&out);
+        }
+        let client_closed = tunnel.heard.close.is_some();
+        if tunnel.at > 0 && tunnel.at <= now && !wire.gone {
+            tunnel.at = 0;
+            if tunnel.has_closed || tunnel.leaving.is_some() {
+                // It said its last.
+            } else if tunnel.rounds > 0 {
+                tunnel.rounds -= 1;
+                tunnel.at = now + 1 + self.rng.between(0, tunnel.gap);
+                wire.put(&frames::any(&mut self.rng, tunnel.largest, false));
+            } else {
+                tunnel.leaving = Some(self.leaving);
+                match self.leaving {
+                    Leaving::Stay => tunnel.leaving = None,
+                    Leaving::Close | Leaving::CloseAndFinish => {
+                        tunnel.has_closed = true;
+                        wire.put(&frames::close(1000, "that was all", None));
+                        if self.leaving == Leaving::CloseAndFinish {
+                            wire.then(Then::Finish);
+                        }
+                    }
+                    Leaving::Finish => wire.then(self.rng.pick(&[Then::Finish, Then::Close])),
+                    Leaving::Reset => wire.then(Then::Reset),
+                    Leaving::MidFrame => {
+                        wire.put(&[0x82, 20, 1, 2, 3]);
+                        wire.then(self.rng.pick(&[Then::Close, Then::Reset]));
+                    }
+                    Leaving::NoFrame => wire.put(&[0x82, 0x7f, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
+                }
+            }
+        }
+        if wire.over == Some(Over::Finished) {
+            wire.then(Then::Close);
+        } else if client_closed && tunnel.has_closed {
+            // A server closes first, RFC 6455 section 7.1.1.
+            wire.then(Then::Finish);
+        }
+    }
+}
+
+/// How often each request came to any backend.
+pub(super) fn arrivals(conns: &[Conn]) -> BTreeMap<u32, (String, usize)> {
+    let mut all: BTreeMap<u32, (String, usize)> = BTreeMap::new();
+    for delivery in conns.iter().flat_map(|conn| &conn.deliveries) {
+        all.entry(delivery.id).or_insert_with(|| (delivery.method.clone(), 0)).1 += 1;
+    }
+    all
+}

@@ -1,0 +1,29 @@
+//! The production balancer on the simulated driver: real shards between simulated clients and backends.
+//!
+//! [`Plan::of`] says what a seed means, [`run`] runs it, and `checks` judges the end; [`run_seed`] is all of them.
+
+mod checks;
+mod frames;
+mod guest;
+mod host;
+mod plan;
+mod wire;
+mod world;
+
+pub use plan::Plan;
+pub use world::{Outcome, World};
+
+/// Runs the plan of a seed.
+///
+/// # Errors
+/// What was broken, and how to repeat it.
+pub fn run_seed(seed: u64) -> Result<Outcome, String> {
+    let outcome = World::new(Plan::of(seed)).run();
+    match outcome.violations.is_empty() {
+        true => Ok(outcome),
+        false => Err(format!(
+            "seed {seed}:\n  {}\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test balance",
+            outcome.violations.join("\n  ")
+        )),
+    }
+}

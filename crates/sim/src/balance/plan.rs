@@ -1,0 +1,409 @@
+//! What a seed means for a balancer: settings, backends, clients, faults and letters.
+
+use std::time::Duration;
+
+use throng_balance::{Order, Pick, Settings, Sticky, Timeouts};
+
+use super::wire::Manners;
+use crate::faults::Faults;
+use crate::net::LinkOptions;
+use crate::plan::SECOND;
+use crate::rng::Rng;
+
+/// What a backend does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Everything right.
+    Lawful,
+    /// Handshakes are answered 403.
+    Deny,
+    /// Handshakes are answered 200.
+    Plain,
+    /// A 101 for another key.
+    WrongAccept,
+    /// No HTTP.
+    Garbage,
+    /// Half a head, then the end.
+    HalfHead,
+    /// Nothing, ever.
+    Mute,
+    /// A reset after so many bytes were read.
+    ResetAfter(usize),
+    /// The end at once.
+    CloseAtOnce,
+    /// More than was asked for behind each answer.
+    Surplus,
+    /// The connection ends in the middle of a body.
+    CutBody,
+    /// The answer comes before the request is whole, and the connection ends.
+    Early,
+}
+
+/// How a backend's tunnel ends, if its client does not end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// A Close frame after its last frame.
+    Close,
+    /// The same, and the end of its stream at once.
+    CloseAndFinish,
+    /// It waits for its client.
+    Stay,
+    /// The end of its stream without a Close frame.
+    Finish,
+    /// A reset.
+    Reset,
+    /// The end in the middle of a frame.
+    MidFrame,
+    /// What is no frame, then it stays.
+    NoFrame,
+}
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    pub(super) weight: u32,
+    pub(super) send_proxy: bool,
+    /// Nobody listens there.
+    pub(super) is_dead: bool,
+    /// What is sent there is lost on the way.
+    pub(super) is_silent: bool,
+    pub(super) ways: Vec<Way>,
+    pub(super) leavings: Vec<Leaving>,
+    /// In the list from the beginning.
+    pub(super) is_member: bool,
+    pub(super) link: LinkOptions,
+}
+
+/// One request of a client.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    pub(super) id: u32,
+    pub(super) method: &'static str,
+    pub(super) len: usize,
+    pub(super) chunked: bool,
+    pub(super) http10: bool,
+}
+
+/// How a client's tunnel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// A Close frame after its last frame.
+    Close,
+    /// The end of its stream without one.
+    Finish,
+    /// It waits for the others, and answers a Close.
+    Stay,
+    /// The same, and answers none.
+    Silent,
+    /// What is no frame, then it stays.
+    NoFrame,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Visit {
+    Tunnel { frames: usize, early: usize, gap: u64, parting: Parting, largest: usize },
+    Http { asks: Vec<Asking>, pipelined: bool, finish: bool },
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub(super) struct Guest {
+    pub(super) id: u32,
+    pub(super) at: u64,
+    pub(super) link: LinkOptions,
+    pub(super) address: u8,
+    pub(super) manners: Manners,
+    pub(super) visit: Visit,
+}
+
+/// What the control thread does.
+#[derive(Clone, Debug)]
+pub(super) enum Tell {
+    Add(usize),
+    Remove(usize),
+    Down(usize),
+    Weight(usize, u32),
+    Close {
+        host: usize,
+        code: u16,
+        rate: u32,
+        order: Order,
+        most: Option<u32>,
+        deadline: Option<u64>,
+    },
+    Keep(usize),
+    ShutDown {
+        window: u64,
+        deadline: u64,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) seed: u64,
+    /// Nobody does wrong, no time runs out, and so everybody must be served.
+    pub(super) calm: bool,
+    pub(super) shards: usize,
+    pub(super) most_connections: usize,
+    pub(super) settings: Settings,
+    pub(super) faults: Faults,
+    pub(super) hosts: Vec<Host>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) letters: Vec<(u64, Tell)>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0062_616c_616e_6365);
+        let calm = rng.one_in(2);
+        let mut faults = Faults::of(&mut rng);
+        if calm {
+            (faults.adopt_fails, faults.clock_leaps, faults.cut_links) = (0, 0, 0);
+        } else {
+            faults.connect_fails = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+            faults.cut_dials = if rng.one_in(4) { rng.pick(&[2, 6]) } else { 0 };
+        }
+        let finely = faults.receive_buffer < 1000 || (1..1000).contains(&faults.cut_receives);
+        if calm && finely {
+            // A byte at a time, and each of them late: longer than any time that is allowed.
+            faults.starved_receives = 0;
+        }
+        let largest = if finely { rng.pick(&[130, 700]) } else { rng.pick(&[300, 5000, 70_000]) };
+        let settings = settings(&mut rng, calm);
+        let busy = rng.between(1, 6) * SECOND;
+        let mut hosts: Vec<Host> =
+            (0..1 + rng.below(4)).map(|_| host(&mut rng, calm, finely)).collect();
+        hosts[0].is_member = true;
+        let mut id = 0;
+        let guests = (0..1 + rng.below(9))
+            .map(|_| guest(&mut rng, calm, finely, busy, largest, &faults, &mut id))
+            .collect();
+        let mut letters: Vec<(u64, Tell)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
+            .map(|_| (rng.between(0, busy), tell(&mut rng, hosts.len(), calm)))
+            .collect();
+        if !calm && rng.one_in(4) {
+            let window = rng.pick(&[0, SECOND, 3 * SECOND]);
+            let deadline = rng.pick(&[0, 2 * SECOND, 60 * SECOND]);
+            letters.push((rng.between(0, busy), Tell::ShutDown { window, deadline }));
+        }
+        letters.sort_by_key(|(at, _)| *at);
+        let few = !calm && rng.one_in(8);
+        Self {
+            seed,
+            calm,
+            shards: 1 + rng.below(2),
+            most_connections: if few { 1 + rng.below(4) } else { 1000 },
+            settings,
+            faults,
+            hosts,
+            guests,
+            letters,
+        }
+    }
+
+    /// In virtual nanoseconds: everything that time ends has ended by then.
+    pub(super) fn patience(&self) -> u64 {
+        let Timeouts {
+            connect,
+            response,
+            body,
+            head,
+            keep_alive,
+            tunnel,
+            half_closed,
+            close,
+            queue,
+        } = self.settings.timeouts;
+        let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
+        let all =
+            connect + response + body + head + keep_alive + tunnel + half_closed + close + queue;
+        // A leap takes longer than anything.
+        let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
+        all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
+    }
+}
+
+fn settings(rng: &mut Rng, calm: bool) -> Settings {
+    let mut seconds = |low: u64, high: u64| match calm {
+        true => Duration::from_secs(500),
+        false => Duration::from_millis(rng.between(low * 1000, high * 1000)),
+    };
+    let timeouts = Timeouts {
+        connect: seconds(1, 4),
+        response: seconds(1, 6),
+        body: seconds(1, 6),
+        head: seconds(1, 6),
+        keep_alive: seconds(1, 6),
+        tunnel: seconds(2, 20),
+        half_closed: seconds(1, 6),
+        close: seconds(2, 5),
+        queue: seconds(1, 6),
+    };
+    Settings {
+        pick: rng.pick(&[
+            Pick::PowerOfTwo,
+            Pick::LeastConnections,
+            Pick::RoundRobin,
+            Pick::Rendezvous,
+            Pick::Random,
+            Pick::IpHash,
+        ]),
+        sticky: match rng.below(8) {
+            0 => Sticky::Cookie("b".to_owned()),
+            1 => Sticky::Header("X-Key".to_owned()),
+            2 => Sticky::Query("k".to_owned()),
+            3 => Sticky::Ip,
+            _ => Sticky::None,
+        },
+        timeouts,
+        max_handshakes: rng.pick(&[0, 1, 2, 8]),
+        retries: rng.pick(&[0, 1, 2, 3]),
+        keep_alive: rng.pick(&[0, 1, 4]),
+        close_rate: rng.pick(&[1, 3, 50]),
+        ..Settings::default()
+    }
+}
+
+fn link(rng: &mut Rng) -> LinkOptions {
+    LinkOptions {
+        latency: rng.pick(&[0, 1_000, 50_000, 2_000_000]),
+        capacity: rng.pick(&[200, 3000, 64 * 1024, 1 << 20]),
+        cut_after: None,
+    }
+}
+
+fn host(rng: &mut Rng, calm: bool, finely: bool) -> Host {
+    let mut ways = vec![Way::Lawful];
+    let mut leavings = vec![Leaving::Stay, Leaving::Close, Leaving::CloseAndFinish];
+    if !calm {
+        for _ in 0..rng.below(4) {
+            let after = rng.below(if finely { 300 } else { 5000 });
+            ways.push(rng.pick(&[
+                Way::Lawful,
+                Way::Deny,
+                Way::Plain,
+                Way::WrongAccept,
+                Way::Garbage,
+                Way::HalfHead,
+                Way::Mute,
+                Way::ResetAfter(after),
+                Way::ResetAfter(after),
+                Way::CloseAtOnce,
+                Way::Surplus,
+                Way::CutBody,
+                Way::Early,
+            ]));
+        }
+        for _ in 0..rng.below(3) {
+            leavings.push(rng.pick(&[
+                Leaving::Finish,
+                Leaving::Reset,
+                Leaving::MidFrame,
+                Leaving::NoFrame,
+            ]));
+        }
+    }
+    Host {
+        weight: 1 + rng.below(3) as u32,
+        send_proxy: rng.one_in(6),
+        is_dead: !calm && rng.one_in(10),
+        is_silent: !calm && rng.one_in(12),
+        ways,
+        leavings,
+        is_member: rng.below(4) > 0,
+        link: link(rng),
+    }
+}
+
+fn guest(
+    rng: &mut Rng,
+    calm: bool,
+    finely: bool,
+    busy: u64,
+    largest: usize,
+    faults: &Faults,
+    next_id: &mut u32,
+) -> Guest {
+    let id = *next_id + 1;
+    *next_id = id;
+    let visit = if rng.one_in(2) {
+        let partings: &[Parting] = match calm {
+            true => &[Parting::Close, Parting::Close, Parting::Stay],
+            false => &[
+                Parting::Close,
+                Parting::Close,
+                Parting::Stay,
+                Parting::Finish,
+                Parting::Silent,
+                Parting::NoFrame,
+            ],
+        };
+        let early = if rng.one_in(3) { rng.below(4) } else { 0 };
+        Visit::Tunnel {
+            frames: early + rng.below(if finely { 6 } else { 20 }),
+            early,
+            gap: rng.pick(&[0, 100_000, SECOND / 3]),
+            parting: rng.pick(partings),
+            largest,
+        }
+    } else {
+        let count = 1 + rng.below(5);
+        let asks = (0..count)
+            .map(|number| {
+                let method = rng.pick(&["GET", "GET", "HEAD", "POST", "POST", "PUT", "DELETE"]);
+                let has_body = matches!(method, "POST" | "PUT");
+                *next_id += 1;
+                let most = if finely { 800 } else { rng.pick(&[100, 5000, 150_000]) };
+                Asking {
+                    id: *next_id,
+                    method,
+                    len: if has_body { rng.below(most) } else { 0 },
+                    chunked: has_body && rng.one_in(2),
+                    http10: number + 1 == count && rng.one_in(6),
+                }
+            })
+            .map(|asking| Asking { chunked: asking.chunked && !asking.http10, ..asking })
+            .collect();
+        Visit::Http { asks, pipelined: rng.one_in(2), finish: !calm && rng.one_in(4) }
+    };
+    let mut manners = manners(rng, finely);
+    if !calm && rng.one_in(3) {
+        manners.vanish = Some((rng.below(if finely { 600 } else { 6000 }), rng.one_in(2)));
+    }
+    let mut link = link(rng);
+    if faults.cut_links > 0 && rng.one_in(faults.cut_links) {
+        link.cut_after = Some(rng.between(1, 5000));
+    }
+    Guest { id, at: rng.between(0, busy), link, address: 1 + rng.below(3) as u8, manners, visit }
+}
+
+pub(super) fn manners(rng: &mut Rng, finely: bool) -> Manners {
+    Manners {
+        cut: rng.pick(if finely { &[0, 0, 30, 200] } else { &[0, 0, 700, 20_000] }),
+        rest: rng.pick(&[0, 1_000, 2_000_000]),
+        nap: rng.one_in(4).then(|| (rng.below(3000), rng.between(1, 4) * SECOND)),
+        vanish: None,
+    }
+}
+
+fn tell(rng: &mut Rng, hosts: usize, calm: bool) -> Tell {
+    let host = rng.below(hosts);
+    match rng.below(8) {
+        0 => Tell::Add(host),
+        1 => Tell::Remove(host),
+        2 => Tell::Weight(host, 1 + rng.below(5) as u32),
+        3 => Tell::Keep(host),
+        4 if !calm => Tell::Down(host),
+        _ => Tell::Close {
+            host,
+            code: rng.pick(&[1001, 1012]),
+            rate: rng.pick(&[1, 2, 5, 100]),
+            order: rng.pick(&[Order::Shuffled, Order::IdleAndOldest]),
+            most: rng.one_in(2).then(|| rng.below(5) as u32),
+            deadline: rng.one_in(4).then(|| rng.between(0, 3 * SECOND)),
+        },
+    }
+}

@@ -1,0 +1,238 @@
+//! One end of a link in a peer's hands: what it writes, how it is cut, and what it has read.
+
+use crate::net::{LinkId, Readable, SharedNet, Side};
+use crate::rng::Rng;
+
+/// How the other end's stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Finished,
+    Reset,
+}
+
+/// What is done when all has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Stay,
+    /// End our stream and read on.
+    Finish,
+    Close,
+    Reset,
+}
+
+/// How a peer writes and reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manners {
+    /// Bytes of a write at most (0: no cut).
+    pub(super) cut: usize,
+    /// The longest rest between two writes, in nanoseconds.
+    pub(super) rest: u64,
+    /// After so many bytes read, read nothing for so long.
+    pub(super) nap: Option<(usize, u64)>,
+    /// After so many bytes written, be gone; with a reset or without.
+    pub(super) vanish: Option<(usize, bool)>,
+}
+
+/// See the module.
+pub(super) struct Wire {
+    net: SharedNet,
+    pub(super) link: LinkId,
+    side: Side,
+    /// All that was ever to be written; the first `written` bytes have been.
+    pub(super) log: Vec<u8>,
+    pub(super) written: usize,
+    /// All that was read.
+    pub(super) got: Vec<u8>,
+    manners: Manners,
+    write_at: u64,
+    read_at: u64,
+    then: Then,
+    pub(super) finish_sent: bool,
+    pub(super) over: Option<Over>,
+    /// We left: nothing is done any more.
+    pub(super) gone: bool,
+    /// We left before our time.
+    pub(super) vanished: bool,
+    /// When our stream ended, and when the other's.
+    pub(super) ended_at: u64,
+    rng: Rng,
+}
+
+impl Wire {
+    pub(super) fn new(
+        net: &SharedNet,
+        link: LinkId,
+        side: Side,
+        manners: Manners,
+        rng: Rng,
+    ) -> Self {
+        Self {
+            net: SharedNet::clone(net),
+            link,
+            side,
+            log: Vec::new(),
+            written: 0,
+            got: Vec::new(),
+            manners,
+            write_at: 0,
+            read_at: 0,
+            then: Then::Stay,
+            finish_sent: false,
+            over: None,
+            gone: false,
+            vanished: false,
+            ended_at: 0,
+            rng,
+        }
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        if self.then == Then::Stay && !self.gone {
+            self.log.extend_from_slice(bytes);
+        }
+    }
+
+    /// When all is written; the first wish holds, but a finish may become a close.
+    pub(super) fn then(&mut self, then: Then) {
+        if matches!(self.then, Then::Stay | Then::Finish) {
+            self.then = then;
+        }
+    }
+
+    /// At once, whatever is unwritten.
+    pub(super) fn leave(&mut self, reset: bool) {
+        if std::mem::replace(&mut self.gone, true) {
+            return;
+        }
+        let mut net = self.net.borrow_mut();
+        self.ended_at = net.now();
+        match reset {
+            true => net.reset(self.link, self.side),
+            false => net.close(self.link, self.side),
+        }
+    }
+
+    /// The network has cut it.
+    pub(super) fn was_cut(&self) -> bool {
+        self.net.borrow().was_cut(self.link)
+    }
+
+    /// Whether the other end still has its socket.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.net.borrow().is_gone(self.link, self.side.other())
+    }
+
+    /// Everything that was put has been written.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.written == self.log.len()
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        if self.gone {
+            return None;
+        }
+        let mut net = self.net.borrow_mut();
+        let now = net.now();
+        let mut next: Option<u64> = net.next_change(self.link, self.side);
+        let mut note = |at: u64| next = Some(next.map_or(at, |known| known.min(at)).max(now));
+        if !self.is_flushed() && net.room(self.link, self.side) > 0 {
+            note(self.write_at);
+        }
+        if self.manners.vanish.is_some_and(|(at, _)| at <= self.written) {
+            note(now);
+        }
+        let is_done = self.then == Then::Stay || (self.then == Then::Finish && self.finish_sent);
+        if self.is_flushed() && !is_done {
+            note(now);
+        }
+        match net.readable(self.link, self.side) {
+            Readable::Reset => note(now),
+            Readable::Bytes(_) => note(self.read_at),
+            Readable::Finished if self.over.is_none() => note(self.read_at),
+            _ => {}
+        }
+        next
+    }
+
+    /// Writes and reads what it can.
+    pub(super) fn step(&mut self) {
+        self.write();
+        if !self.gone {
+            self.read();
+        }
+    }
+
+    /// Writes what it can, and leaves if it is to.
+    pub(super) fn write(&mut self) {
+        if self.gone {
+            return;
+        }
+        let shared = SharedNet::clone(&self.net);
+        let now = shared.borrow().now();
+        if shared.borrow().knows_reset(self.link, self.side) {
+            self.over = Some(Over::Reset);
+            return self.leave(false);
+        }
+        while !self.is_flushed() && self.write_at <= now {
+            let room = shared.borrow().room(self.link, self.side);
+            let mut n = room.min(self.log.len() - self.written);
+            if self.manners.cut > 0 {
+                n = n.min(1 + self.rng.below(self.manners.cut));
+            }
+            if let Some((at, _)) = self.manners.vanish {
+                n = n.min(at.saturating_sub(self.written));
+            }
+            if n == 0 {
+                break;
+            }
+            let piece = &self.log[self.written..self.written + n];
+            shared.borrow_mut().write(self.link, self.side, piece);
+            self.written += n;
+            if self.manners.cut > 0 && self.manners.rest > 0 {
+                self.write_at = now + self.rng.between(0, self.manners.rest);
+            }
+        }
+        if let Some((_, reset)) = self.manners.vanish.filter(|(at, _)| *at <= self.written) {
+            self.vanished = true;
+            return self.leave(reset);
+        }
+        if self.is_flushed() {
+            match self.then {
+                Then::Stay => {}
+                Then::Finish if self.finish_sent => {}
+                Then::Finish => {
+                    self.finish_sent = true;
+                    shared.borrow_mut().finish(self.link, self.side);
+                }
+                Then::Close => return self.leave(false),
+                Then::Reset => return self.leave(true),
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let shared = SharedNet::clone(&self.net);
+        let now = shared.borrow().now();
+        if self.read_at > now {
+            return;
+        }
+        let readable = shared.borrow_mut().readable(self.link, self.side);
+        match readable {
+            Readable::Bytes(mut n) => {
+                if let Some((after, nap)) = self.manners.nap {
+                    if self.got.len() + n >= after {
+                        n = after.saturating_sub(self.got.len());
+                        self.read_at = now + nap;
+                        self.manners.nap = None;
+                    }
+                }
+                shared.borrow_mut().read(self.link, self.side, n, &mut self.got);
+            }
+            Readable::Finished if self.over.is_none() => {
+                self.over = Some(Over::Finished);
+                self.ended_at = now;
+            }
+            _ => {}
+        }
+    }
+}

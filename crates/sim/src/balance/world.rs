@@ -1,0 +1,478 @@
+//! A run: shards, clients, backends and the control thread's letters, on one clock.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_balance::shard_over_driver::{Audit, Letter, Shard, Start};
+use throng_balance::{Backend, Closing, Configuration, Figures, Report, State, Target};
+use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_io::{Driver, Instant};
+
+use super::checks;
+use super::guest::Client;
+use super::host::Conn;
+use super::plan::{self, Plan, Tell};
+use super::wire::Wire;
+use crate::driver::{SimDriver, Waiting};
+use crate::net::{Net, SharedNet, Side};
+use crate::plan::SECOND;
+use crate::rng::Rng;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Rules that were broken.
+    pub violations: Vec<String>,
+    /// The hash of all that happened.
+    pub trace: u64,
+    /// The figures of all shards at the end.
+    pub figures: Figures,
+    /// Turns of all shards.
+    pub turns: u64,
+    /// Virtual nanoseconds.
+    pub took: u64,
+}
+
+/// A real shard.
+pub(super) struct Node {
+    shard: Shard<SimDriver>,
+    mailbox: Mailbox<Letter>,
+    published: Arc<Mutex<Figures>>,
+    pub(super) ended: bool,
+    /// Tunnels that it began to end, when and how many at once.
+    pub(super) begun: Vec<(u64, u64)>,
+    begun_before: u64,
+}
+
+/// What a shard holds.
+pub(super) struct Look {
+    pub(super) audit: Audit,
+    /// Connections of its driver.
+    pub(super) connections: usize,
+    pub(super) figures: Figures,
+    pub(super) ended: bool,
+}
+
+/// See the module.
+pub struct World {
+    pub(super) plan: Plan,
+    pub(super) net: SharedNet,
+    pub(super) nodes: Vec<Node>,
+    listeners: Vec<Option<usize>>,
+    doors: Vec<usize>,
+    pub(super) clients: Vec<Client>,
+    pub(super) conns: Vec<Conn>,
+    /// Every backend that ever was in a list.
+    pub(super) backends: Vec<Arc<Backend>>,
+    /// By host, who is in the list now.
+    members: Vec<Option<Arc<Backend>>>,
+    weights: Vec<u32>,
+    letters: Vec<(u64, Tell)>,
+    /// Orders to close tunnels, as (rate, most, whether it has a deadline).
+    pub(super) orders: Vec<(u32, Option<u32>, bool)>,
+    pub(super) configured: usize,
+    pub(super) shut_down_at: Option<u64>,
+    _reports: Receiver<Report>,
+    pub(super) violations: Vec<String>,
+    pub(super) most_held: usize,
+    turns: u64,
+    rng: Rng,
+}
+
+fn address(last: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, last], port))
+}
+
+fn host_address(host: usize) -> SocketAddr {
+    address(1, 9000 + host as u16)
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        let net = Net::shared();
+        net.borrow_mut().log = std::env::var_os("THRONG_SIM_LOG").is_some();
+        let mut rng = Rng::new(plan.seed ^ 0x776f_726c_64);
+        let mut listeners = Vec::new();
+        for (at, host) in plan.hosts.iter().enumerate() {
+            if host.is_silent {
+                net.borrow_mut().silence(host_address(at));
+            }
+            let is_there = !host.is_dead && !host.is_silent;
+            listeners
+                .push(is_there.then(|| net.borrow_mut().listen_with(host_address(at), host.link)));
+        }
+        let weights: Vec<u32> = plan.hosts.iter().map(|host| host.weight).collect();
+        let members: Vec<_> = plan
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(at, host)| {
+                let backend = || Arc::new(Backend::new(host_address(at), host.weight));
+                host.is_member.then(backend)
+            })
+            .collect();
+        let (sender, reports) = channel();
+        let mut world = Self {
+            listeners,
+            doors: Vec::new(),
+            nodes: Vec::new(),
+            clients: plan
+                .guests
+                .iter()
+                .map(|guest| Client::new(guest.clone(), rng.fork()))
+                .collect(),
+            conns: Vec::new(),
+            backends: members.iter().flatten().cloned().collect(),
+            members,
+            weights,
+            letters: plan.letters.clone(),
+            orders: Vec::new(),
+            configured: 1,
+            shut_down_at: None,
+            _reports: reports,
+            violations: Vec::new(),
+            most_held: 0,
+            turns: 0,
+            net,
+            rng,
+            plan,
+        };
+        let configuration = world.configuration();
+        for number in 0..world.plan.shards {
+            let faults = world.plan.faults.clone();
+            let fork = world.rng.fork();
+            let mut driver =
+                SimDriver::new(&world.net, number as u16, faults, fork, Waiting::Tolerant);
+            let door = world.net.borrow_mut().listen(address(1, 80 + number as u16));
+            driver.add_listener(door);
+            world.doors.push(door);
+            let (mailbox, letters) = mailbox(1 << 16, driver.waker());
+            let published = Arc::new(Mutex::new(Figures::default()));
+            let start = Start {
+                configuration: Arc::clone(&configuration),
+                letters,
+                reports: sender.clone(),
+                published: Arc::clone(&published),
+                shards: world.plan.shards as u32,
+                most_connections: world.plan.most_connections,
+                seed: world.plan.seed + number as u64,
+            };
+            let shard = Shard::new(driver, start);
+            world.nodes.push(Node {
+                shard,
+                mailbox,
+                published,
+                ended: false,
+                begun: Vec::new(),
+                begun_before: 0,
+            });
+        }
+        world
+    }
+
+    fn now(&self) -> u64 {
+        self.net.borrow().now()
+    }
+
+    fn configuration(&self) -> Arc<Configuration> {
+        let listed = self.members.iter().zip(&self.plan.hosts);
+        let backends = listed
+            .filter_map(|(member, host)| {
+                let backend = Arc::clone(member.as_ref()?);
+                Some(Target { backend, send_proxy: host.send_proxy })
+            })
+            .collect();
+        Arc::new(Configuration { settings: self.plan.settings.clone(), backends })
+    }
+
+    fn post(&self, letter: impl Fn() -> Letter) {
+        for node in &self.nodes {
+            node.mailbox.send_always(letter());
+        }
+    }
+
+    fn close(&mut self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
+        self.orders.push((closing.rate, most, closing.deadline.is_some()));
+        let most = most.map(|most| Arc::new(AtomicU32::new(most)));
+        self.post(|| Letter::CloseTunnels {
+            backend: Arc::clone(backend),
+            closing: closing.clone(),
+            most: most.clone(),
+        });
+    }
+
+    /// What the control thread would do.
+    fn tell(&mut self, tell: Tell) {
+        match tell {
+            Tell::Add(host) => {
+                if self.members[host].is_none() {
+                    let backend = Arc::new(Backend::new(host_address(host), self.weights[host]));
+                    self.backends.push(Arc::clone(&backend));
+                    self.members[host] = Some(backend);
+                    self.reconfigure();
+                }
+            }
+            Tell::Remove(host) | Tell::Down(host) => {
+                let others = self.members.iter().flatten();
+                let is_last = others.filter(|it| it.state() == State::Up).count() < 2;
+                let Some(backend) =
+                    self.members[host].clone().filter(|_| !self.plan.calm || !is_last)
+                else {
+                    return;
+                };
+                let gone = matches!(tell, Tell::Remove(_));
+                backend.set_state(if gone { State::Removed } else { State::Down });
+                if gone {
+                    self.members[host] = None;
+                    self.reconfigure();
+                }
+                let rate = self.plan.settings.close_rate;
+                let order = throng_balance::Order::Shuffled;
+                let closing = Closing { code: 1012, rate, order, deadline: None };
+                self.close(&backend, &closing, None);
+            }
+            Tell::Weight(host, weight) => {
+                self.weights[host] = weight;
+                if let Some(backend) = &self.members[host] {
+                    backend.set_weight(weight);
+                    self.reconfigure();
+                }
+            }
+            Tell::Close { host, code, rate, order, most, deadline } => {
+                if let Some(backend) = self.members[host].clone() {
+                    let deadline = deadline.map(Duration::from_nanos);
+                    let closing = Closing { code, rate, order, deadline };
+                    self.close(&backend, &closing, most);
+                }
+            }
+            Tell::Keep(host) => {
+                if let Some(backend) = &self.members[host] {
+                    self.post(|| Letter::KeepTunnels(Arc::clone(backend)));
+                }
+            }
+            Tell::ShutDown { window, deadline } => {
+                self.shut_down_at.get_or_insert(self.now());
+                let (window, deadline) =
+                    (Duration::from_nanos(window), Duration::from_nanos(deadline));
+                self.post(|| Letter::ShutDown { window, deadline });
+            }
+        }
+    }
+
+    fn reconfigure(&mut self) {
+        self.configured += 1;
+        let configuration = self.configuration();
+        self.post(|| Letter::Configure(Arc::clone(&configuration)));
+    }
+
+    pub(super) fn violation(&mut self, what: String) {
+        let is_new = self.violations.iter().all(|known| !known.ends_with(&what));
+        if is_new && self.violations.len() < 12 {
+            let at = self.now() / 1_000_000;
+            self.violations.push(format!("at {at} ms: {what}"));
+        }
+    }
+
+    /// Everything that is due now, once. False: nothing was.
+    fn step(&mut self) -> bool {
+        let now = self.now();
+        let mut acted = false;
+        // Sockets that a shard turned away.
+        self.net.borrow_mut().reap();
+        while self.letters.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, tell) = self.letters.remove(0);
+            self.net.borrow().say(|| format!("tell {tell:?}"));
+            self.tell(tell);
+            acted = true;
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].next_at().is_none_or(|at| at > now) {
+                continue;
+            }
+            acted = true;
+            if self.clients[at].came {
+                self.clients[at].step(now);
+                continue;
+            }
+            self.clients[at].came = true;
+            let guest = &self.clients[at].plan;
+            let door = self.doors[guest.id as usize % self.doors.len()];
+            let from = address(guest.address, 20_000 + guest.id as u16);
+            let link = self.net.borrow_mut().dial(door, from, guest.link);
+            if let Some(link) = link {
+                let manners = guest.manners;
+                let fork = self.rng.fork();
+                let wire = Wire::new(&self.net, link, Side::Dialer, manners, fork);
+                self.clients[at].begin(wire);
+            }
+        }
+        for (host, listener) in self.listeners.iter().enumerate() {
+            let Some(listener) = *listener else { continue };
+            while let Some((socket, _)) = { self.net.borrow_mut().accept(listener) } {
+                acted = true;
+                let (link, side) = socket.into_link();
+                let plan = &self.plan.hosts[host];
+                let finely = self.plan.faults.receive_buffer < 1000
+                    || (1..1000).contains(&self.plan.faults.cut_receives);
+                let manners = plan::manners(&mut self.rng, finely);
+                let ways = (self.rng.pick(&plan.ways), self.rng.pick(&plan.leavings));
+                let (fork, own) = (self.rng.fork(), self.rng.fork());
+                let wire = Wire::new(&self.net, link, side, manners, fork);
+                let largest = if finely { 300 } else { 20_000 };
+                self.conns.push(Conn::new(host, wire, ways, plan.send_proxy, largest, own));
+            }
+        }
+        for conn in &mut self.conns {
+            if conn.next_at().is_some_and(|at| at <= now) {
+                conn.step(now);
+                acted = true;
+            }
+        }
+        for at in 0..self.nodes.len() {
+            acted |= self.turn(at);
+        }
+        acted
+    }
+
+    fn turn(&mut self, at: usize) -> bool {
+        let now = self.now();
+        let node = &mut self.nodes[at];
+        node.shard.driver_mut().progress();
+        let is_due = node.shard.next_deadline().is_some_and(|due| due <= Instant(now));
+        if node.ended || !(node.shard.driver().is_ready() || is_due) {
+            return false;
+        }
+        self.turns += 1;
+        let goes_on = node.shard.turn().expect("a simulated wait does not fail");
+        node.shard.publish();
+        node.ended = !goes_on;
+        let audit = node.shard.audit();
+        let figures = *node.published.lock().expect("nobody panics with it");
+        let begun = figures.closed + audit.closing as u64;
+        if begun > node.begun_before {
+            node.begun.push((self.net.borrow().now(), begun - node.begun_before));
+        }
+        node.begun_before = begun;
+        let idle = node.shard.driver().calls.idle_turns_in_a_row;
+        self.look_at(at, &audit, idle);
+        true
+    }
+
+    /// What must hold after each turn.
+    fn look_at(&mut self, at: usize, audit: &Audit, idle: usize) {
+        self.most_held = self.most_held.max(audit.most_held);
+        if let Some((id, what)) = audit.broken {
+            self.violation(format!("shard {at}, {id:?}: {what}"));
+        }
+        if audit.intents > 0 {
+            self.violation(format!("shard {at}: {} intents were left", audit.intents));
+        }
+        if idle > 100 {
+            self.violation(format!("shard {at} spins"));
+        }
+        checks::caps_hold(self);
+    }
+
+    /// The next time at which anything is due.
+    fn next_at(&self) -> Option<u64> {
+        let mut next = self.letters.first().map(|(at, _)| *at);
+        let mut note = |at: Option<u64>| {
+            if let Some(at) = at.filter(|at| *at < u64::MAX) {
+                next = Some(next.map_or(at, |known: u64| known.min(at)));
+            }
+        };
+        self.clients.iter().for_each(|client| note(client.next_at()));
+        self.conns.iter().for_each(|conn| note(conn.next_at()));
+        for listener in self.listeners.iter().flatten() {
+            note(self.net.borrow().next_incoming(*listener));
+        }
+        for node in self.nodes.iter().filter(|node| !node.ended) {
+            note(node.shard.driver().next_event_at());
+            note(node.shard.next_deadline().map(|at| at.0));
+        }
+        next
+    }
+
+    /// Runs until `until` holds, nothing is left to happen, or that much time has passed. True: it holds.
+    fn run_until(&mut self, most: u64, until: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now().saturating_add(most);
+        let mut stood_still = 0;
+        loop {
+            if until(self) {
+                return true;
+            }
+            if self.violations.len() >= 12 {
+                return false;
+            }
+            let before = self.now();
+            let acted = self.step();
+            if acted {
+                stood_still = if self.now() == before { stood_still + 1 } else { 0 };
+                if stood_still > 200_000 {
+                    self.violation("time stands still".to_owned());
+                    return false;
+                }
+                continue;
+            }
+            let Some(next) = self.next_at() else { return until(self) };
+            if next > end {
+                return until(self);
+            }
+            self.net.borrow_mut().advance_to(next.max(before + 1));
+            stood_still = 0;
+        }
+    }
+
+    /// Runs to the end, and checks everything.
+    #[must_use]
+    pub fn run(mut self) -> Outcome {
+        let patience = self.plan.patience() + 40_000 * SECOND * u64::from(self.plan.calm);
+        let all_gone = self.run_until(patience, |world| {
+            world.letters.is_empty() && world.clients.iter().all(Client::is_gone)
+        });
+        if !all_gone && self.violations.is_empty() {
+            let left = self.clients.iter().filter(|client| !client.is_gone());
+            let left: Vec<_> = left.map(Client::describe).collect();
+            self.violation(format!("clients never end: {left:?}"));
+        }
+        // Whatever time still has to end, such as what clients left behind.
+        self.run_until(self.plan.patience(), |_| false);
+        checks::nothing_is_held(&mut self);
+        self.tell(Tell::ShutDown { window: 0, deadline: 2 * SECOND });
+        let patience = 30 * SECOND;
+        if !self.run_until(patience, |world| world.nodes.iter().all(|node| node.ended)) {
+            self.violation("a shard does not end".to_owned());
+        }
+        self.run_until(patience, |_| false);
+        checks::nothing_is_held(&mut self);
+        checks::at_the_end(&mut self);
+        let mut figures = Figures::default();
+        for node in &self.nodes {
+            figures += *node.published.lock().expect("nobody panics with it");
+        }
+        let net = self.net.borrow();
+        Outcome {
+            violations: self.violations.clone(),
+            trace: net.trace.value(),
+            figures,
+            turns: self.turns,
+            took: net.now(),
+        }
+    }
+
+    /// What each shard holds.
+    pub(super) fn looks(&self) -> Vec<Look> {
+        let look = |node: &Node| Look {
+            audit: node.shard.audit(),
+            connections: node.shard.driver().connections(),
+            figures: *node.published.lock().expect("nobody panics with it"),
+            ended: node.ended,
+        };
+        self.nodes.iter().map(look).collect()
+    }
+}
