@@ -192,8 +192,13 @@ impl State {
         let is_backend = tunnel.count.is_some();
         let said_close = tunnel.boundary.saw_close();
         if peer == id {
-            // A client without its backend.
-            return self.close(driver, id);
+            // A client without its backend. What it is being sent is its backend's last bytes, or our Close frame.
+            if flags & flag::SENDING == 0 {
+                return self.close(driver, id);
+            }
+            tunnel.flags |= flag::FINISH_DUE;
+            tunnel.deadline = tunnel.deadline.min(deadline);
+            return;
         }
         if flags & flag::CLOSED != 0 {
             // A client that ends in answer to our Close frame: what it said before still goes to its backend, and a close

@@ -150,10 +150,16 @@ impl State {
     fn cut_all<D: Driver>(&mut self, driver: &mut D) {
         for slot in 0..self.conns.len() {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
-            if !matches!(conn, Conn::Gone) {
-                driver.abort(id);
-                self.close(driver, id);
+            let peer = match conn {
+                Conn::Gone => continue,
+                Conn::Tunnel(tunnel) => Some(tunnel.peer),
+                Conn::Client(_) | Conn::Upstream(_) => None,
+            };
+            // Both sides of a tunnel: an end of stream would look as if all had been said.
+            for side in [Some(id), peer].into_iter().flatten() {
+                driver.abort(side);
             }
+            self.close(driver, id);
         }
     }
 }

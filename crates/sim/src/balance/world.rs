@@ -297,6 +297,10 @@ impl World {
             acted = true;
             if self.clients[at].came {
                 self.clients[at].step(now);
+                if self.net.borrow().log {
+                    let stand = self.clients[at].describe();
+                    self.net.borrow().say(|| stand);
+                }
                 continue;
             }
             self.clients[at].came = true;
