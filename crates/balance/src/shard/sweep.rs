@@ -130,14 +130,13 @@ impl State {
                 }
             }
             Some(Conn::Tunnel(tunnel)) => {
-                let (client, had_close) = if tunnel.count.is_some() {
-                    (tunnel.peer, true)
-                } else {
-                    (id, tunnel.flags & flag::CLOSED != 0)
-                };
-                // A client that was told and does not answer, or that could not be told: a reset frees its port at
-                // once. One that is half closed has had its time.
-                if had_close {
+                let peer = tunnel.peer;
+                let client = if tunnel.count.is_some() { peer } else { id };
+                let flags = |state: &mut Self, id| state.conns.tunnel(id).map_or(0, |it| it.flags);
+                let (own, both) = (flags(self, client), flags(self, id) | flags(self, peer));
+                // A client that was told and does not answer, or that could not be told, or that has not had all: a reset
+                // frees its port at once, and does not look like an orderly end. One that is half closed has had its time.
+                if own & (flag::CLOSED | flag::SENDING) != 0 || both & flag::FINISHED == 0 {
                     driver.abort(client);
                 }
                 self.close(driver, id);

@@ -204,8 +204,8 @@ impl Wire {
                     self.finish_sent = true;
                     shared.borrow_mut().finish(self.link, self.side);
                 }
-                Then::Close => return self.leave(false),
-                Then::Reset => return self.leave(true),
+                Then::Close => self.leave(false),
+                Then::Reset => self.leave(true),
             }
         }
     }
@@ -219,12 +219,12 @@ impl Wire {
         let readable = shared.borrow_mut().readable(self.link, self.side);
         match readable {
             Readable::Bytes(mut n) => {
-                if let Some((after, nap)) = self.manners.nap {
-                    if self.got.len() + n >= after {
-                        n = after.saturating_sub(self.got.len());
-                        self.read_at = now + nap;
-                        self.manners.nap = None;
-                    }
+                if let Some((after, nap)) = self.manners.nap
+                    && self.got.len() + n >= after
+                {
+                    n = after.saturating_sub(self.got.len());
+                    self.read_at = now + nap;
+                    self.manners.nap = None;
                 }
                 shared.borrow_mut().read(self.link, self.side, n, &mut self.got);
             }

@@ -96,7 +96,7 @@ impl World {
     pub fn new(plan: Plan) -> Self {
         let net = Net::shared();
         net.borrow_mut().log = std::env::var_os("THRONG_SIM_LOG").is_some();
-        let mut rng = Rng::new(plan.seed ^ 0x776f_726c_64);
+        let mut rng = Rng::new(plan.seed ^ 0x0077_6f72_6c64);
         let mut listeners = Vec::new();
         for (at, host) in plan.hosts.iter().enumerate() {
             if host.is_silent {
