@@ -1,6 +1,6 @@
 //! The production balancer on the simulated driver: real shards between simulated clients and backends.
 //!
-//! [`Plan::of`] says what a seed means, [`run`] runs it, and `checks` judges the end; [`run_seed`] is all of them.
+//! [`Plan::of`] says what a seed means, [`World::run`] runs it, and `checks` judges the end; [`run_seed`] is all of them.
 
 mod checks;
 mod frames;
