@@ -1,0 +1,128 @@
+//! A backend in a process of its own, so that it can be killed: our own server, with a route that numbers what it sends
+//! and checks the numbers of what it gets.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use throng::prelude::*;
+
+use super::numbers::{self, Tunnel};
+use super::support::{dial, exchange};
+
+/// What a backend saw.
+#[derive(Default)]
+struct Seen {
+    handshakes: AtomicU64,
+    most_handshakes: AtomicU64,
+    received: AtomicU64,
+    /// Messages that were not the next, or not whole.
+    faults: AtomicU64,
+    /// Closed by a client that had said how many messages it sent.
+    closed: AtomicU64,
+    /// Of these: not all of its messages had come.
+    short: AtomicU64,
+    /// Ended without a Close frame.
+    cut: AtomicU64,
+}
+
+/// The process: serves until it is killed. Each handshake takes `slow`; where that is not zero connections have threads
+/// of their own, so that handshakes are at work side by side, and can be counted.
+pub(crate) fn run(slow: Duration) {
+    let seen = Arc::new(Seen::default());
+    let [upgrading, receiving, closing, reporting] = [(); 4].map(|()| Arc::clone(&seen));
+    let count = Ws::upgrade(move |_| {
+        let now = upgrading.handshakes.fetch_add(1, Relaxed) + 1;
+        upgrading.most_handshakes.fetch_max(now, Relaxed);
+        std::thread::sleep(slow);
+        upgrading.handshakes.fetch_sub(1, Relaxed);
+        Ok(Tunnel::default())
+    })
+    .message(move |ws, message| {
+        receiving.received.fetch_add(1, Relaxed);
+        let answers = ws.data_mut().handle_question(message.as_bytes());
+        let Some(answers) = answers else {
+            receiving.faults.fetch_add(1, Relaxed);
+            return ws.close(4001, "not the next message");
+        };
+        for answer in answers {
+            let _ = ws.send(numbers::answer(answer));
+        }
+    })
+    .close(move |ws, close| match close.reason.parse::<u64>() {
+        Ok(sent) => {
+            closing.closed.fetch_add(1, Relaxed);
+            closing.short.fetch_add(u64::from(sent != ws.data().questions()), Relaxed);
+        }
+        Err(_) => drop(closing.cut.fetch_add(1, Relaxed)),
+    });
+    let report = move |_: &Request<'_>| {
+        let get = |count: &AtomicU64| count.load(Relaxed);
+        json!({
+            "most_handshakes": get(&reporting.most_handshakes),
+            "received": get(&reporting.received),
+            "faults": get(&reporting.faults),
+            "closed": get(&reporting.closed),
+            "short": get(&reporting.short),
+            "cut": get(&reporting.cut),
+        })
+        .to_string()
+    };
+    let io = if slow.is_zero() { Io::Auto } else { Io::Threads };
+    let server = Server::new().ws("/count", count).get("/report", report).io(io).shards(1);
+    let bound = server.bind("127.0.0.1:0").unwrap();
+    println!("{}", bound.local_addr());
+    std::io::stdout().flush().unwrap();
+    bound.run().unwrap();
+}
+
+/// A backend, as those see it who started it.
+pub(crate) struct Backend {
+    process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Backend {
+    pub(crate) fn start() -> Self {
+        Self::start_slow(Duration::ZERO)
+    }
+
+    pub(crate) fn start_slow(handshake: Duration) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["backend", &handshake.as_millis().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, address: line.trim().parse().unwrap() }
+    }
+
+    /// What it saw, by the names of [`run`].
+    pub(crate) fn report(&self) -> Value {
+        let answer = exchange(&mut dial(self.address), "GET /report HTTP/1.1\r\nHost: a\r\n\r\n");
+        serde_json::from_str(answer.text()).unwrap()
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sums over `backends`.
+pub(crate) fn sum(backends: &[Backend], key: &str) -> u64 {
+    backends.iter().map(|backend| backend.report()[key].as_u64().unwrap()).sum()
+}

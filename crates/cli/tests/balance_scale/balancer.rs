@@ -1,0 +1,135 @@
+//! `throng balance` in a process of its own, and what it and the kernel tell of it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+
+use serde_json::Value;
+
+use super::support::{PATIENCE, dial, exchange};
+
+pub(crate) struct Balancer {
+    process: Child,
+    lines: Receiver<String>,
+    file: PathBuf,
+    pub(crate) address: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// User memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) resident: i64,
+    /// Pages of its own: heap and stacks.
+    pub(crate) anonymous: i64,
+}
+
+impl Balancer {
+    /// With a file of these `backends` and the lines `more`.
+    pub(crate) fn start(backends: &[SocketAddr], more: &str) -> Self {
+        let name = format!("throng-balance-scale-{}.toml", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        std::fs::write(&file, text(backends, more)).unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["balance", "--shards", "1", "--listen", "127.0.0.1:0"])
+            .args(["--admin", "127.0.0.1:0", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let address = |before: &str| loop {
+            let line: String = lines.recv_timeout(PATIENCE).unwrap();
+            if let Some(rest) = line.strip_prefix(before) {
+                return rest.trim_end_matches('/').parse().unwrap();
+            }
+        };
+        let (listening, admin) = (address("throng balances on http://"), address("admin: http://"));
+        Self { process, lines, file, address: listening, admin }
+    }
+
+    /// Writes the file anew and has it read again; what it says of that.
+    pub(crate) fn reload(&self, backends: &[SocketAddr], more: &str) -> String {
+        std::fs::write(&self.file, text(backends, more)).unwrap();
+        while self.lines.try_recv().is_ok() {}
+        let kill = format!("kill -HUP {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap();
+            if line.starts_with("configuration read again") {
+                return line;
+            }
+        }
+    }
+
+    /// What the admin API answers: the status and the value.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let (host, length) = (self.admin, body.len());
+        let mut request = Vec::new();
+        write!(request, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n")
+            .unwrap();
+        write!(request, "Content-Type: application/json\r\n\r\n{body}").unwrap();
+        let answer = exchange(&mut dial(self.admin), request);
+        (answer.status(), serde_json::from_str(answer.text()).unwrap_or_default())
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let (status, value) = self.ask("GET", "/status.json", "");
+        assert_eq!(status, 200);
+        value
+    }
+
+    /// The numbers of that name, for each backend.
+    pub(crate) fn column(&self, key: &str) -> Vec<u64> {
+        let status = self.status();
+        let rows = status["backends"].as_array().unwrap();
+        rows.iter().map(|row| row[key].as_u64().unwrap()).collect()
+    }
+
+    /// The sum of that total over all backends in the list.
+    pub(crate) fn total(&self, key: &str) -> u64 {
+        let status = self.status();
+        let rows = status["backends"].as_array().unwrap();
+        rows.iter().map(|row| row["totals"][key].as_u64().unwrap()).sum()
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        let rollup = format!("/proc/{}/smaps_rollup", self.process.id());
+        let rollup = std::fs::read_to_string(rollup).unwrap();
+        let read = |name: &str| {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024
+        };
+        Memory { resident: read("Rss:"), anonymous: read("Anonymous:") }
+    }
+
+    /// Open descriptors.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+    }
+
+    /// It runs, and is the process that was started.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+fn text(backends: &[SocketAddr], more: &str) -> String {
+    let list: Vec<_> = backends.iter().map(|address| format!("\"{address}\"")).collect();
+    format!("backends = [{}]\n{more}\n", list.join(", "))
+}

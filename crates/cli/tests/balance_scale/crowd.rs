@@ -1,0 +1,433 @@
+//! A crowd of clients on one thread: each has a tunnel, asks and checks answers, and comes back when told to.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use throng_io::{Batch, Closed, ConnId, Driver, Event as Io, Instant, Options, SendOutcome};
+use throng_proto::Input;
+use throng_proto::ws::{
+    Decoder, Event, Limits, Opcode, Role, encode_close, encode_masked, handshake,
+};
+
+use super::numbers::{Order, Tunnel};
+
+#[cfg(target_os = "linux")]
+type Sockets = throng_io::Epoll;
+#[cfg(not(target_os = "linux"))]
+type Sockets = throng_io::Portable;
+
+/// How often clients look at the time.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A client that was sent away, or refused, comes back within this, at random.
+pub(crate) const JITTER: Duration = Duration::from_secs(1);
+
+const LIMITS: Limits = Limits { max_frame_size: 1 << 20, max_message_size: 1 << 20 };
+const SERVICE_RESTART: u16 = 1012;
+
+/// What the crowd is to do. It goes on until it is told something else.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// So many clients, the first ones. The others say good-bye, or (`rudely`) reset their connection.
+    pub(crate) clients: usize,
+    pub(crate) rudely: bool,
+    /// Each asks so often; `None`: not at all.
+    pub(crate) ask_every: Option<Duration>,
+}
+
+/// What came of it, at this moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Tunnels that are open.
+    pub(crate) open: usize,
+    /// Clients that have a connection, in whatever state.
+    pub(crate) connected: usize,
+    /// Answers that have not come.
+    pub(crate) missing: u64,
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+    /// Answers that were left out.
+    pub(crate) lost: u64,
+    /// Answers in the wrong order, twice, or damaged.
+    pub(crate) wrong: u64,
+    /// Tunnels opened, ever.
+    pub(crate) opened: u64,
+    /// Tunnels closed with 1012.
+    pub(crate) sent_away: u64,
+    /// Tunnels that ended in any other way but ours.
+    pub(crate) unplanned: u64,
+    /// Handshakes that were not answered with 101.
+    pub(crate) refused: u64,
+    /// What went wrong first.
+    pub(crate) problems: Vec<String>,
+}
+
+pub(crate) struct Crowd {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    wish: Mutex<Wish>,
+    tally: Mutex<Tally>,
+    ends: AtomicBool,
+}
+
+impl Crowd {
+    /// Of at most `most` clients of `address`; it does nothing before it is told to.
+    pub(crate) fn new(address: SocketAddr, most: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || Loop::new(address, most, own).run());
+        Self { shared, thread: Some(thread) }
+    }
+
+    /// From now on.
+    pub(crate) fn wish(&self, wish: Wish) {
+        *lock(&self.shared.wish) = wish;
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        lock(&self.shared.tally).clone()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the crowd panicked");
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
+    /// Without a connection until then.
+    Away(Instant),
+    Dialing,
+    /// Its handshake is out.
+    Opening,
+    Open,
+    /// A Close frame went out.
+    Leaving,
+}
+
+struct Client {
+    stage: Stage,
+    conn: Option<ConnId>,
+    decoder: Decoder,
+    /// Came, and is not whole.
+    received: Vec<u8>,
+    tunnel: Tunnel,
+    asks_at: Instant,
+    /// Its last send is in flight.
+    is_sending: bool,
+}
+
+struct Loop {
+    driver: Sockets,
+    address: SocketAddr,
+    handshake: Vec<u8>,
+    clients: Vec<Client>,
+    /// The client of each slot of the driver.
+    owners: Vec<usize>,
+    random: u64,
+    wish: Wish,
+    tally: Tally,
+    shared: Arc<Shared>,
+}
+
+impl Loop {
+    fn new(address: SocketAddr, most: usize, shared: Arc<Shared>) -> Self {
+        let driver = Sockets::new(Options::default()).unwrap();
+        let mut request = Vec::new();
+        let key = handshake::Key::new(*b"0123456789abcdef");
+        handshake::encode_request("localhost", "/count", &key, &[], &[], &mut request).unwrap();
+        let client = |_| Client {
+            stage: Stage::Away(Instant::default()),
+            conn: None,
+            decoder: Decoder::new(Role::Client),
+            received: Vec::new(),
+            tunnel: Tunnel::default(),
+            asks_at: Instant::default(),
+            is_sending: false,
+        };
+        Self {
+            driver,
+            address,
+            handshake: request,
+            clients: (0..most).map(client).collect(),
+            owners: Vec::new(),
+            random: 0x9e37_79b9_7f4a_7c15,
+            wish: Wish::default(),
+            tally: Tally::default(),
+            shared,
+        }
+    }
+
+    fn run(mut self) {
+        let mut due = Instant::default();
+        while !self.shared.ends.load(Relaxed) {
+            self.driver.wait(Some(due)).unwrap();
+            self.handle_events();
+            let now = self.driver.now();
+            if now >= due {
+                due = now.after(TICK);
+                self.tick(now);
+            }
+        }
+    }
+
+    /// A length below `most`.
+    fn random(&mut self, most: Duration) -> Duration {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        Duration::from_nanos(self.random % most.as_nanos().max(1) as u64)
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let before = std::mem::replace(&mut self.wish, *lock(&self.shared.wish));
+        if before.ask_every != self.wish.ask_every
+            && let Some(every) = self.wish.ask_every
+        {
+            for at in 0..self.clients.len() {
+                self.clients[at].asks_at = now.after(self.random(every));
+            }
+        }
+        for at in 0..self.clients.len() {
+            let is_wanted = at < self.wish.clients;
+            let client = &mut self.clients[at];
+            match client.stage {
+                Stage::Away(until) if is_wanted && until <= now => self.dial(at),
+                Stage::Open if !is_wanted => self.leave(at),
+                Stage::Open if !client.is_sending => {
+                    let Some(every) = self.wish.ask_every else { continue };
+                    if client.asks_at <= now {
+                        client.asks_at = client.asks_at.max(now).after(every);
+                        let mut frame = Vec::new();
+                        let question = client.tunnel.ask();
+                        encode_masked(Opcode::Binary, &question, [1, 2, 3, 4], &mut frame);
+                        self.tally.asked += 1;
+                        self.send(at, &frame);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let count =
+            |is: fn(&Client) -> bool| self.clients.iter().filter(|client| is(client)).count();
+        self.tally.open = count(|client| client.stage == Stage::Open);
+        self.tally.connected = count(|client| client.conn.is_some());
+        let open = self.clients.iter().filter(|client| client.stage == Stage::Open);
+        self.tally.missing = open.map(|client| client.tunnel.missing()).sum();
+        *lock(&self.shared.tally) = self.tally.clone();
+    }
+
+    fn dial(&mut self, at: usize) {
+        let Ok(conn) = self.driver.connect(self.address, None) else {
+            return self.go_away(at);
+        };
+        if self.owners.len() <= conn.slot() {
+            self.owners.resize(conn.slot() + 1, usize::MAX);
+        }
+        self.owners[conn.slot()] = at;
+        let client = &mut self.clients[at];
+        client.conn = Some(conn);
+        client.stage = Stage::Dialing;
+        client.decoder = Decoder::new(Role::Client);
+        client.received = Vec::new();
+        client.tunnel = Tunnel::default();
+        client.is_sending = false;
+    }
+
+    fn go_away(&mut self, at: usize) {
+        let until = self.driver.now().after(self.random(JITTER));
+        self.clients[at].conn = None;
+        self.clients[at].stage = Stage::Away(until);
+    }
+
+    fn leave(&mut self, at: usize) {
+        if self.wish.rudely {
+            self.clients[at].stage = Stage::Leaving;
+            return self.driver.abort(self.clients[at].conn.unwrap());
+        }
+        self.say_close(at, 1000);
+    }
+
+    /// A Close frame that says how many questions went before it.
+    fn say_close(&mut self, at: usize, code: u16) {
+        let client = &mut self.clients[at];
+        client.stage = Stage::Leaving;
+        let mut frame = Vec::new();
+        encode_close(code, &client.tunnel.questions().to_string(), Some([9, 8, 7, 6]), &mut frame);
+        self.send(at, &frame);
+    }
+
+    /// A client asks seldom and little, so that what is in flight is a Close frame's predecessor at most.
+    fn send(&mut self, at: usize, bytes: &[u8]) {
+        let client = &mut self.clients[at];
+        let conn = client.conn.unwrap();
+        if client.is_sending {
+            // Its Close frame, while a question has not left. Rare; it is told apart from all else.
+            self.note(format!("client {at} could not send {} bytes at once", bytes.len()));
+            self.tally.unplanned += 1;
+            return self.driver.abort(conn);
+        }
+        let mut batch = Box::<Batch>::default();
+        batch.append(|own| own.extend_from_slice(bytes));
+        client.is_sending = matches!(self.driver.send(conn, batch), SendOutcome::Pending);
+    }
+
+    fn note(&mut self, problem: String) {
+        if self.tally.problems.len() < 10 {
+            self.tally.problems.push(problem);
+        }
+    }
+
+    /// Whose connection that is, if it still is.
+    fn owner(&self, conn: ConnId) -> Option<usize> {
+        let at = *self.owners.get(conn.slot())?;
+        (self.clients.get(at)?.conn == Some(conn)).then_some(at)
+    }
+
+    fn handle_events(&mut self) {
+        loop {
+            let Some(event) = self.driver.next_event() else { return };
+            match event {
+                Io::Connected(conn) => {
+                    if let Some(at) = self.owner(conn) {
+                        self.clients[at].stage = Stage::Opening;
+                        let handshake = self.handshake.clone();
+                        self.send(at, &handshake);
+                    }
+                }
+                Io::Received(conn, bytes) => {
+                    let at = self.owners[conn.slot()];
+                    if self.clients[at].conn == Some(conn) {
+                        self.clients[at].received.extend_from_slice(bytes);
+                        self.handle_received(at);
+                    }
+                }
+                Io::Finished(conn) => {
+                    if let Some(at) = self.owner(conn) {
+                        if self.clients[at].stage == Stage::Open {
+                            self.note(format!("client {at}: its stream ended without a word"));
+                            self.tally.unplanned += 1;
+                            self.clients[at].stage = Stage::Leaving;
+                        }
+                        // With a reset, so that no port waits for two minutes.
+                        self.driver.abort(conn);
+                    }
+                }
+                Io::Sent(conn, _) => {
+                    if let Some(at) = self.owner(conn) {
+                        self.clients[at].is_sending = false;
+                    }
+                }
+                Io::Closed(conn, how) => {
+                    if let Some(at) = self.owner(conn) {
+                        self.closed(at, how);
+                    }
+                }
+                Io::Incoming(..) | Io::AcceptStopped(_) => {}
+            }
+        }
+    }
+
+    fn closed(&mut self, at: usize, how: Closed) {
+        match self.clients[at].stage {
+            Stage::Open => {
+                self.note(format!("client {at}: its tunnel broke: {how:?}"));
+                self.tally.unplanned += 1;
+            }
+            Stage::Dialing | Stage::Opening if how != Closed::Local => {
+                self.note(format!("client {at}: no handshake: {how:?}"));
+                self.tally.refused += 1;
+            }
+            _ => {}
+        }
+        self.go_away(at);
+    }
+
+    fn handle_received(&mut self, at: usize) {
+        if self.clients[at].stage == Stage::Opening && !self.handle_head(at) {
+            return;
+        }
+        let mut received = std::mem::take(&mut self.clients[at].received);
+        let len = received.len();
+        let mut input = Input::new(&mut received);
+        // Nothing counts that comes behind a Close frame.
+        while self.clients[at].stage == Stage::Open {
+            let client = &mut self.clients[at];
+            match client.decoder.next_event(&mut input, &LIMITS) {
+                Ok(None) => break,
+                Ok(Some(Event::Binary(bytes))) => match client.tunnel.handle_answer(bytes) {
+                    Order::Next => self.tally.answered += 1,
+                    Order::Gap(lost) => {
+                        self.tally.answered += 1;
+                        self.tally.lost += lost;
+                        self.note(format!("client {at}: {lost} answers are missing"));
+                    }
+                    Order::Wrong => {
+                        self.tally.wrong += 1;
+                        self.note(format!("client {at}: a wrong answer"));
+                    }
+                },
+                Ok(Some(Event::Close(close))) => {
+                    let code = close.map_or(1005, |close| close.code);
+                    if code == SERVICE_RESTART {
+                        self.tally.sent_away += 1;
+                    } else {
+                        let close = format!("client {at}: closed with {close:?}");
+                        self.tally.unplanned += 1;
+                        self.note(close);
+                    }
+                    self.say_close(at, if code == 1005 { 1000 } else { code });
+                }
+                Ok(Some(_)) => {}
+                Err(error) => {
+                    self.note(format!("client {at}: not a WebSocket's bytes: {error}"));
+                    self.tally.wrong += 1;
+                    self.driver.abort(self.clients[at].conn.unwrap());
+                    break;
+                }
+            }
+        }
+        let left = input.len();
+        received.drain(..len - left);
+        if !received.is_empty() {
+            self.clients[at].received = received;
+        }
+    }
+
+    /// True: the tunnel is open.
+    fn handle_head(&mut self, at: usize) -> bool {
+        let client = &mut self.clients[at];
+        let end = client.received.windows(4).position(|four| four == b"\r\n\r\n");
+        let Some(end) = end else { return false };
+        if client.received.starts_with(b"HTTP/1.1 101 ") {
+            client.received.drain(..end + 4);
+            client.stage = Stage::Open;
+            self.tally.opened += 1;
+            if let Some(every) = self.wish.ask_every {
+                self.clients[at].asks_at = self.driver.now().after(self.random(every));
+            }
+            return true;
+        }
+        let answer = String::from_utf8_lossy(&client.received).into_owned();
+        let conn = client.conn.unwrap();
+        self.tally.refused += 1;
+        self.note(format!("client {at} was refused: {answer:?}"));
+        self.driver.abort(conn);
+        false
+    }
+}
