@@ -3,10 +3,11 @@
 mod support;
 
 use std::net::Shutdown;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use support::{Balancer, Scripted, accepted, upgrade};
-use throng_balance::{Settings, Sticky, Timeouts};
+use throng_balance::{Closing, Order, Settings, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -217,6 +218,49 @@ fn a_failure_behind_an_interim_answer_is_told() {
     drop(server);
     assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
     balancer.assert_nothing_is_held();
+}
+
+/// Our Close frame answers its own, so nothing is left to wait for.
+#[test]
+fn a_client_that_is_closing_already_is_not_waited_for() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        client.send_close(1000);
+        assert_eq!(server.frame().0, 8);
+        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
+        balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
+        assert_eq!(client.close_code(), 1012);
+        let begun = Instant::now();
+        assert!(client.is_at_end());
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(server.is_at_end());
+    });
+    balancer.assert_nothing_is_held();
+}
+
+/// Many servers end the stream in answer to a Close frame. That is an end, not a loss, and the client is told at once.
+#[test]
+fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| backend.open());
+        let mut client = balancer.open();
+        let mut server = server.join().unwrap();
+        client.send_close(1000);
+        assert_eq!(server.frame().0, 8);
+        drop(server);
+        assert_eq!(client.close_code(), 1012);
+        let begun = Instant::now();
+        assert!(client.is_at_end());
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    });
+    balancer.assert_nothing_is_held();
+    assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 0);
 }
 
 /// Two answers to one request, cut so that the first ends with what is read at once: the second is for nobody.

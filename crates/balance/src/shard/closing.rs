@@ -299,11 +299,15 @@ impl State {
         can_close: bool,
         backend: Option<Arc<Backend>>,
     ) {
-        self.figures.lost += 1;
-        if let Some(backend) = backend {
-            backend.totals().lost.fetch_add(1, Relaxed);
-        }
         let Some(client) = self.conns.tunnel(client_id) else { return };
+        // Many servers end the stream in answer to a Close: no loss, and its client waits for nothing else.
+        let was_leaving = client.boundary.saw_close() && client.boundary.is_at_boundary();
+        if !was_leaving {
+            self.figures.lost += 1;
+            if let Some(backend) = backend {
+                backend.totals().lost.fetch_add(1, Relaxed);
+            }
+        }
         client.peer = client_id;
         client.flags |= flag::DROPPED;
         if client.flags & flag::PAUSED != 0 {
@@ -314,7 +318,10 @@ impl State {
         if client.flags & (flag::FINISHED | flag::ENDED) != 0 {
             return self.close(driver, client_id);
         }
-        if can_close {
+        if can_close && was_leaving {
+            self.close_orphan(driver, client_id);
+            self.intents.push_back(Intent::Answered(client_id));
+        } else if can_close {
             self.orphans.list.push_back(client_id);
         } else {
             // In the middle of a frame nothing can be said: only a cut is honest.
