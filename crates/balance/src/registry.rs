@@ -26,6 +26,10 @@ pub(crate) struct Entry {
     /// Since when its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
+    /// It is down for its answers: its tunnels stay, see [`Entry::is_only_faulty`].
+    pub(crate) spares_tunnels: bool,
+    /// Active checks that failed in a row.
+    pub(crate) failed_checks: u32,
     /// What it had answered when its probation began: see [`Entry::note_success`].
     answered_before: u64,
 }
@@ -107,8 +111,18 @@ impl Entry {
             expired: false,
             rising: None,
             last_failure: None,
+            spares_tunnels: false,
+            failed_checks: 0,
             answered_before: 0,
         }
+    }
+
+    /// Its last failure was of an answer: it takes connections, and whoever has a tunnel may be served well. Which requests
+    /// a backend fails at is in the hands of clients, so such failures send new clients elsewhere, and end nothing.
+    pub(crate) fn is_only_faulty(&self) -> bool {
+        let takes_connections =
+            |failure| !matches!(failure, Failure::Refused | Failure::ConnectTimeout);
+        matches!(self.last_failure, Some((Cause::Request(failure), _)) if takes_connections(failure))
     }
 
     /// Nobody wants it any more: it goes with its last tunnel.

@@ -415,8 +415,18 @@ impl Core {
         if let Err(why) = outcome {
             entry.last_failure = Some((Cause::Check(why), at));
         }
+        entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };
         if entry.watch.handle_check(now, passed, &self.settings.health).is_some() {
             self.settle(place, now);
+        }
+        let fall = self.settings.health.check.as_ref().map_or(u32::MAX, |check| check.fall);
+        let entry = &mut self.entries[place];
+        if entry.spares_tunnels
+            && entry.failed_checks >= fall
+            && entry.backend.state() == State::Down
+        {
+            entry.spares_tunnels = false;
+            self.close_all_of_dead(place);
         }
     }
 
@@ -550,17 +560,26 @@ impl Core {
             }
             State::Down => {
                 entry.rising = None;
-                let closing = Closing {
-                    code: SERVICE_RESTART,
-                    rate: self.settings.close_rate,
-                    order: ClosingOrder::Shuffled,
-                    deadline: None,
-                };
-                self.orders.push(Order::Close(Arc::clone(backend), closing, None));
+                entry.spares_tunnels = entry.is_only_faulty();
+                if !entry.spares_tunnels {
+                    self.close_all_of_dead(at);
+                }
             }
             // A drain has its own order, see `start_drain`; nothing is removed here.
             State::Draining | State::Removed => {}
         }
+    }
+
+    /// A dead backend's tunnels end, spread out.
+    fn close_all_of_dead(&mut self, at: usize) {
+        let backend = Arc::clone(&self.entries[at].backend);
+        let closing = Closing {
+            code: SERVICE_RESTART,
+            rate: self.settings.close_rate,
+            order: ClosingOrder::Shuffled,
+            deadline: None,
+        };
+        self.orders.push(Order::Close(backend, closing, None));
     }
 
     fn leaving(&self, at: usize) -> Leaving {

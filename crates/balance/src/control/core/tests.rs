@@ -110,6 +110,29 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!((one.state(), expire(&mut core, at(23.0)), one.share()), (State::Up, None, 100));
 }
 
+/// Three requests for what a backend cannot answer must not end the tunnels of everybody else.
+#[test]
+fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
+    let wall = SystemTime::UNIX_EPOCH;
+    let mut core = core(&[1, 2], "close_rate = 50\n[health.check]\nkind = \"tcp\"");
+    let one = backend(&core, 1);
+    open(&one, 1);
+    for failure in [Failure::Reset, Failure::ResponseTimeout, Failure::BadResponse("a reason")] {
+        core.handle_failure(&one, failure, at(0.0), wall);
+    }
+    assert_eq!((one.state(), orders(&mut core)), (State::Down, vec![]));
+    // Checks, if there are any, tell whether it is dead.
+    core.handle_check(&one, Err("no answer".to_owned()), at(1.0), wall);
+    core.handle_check(&one, Ok(()), at(2.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned()), at(3.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned()), at(4.0), wall);
+    assert_eq!(orders(&mut core), Vec::<String>::new());
+    core.handle_check(&one, Err("no answer".to_owned()), at(5.0), wall);
+    assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
+    core.handle_check(&one, Err("no answer".to_owned()), at(6.0), wall);
+    assert_eq!(orders(&mut core), Vec::<String>::new());
+}
+
 #[test]
 fn an_answer_ends_a_probation_just_before_a_failure() {
     let mut core = core(&[1], "");
