@@ -32,8 +32,9 @@ impl Balancer {
         let name = format!("throng-balance-scale-{}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, text(backends, more)).unwrap();
+        let shards = std::env::var("THRONG_BALANCE_SHARDS").unwrap_or_else(|_| "1".to_owned());
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
-            .args(["balance", "--shards", "1", "--listen", "127.0.0.1:0"])
+            .args(["balance", "--shards", &shards, "--listen", "127.0.0.1:0"])
             .args(["--admin", "127.0.0.1:0", "--config"])
             .arg(&file)
             .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 //!
 //! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --release -p throng-cli --test balance_scale` runs
 //! it at full size (it needs 20,000 descriptors a process); a word behind `--` runs only what has it in its name.
+//! `THRONG_BALANCE_SHARDS` is how many event loops the balancer has, 1 by itself.
 
 mod backend;
 mod balancer;
