@@ -202,6 +202,31 @@ fn an_upload_that_fails_half_way_is_read_away_behind_the_answer() {
     });
 }
 
+/// A backend that wants no more of an upload resets the connection, and its answer may get lost: others must not pay.
+#[test]
+fn an_upload_that_is_reset_is_not_held_against_the_backend() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+    let mut server = backend.accept();
+    server.head();
+    client.send(&[b'x'; 50_000]);
+    std::thread::sleep(Duration::from_millis(200));
+    drop(server);
+    assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
+    assert!(balancer.reports.try_recv().is_err());
+    // A request that it had whole, and did not answer, is another matter.
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    let mut server = backend.accept();
+    server.head();
+    server.exactly(2);
+    drop(server);
+    assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
+    assert!(balancer.reports.try_recv().is_ok());
+}
+
 /// An interim answer is no answer: what fails behind it is told.
 #[test]
 fn a_failure_behind_an_interim_answer_is_told() {

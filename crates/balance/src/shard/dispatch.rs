@@ -252,7 +252,11 @@ impl State {
         exchange.place = None;
         // An idle connection may end at any moment: that tells nothing about the backend.
         let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
-        if !is_stale {
+        // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no sign of its health.
+        let is_refusal = failure == Failure::Reset
+            && upstream.is_connected
+            && (!exchange.is_complete || !upstream.line.is_clear());
+        if !is_stale && !is_refusal {
             upstream.backend.totals().failures.fetch_add(1, Relaxed);
             let backend = Arc::clone(&upstream.backend);
             // Nobody listens only when the whole balancer ends.
