@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-/// A second's worth of one closing, in the unit of [`Pace::credit`].
-const ONE: u64 = 1_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 /// A token bucket. A turn that comes late makes up for a tenth of a second's closings, or for one, and no more. So in
 /// any span of time at most its seconds times the rate are closed, and that much more and one.
 #[derive(Debug)]
 pub struct Pace {
-    rate: u64,
-    /// Billionths of a closing: nanoseconds times the rate, so that nothing is lost to rounding.
+    /// So many...
+    count: u64,
+    /// ...in so many nanoseconds.
+    per: u64,
+    /// Nanoseconds times `count`, so that nothing is lost to rounding: `per` of it is one closing.
     credit: u64,
     /// When the credit was last brought up to date; `None` before the first call.
     at: Option<Instant>,
@@ -22,7 +24,14 @@ impl Pace {
     /// Of `rate_per_second`, 0 taken as 1. The first is due at once.
     #[must_use]
     pub fn new(rate_per_second: u32) -> Self {
-        Self { rate: rate_per_second.max(1).into(), credit: ONE, at: None }
+        Self { count: rate_per_second.max(1).into(), per: SECOND, credit: SECOND, at: None }
+    }
+
+    /// Of `count`, 0 taken as 1, spread evenly over `window`. The first is due at once.
+    #[must_use]
+    pub fn over(count: usize, window: Duration) -> Self {
+        let per = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self { count: count.max(1) as u64, per, credit: per, at: None }
     }
 
     /// How many may be closed at `now`. They count as closed: what the caller has no tunnels for is lost.
@@ -30,20 +39,20 @@ impl Pace {
         let nanos = self.at.map_or(0, |at| now.0.saturating_sub(at.0));
         // A clock that another thread read a little earlier must not earn the same time twice.
         self.at = self.at.max(Some(now));
-        self.credit = self.credit.saturating_add(nanos.saturating_mul(self.rate));
-        let (due, most) = (self.credit / ONE, (self.rate / 10).max(1));
+        self.credit = self.credit.saturating_add(nanos.saturating_mul(self.count));
+        let in_a_tenth = self.count.saturating_mul(SECOND / 10) / self.per;
+        let (due, most) = (self.credit / self.per, in_a_tenth.max(1));
         // The fraction is carried, else who asks at fixed times would lose a little at each closing.
-        self.credit %= ONE;
-        // No more than a tenth of a rate that was 32 bits.
-        due.min(most) as u32
+        self.credit %= self.per;
+        u32::try_from(due.min(most)).unwrap_or(u32::MAX)
     }
 
     /// When the next is due: `now`, if it is already.
     #[must_use]
     pub fn next(&self, now: Instant) -> Instant {
         let Some(at) = self.at else { return now };
-        let missing = ONE.saturating_sub(self.credit);
-        at.after(Duration::from_nanos(missing.div_ceil(self.rate))).max(now)
+        let missing = self.per.saturating_sub(self.credit);
+        at.after(Duration::from_nanos(missing.div_ceil(self.count))).max(now)
     }
 }
 
@@ -55,6 +64,22 @@ mod tests {
 
     fn at(millis: u64) -> Instant {
         Instant(7_000_000_000 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_few_are_spread_over_a_long_window() {
+        let mut pace = Pace::over(3, Duration::from_secs(30));
+        let due: Vec<_> = [0, 1, 9_999, 10_000, 19_999, 20_000].map(|t| pace.due(at(t))).into();
+        assert_eq!(due, [1, 0, 0, 1, 0, 1]);
+        assert_eq!(pace.next(at(20_000)), at(30_000));
+        // None, no time, and all the time there is: nothing overflows.
+        for (count, window) in
+            [(0, Duration::ZERO), (usize::MAX, Duration::ZERO), (usize::MAX, Duration::MAX)]
+        {
+            let mut pace = Pace::over(count, window);
+            assert!(pace.due(at(0)) > 0);
+            let _ = (pace.due(at(100_000)), pace.next(at(100_000)));
+        }
     }
 
     #[test]
@@ -113,7 +138,7 @@ mod tests {
                 for &(end, count) in &closed[first..] {
                     sum += u128::from(count);
                     let nanos = u128::from(end.0 - closed[first].0.0);
-                    let earned = nanos * u128::from(rate) / u128::from(ONE);
+                    let earned = nanos * u128::from(rate) / u128::from(SECOND);
                     prop_assert!(sum <= earned + more, "{sum} in {nanos} ns");
                 }
             }
@@ -129,7 +154,7 @@ mod tests {
                     prop_assert_eq!(pace.due(Instant(now.0 - 1)), 0);
                 }
                 prop_assert_eq!(pace.due(now), 1);
-                prop_assert_eq!(now.0 - start.0, (number * ONE).div_ceil(rate.into()));
+                prop_assert_eq!(now.0 - start.0, (number * SECOND).div_ceil(rate.into()));
                 now = pace.next(now);
             }
         }

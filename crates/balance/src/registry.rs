@@ -55,8 +55,8 @@ pub(crate) struct Lease {
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
-    /// Tunnels a second.
-    pub(crate) rate: u32,
+    /// Tunnels a second; less than one where few go within a long window.
+    pub(crate) rate: f64,
     /// [`Totals::closed`](crate::Totals::closed) when it began.
     pub(crate) closed_before: u64,
 }

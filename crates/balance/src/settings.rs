@@ -170,11 +170,11 @@ pub enum CheckKind {
 pub struct Closing {
     /// The Close frame's code: 1001 or 1012.
     pub code: u16,
-    /// Tunnels a second, over all shards. What is due in less is closed one by one.
+    /// Tunnels a second, over all shards. Not asked where there is a deadline.
     pub rate: u32,
     /// Which first.
     pub order: Order,
-    /// Then what is left is closed at once.
+    /// Tunnels are closed spread over this time; then what is left is closed at once.
     pub deadline: Option<Duration>,
 }
 

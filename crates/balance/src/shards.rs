@@ -73,14 +73,24 @@ impl Shards {
         for &address in &launch.listen {
             let (bound, address) =
                 listen_many(address, ListenOptions::default(), count).map_err(|error| {
-                    io::Error::new(error.kind(), format!("cannot listen at {address}: {error}"))
+                    let why = match error.kind() {
+                        io::ErrorKind::AddrInUse => {
+                            "another program has this port; stop it, or choose another port".into()
+                        }
+                        io::ErrorKind::AddrNotAvailable => {
+                            "this machine has no such address; write one of its own, or 0.0.0.0"
+                                .into()
+                        }
+                        _ => error.to_string(),
+                    };
+                    io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
                 })?;
             addresses.push(address);
             for (own, listener) in listeners.iter_mut().zip(bound) {
                 own.push(listener);
             }
         }
-        let most = most_connections(launch.configuration.settings.max_connections).div_ceil(count);
+        let descriptors_for = descriptors_for_connections().div_ceil(count);
         let mut prepared = Vec::new();
         for (shard, listeners) in listeners.into_iter().enumerate() {
             let options = Options {
@@ -105,7 +115,7 @@ impl Shards {
                 reports: launch.reports.clone(),
                 published: Arc::clone(&figures),
                 shards: count as u32,
-                most_connections: most,
+                descriptors_for,
                 seed: seed(shard),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
@@ -209,12 +219,12 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
 }
 
 /// A tunnel takes two descriptors; some are kept back for listeners, polls, checks and the admin's port.
-fn most_connections(asked: usize) -> usize {
+fn descriptors_for_connections() -> usize {
     const RESERVE: usize = 128;
     let usable = throng_io::limits::raise_descriptors()
         .map_or(1024, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let most = usable.saturating_sub(RESERVE + throng_io::limits::descriptors_in_use()) / 2;
-    if asked == 0 { most.max(1) } else { asked.min(most.max(1)) }
+    most.max(1)
 }
 
 /// Different in each shard and process: two balancers must not pick alike.

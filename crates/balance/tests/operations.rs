@@ -131,11 +131,14 @@ fn a_drained_backends_clients_are_told_and_it_goes_when_the_last_has_gone() {
     let balancer = Balancer::start(config(&backends[..1], "")).unwrap();
     let moved: Vec<Peer> = (0..10).map(|_| open(&balancer)).collect();
     balancer.add(backends[1], 1, false).unwrap();
+    let begun = Instant::now();
     let leaving = balancer.drain(backends[0], Some(Duration::from_secs(1))).unwrap();
-    assert_eq!((leaving.tunnels, leaving.rate, leaving.last), (10, 200, false));
+    assert_eq!((leaving.tunnels, leaving.rate, leaving.last), (10, 10, false));
     let mut stayed = open(&balancer);
     moved.into_iter().for_each(expect_restart);
     until(&balancer, "all are gone", |status| row(status, backends[0]).tunnels == 0);
+    // Two shards with at least five in one of them: the fifth goes after four fifths.
+    assert!(begun.elapsed() > Duration::from_millis(750), "spread: {:?}", begun.elapsed());
     let status = balancer.status();
     let drained = row(&status, backends[0]);
     assert_eq!((drained.state, drained.drain.unwrap().closed), ("draining", 10));
@@ -151,6 +154,49 @@ fn a_drained_backends_clients_are_told_and_it_goes_when_the_last_has_gone() {
     balancer.remove(backends[0]).unwrap();
     expect_restart(stayed);
     until(&balancer, "it is out of the list", |status| status.backends.len() == 1);
+    end(&balancer);
+}
+
+#[test]
+fn the_cap_of_connections_changes_while_they_live() {
+    let backends = [echo()];
+    let capped = |most: usize| {
+        let mut config = config(&backends, &format!("max_connections = {most}"));
+        config.shards = 1;
+        config
+    };
+    let balancer = Balancer::start(capped(1)).unwrap();
+    let is_refused = || {
+        assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
+    };
+    // A shard may accept once more before it reads of the change.
+    let open_soon = || {
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "in vain: {:?}", balancer.status());
+            let mut peer = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
+            let _ = peer.stream.write_all(&upgrade("/"));
+            if !peer.is_at_end() {
+                assert!(peer.head().starts_with("HTTP/1.1 101 "));
+                return peer;
+            }
+        }
+    };
+    let mut clients = vec![open(&balancer)];
+    is_refused();
+    let changes = balancer.apply(capped(2)).unwrap();
+    assert!(changes.settings && changes.needs_restart.is_empty(), "{changes:?}");
+    clients.push(open_soon());
+    is_refused();
+    // Those that are there stay, and 0 is no cap.
+    balancer.apply(capped(1)).unwrap();
+    is_refused();
+    balancer.apply(capped(0)).unwrap();
+    clients.push(open_soon());
+    for client in &mut clients {
+        client.send_text("here");
+        assert_eq!(client.text(), "here");
+    }
     end(&balancer);
 }
 

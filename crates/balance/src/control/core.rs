@@ -192,10 +192,6 @@ impl Core {
         let differ = [
             ("listen", started.listen != config.listen),
             ("shards", started.shards != config.shards),
-            (
-                "max_connections",
-                started.settings.max_connections != config.settings.max_connections,
-            ),
             ("admin.listen", started.admin != config.admin),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
@@ -522,11 +518,9 @@ impl Core {
     fn start_drain(&mut self, at: usize, window: Option<Duration>) {
         let entry = &mut self.entries[at];
         let backend = &entry.backend;
-        let within = |window: Duration| {
-            // A window of 0 is a rate without end, which is taken for the largest.
-            (f64::from(backend.tunnels()) / window.as_secs_f64()).ceil() as u32
-        };
-        let rate = self.settings.close_rate.max(window.map_or(0, within));
+        // A window of 0 is a rate without end.
+        let within = |window: Duration| f64::from(backend.tunnels().max(1)) / window.as_secs_f64();
+        let rate = window.map_or(self.settings.close_rate.into(), within);
         let closed_before = entry
             .drain
             .map_or_else(|| RowTotals::of(backend).closed, |earlier| earlier.closed_before);
@@ -536,7 +530,7 @@ impl Core {
         self.is_changed = true;
         let closing = Closing {
             code: SERVICE_RESTART,
-            rate,
+            rate: at_most(rate),
             order: ClosingOrder::Shuffled,
             deadline: window,
         };
@@ -587,7 +581,7 @@ impl Core {
         let others = self.entries.iter().enumerate().filter(|(other, _)| *other != at);
         Leaving {
             tunnels: entry.backend.tunnels(),
-            rate: entry.drain.map_or(self.settings.close_rate, |drain| drain.rate),
+            rate: entry.drain.map_or(self.settings.close_rate, |drain| at_most(drain.rate)),
             last: !others.into_iter().any(|(_, other)| other.backend.state() == State::Up),
         }
     }
@@ -637,6 +631,11 @@ fn check_weight(weight: u32) -> Result<(), Error> {
     if (1..=MAX_WEIGHT).contains(&weight) { Ok(()) } else { Err(Error::Weight { weight }) }
 }
 
+/// A rate in whole tunnels; the largest number for one without end.
+fn at_most(rate: f64) -> u32 {
+    rate.ceil() as u32
+}
+
 fn row(entry: &Entry, now: Instant) -> Row {
     let backend = &entry.backend;
     let totals = RowTotals::of(backend);
@@ -656,7 +655,7 @@ fn row(entry: &Entry, now: Instant) -> Row {
         drain: entry.drain.map(|drain| DrainProgress {
             left: tunnels,
             closed: totals.closed - drain.closed_before,
-            seconds_left: tunnels.div_ceil(drain.rate),
+            seconds_left: (f64::from(tunnels) / drain.rate).ceil() as u32,
         }),
         expires_in_seconds: entry
             .wanted

@@ -92,6 +92,9 @@ impl State {
             deadline,
         };
         self.list_tunnels(&mut order);
+        if let Some(window) = closing.deadline {
+            order.pace = Pace::over(order.list.len(), window);
+        }
         self.orders.push(order);
     }
 

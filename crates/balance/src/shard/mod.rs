@@ -91,8 +91,10 @@ struct State {
     figures: Figures,
     /// Shards in all: rates and limits that are given for all are divided by it.
     shards: u32,
-    /// Client connections here at a time.
+    /// Client connections here at a time, as configured...
     most_connections: usize,
+    /// ...and as there are descriptors for.
+    descriptors_for: usize,
     /// The next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -120,8 +122,8 @@ pub struct Start {
     pub published: Arc<Mutex<Figures>>,
     /// Shards in all: rates are divided by it.
     pub shards: u32,
-    /// Client connections at a time.
-    pub most_connections: usize,
+    /// Client connections at a time that there are descriptors for, whatever is configured.
+    pub descriptors_for: usize,
     /// Of what it does by chance.
     pub seed: u64,
 }
@@ -133,14 +135,13 @@ impl<D: Driver> Shard<D> {
     /// A shard without connections, on a driver that has its listeners.
     #[must_use]
     pub fn new(driver: D, start: Start) -> Self {
-        let Start { configuration, letters, reports, published, shards, most_connections, seed } =
+        let Start { configuration, letters, reports, published, shards, descriptors_for, seed } =
             start;
         let now = driver.now();
         let rate = configuration.settings.close_rate.div_ceil(shards);
         let state = State {
             conns: Conns::default(),
             limits: limits_of(&configuration),
-            configuration,
             picker: Picker::new(seed),
             pool: Pool::default(),
             intents: VecDeque::new(),
@@ -154,7 +155,9 @@ impl<D: Driver> Shard<D> {
             published,
             figures: Figures::default(),
             shards,
-            most_connections,
+            most_connections: most_connections(&configuration, shards, descriptors_for),
+            descriptors_for,
+            configuration,
             source: 0,
             now,
             tick: Tick::of(now),
@@ -348,6 +351,8 @@ impl State {
             match letter {
                 Letter::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
+                    self.most_connections =
+                        most_connections(&configuration, self.shards, self.descriptors_for);
                     self.orphans.set_rate(configuration.settings.close_rate.div_ceil(self.shards));
                     self.configuration = configuration;
                 }
@@ -401,6 +406,14 @@ impl State {
         if let Ok(mut published) = self.published.lock() {
             *published = self.figures;
         }
+    }
+}
+
+/// A shard's part of `max_connections`, as far as there are descriptors.
+fn most_connections(configuration: &Configuration, shards: u32, descriptors_for: usize) -> usize {
+    match configuration.settings.max_connections.div_ceil(shards as usize) {
+        0 => descriptors_for,
+        asked => asked.min(descriptors_for),
     }
 }
 

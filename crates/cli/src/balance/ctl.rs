@@ -49,7 +49,7 @@ enum Command {
     /// Send a backend nobody any more, and close its tunnels.
     Drain {
         address: SocketAddr,
-        /// Within this time, for example 30s; otherwise as fast as close_rate says
+        /// Spread over this time, for example 30s; otherwise close_rate a second
         #[arg(long)]
         window: Option<String>,
     },

@@ -159,7 +159,7 @@ impl World {
                 reports: sender.clone(),
                 published: Arc::clone(&published),
                 shards: world.plan.shards as u32,
-                most_connections: world.plan.most_connections,
+                descriptors_for: world.plan.most_connections,
                 seed: world.plan.seed + number as u64,
             };
             let shard = Shard::new(driver, start);

@@ -188,6 +188,10 @@ fn a_drain_closes_at_its_rate_and_can_be_ended() {
     assert_eq!((one.state(), orders(&mut core)), (State::Draining, vec![]));
     expire(&mut core, at(100.0));
     assert_eq!(one.state(), State::Draining);
+    // A window wins over a rate, which would end it sooner.
+    let leaving = core.drain(address(1), Some(Duration::from_secs(1200))).unwrap();
+    assert_eq!((leaving.rate, orders(&mut core).len()), (1, 1));
+    assert_eq!(core.rows(at(8.0))[0].drain.unwrap().seconds_left, 1200);
     // A second drain takes the place of the first, and counts on.
     core.drain(address(1), None).unwrap();
     assert_eq!(orders(&mut core), ["1 close all at 10/s with 1012 Shuffled by None"]);
@@ -283,7 +287,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
         removed: vec![address(3)],
         reweighted: vec![address(1)],
         settings: true,
-        needs_restart: vec!["listen", "shards", "max_connections", "admin.listen"],
+        needs_restart: vec!["listen", "shards", "admin.listen"],
     };
     assert_eq!(changes, expected);
     assert_eq!(core.take_configuration().unwrap().settings.retries, 0);
