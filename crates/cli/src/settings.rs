@@ -618,7 +618,7 @@ mod tests {
             (&["shards"], &["key=value"]),
             (&["io=kqueue"], &["io", "kqueue", "epoll"]),
             (&["pin=sockets"], &["pin", "sockets", "cores or none"]),
-            (&["stall_warning=50"], &["stall_warning", "50", "10s"]),
+            (&["stall_warning=50"], &["stall_warning", "50", "50s"]),
             (&["listen=9001"], &["listen", "9001", "HOST:PORT"]),
             (&["heartbeat.always=maybe"], &["heartbeat.always", "true or false"]),
             (&["max_message_size=0"], &["max_message_size is 0"]),
