@@ -147,7 +147,10 @@ impl Config {
             self.places.retain(|key, _| !key.starts_with("backends["));
             value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
         })?;
-        root.put("register", &mut self.register, |value| register(value, file_name).map(Some))?;
+        let before = self.register.clone();
+        root.put("register", &mut self.register, |value| {
+            register(value, before, file_name).map(Some)
+        })?;
         if let Some(value) = root.take("admin") {
             let admin = value.table("[admin], and below it listen = \"127.0.0.1:8081\"")?;
             admin.put("listen", &mut self.admin, |value| value.address().map(Some))?;
@@ -197,12 +200,23 @@ fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
     Ok(backend)
 }
 
-fn register(value: &Value<'_>, file_name: &str) -> Result<Register, ConfigError> {
+/// What is not said stays as it was `before`.
+fn register(
+    value: &Value<'_>,
+    before: Option<Register>,
+    file_name: &str,
+) -> Result<Register, ConfigError> {
     let table = value.table("[register], and below it token_file = \"token\"")?;
-    let token = token(&table, file_name)?.ok_or_else(|| {
-        value.wrong("what backends have to show is missing: add token_file = \"token\", or token")
-    })?;
-    let mut register = Register { token, time_to_live: Duration::from_secs(10) };
+    let mut register = match (token(&table, file_name)?, before) {
+        (Some(token), Some(before)) => Register { token, ..before },
+        (Some(token), None) => Register { token, time_to_live: Duration::from_secs(10) },
+        (None, Some(before)) => before,
+        (None, None) => {
+            let remedy =
+                "what backends have to show is missing: add token_file = \"token\", or token";
+            return Err(value.wrong(remedy));
+        }
+    };
     table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
     table.finish()?;
     Ok(register)

@@ -84,21 +84,35 @@ fn health(table: &Table<'_>, health: &mut Health) -> Result<(), ConfigError> {
     table.put("failures", &mut health.failures, number32)?;
     table.put("within", &mut health.within, Value::duration)?;
     table.put("down_for", &mut health.down_for, Value::duration)?;
-    table.put("check", &mut health.check, |value| check(value).map(Some))
+    let before = health.check.clone();
+    table.put("check", &mut health.check, |value| check(value, before).map(Some))
 }
 
-fn check(value: &Value<'_>) -> Result<Check, ConfigError> {
+/// What is not said stays as it was `before`.
+fn check(value: &Value<'_>, before: Option<Check>) -> Result<Check, ConfigError> {
     let example = "[health.check], and below it kind = \"http\" and path = \"/healthz\"";
     let table = value.table(example)?;
-    let kind = table.take("kind").ok_or_else(|| {
-        value.wrong("what is tried is missing: add kind = \"tcp\", \"http\" or \"websocket\"")
-    })?;
+    let kind = table.take("kind");
     let path = table.take("path");
+    let (word_before, path_before) = match before.as_ref().map(|check| &check.kind) {
+        None => (None, "/"),
+        Some(CheckKind::Tcp) => (Some("tcp"), "/"),
+        Some(CheckKind::Http(path)) => (Some("http"), path.as_str()),
+        Some(CheckKind::WebSocket(path)) => (Some("websocket"), path.as_str()),
+    };
     let path_text = match &path {
         Some(path) => path.text("a path such as \"/healthz\"")?,
-        None => "/",
+        None => path_before,
     };
-    let what = match (kind.text("\"tcp\", \"http\" or \"websocket\"")?, &path) {
+    let word = match (&kind, word_before) {
+        (Some(kind), _) => kind.text("\"tcp\", \"http\" or \"websocket\"")?,
+        (None, Some(word)) => word,
+        (None, None) => {
+            let remedy = "what is tried is missing: add kind = \"tcp\", \"http\" or \"websocket\"";
+            return Err(value.wrong(remedy));
+        }
+    };
+    let what = match (word, &path) {
         ("tcp", None) => CheckKind::Tcp,
         ("tcp", Some(path)) => {
             return Err(path.wrong(
@@ -107,9 +121,15 @@ fn check(value: &Value<'_>) -> Result<Check, ConfigError> {
         }
         ("http", _) => CheckKind::Http(path_text.to_owned()),
         ("websocket", _) => CheckKind::WebSocket(path_text.to_owned()),
-        _ => return Err(kind.wrong("write \"tcp\", \"http\" or \"websocket\"")),
+        _ => {
+            let said = kind.as_ref().unwrap_or(value);
+            return Err(said.wrong("write \"tcp\", \"http\" or \"websocket\""));
+        }
     };
-    let mut check = Check::new(what);
+    let mut check = match before {
+        Some(before) => Check { kind: what, ..before },
+        None => Check::new(what),
+    };
     table.put("interval", &mut check.interval, Value::duration)?;
     table.put("timeout", &mut check.timeout, Value::duration)?;
     table.put("rise", &mut check.rise, number32)?;

@@ -1,6 +1,6 @@
 //! The flags of `throng balance`, and the configuration that they and the file make.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use throng_balance::{Config, ConfigError};
@@ -67,13 +67,15 @@ impl Flags {
             })?;
             config.read(&text, &name).map_err(|error| shown(&error))?;
         }
-        for pair in &self.set {
-            config = set(&config, pair)?;
-        }
         for (flag, text) in self.as_toml()? {
             config.read(&text, flag).map_err(|error| shown(&error))?;
         }
+        // Last, as what is set may need what a flag says: a token's time, for example, the token.
+        for pair in &self.set {
+            config = set(&config, pair)?;
+        }
         config.check().map_err(|error| shown(&error))?;
+        fits_here(&config)?;
         Ok(config)
     }
 
@@ -132,6 +134,32 @@ impl Flags {
         }
         Ok(all)
     }
+}
+
+/// What is right by itself, but not for this process on this machine.
+fn fits_here(config: &Config) -> Result<(), String> {
+    if config.admin.is_none() {
+        let needs = [
+            ("register", config.register.is_some(), "no backend can register itself"),
+            ("admin.token", config.admin_token.is_some(), "nobody can show a token"),
+        ];
+        if let Some((key, _, what)) = needs.into_iter().find(|(_, is_given, _)| *is_given) {
+            return Err(format!(
+                "{key} is given, but {what} without an admin API: add admin.listen = \
+                 \"127.0.0.1:8081\", or --admin 127.0.0.1:8081"
+            ));
+        }
+    }
+    // Each connection to a backend would fail, and that be taken for the backend's failure.
+    for (at, &source) in config.settings.sources.iter().enumerate() {
+        UdpSocket::bind((source, 0)).map_err(|error| {
+            format!(
+                "sources[{at}] is \"{source}\": nothing can be sent from it ({error}): write an \
+                 address of this machine"
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// What came by a flag has no line that would help.
@@ -256,6 +284,34 @@ mod tests {
     }
 
     #[test]
+    fn flags_win_over_the_file_key_by_key() {
+        let path = std::env::temp_dir().join(format!("throng-args-{}.toml", std::process::id()));
+        let token = path.with_extension("token");
+        std::fs::write(&token, "a-token-of-another-file").unwrap();
+        let text = "backends = \"127.0.0.1:9001\"\nadmin.listen = \"127.0.0.1:8081\"\n\
+                    [register]\ntoken = \"0123456789abcdef\"\ntime_to_live = \"7s\"\n\
+                    [health.check]\nkind = \"http\"\npath = \"/readyz\"\nrise = 5\n";
+        std::fs::write(&path, text).unwrap();
+        let words = ["--config", path.to_str().unwrap(), "--register-token-file"];
+        let set = ["--set", "health.check.interval=3s", "--set", "register.time_to_live=9s"];
+        let config_of = |more: &[&str]| {
+            config(&[&words[..], &[token.to_str().unwrap()], more].concat()).unwrap()
+        };
+        let register = config_of(&[]).register.unwrap();
+        assert_eq!(register.time_to_live, Duration::from_secs(7));
+        assert!(register.token.matches(b"a-token-of-another-file"));
+        let config = config_of(&set);
+        let (register, check) = (config.register.unwrap(), config.settings.health.check.unwrap());
+        assert_eq!(register.time_to_live, Duration::from_secs(9));
+        assert!(register.token.matches(b"a-token-of-another-file"));
+        assert_eq!((check.interval, check.rise), (Duration::from_secs(3), 5));
+        assert_eq!(check.kind, throng_balance::CheckKind::Http("/readyz".to_owned()));
+        for file in [path, token] {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
+    #[test]
     fn mistakes_are_told_by_the_flag_they_were_made_with() {
         let good = ["--backend", "127.0.0.1:9001"];
         for (words, parts) in [
@@ -271,6 +327,10 @@ mod tests {
             (&["--set", "shards=many"], &["--set: ", "shards is \"many\""]),
             (&["--set", "timeouts.connect=5"], &["--set: ", "5s"]),
             (&["--admin", "0.0.0.0:8081"], &["--admin: ", "loopback"]),
+            // Of the net for documentation: no machine has it.
+            (&["--source", "192.0.2.1"], &["sources[0]", "192.0.2.1", "of this machine"]),
+            (&["--set", "register.token=0123456789abcdef"], &["register", "--admin 127."]),
+            (&["--set", "admin.token=0123456789abcdef"], &["admin.token", "--admin 127."]),
             (&["--config", "/nowhere/x.toml"], &["cannot read /nowhere/x.toml", "--config"]),
         ] {
             let words: Vec<&str> = good.iter().chain(words).copied().collect();
