@@ -53,9 +53,13 @@ struct Balancer {
 
 impl Balancer {
     fn start(words: &[&str]) -> Self {
+        Self::with(&[&["--admin", "127.0.0.1:0"], words].concat())
+    }
+
+    /// Whose admin API is where `words` say.
+    fn with(words: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_throng"))
             .args(["balance", "--shards", "1", "--listen", "127.0.0.1:0"])
-            .args(["--admin", "127.0.0.1:0"])
             .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -252,6 +256,30 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
 
     balancer.signal("HUP");
     assert_eq!(balancer.line(), "configuration read again: nothing changed");
+
+    // What the process does by itself is a setting, too.
+    file.write(&text(&[second]).replace("\"0\"", "\"1ms\""));
+    balancer.signal("HUP");
+    assert_eq!(balancer.line(), "configuration read again: settings changed");
+}
+
+#[test]
+fn a_reload_does_not_take_the_token_from_an_admin_api_that_others_reach() {
+    let backend = nowhere();
+    let with_token = format!("backends = [\"{backend}\"]\nadmin.token = \"{TOKEN}\"\n");
+    let file = File::new("exposed.toml", &with_token);
+    // By the file alone, as flags would win: it would listen on loopback from the next start on.
+    let listen = |admin: &str| format!("{with_token}admin.listen = \"{admin}\"\n");
+    file.write(&listen("0.0.0.0:0"));
+    let balancer = Balancer::with(&["--config", file.path()]);
+    file.write(&format!("backends = [\"{backend}\"]\nadmin.listen = \"127.0.0.1:0\"\n"));
+    balancer.signal("HUP");
+    let told = balancer.error();
+    assert!(told.starts_with("throng: nothing is changed: admin.token is missing"), "{told}");
+    assert_eq!(balancer.ask_with("GET", "/backends", "", "").status(), 401);
+    file.write(&listen("127.0.0.1:0"));
+    balancer.signal("HUP");
+    assert!(balancer.line().contains("admin.listen changed, which takes effect with the next"));
 }
 
 #[test]

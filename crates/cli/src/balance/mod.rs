@@ -52,8 +52,8 @@ const EXAMPLES: &str = "Examples:
 The admin API is also a page for browsers at /, metrics for Prometheus at /metrics, and JSON at /status.json.
 
 Signals: SIGHUP reads --config again and says what changed; a mistake in it changes nothing.
-SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if something had to be cut
-at shutdown.deadline. A second one ends at once: exit code 130.";
+SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if something had to
+be cut at shutdown.deadline. A second one ends at once: exit code 130.";
 
 /// Between two looks at signals and notes: what people wait at most.
 const TICK: Duration = Duration::from_millis(100);

@@ -14,9 +14,12 @@ pub(super) struct Reloader {
     /// One reload at a time: two would be one of them half.
     turn: Mutex<()>,
     own: Mutex<Own>,
+    /// The admin API is reached from other machines, until the next start.
+    is_exposed: bool,
 }
 
 /// What is not the balancer's to know.
+#[derive(Clone, PartialEq, Eq)]
 struct Own {
     shutdown: Shutdown,
     admin_token: Option<Token>,
@@ -31,7 +34,9 @@ impl Own {
 impl Reloader {
     /// For a balancer that runs with `config`, made of `flags`.
     pub(super) fn new(flags: Flags, balancer: Balancer, config: &Config) -> Self {
-        Self { flags, balancer, turn: Mutex::default(), own: Mutex::new(Own::of(config)) }
+        let is_exposed = config.admin.is_some_and(|own| !own.ip().to_canonical().is_loopback());
+        let own = Mutex::new(Own::of(config));
+        Self { flags, balancer, turn: Mutex::default(), own, is_exposed }
     }
 
     /// Reads all again, and makes it so.
@@ -45,7 +50,16 @@ impl Reloader {
         }
         let config = self.flags.config()?;
         let own = Own::of(&config);
-        let changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
+        // The file may be right for where the API will listen; it still listens where it did.
+        if self.is_exposed && own.admin_token.is_none() {
+            return Err(
+                "admin.token is missing, but the admin API listens on an address that is no \
+                        loopback's until the next start: keep the token until then"
+                    .to_owned(),
+            );
+        }
+        let mut changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
+        changes.settings |= own != *self.own();
         *self.own() = own;
         Ok(changes)
     }
