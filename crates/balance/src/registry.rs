@@ -30,8 +30,8 @@ pub(crate) struct Entry {
     pub(crate) spares_tunnels: bool,
     /// Active checks that failed in a row.
     pub(crate) failed_checks: u32,
-    /// What it had answered when its probation began: see [`Entry::note_success`].
-    answered_before: u64,
+    /// The last one.
+    probation: Probation,
 }
 
 /// Who wants a backend in the list. It stays as long as anybody does.
@@ -59,6 +59,15 @@ pub(crate) struct Drain {
     pub(crate) rate: f64,
     /// [`Totals::closed`](crate::Totals::closed) when it began.
     pub(crate) closed_before: u64,
+}
+
+/// The time of a backend that was down, until a client was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Probation {
+    since: Instant,
+    patience: Duration,
+    /// What it had answered ever when it began.
+    answered_before: u64,
 }
 
 /// Why a backend failed last.
@@ -113,7 +122,7 @@ impl Entry {
             last_failure: None,
             spares_tunnels: false,
             failed_checks: 0,
-            answered_before: 0,
+            probation: Probation::default(),
         }
     }
 
@@ -153,14 +162,15 @@ impl Entry {
         self.last_failure = None;
     }
 
-    /// A probation begins: what it answers from now on counts.
-    pub(crate) fn begin_probation(&mut self) {
-        self.answered_before = self.answered();
+    /// A probation begins: what it answers from now on counts. `patience`: how long clients may pass by before it gets
+    /// its whole share all the same.
+    pub(crate) fn begin_probation(&mut self, now: Instant, patience: Duration) {
+        self.probation = Probation { since: now, patience, answered_before: self.answered() };
     }
 
     /// Tells the watch of successes during a probation. Shards do not report them: its counts tell.
     pub(crate) fn note_success(&mut self) {
-        if self.watch.is_half_open() && self.answered() > self.answered_before {
+        if self.watch.is_half_open() && self.answered() > self.probation.answered_before {
             self.watch.handle_success();
         }
     }
@@ -168,14 +178,16 @@ impl Entry {
     /// Sets the share for `now`. Whether it is to be set again soon.
     ///
     /// On probation it gets what a slow start begins with: it has nothing open, so whoever picks by that would else send
-    /// it everybody, and nobody knows yet whether it answers.
+    /// it everybody, and nobody knows yet whether it answers. It gets more as time passes: where little is open, the
+    /// others have less for their share than one client is for a tenth, and it would be passed by for good.
     pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
         let weight = self.backend.weight();
         if self.backend.state() == State::Up && self.watch.is_half_open() {
             self.note_success();
             if self.watch.is_half_open() {
                 self.rising = Some(now);
-                self.backend.set_share(share_at(weight, Duration::ZERO, Duration::MAX));
+                let Probation { since, patience, .. } = self.probation;
+                self.backend.set_share(share_at(weight, now.since(since), patience));
                 return true;
             }
         }

@@ -437,7 +437,7 @@ impl Core {
                 entry.expired = entry.is_leaving();
             }
             if entry.watch.expire(now, &self.settings.health).is_some() {
-                entry.begin_probation();
+                entry.begin_probation(now, self.settings.health.down_for);
             }
             self.settle(at, now);
         }

@@ -99,7 +99,7 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
         (one.state(), one.share(), orders(&mut core)),
         (State::Up, 10, vec!["1 keep".to_owned()])
     );
-    assert_eq!((expire(&mut core, at(12.0)), one.share()), (Some(at(12.1)), 10));
+    assert_eq!((expire(&mut core, at(12.0)), one.share()), (Some(at(12.1)), 19));
     fail(&mut core, 1, 1, at(12.0));
     assert_eq!((one.state(), expire(&mut core, at(13.0))), (State::Down, Some(at(22.0))));
     // When it has answered, all is as before.
@@ -131,6 +131,21 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
     core.handle_check(&one, Err("no answer".to_owned()), at(6.0), wall);
     assert_eq!(orders(&mut core), Vec::<String>::new());
+}
+
+#[test]
+fn a_backend_on_probation_that_all_pass_by_gets_its_whole_share_in_time() {
+    let mut core = core(&[1, 2], "health.down_for = \"4s\"");
+    fail(&mut core, 1, 3, at(0.0));
+    let one = backend(&core, 1);
+    let shares = [4.0, 6.0, 8.0, 99.0].map(|second| {
+        expire(&mut core, at(second));
+        one.share()
+    });
+    assert_eq!(shares, [10, 55, 100, 100]);
+    // It is no less on probation.
+    fail(&mut core, 1, 1, at(99.0));
+    assert_eq!(one.state(), State::Down);
 }
 
 #[test]
@@ -523,8 +538,10 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     fail(&mut core, 2, 3, at(20.0));
     expire(&mut core, at(30.0));
     assert_eq!((two.state(), two.share()), (State::Up, 40));
+    expire(&mut core, at(31.0));
+    assert_eq!(two.share(), 76, "on probation, it has not answered yet");
     expire(&mut core, at(40.0));
-    assert_eq!(two.share(), 40, "it has not answered yet");
+    assert_eq!(two.share(), 400, "nobody came by: its caches are as cold as before");
     open(&two, 1);
     assert_eq!((expire(&mut core, at(45.0)), two.share()), (Some(at(45.1)), 220));
     assert_eq!((expire(&mut core, at(50.0)), two.share()), (None, 400));
