@@ -18,6 +18,7 @@ pub mod epoll;
 pub mod id;
 pub mod limits;
 pub mod listen;
+pub mod memory;
 pub mod options;
 pub mod portable;
 pub mod readiness;

@@ -16,6 +16,7 @@ mod dispatch;
 mod output;
 mod pool;
 mod pump;
+mod storm;
 mod sweep;
 
 use std::collections::VecDeque;
@@ -34,6 +35,7 @@ pub use self::audit::Audit;
 use self::closing::{Order, Orphans};
 use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
 use self::pool::Pool;
+use self::storm::Storm;
 use crate::letter::Letter;
 use crate::pick::Picker;
 use crate::{Configuration, Failure, Figures, Report};
@@ -100,6 +102,7 @@ struct State {
     now: Instant,
     tick: Tick,
     swept: Tick,
+    storm: Storm,
     accept_stopped: bool,
     ending: Option<Ending>,
 }
@@ -162,6 +165,7 @@ impl<D: Driver> Shard<D> {
             now,
             tick: Tick::of(now),
             swept: Tick::of(now),
+            storm: Storm::default(),
             accept_stopped: false,
             ending: None,
         };

@@ -61,6 +61,9 @@ impl State {
             }
         }
         self.renew_orders();
+        if self.storm.is_over(self.figures.accepted) {
+            throng_io::memory::trim();
+        }
         self.publish();
     }
 
