@@ -90,7 +90,8 @@ impl Shards {
                 own.push(listener);
             }
         }
-        let descriptors_for = descriptors_for_connections().div_ceil(count);
+        let descriptors_for = descriptors_for_connections();
+        let open = Arc::default();
         let mut prepared = Vec::new();
         for (shard, listeners) in listeners.into_iter().enumerate() {
             let options = Options {
@@ -116,6 +117,7 @@ impl Shards {
                 published: Arc::clone(&figures),
                 shards: count as u32,
                 descriptors_for,
+                open: Arc::clone(&open),
                 seed: seed(shard),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));

@@ -201,6 +201,20 @@ fn the_cap_of_connections_changes_while_they_live() {
 }
 
 #[test]
+fn the_cap_of_connections_is_that_of_all_shards_together() {
+    let mut config = config(&[echo()], "max_connections = 9");
+    config.shards = 4;
+    let balancer = Balancer::start(config).unwrap();
+    let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
+    assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
+    drop(clients);
+    until(&balancer, "all are gone", |status| status.figures.connections == 0);
+    let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
+    drop(clients);
+    end(&balancer);
+}
+
+#[test]
 fn a_rebalance_makes_new_backends_equal() {
     let backends = [echo(), echo(), echo(), echo()];
     let least = "pick = \"least_connections\"";

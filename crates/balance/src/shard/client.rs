@@ -271,7 +271,7 @@ impl State {
 
     /// A client's connection is gone; its record was taken out.
     pub(super) fn client_closed(&mut self, mut client: Client) {
-        self.figures.connections -= 1;
+        self.give_room_back();
         self.drop_exchange(&mut client);
     }
 }

@@ -22,6 +22,7 @@ mod sweep;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,10 +94,13 @@ struct State {
     figures: Figures,
     /// Shards in all: rates and limits that are given for all are divided by it.
     shards: u32,
-    /// Client connections here at a time, as configured...
+    /// Client connections of all shards at a time, as configured...
     most_connections: usize,
     /// ...and as there are descriptors for.
     descriptors_for: usize,
+    /// Client connections of all shards: the kernel does not deal them out evenly, so a part for each would turn clients
+    /// away while there is room.
+    open: Arc<AtomicUsize>,
     /// The next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -125,8 +129,10 @@ pub struct Start {
     pub published: Arc<Mutex<Figures>>,
     /// Shards in all: rates are divided by it.
     pub shards: u32,
-    /// Client connections at a time that there are descriptors for, whatever is configured.
+    /// Client connections of all shards at a time that there are descriptors for, whatever is configured.
     pub descriptors_for: usize,
+    /// Where all shards count their client connections.
+    pub open: Arc<AtomicUsize>,
     /// Of what it does by chance.
     pub seed: u64,
 }
@@ -138,8 +144,16 @@ impl<D: Driver> Shard<D> {
     /// A shard without connections, on a driver that has its listeners.
     #[must_use]
     pub fn new(driver: D, start: Start) -> Self {
-        let Start { configuration, letters, reports, published, shards, descriptors_for, seed } =
-            start;
+        let Start {
+            configuration,
+            letters,
+            reports,
+            published,
+            shards,
+            descriptors_for,
+            open,
+            seed,
+        } = start;
         let now = driver.now();
         let rate = configuration.settings.close_rate.div_ceil(shards);
         let state = State {
@@ -158,8 +172,9 @@ impl<D: Driver> Shard<D> {
             published,
             figures: Figures::default(),
             shards,
-            most_connections: most_connections(&configuration, shards, descriptors_for),
+            most_connections: most_connections(&configuration, descriptors_for),
             descriptors_for,
+            open,
             configuration,
             source: 0,
             now,
@@ -300,13 +315,14 @@ impl State {
         let Configuration { settings, .. } = &*self.configuration;
         let is_proxy = |network: &crate::Network| network.contains(address.ip());
         let is_stranger = settings.accept_proxy && !settings.trusted_proxies.iter().any(is_proxy);
-        if is_stranger || self.figures.connections as usize >= self.most_connections {
+        if is_stranger || !self.take_room() {
             self.figures.refused += 1;
             return;
         }
         let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
         let deadline = self.tick.after(settings.timeouts.head);
         let Ok(id) = driver.adopt(socket) else {
+            self.open.fetch_sub(1, Relaxed);
             self.figures.refused += 1;
             return;
         };
@@ -322,6 +338,18 @@ impl State {
             deadline,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
+    }
+
+    /// Counts one more client connection, unless there are as many as may be.
+    fn take_room(&self) -> bool {
+        let room = |open: usize| (open < self.most_connections).then_some(open + 1);
+        self.open.fetch_update(Relaxed, Relaxed, room).is_ok()
+    }
+
+    /// A client connection has ended.
+    pub(crate) fn give_room_back(&mut self) {
+        self.figures.connections -= 1;
+        self.open.fetch_sub(1, Relaxed);
     }
 
     fn perform<D: Driver>(&mut self, driver: &mut D) {
@@ -355,8 +383,7 @@ impl State {
             match letter {
                 Letter::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
-                    self.most_connections =
-                        most_connections(&configuration, self.shards, self.descriptors_for);
+                    self.most_connections = most_connections(&configuration, self.descriptors_for);
                     self.orphans.set_rate(configuration.settings.close_rate.div_ceil(self.shards));
                     self.configuration = configuration;
                 }
@@ -413,9 +440,9 @@ impl State {
     }
 }
 
-/// A shard's part of `max_connections`, as far as there are descriptors.
-fn most_connections(configuration: &Configuration, shards: u32, descriptors_for: usize) -> usize {
-    match configuration.settings.max_connections.div_ceil(shards as usize) {
+/// `max_connections`, as far as there are descriptors.
+fn most_connections(configuration: &Configuration, descriptors_for: usize) -> usize {
+    match configuration.settings.max_connections {
         0 => descriptors_for,
         asked => asked.min(descriptors_for),
     }

@@ -299,7 +299,7 @@ impl State {
         let mut end = |state: &mut Self, id: ConnId, tunnel: &Tunnel| {
             state.queued.remove(&id);
             if tunnel.count.is_none() {
-                state.figures.connections -= 1;
+                state.give_room_back();
                 state.figures.tunnels -= 1;
             }
             driver.close(id);

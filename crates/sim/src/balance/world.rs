@@ -160,6 +160,7 @@ impl World {
                 published: Arc::clone(&published),
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
+                open: Arc::default(),
                 seed: world.plan.seed + number as u64,
             };
             let shard = Shard::new(driver, start);
