@@ -103,7 +103,9 @@ fn backends(config: &Config) -> Result<(), Wrong> {
         let address = backend.address;
         // Whether it was written as a text or as a table, its place is that of the item.
         let key = format!("backends[{at}]");
-        if let Some(first) = places.insert(address, at) {
+        // ::ffff:127.0.0.1 is 127.0.0.1 in other words.
+        let canonical = (address.ip().to_canonical(), address.port());
+        if let Some(first) = places.insert(canonical, at) {
             let remedy = format!(
                 "backends[{first}] has this address already: give each once, and more of the load by weight"
             );

@@ -238,6 +238,10 @@ fn every_mistake_in_a_backend_is_told_at_its_item() {
             "backends = [\"127.0.0.1:1\", \"127.0.0.1:2\", \"127.0.0.1:1\"]",
             "b.toml:1:43: backends[2] is \"127.0.0.1:1\": backends[0] has this address already: give each once",
         ),
+        (
+            "backends = [\"127.0.0.1:1\", \"[::ffff:127.0.0.1]:1\"]",
+            "b.toml:1:28: backends[1] is \"[::ffff:127.0.0.1]:1\": backends[0] has this address already",
+        ),
         ("backends = [\"127.0.0.1:0\"]", "b.toml:1:13: backends[0] is \"127.0.0.1:0\": port 0"),
         (
             "backends = [\"0.0.0.0:1\"]",
