@@ -68,6 +68,9 @@ impl State {
                             if other == upstream.client.unwrap_or(other)
                                 && client.exchange.as_ref().is_some_and(|it| it.upstream == Some(id)))
                     });
+                    if upstream.client.is_none() && upstream.line.finished {
+                        broken = Some("an idle connection whose backend has ended it");
+                    }
                     if !is_wanted {
                         broken = Some("a backend's connection whose client does not know of it");
                     }

@@ -198,6 +198,12 @@ impl State {
 
     /// Requests that wait for a place, the first first. One that belongs to a full backend holds up nobody else.
     pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
+        // Who has gone meanwhile; about the first to come were the first to go.
+        while let Some(&id) = self.waiting.front()
+            && self.conns.client(id).is_none_or(|client| client.phase != Phase::Queued)
+        {
+            self.waiting.pop_front();
+        }
         if self.waiting.is_empty() || self.is_full() {
             return;
         }

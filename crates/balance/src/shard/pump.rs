@@ -255,6 +255,17 @@ impl State {
         if is_backend && tunnel.flags & flag::DROPPED != 0 {
             return self.leave_alone(driver, id, tunnel.peer);
         }
+        let is_behind =
+            self.conns.tunnel(tunnel.peer).is_some_and(|it| it.flags & flag::SENDING != 0);
+        if is_backend && is_behind && tunnel.boundary.saw_close() {
+            // It said all, its Close frame too, and some of it is still on its way.
+            let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
+            if let Some(client) = self.conns.tunnel(tunnel.peer) {
+                client.flags |= flag::FINISH_DUE;
+                client.deadline = client.deadline.min(deadline);
+            }
+            return self.leave_alone(driver, id, tunnel.peer);
+        }
         let is_lost = is_backend && !tunnel.boundary.saw_close() && tunnel.flags & flag::ENDED == 0;
         if is_lost {
             self.queued.remove(&id);
@@ -279,13 +290,13 @@ impl State {
         }
     }
 
-    /// A backend's side is gone, and its client has our Close frame: it stays until it has answered.
+    /// A backend's side is gone, and its client has a Close frame, or is being sent one: it stays until it has answered.
     fn leave_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId, client_id: ConnId) {
         self.queued.remove(&id);
         let Some(client) = self.conns.tunnel(client_id) else { return };
         client.peer = client_id;
         client.flags |= flag::DROPPED;
-        if client.flags & flag::FINISHED != 0 {
+        if client.flags & flag::FINISHED != 0 && client.flags & flag::SENDING == 0 {
             return self.close(driver, client_id);
         }
         if client.flags & flag::PAUSED != 0 {

@@ -243,21 +243,22 @@ fn closings_are_paced(world: &World) -> Vec<String> {
         .letters
         .iter()
         .any(|(_, tell)| matches!(tell, super::plan::Tell::ShutDown { .. }));
-    if has_deadline
-        || told
-        || tunnel.as_secs() < 500 && world.nodes.iter().any(|node| node.begun.len() > 1_000_000)
-    {
+    if has_deadline || told {
         return faults;
     }
     let shards = world.plan.shards as u32;
     let own = world.plan.settings.close_rate.div_ceil(shards).max(1);
-    let rates = world.orders.iter().map(|(rate, _, _)| rate.div_ceil(shards).max(1)).chain([own]);
+    // Clients whose backends were lost are told at a rate of their own, which begins anew with each configuration.
+    let lost = world.looks().iter().any(|look| look.figures.lost > 0);
+    let own_times = if lost { world.configured + 1 } else { 0 };
+    let rates = world.orders.iter().map(|(rate, _, _)| rate.div_ceil(shards).max(1));
     let (mut rate, mut burst) = (0.0, 0.0);
     for one in rates {
         rate += f64::from(one);
         burst += f64::from(1 + (one / 10).max(1));
     }
-    burst += f64::from(1 + (own / 10).max(1)) * world.configured as f64;
+    rate += if lost { f64::from(own) } else { 0.0 };
+    burst += f64::from(1 + (own / 10).max(1)) * own_times as f64;
     if tunnel.as_secs() < 500 {
         // Silence ends tunnels, too, and at no rate.
         return faults;

@@ -261,8 +261,10 @@ impl Conn {
         let mut out = Vec::new();
         let is_head = method == "HEAD";
         let kind = if is_head { 0 } else { rng.below(4) };
-        let mut ends = self.way == Way::Early || rng.one_in(10);
-        if ends && kind != 2 {
+        // Some end without saying so.
+        let quietly = self.way == Way::EndIdle && rng.one_in(2);
+        let mut ends = quietly || self.way == Way::Early || rng.one_in(10);
+        if ends && kind != 2 && !quietly {
             head += "Connection: close\r\n";
         }
         match kind {

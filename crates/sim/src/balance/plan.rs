@@ -33,6 +33,8 @@ pub(super) enum Way {
     CloseAtOnce,
     /// More than was asked for behind each answer.
     Surplus,
+    /// The end of a connection that was to be used again.
+    EndIdle,
     /// The connection ends in the middle of a body.
     CutBody,
     /// The answer comes before the request is whole, and the connection ends.
@@ -178,7 +180,7 @@ impl Plan {
             (0..1 + rng.below(4)).map(|_| host(&mut rng, calm, finely)).collect();
         hosts[0].is_member = true;
         let mut id = 0;
-        let guests = (0..1 + rng.below(9))
+        let mut guests: Vec<Guest> = (0..1 + rng.below(9))
             .map(|_| guest(&mut rng, calm, finely, busy, largest, &faults, &mut id))
             .collect();
         let mut letters: Vec<(u64, Tell)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
@@ -188,6 +190,9 @@ impl Plan {
             let window = rng.pick(&[0, SECOND, 3 * SECOND]);
             let deadline = rng.pick(&[0, 2 * SECOND, 60 * SECOND]);
             letters.push((rng.between(0, busy), Tell::ShutDown { window, deadline }));
+        }
+        if rng.one_in(12) {
+            crowd(&mut rng, &mut guests, &mut letters, &mut id);
         }
         letters.sort_by_key(|(at, _)| *at);
         let few = !calm && rng.one_in(8);
@@ -224,6 +229,33 @@ impl Plan {
         let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
         all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
     }
+}
+
+/// Many tunnels that nobody ends but an order, or the end of their backend.
+fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, letters: &mut Vec<(u64, Tell)>, id: &mut u32) {
+    for _ in 0..25 {
+        *id += 1;
+        guests.push(Guest {
+            id: *id,
+            at: rng.between(0, SECOND / 2),
+            link: link(rng),
+            address: 1,
+            manners: Manners::default(),
+            visit: Visit::Tunnel {
+                frames: rng.below(3),
+                early: 0,
+                gap: SECOND,
+                parting: Parting::Stay,
+                largest: 130,
+            },
+        });
+    }
+    let rate = rng.pick(&[1, 2, 5]);
+    let order = rng.pick(&[Order::Shuffled, Order::IdleAndOldest]);
+    let most = rng.one_in(2).then(|| rng.below(15) as u32);
+    letters.clear();
+    let close = Tell::Close { host: 0, code: 1012, rate, order, most, deadline: None };
+    letters.push((2 * SECOND, close));
 }
 
 fn settings(rng: &mut Rng, calm: bool) -> Settings {
@@ -293,6 +325,7 @@ fn host(rng: &mut Rng, calm: bool, finely: bool) -> Host {
                 Way::ResetAfter(after),
                 Way::CloseAtOnce,
                 Way::Surplus,
+                Way::EndIdle,
                 Way::CutBody,
                 Way::Early,
             ]));
