@@ -1,5 +1,5 @@
-//! Ends that cross: our Close frame and what either side says or does at the same moment. Each was found by a seed of the
-//! simulation (`crates/sim/tests/balance.rs`).
+//! Ends that cross: our Close frame and what either side says or does at the same moment. The simulation
+//! (`crates/sim/tests/balance.rs`) found what was wrong with them.
 
 mod support;
 
@@ -85,7 +85,7 @@ fn a_backend_that_ends_its_stream_still_gets_the_clients_last_words() {
     });
 }
 
-/// A client that ends its stream at once behind its answer, while its backend is behind: what was queued was lost.
+/// A client that ends its stream at once behind its answer, while its backend is behind.
 #[test]
 fn a_slow_backend_gets_all_that_came_before_the_answer_to_our_close() {
     with_tunnel(|balancer, client, server| {
@@ -102,22 +102,6 @@ fn a_slow_backend_gets_all_that_came_before_the_answer_to_our_close() {
             client.stream.shutdown(Shutdown::Write).unwrap();
             assert_eq!(reader.join().unwrap(), (text.len(), 8, true));
         });
-        assert!(client.is_at_end());
-    });
-}
-
-/// A backend that says Close and resets, as a server with unread input does, while its client is behind.
-#[test]
-fn a_slow_client_gets_all_of_a_backend_that_said_close_and_is_gone() {
-    with_tunnel(|_, client, server| {
-        let text = "x".repeat(300 << 10);
-        server.send_text_unmasked(&text);
-        server.send(&[0x88, 2, 0x03, 0xe8]);
-        // More than the client has read is on its way; the balancer has not.
-        std::thread::sleep(Duration::from_millis(300));
-        server.stream.shutdown(Shutdown::Both).unwrap();
-        assert_eq!(client.text().len(), text.len());
-        assert_eq!(client.close_code(), 1000);
         assert!(client.is_at_end());
     });
 }
