@@ -333,9 +333,13 @@ impl State {
         }
     }
 
-    fn close_orphan<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
+    /// Tells a client whose backend is lost, unless it was told.
+    pub(super) fn close_orphan<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.close);
         let Some(client) = self.conns.tunnel(id) else { return };
+        if client.flags & flag::CLOSED != 0 {
+            return;
+        }
         if client.flags & flag::CLOSE_DUE != 0 {
             self.figures.closed += 1;
             driver.abort(id);

@@ -128,7 +128,16 @@ impl State {
                 }
             }
             Some(Conn::Tunnel(tunnel)) if tunnel.deadline == Tick::NEVER => {
+                if tunnel.peer == id {
+                    // Its backend is lost, and its turn to be told so has not come.
+                    return self.close_orphan(driver, id);
+                }
+                let is_behind = tunnel.flags & flag::SENDING != 0;
                 if !self.close_tunnel(driver, id, GOING_AWAY) {
+                    // Its backend has said Close; whether the client has it decides what its end may look like.
+                    if is_behind {
+                        driver.abort(id);
+                    }
                     self.close(driver, id);
                 }
             }
