@@ -224,7 +224,7 @@ fn a_rebalance_makes_new_backends_equal() {
     let plan = balancer.rebalance(true, Some(100)).unwrap();
     assert_eq!((plan.total, plan.moves.len()), (20, 2));
     // Silence is measured in eighths of a second.
-    std::thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(300));
     clients[0].send_text("a dry run closes nothing");
     assert_eq!(clients[0].text(), "a dry run closes nothing");
     let done = balancer.rebalance(false, Some(100)).unwrap();

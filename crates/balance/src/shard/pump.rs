@@ -273,9 +273,10 @@ impl State {
             let backend = tunnel.count.as_ref().map(|count| count.backend().clone());
             self.orphan(driver, tunnel.peer, can_close, backend);
         } else {
-            if why == Closed::Reset && tunnel.peer != id && tunnel.count.is_none() {
+            let is_client = tunnel.peer != id && tunnel.count.is_none();
+            if why == Closed::Reset && is_client && !tunnel.boundary.saw_close() {
                 // A reset is passed on as one: an orderly end would leave a port of ours in TIME_WAIT for each client that
-                // went like this, and they are only so many.
+                // went like this, and they are only so many. Not behind a Close frame, which is to arrive.
                 driver.abort(tunnel.peer);
             }
             self.end_tunnel(driver, id, tunnel);
