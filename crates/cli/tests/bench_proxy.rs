@@ -169,7 +169,7 @@ fn peers_are_started_measured_and_ended() {
     // Not removed with what is in it: then this would fail.
     std::fs::remove_dir(&folder).unwrap();
     if errors.contains("no proxy to measure") {
-        let wanted = std::env::var_os("THRONG_TEST_PEERS").is_some();
+        let wanted = std::env::var_os("TEST_PEERS").is_some();
         assert!(!wanted, "neither nginx nor haproxy is installed here: {errors}");
         eprintln!("neither nginx nor haproxy is installed here: nothing was compared");
         return;

@@ -22,6 +22,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         provision::program(&[proxy], &[proxy])?;
     }
     let mut test = cargo(site);
-    test.args(["test", "--package", PACKAGE, "--test", TEST]).env("THRONG_TEST_PEERS", "1");
+    // Not THRONG_*: those are settings of the binary, and its own tests start it.
+    test.args(["test", "--package", PACKAGE, "--test", TEST]).env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }
