@@ -110,19 +110,7 @@ impl Args {
     }
 }
 
-impl output::Shown for CompressionReport {
-    fn to_json(&self) -> String {
-        self.to_json()
-    }
-
-    fn to_csv(&self) -> String {
-        self.to_csv()
-    }
-
-    fn to_html(&self) -> String {
-        self.to_html()
-    }
-}
+output::shown!(CompressionReport);
 
 #[cfg(test)]
 mod tests {

@@ -102,19 +102,7 @@ pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     })
 }
 
-impl output::Shown for Report {
-    fn to_json(&self) -> String {
-        self.to_json()
-    }
-
-    fn to_csv(&self) -> String {
-        self.to_csv()
-    }
-
-    fn to_html(&self) -> String {
-        self.to_html()
-    }
-}
+output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

@@ -186,19 +186,7 @@ fn parse_header(line: &str) -> Result<(String, String), String> {
     }
 }
 
-impl output::Shown for Report {
-    fn to_json(&self) -> String {
-        self.to_json()
-    }
-
-    fn to_csv(&self) -> String {
-        self.to_csv()
-    }
-
-    fn to_html(&self) -> String {
-        self.to_html()
-    }
-}
+output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

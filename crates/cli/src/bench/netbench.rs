@@ -185,19 +185,7 @@ fn free_port(address: IpAddr) -> Result<u16, Error> {
     )
 }
 
-impl output::Shown for Report {
-    fn to_json(&self) -> String {
-        self.to_json()
-    }
-
-    fn to_csv(&self) -> String {
-        self.to_csv()
-    }
-
-    fn to_html(&self) -> String {
-        self.to_html()
-    }
-}
+output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

@@ -31,6 +31,26 @@ pub(super) trait Shown: Display {
     fn to_html(&self) -> String;
 }
 
+/// Says that a report has all three forms by methods of its own.
+macro_rules! shown {
+    ($report:ty) => {
+        impl $crate::bench::output::Shown for $report {
+            fn to_json(&self) -> String {
+                self.to_json()
+            }
+
+            fn to_csv(&self) -> String {
+                self.to_csv()
+            }
+
+            fn to_html(&self) -> String {
+                self.to_html()
+            }
+        }
+    };
+}
+pub(super) use shown;
+
 impl OutputArgs {
     /// Refuses a page that could not be written, before anything is measured for it.
     pub(super) fn check(&self) -> Result<(), Failure> {

@@ -195,19 +195,7 @@ impl Args {
     }
 }
 
-impl output::Shown for ProxyReport {
-    fn to_json(&self) -> String {
-        self.to_json()
-    }
-
-    fn to_csv(&self) -> String {
-        self.to_csv()
-    }
-
-    fn to_html(&self) -> String {
-        self.to_html()
-    }
-}
+output::shown!(ProxyReport);
 
 #[cfg(test)]
 mod tests {
