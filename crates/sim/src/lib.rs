@@ -25,6 +25,7 @@ pub mod reader;
 pub mod record;
 pub mod rng;
 pub mod rules;
+pub mod seeds;
 pub mod service;
 mod stops;
 mod transcript;
@@ -40,6 +41,7 @@ pub use plan::{Expect, Plan, SECOND};
 pub use record::Audience;
 pub use rng::Rng;
 pub use rules::Rules;
+pub use seeds::Seeds;
 pub use world::{Outcome, World, run_seed};
 
 /// Keeps the panic hook quiet about panics that peers have asked for.

@@ -2,7 +2,7 @@
 //!
 //! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on.
 
-use throng_sim::{hush_planned_panics, run_seed};
+use throng_sim::{Seeds, hush_planned_panics, run_seed};
 
 /// Seeds that found something once. What a seed means changes with the plans, so this keeps the dice, not the case; each
 /// case has a test of its own in accidents.rs, or is found again by one seed in a few hundred.
@@ -20,53 +20,18 @@ const REGRESSIONS: &[u64] = &[
     6119, // long messages a byte at a time: as many steps as ever
 ];
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
-/// Runs these seeds on two threads; returns what was broken.
-fn run(seeds: impl Iterator<Item = u64>) -> Vec<String> {
-    let seeds: Vec<u64> = seeds.collect();
-    let (even, odd) = seeds.split_at(seeds.len() / 2);
-    let half = |seeds: &[u64]| -> Vec<String> {
-        seeds
-            .iter()
-            .filter_map(|seed| match std::panic::catch_unwind(|| run_seed(*seed)) {
-                Ok(outcome) => outcome.err(),
-                Err(_) => Some(format!(
-                    "seed {seed}: a contract of the driver was broken, see above\nrepeat: \
-                     THRONG_SIM_SEED={seed} cargo test -p throng-sim --test seeds"
-                )),
-            })
-            .collect()
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| half(odd));
-        let mut faults = half(even);
-        faults.extend(other.join().expect("panics are caught inside"));
-        faults
-    })
-}
+const SEEDS: Seeds = Seeds { test: "seeds", run: |seed| run_seed(seed).map(drop) };
 
 #[test]
 fn a_thousand_seeds_break_no_rule() {
     hush_planned_panics();
-    let faults = match number("THRONG_SIM_SEED") {
-        Some(seed) => run(std::iter::once(seed)),
-        None => {
-            let from = number("THRONG_SIM_FROM").unwrap_or(0);
-            run(from..from + number("THRONG_SIM_SEEDS").unwrap_or(1000))
-        }
-    };
-    let count = faults.len();
-    assert!(faults.is_empty(), "{count} seeds failed:\n{}", faults[..count.min(5)].join("\n"));
+    SEEDS.check_many();
 }
 
 #[test]
 fn seeds_that_failed_once_do_not_fail_again() {
     hush_planned_panics();
-    let faults = run(REGRESSIONS.iter().copied());
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    SEEDS.check(REGRESSIONS.to_vec());
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! Running many seeds, and those that the environment asks for.
+//!
+//! `THRONG_SIM_SEED=7` runs that one seed, `THRONG_SIM_SEEDS=100000` that many, from `THRONG_SIM_FROM` on.
+
+/// A simulation that seeds are run through.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeds {
+    /// The test file, for the line that repeats a seed.
+    pub test: &'static str,
+    /// Runs one; the error says what was broken.
+    pub run: fn(u64) -> Result<(), String>,
+}
+
+impl Seeds {
+    /// The seeds that the environment asks for, or else a thousand.
+    ///
+    /// # Panics
+    /// If one breaks a rule: with the first of those that do.
+    pub fn check_many(self) {
+        self.check(match number("THRONG_SIM_SEED") {
+            Some(seed) => vec![seed],
+            None => {
+                let from = number("THRONG_SIM_FROM").unwrap_or(0);
+                (from..from + number("THRONG_SIM_SEEDS").unwrap_or(1000)).collect()
+            }
+        });
+    }
+
+    /// These seeds, on two threads.
+    ///
+    /// # Panics
+    /// If one breaks a rule: with the first of those that do.
+    pub fn check(self, seeds: Vec<u64>) {
+        let (one, two) = seeds.split_at(seeds.len() / 2);
+        let faults = std::thread::scope(|scope| {
+            let other = scope.spawn(|| self.faults(two));
+            let mut faults = self.faults(one);
+            faults.extend(other.join().expect("panics are caught inside"));
+            faults
+        });
+        let count = faults.len();
+        assert!(faults.is_empty(), "{count} seeds failed:\n{}", faults[..count.min(8)].join("\n"));
+    }
+
+    fn faults(self, seeds: &[u64]) -> Vec<String> {
+        let fault = |&seed: &u64| match std::panic::catch_unwind(|| (self.run)(seed)) {
+            Ok(outcome) => outcome.err(),
+            // A contract of the driver was broken, or ours: an assertion says which.
+            Err(_) => Some(format!(
+                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test {}",
+                self.test
+            )),
+        };
+        seeds.iter().filter_map(fault).collect()
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
