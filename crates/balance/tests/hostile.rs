@@ -120,7 +120,9 @@ fn a_full_backend_holds_up_only_its_own_clients() {
         let mut client = balancer.connect();
         client.send(&upgrade(name));
         clients.push(client);
-        std::thread::sleep(Duration::from_millis(100));
+    };
+    let until_waiting = |count| {
+        balancer.until("it waits", |balancer| balancer.shards.figures().queued == count);
     };
     ask(&slow);
     let mut held = one.accept();
@@ -130,7 +132,9 @@ fn a_full_backend_holds_up_only_its_own_clients() {
     waited_for.head();
     // Both are full: each has one that waits, the slow one's first.
     ask(&slow);
+    until_waiting(1);
     ask(&quick);
+    until_waiting(2);
     waited_for.send(&accepted());
     let mut next = other.accept();
     assert!(next.head().contains(&quick));

@@ -399,7 +399,9 @@ fn requests_that_break_a_rule_reach_no_backend() {
 fn handshakes_beyond_the_cap_wait_for_a_place_or_503() {
     let backend = Scripted::bind();
     let settings = Settings { max_handshakes: 1, ..quick() };
-    let timeouts = Timeouts { response: Duration::from_secs(60), ..settings.timeouts };
+    // Long enough for the second to get its place on a busy machine, short enough for the third to wait it out.
+    let queue = Duration::from_secs(3);
+    let timeouts = Timeouts { response: Duration::from_secs(60), queue, ..settings.timeouts };
     let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings });
     let (mut first, mut second, mut third) =
         (balancer.connect(), balancer.connect(), balancer.connect());

@@ -133,15 +133,16 @@ fn a_half_closed_tunnel_ends_in_time() {
 
 #[test]
 fn a_silent_tunnel_is_closed_with_1001_and_traffic_either_way_keeps_it() {
-    let timeouts = Timeouts { tunnel: Duration::from_millis(900), ..Timeouts::default() };
+    let timeouts = Timeouts { tunnel: Duration::from_secs(3), ..Timeouts::default() };
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings() });
     std::thread::scope(|scope| {
         let server = scope.spawn(|| backend.open());
         let mut client = balancer.open();
         let mut server = server.join().unwrap();
-        for turn in 0..6 {
-            std::thread::sleep(Duration::from_millis(400));
+        // Longer than the timeout in all, each pause far shorter.
+        for turn in 0..8 {
+            std::thread::sleep(Duration::from_millis(500));
             server.send_text_unmasked(&turn.to_string());
             assert_eq!(client.text(), turn.to_string());
         }
