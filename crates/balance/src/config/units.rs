@@ -59,23 +59,8 @@ fn number_and_unit(text: &str) -> (Option<f64>, &str) {
 
 /// The word of `known` closest to `word`, as a hint, if it is close enough for a typing mistake.
 pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
-    let (far, near) = known.iter().map(|near| (distance(word, near), near)).min()?;
+    let (far, near) = known.iter().map(|near| (strsim::levenshtein(word, near), near)).min()?;
     (far <= 1 + word.len() / 4).then(|| format!("did you mean {near}?"))
-}
-
-/// Insertions, deletions and replacements between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
