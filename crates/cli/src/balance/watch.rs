@@ -27,7 +27,8 @@ impl Watch {
     pub(super) fn new(balancer: &Balancer) -> Self {
         let status = balancer.status();
         Self {
-            states: states(&status),
+            // All begin up: one that went down before the first look is told of.
+            states: status.backends.iter().map(|row| (row.address, "up")).collect(),
             on_terminal: std::io::stdout().is_terminal(),
             shown: false,
             looked: Instant::now(),
@@ -44,20 +45,10 @@ impl Watch {
         }
         self.looked = now;
         let status = balancer.status();
-        for row in &status.backends {
-            // Of a backend that is new, or that an operator drains, others tell.
-            let changed = match (self.states.get(&row.address), row.state) {
-                (Some(before), state @ ("up" | "down")) => {
-                    *before != state && *before != "draining"
-                }
-                _ => false,
-            };
-            if changed {
-                self.clear();
-                say::line(change(row));
-            }
+        for change in self.changes(&status) {
+            self.clear();
+            say::line(change);
         }
-        self.states = states(&status);
         let ever = ever(&status);
         let rate = |new: u64, old: u64| {
             grouped((new.saturating_sub(old) as f64 / passed.as_secs_f64()).round() as u64)
@@ -76,16 +67,24 @@ impl Watch {
         self.before = ever;
     }
 
+    /// What became of backends since the last look.
+    fn changes(&mut self, status: &Status) -> Vec<String> {
+        let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
+            // Of a backend that is new, or that an operator drains, others tell.
+            (Some(&before), state @ ("up" | "down")) => before != state && before != "draining",
+            _ => false,
+        };
+        let changes = status.backends.iter().filter(changed).map(change).collect();
+        self.states = status.backends.iter().map(|row| (row.address, row.state)).collect();
+        changes
+    }
+
     /// Makes room for a line of somebody else's.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             say::text_as_is("\r\x1b[2K");
         }
     }
-}
-
-fn states(status: &Status) -> BTreeMap<SocketAddr, &'static str> {
-    status.backends.iter().map(|row| (row.address, row.state)).collect()
 }
 
 fn ever(status: &Status) -> (u64, u64) {
@@ -103,4 +102,33 @@ fn change(row: &Row) -> String {
         _ => String::new(),
     };
     format!("{} is {}{why}{tunnels}", row.address, row.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use throng_balance::Config;
+
+    use super::*;
+
+    #[test]
+    fn a_backend_that_went_down_before_the_first_look_is_told_of() {
+        let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let text =
+            format!("listen = \"127.0.0.1:0\"\nbackends = [\"{nowhere}\"]\n[health]\nfailures = 1");
+        let balancer = Balancer::start(Config::parse(&text, "test.toml").unwrap()).unwrap();
+        let mut client = TcpStream::connect(balancer.addresses()[0]).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        while balancer.status().backends[0].state != "down" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut watch = Watch::new(&balancer);
+        let told = format!("{nowhere} is down: the backend refused the connection");
+        assert_eq!(watch.changes(&balancer.status()), [told]);
+        assert!(watch.changes(&balancer.status()).is_empty());
+        balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
+    }
 }
