@@ -207,6 +207,8 @@ fn the_cap_of_connections_is_that_of_all_shards_together() {
     let balancer = Balancer::start(config).unwrap();
     let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
     assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
+    // Figures are up to a second old: those of before they came say none, too.
+    until(&balancer, "all are seen", |status| status.figures.connections == 9);
     drop(clients);
     until(&balancer, "all are gone", |status| status.figures.connections == 0);
     let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
