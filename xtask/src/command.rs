@@ -18,6 +18,10 @@ pub(crate) struct Finished {
     pub(crate) stdout: String,
 }
 
+/// What an inner cargo is asked for even where one package would do: features are united over the
+/// packages named, and other features compile every dependency again, for more than a minute.
+pub(crate) const EVERYTHING: [&str; 3] = ["--workspace", "--features", "throng/tokio"];
+
 /// A cargo command in the repository's root, as a user would type it.
 pub(crate) fn cargo(site: &Site) -> Command {
     let mut command = Command::new("cargo");

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Stop, Tally};
-use crate::command::{cargo, end_tree, run_quietly, run_step};
+use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
 use crate::server::Server;
 use crate::site::Site;
 use suite::{PARTS, Suite};
@@ -67,7 +67,7 @@ pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     }
     println!("building the client");
     let mut build = cargo(site);
-    build.args(["build", "--quiet", "--package", PACKAGE, "--example", CLIENT]);
+    build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", CLIENT]);
     run_step(&mut build, Duration::from_secs(900))?;
     let client = site.target.join("debug/examples").join(CLIENT);
     verdict::judge(&in_parts(|part| run_client_part(&suite, &client, part))?)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Stop, Tally};
-use crate::command::{Finished, cargo, run_shown};
+use crate::command::{EVERYTHING, Finished, cargo, run_shown};
 use crate::site::Site;
 
 /// From a clean checkout on two slow cores, compiling included.
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut test = cargo(site);
     // One failing crate does not hide what the others say.
-    test.args(["test", "--workspace", "--features", "throng/tokio", "--no-fail-fast"]);
+    test.arg("test").args(EVERYTHING).arg("--no-fail-fast");
     tally(run_shown(&mut test, LIMIT)?)
 }
 

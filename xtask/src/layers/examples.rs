@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Stop, Tally};
-use crate::command::{cargo, end_tree, run_step};
+use crate::command::{EVERYTHING, cargo, end_tree, run_step};
 use crate::site::Site;
 use greeting::Url;
 
@@ -24,8 +24,12 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     if examples.is_empty() {
         return Err(Stop::Failed(format!("{PACKAGE} has no example")));
     }
-    let build = ["build", "--quiet", "--package", PACKAGE, "--examples", "--all-features"];
-    run_step(cargo(site).args(build), BUILD)?;
+    let mut build = cargo(site);
+    build.args(["build", "--quiet"]).args(EVERYTHING);
+    for example in &examples {
+        build.args(["--example", example]);
+    }
+    run_step(&mut build, BUILD)?;
     let mut tally = Tally::default();
     for example in examples {
         match try_example(site, package, example) {

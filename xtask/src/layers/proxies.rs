@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Stop, Tally, cargo_test};
-use crate::command::{cargo, run_shown};
+use crate::command::{EVERYTHING, cargo, run_shown};
 use crate::provision;
 use crate::site::Site;
 
@@ -23,6 +23,6 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     }
     let mut test = cargo(site);
     // Not THRONG_*: those are settings of the binary, and its own tests start it.
-    test.args(["test", "--package", PACKAGE, "--test", TEST]).env("TEST_PEERS", "1");
+    test.arg("test").args(EVERYTHING).args(["--test", TEST]).env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }
