@@ -1,6 +1,7 @@
 //! A few seconds of each fuzz target: that it builds, runs, and finds nothing at once.
 
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use super::{Stop, Tally};
@@ -12,6 +13,8 @@ use crate::site::Site;
 const CARGO_FUZZ: &str = "0.13.2";
 /// How long each target runs. A long run is `cargo +nightly fuzz run TARGET`.
 const SECONDS: u32 = 5;
+/// How many run side by side: each keeps one core busy.
+const AT_ONCE: usize = 2;
 const BUILD: Duration = Duration::from_secs(900);
 
 /// Builds all targets, then runs each.
@@ -41,8 +44,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     }
     println!("building {} targets", targets.len());
     run_step(&mut fuzz(&["build"]), BUILD)?;
-    let mut tally = Tally::default();
-    for target in targets {
+    let run_target = |target: &str| {
         let time = format!("-max_total_time={SECONDS}");
         // A new folder for findings per run would hide an old one; the default one is ignored by
         // git.
@@ -55,14 +57,26 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
             "-rss_limit_mb=2048",
             "-verbosity=0",
         ]);
-        match run_step(&mut { run }, BUILD) {
-            Ok(()) => {
-                println!("ok {target}");
-                tally.passed += 1;
-            }
-            Err(why) => {
-                println!("FAILED {target}: {why}");
-                tally.failed += 1;
+        run_step(&mut { run }, BUILD)
+    };
+    let mut tally = Tally::default();
+    for targets in targets.chunks(AT_ONCE) {
+        let results: Vec<_> = thread::scope(|scope| {
+            let run_target = &run_target;
+            let running: Vec<_> =
+                targets.iter().map(|target| scope.spawn(move || run_target(target))).collect();
+            running.into_iter().map(|thread| thread.join()).collect()
+        });
+        for (target, result) in targets.iter().zip(results) {
+            match result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(()) => {
+                    println!("ok {target}");
+                    tally.passed += 1;
+                }
+                Err(why) => {
+                    println!("FAILED {target}: {why}");
+                    tally.failed += 1;
+                }
             }
         }
     }
