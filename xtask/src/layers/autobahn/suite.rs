@@ -15,8 +15,8 @@ use crate::site::Site;
 /// The groups that must pass, all there are, in parts that take about as long. 12 and 13 are
 /// permessage-deflate.
 pub(super) const PARTS: [&[&str]; 2] = [
-    &["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*", "12.1.*", "13.*"],
-    &["12.2.*", "12.3.*", "12.4.*", "12.5.*"],
+    &["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*", "12.1.*", "12.4.*", "13.*"],
+    &["12.2.*", "12.3.*", "12.5.*"],
 ];
 
 /// An installed testsuite.
