@@ -197,10 +197,15 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
         // Half a frame: the order must wait for its rest.
         server.send(&[0x81, 4, b'h', b'a']);
         assert_eq!(client.exactly(2), [0x81, 4]);
+        let witness = scope.spawn(|| backend.open());
+        let (mut told, heard) = (balancer.open(), witness.join().unwrap());
         balancer.backends[0].set_state(State::Draining);
-        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
+        // Both at once: when the other client has been told, the order is known for this one, too.
+        let deadline = Some(Duration::ZERO);
+        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
-        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(told.close_code(), 1012);
+        drop((told, heard));
         // Its rest, and a frame that comes too late.
         server.send(&[b'l', b'f', 0x81, 1, b'x']);
         assert_eq!(client.exactly(4), b"half");
@@ -213,7 +218,7 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
         assert!(server.is_at_end());
     });
     balancer.assert_nothing_is_held();
-    assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 1);
+    assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 2);
 }
 
 #[test]
