@@ -4,14 +4,16 @@ mod support;
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Balancer, Scripted, accepted, upgrade};
+use support::{Balancer, PATIENCE, Scripted, accepted, upgrade};
 use throng_balance::{Closing, Order, Settings, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const MOMENT: Duration = Duration::from_millis(500);
+/// Longer than any test waits: what only a timeout would end fails.
+const FOR_EVER: Duration = Duration::from_secs(3600);
 
 fn with(timeouts: Timeouts) -> Settings {
     Settings { timeouts, ..Settings::default() }
@@ -25,7 +27,6 @@ fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
     let mut client = balancer.connect();
     client.send(&GET.repeat(1000));
     let mut server = backend.accept();
-    server.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let body = vec![b'x'; 60_000];
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     let answer = [head.as_bytes(), &body].concat();
@@ -39,6 +40,8 @@ fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
             server.send(&answer);
             answered += 1;
         }
+        // The first request has come: from here on silence is the end of what is asked.
+        server.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         assert!(answered < 600, "{answered} answers of 60 kB were taken for nobody");
     }
     assert!(answered > 0);
@@ -57,15 +60,28 @@ fn a_slow_upload_is_not_the_backends_fault() {
     let mut server = backend.accept();
     server.head();
     assert_eq!(server.exactly(5), b"half ");
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(3 * MOMENT);
+    assert!(balancer.reports.try_recv().is_err(), "not the backend's fault");
+    client.send(b"later");
+    assert_eq!(server.exactly(5), b"later");
+    // Its own time begins with the last byte.
+    assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
+    assert!(balancer.reports.recv_timeout(PATIENCE).is_ok());
+}
+
+#[test]
+fn a_slow_upload_is_answered_as_any_other() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf ");
+    let mut server = backend.accept();
+    server.head();
+    assert_eq!(server.exactly(5), b"half ");
     client.send(b"later");
     assert_eq!(server.exactly(5), b"later");
     server.send(OK);
     assert_eq!(client.answer().1, "ok");
-    // Its own time begins with the last byte.
-    client.send(GET);
-    server.head();
-    assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
 }
 
 /// A body that arrives while its request waits for a place does not make it wait for ever.
@@ -84,7 +100,6 @@ fn a_queued_request_whose_body_comes_late_waits_no_longer() {
         second.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nre");
         std::thread::sleep(Duration::from_millis(100));
         second.send(rest);
-        second.stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert!(second.answer().0.starts_with("HTTP/1.1 503 "));
     }
 }
@@ -216,7 +231,8 @@ fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     let mut server = backend.accept();
     server.head();
     client.send(&[b'x'; 50_000]);
-    std::thread::sleep(Duration::from_millis(200));
+    // What is there and not read makes its end a reset.
+    server.stream.peek(&mut [0]).unwrap();
     drop(server);
     assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
     assert!(balancer.reports.try_recv().is_err());
@@ -228,7 +244,7 @@ fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     server.exactly(2);
     drop(server);
     assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
-    assert!(balancer.reports.try_recv().is_ok());
+    assert!(balancer.reports.recv_timeout(PATIENCE).is_ok());
 }
 
 /// An interim answer is no answer: what fails behind it is told.
@@ -249,11 +265,16 @@ fn a_failure_behind_an_interim_answer_is_told() {
     balancer.assert_nothing_is_held();
 }
 
+/// No side of a tunnel is given up for its silence.
+fn patient() -> Timeouts {
+    Timeouts { close: FOR_EVER, half_closed: FOR_EVER, ..Timeouts::default() }
+}
+
 /// Our Close frame answers its own, so nothing is left to wait for.
 #[test]
 fn a_client_that_is_closing_already_is_not_waited_for() {
     let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let balancer = Balancer::start(&[backend.address], with(patient()));
     std::thread::scope(|scope| {
         let server = scope.spawn(|| backend.open());
         let mut client = balancer.open();
@@ -263,9 +284,7 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
         let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(client.close_code(), 1012);
-        let begun = Instant::now();
         assert!(client.is_at_end());
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         assert!(server.is_at_end());
     });
     balancer.assert_nothing_is_held();
@@ -275,7 +294,7 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
 #[test]
 fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
     let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let balancer = Balancer::start(&[backend.address], with(patient()));
     std::thread::scope(|scope| {
         let server = scope.spawn(|| backend.open());
         let mut client = balancer.open();
@@ -284,9 +303,7 @@ fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
         assert_eq!(server.frame().0, 8);
         drop(server);
         assert_eq!(client.close_code(), 1012);
-        let begun = Instant::now();
         assert!(client.is_at_end());
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     });
     balancer.assert_nothing_is_held();
     assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 0);

@@ -7,10 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Peer, accepted, upgrade};
+use support::{PATIENCE, Peer, accepted, upgrade};
 use throng_balance::{Balancer, Config, Row, Status};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A backend that sends every text back, for as long as the process lives.
 fn echo() -> SocketAddr {
@@ -268,9 +266,11 @@ fn the_tunnels_of_a_backend_that_stays_silent_are_closed() {
     let register = "[register]\ntoken = \"0123456789abcdef\"";
     let balancer = Balancer::start(config(&backends[..1], register)).unwrap();
     balancer.drain(backends[0], None).unwrap();
-    balancer.register(backends[1], 1, Some(Duration::from_secs(1))).unwrap();
+    balancer.register(backends[1], 1, Some(Duration::from_secs(3600))).unwrap();
     let client = open(&balancer);
     balancer.undrain(backends[0]).unwrap();
+    // Another second, and no word after it.
+    balancer.register(backends[1], 1, Some(Duration::from_secs(1))).unwrap();
     expect_restart(client);
     until(&balancer, "it is out of the list", |status| status.backends.len() == 1);
     end(&balancer);

@@ -5,26 +5,17 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use support::{Balancer, KEY, Peer, Scripted, accepted, nobody, upgrade};
+use support::{Balancer, KEY, PATIENCE, Peer, Scripted, accepted, nobody, upgrade};
 use throng_balance::{Failure, Report, Settings, State, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-fn quick() -> Settings {
-    let timeouts = Timeouts {
-        connect: Duration::from_millis(500),
-        response: Duration::from_millis(500),
-        head: Duration::from_millis(500),
-        queue: Duration::from_millis(500),
-        ..Timeouts::default()
-    };
-    Settings { timeouts, ..Settings::default() }
-}
+/// A time that is waited out. Nothing that is to happen before its end goes with it.
+const MOMENT: Duration = Duration::from_millis(500);
 
 fn one_failure(balancer: &Balancer) -> Failure {
-    let Report::Failed { backend, failure } =
-        balancer.reports.recv_timeout(Duration::from_secs(10)).unwrap();
+    let Report::Failed { backend, failure } = balancer.reports.recv_timeout(PATIENCE).unwrap();
     assert_eq!(backend.address(), balancer.backends[0].address());
     failure
 }
@@ -222,7 +213,7 @@ fn without_a_backend_that_is_up_the_answer_is_503() {
 
 #[test]
 fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
-    let balancer = Balancer::start(&[nobody()], quick());
+    let balancer = Balancer::start(&[nobody()], Settings::default());
     let mut client = balancer.connect();
     client.send(GET);
     let (head, body) = client.answer();
@@ -231,7 +222,8 @@ fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
 
     for request in [GET.to_vec(), upgrade("/")] {
         let backend = Scripted::bind();
-        let settings = Settings { retries: 0, ..quick() };
+        let timeouts = Timeouts { response: MOMENT, ..Timeouts::default() };
+        let settings = Settings { retries: 0, timeouts, ..Settings::default() };
         let balancer = Balancer::start(&[backend.address], settings);
         let mut client = balancer.connect();
         client.send(&request);
@@ -271,7 +263,7 @@ fn answers_that_break_a_rule_are_502_and_their_connections_are_not_used_again() 
     ];
     for (request, answer, why) in table {
         let backend = Scripted::bind();
-        let balancer = Balancer::start(&[backend.address], quick());
+        let balancer = Balancer::start(&[backend.address], Settings::default());
         let mut client = balancer.connect();
         client.send(request);
         let mut server = backend.accept();
@@ -288,7 +280,7 @@ fn answers_that_break_a_rule_are_502_and_their_connections_are_not_used_again() 
 #[test]
 fn a_body_before_the_101_is_garbage() {
     let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], quick());
+    let balancer = Balancer::start(&[backend.address], Settings::default());
     let mut client = balancer.connect();
     client.send(&upgrade("/"));
     let mut server = backend.accept();
@@ -369,17 +361,21 @@ fn an_early_answer_to_a_long_body_ends_the_connection() {
 #[test]
 fn requests_that_break_a_rule_reach_no_backend() {
     let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], quick());
-    for (request, status) in [
-        (&b"GET / HTTP/1.1\r\n\r\n"[..], "400"),
+    let patient = Balancer::start(&[backend.address], Settings::default());
+    let timeouts = Timeouts { head: MOMENT, ..Timeouts::default() };
+    let settings = Settings { timeouts, ..Settings::default() };
+    let quick = Balancer::start(&[backend.address], settings);
+    for (balancer, request, status) in [
+        (&patient, &b"GET / HTTP/1.1\r\n\r\n"[..], "400"),
         (
+            &patient,
             b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
             "400",
         ),
-        (b"GET / HTTP/1.1\nHost: a\n\n", "400"),
-        (b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", "501"),
-        (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", "505"),
-        (b"GET /", "408"),
+        (&patient, b"GET / HTTP/1.1\nHost: a\n\n", "400"),
+        (&patient, b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n", "501"),
+        (&patient, b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", "505"),
+        (&quick, b"GET /", "408"),
     ] {
         let mut client = balancer.connect();
         client.send(request);
@@ -388,39 +384,52 @@ fn requests_that_break_a_rule_reach_no_backend() {
         assert!(head.starts_with(&line), "{:?}: {head}", String::from_utf8_lossy(request));
         assert!(client.is_at_end());
     }
-    assert_eq!(
-        balancer.backends[0].totals().connects.load(std::sync::atomic::Ordering::Relaxed),
-        0
-    );
-    balancer.assert_nothing_is_held();
+    for balancer in [patient, quick] {
+        let connects = &balancer.backends[0].totals().connects;
+        assert_eq!(connects.load(std::sync::atomic::Ordering::Relaxed), 0);
+        balancer.assert_nothing_is_held();
+    }
+}
+
+/// One handshake at a time, and so long a wait for a place.
+fn one_at_a_time(queue: Duration) -> Settings {
+    let timeouts = Timeouts { queue, ..Timeouts::default() };
+    Settings { max_handshakes: 1, timeouts, ..Settings::default() }
 }
 
 #[test]
-fn handshakes_beyond_the_cap_wait_for_a_place_or_503() {
+fn a_handshake_beyond_the_cap_waits_for_a_place() {
     let backend = Scripted::bind();
-    let settings = Settings { max_handshakes: 1, ..quick() };
-    // Long enough for the second to get its place on a busy machine, short enough for the third to wait it out.
-    let queue = Duration::from_secs(3);
-    let timeouts = Timeouts { response: Duration::from_secs(60), queue, ..settings.timeouts };
-    let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings });
-    let (mut first, mut second, mut third) =
-        (balancer.connect(), balancer.connect(), balancer.connect());
+    let settings = one_at_a_time(Duration::from_secs(3600));
+    let balancer = Balancer::start(&[backend.address], settings);
+    let (mut first, mut second) = (balancer.connect(), balancer.connect());
     first.send(&upgrade("/"));
     let mut server = backend.accept();
     server.head();
     second.send(&upgrade("/"));
-    std::thread::sleep(Duration::from_millis(100));
+    balancer.until("it waits", |balancer| balancer.shards.figures().queued == 1);
     assert_eq!(balancer.backends[0].handshakes(), 1);
     server.send(&accepted());
     first.head();
-    let mut other = backend.accept();
-    other.head();
-    // The second has its place now; the third waits until its time is over.
-    third.send(&upgrade("/"));
-    let (head, body) = third.answer();
-    assert!(head.starts_with("HTTP/1.1 503 ") && body.contains("busy"), "{head}{body}");
-    other.send(&accepted());
+    let mut server = backend.accept();
+    server.head();
+    server.send(&accepted());
     second.head();
+}
+
+#[test]
+fn a_handshake_that_gets_no_place_in_time_is_503() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], one_at_a_time(MOMENT));
+    let (mut first, mut second) = (balancer.connect(), balancer.connect());
+    first.send(&upgrade("/"));
+    let mut server = backend.accept();
+    server.head();
+    second.send(&upgrade("/"));
+    let (head, body) = second.answer();
+    assert!(head.starts_with("HTTP/1.1 503 ") && body.contains("busy"), "{head}{body}");
+    server.send(&accepted());
+    first.head();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 
 /// Nothing in these tests takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
@@ -288,7 +288,11 @@ impl Scripted {
     }
 }
 
-/// An address nobody listens at.
+/// An address nobody listens at, and nobody can: it is bound until the process ends.
 pub(crate) fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    std::mem::forget(socket);
+    address
 }
