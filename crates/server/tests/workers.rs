@@ -243,7 +243,6 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
     }
 }
 
-/// Brings a connection to where it is not read: its third message waits for room.
 /// Eight small messages may wait for workers, of large ones only as many as are 256 KiB.
 #[test]
 fn large_messages_wait_with_their_sender() {
@@ -278,6 +277,7 @@ fn large_messages_wait_with_their_sender() {
     }
 }
 
+/// Brings a connection to where it is not read: its third message waits for room.
 fn paused(gate: &Gate, io: Io) -> (Client, SocketAddr, throng::Running) {
     let (address, running) = start(gated(gate, workers(1, 1, Overload::Pause)).io(io).shards(1));
     let mut client = Client::connect(address, "/work");
@@ -498,6 +498,38 @@ fn the_last_work_of_a_session_is_done() {
     let drained =
         running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
+}
+
+/// A session that has ended cannot be paused: of a storm of them, what finds no room would be held without a bound.
+#[test]
+fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
+    for io in families() {
+        let gate = Gate::default();
+        let (held, told) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+        let tell = Arc::clone(&told);
+        let handler = Ws::upgrade(|_| Ok(())).close(move |ws, _| {
+            let held = held.clone();
+            let outcome = ws.offload(move || held.pass(), |_, ()| ());
+            tell.lock().unwrap().push(outcome.is_ok());
+        });
+        let settings = workers(1, 1, Overload::Pause);
+        let server = Server::new().io(io).shards(1).workers(settings).ws("/", handler);
+        let (address, running) = start(server);
+        for number in 0..6 {
+            let mut client = Client::connect(address, "/");
+            client.send(Opcode::Close, &1000u16.to_be_bytes());
+            assert_eq!(client.next(), Got::Close(1000, String::new()), "{io:?}");
+            // One runs, and is no longer in the queue, before the next comes.
+            gate.await_guests(1);
+            eventually("it was told", || told.lock().unwrap().len() == number + 1);
+        }
+        assert_eq!(*told.lock().unwrap(), [true, true, false, false, false, false], "{io:?}");
+        let figures = ["queue_depth", "waiting_for_room", "refused"];
+        assert_eq!(figures.map(|name| figure(address, name)), [1, 0, 4], "{io:?}");
+        gate.open();
+        eventually("the others are done", || figure(address, "jobs") == 2);
+        stop(running);
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub enum Place {
 pub enum Patience {
     /// It is refused where the queue is full.
     None,
-    /// It may, and nobody needs to know when there is room.
+    /// It may, and nobody needs to know when there is room: its connection asks for nothing else until it is done.
     Silent,
     /// It may, and its connection is to be told when there is room. Its result is one that the connection deals with, and
     /// [settles](super::Workers::settle) then; it counts as so many: see [`debt_of`](super::debt_of).

@@ -12,7 +12,8 @@ pub const MAX_POOL_SIZE: usize = 4096;
 pub struct WorkerSettings {
     /// Threads. Default 0: one for each usable CPU. For handlers that block see [`suggested_size`].
     pub pool_size: usize,
-    /// Jobs that may wait in all. Default 4096. Each holds what it was given: a message, or a request with its body.
+    /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default 4096. Each holds what it was
+    /// given: a message, or a request with its body.
     pub queue_size: usize,
     /// A connection's jobs always run on the same worker, say for what that keeps in its thread. Default false: on whichever is
     /// free, which leaves none idle while there is work.
@@ -32,7 +33,7 @@ impl Default for WorkerSettings {
 #[non_exhaustive]
 pub enum Overload {
     /// It waits for room, and its connection is not read until there is: TCP carries the delay to the peer, and nothing is lost.
-    /// The default.
+    /// The default. The last work of a session that has ended has nobody to wait for it: it is refused.
     #[default]
     Pause,
     /// It is refused: a session is closed with 1013 (try again later), a request answered with 503.

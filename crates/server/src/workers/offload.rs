@@ -39,7 +39,9 @@ impl<D: 'static> Socket<'_, D> {
     /// # Errors
     /// [`Busy`]: the pool's queue is full, and `work` was dropped. With [`Overload::Close`] the connection is being closed with 1013
     /// then. With [`Overload::Pause`], the default, `work` waits for room instead and the connection is not read until it has it;
-    /// only a second one that would have to wait, say from the same callback, is refused.
+    /// only a second one that would have to wait, say from the same callback, is refused. So is that of a session that has ended or
+    /// is being closed, from `close` say: nothing is left to pause, and without an end to what such sessions leave behind, memory would
+    /// have none. Whoever cannot do without it does it then and there, or sees to a `queue_size` for as many as may leave at once.
     pub fn offload<T, W, C>(&mut self, work: W, then: C) -> Result<(), Busy>
     where
         T: Send + 'static,
@@ -72,8 +74,8 @@ impl<D: 'static> Socket<'_, D> {
             let then: Then<D> = Box::new(move |ws| then(ws, result));
             way_back.deliver(Delivered::Then(Box::new(Continuation(then)), debt));
         };
-        // After its end a session deals with no result.
-        let patience = if self.cx().is_open() { Patience::Told(debt) } else { Patience::Silent };
+        // After its end a session deals with no result, and has nothing to pause.
+        let patience = if self.cx().is_open() { Patience::Told(debt) } else { Patience::None };
         match pool.submit(id, &desk.route, patience, Box::new(work)) {
             Ok(Place::Queued) => Ok(()),
             Ok(Place::Waits | Place::Enough) => {
