@@ -8,12 +8,12 @@ use throng_io::{ConnId, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
     /// Connections are closed at moments spread over this time, so that they do not come back all at once.
-    /// Default 10 s; fewer than 200 connections a second of it take less: there is no herd to spread.
+    /// Default 10 s; fewer than 200 connections a second of it take less: there is no herd to spread. 0 = all at once.
     pub window: Duration,
-    /// From the end of the window to the moment when what is still open is reset. Default 5 s.
+    /// From the end of the window to the moment when what is still open is reset. Default 5 s. 0 = as soon as all were told.
     pub grace: Duration,
     /// From the beginning, when `/readyz` turns to 503 and newcomers are told to retry, to the first close: time for
-    /// a load balancer to notice. Default 0.
+    /// a load balancer to notice. Default 0: none.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: u16,
@@ -27,6 +27,19 @@ impl DrainPlan {
         delay: Duration::ZERO,
         code: 1001,
     };
+
+    /// The time over which so many connections of a shard are closed: the window, or less if they are few.
+    #[must_use]
+    pub fn window_for(&self, connections: usize) -> Duration {
+        self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
+    }
+
+    /// From the beginning to the moment when what is still open of so many connections is reset.
+    #[must_use]
+    pub fn length_for(&self, connections: usize) -> Duration {
+        let window = self.window_for(connections);
+        self.delay.saturating_add(window).saturating_add(self.grace)
+    }
 }
 
 impl Default for DrainPlan {
@@ -90,15 +103,13 @@ impl Phase {
 impl Drain {
     pub(crate) fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
         shuffle(&mut ids, seed | 1);
-        let needed = Duration::from_secs(ids.len() as u64) / HERD_PER_SECOND;
-        let window = plan.window.min(needed);
-        let begun = now.after(plan.delay);
+        let total = ids.len();
         Self {
-            total: ids.len(),
+            total,
             waiting: ids,
-            begun,
-            window,
-            deadline: begun.after(window + plan.grace),
+            begun: now.after(plan.delay),
+            window: plan.window_for(total),
+            deadline: now.after(plan.length_for(total)),
             told_everyone: false,
             code: plan.code,
             forced: 0,
@@ -188,6 +199,22 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), 10_000);
         assert!(!order.is_sorted(), "closed in the order of arrival");
+    }
+
+    #[test]
+    fn a_plan_without_end_is_no_overflow() {
+        let plan = DrainPlan {
+            window: Duration::MAX,
+            grace: Duration::MAX,
+            delay: Duration::MAX,
+            ..DrainPlan::DEFAULT
+        };
+        assert_eq!(plan.length_for(1), Duration::MAX);
+        let ids = vec![ConnId::new(0, 0, 0)];
+        let mut endless =
+            Drain::new(DrainPlan { delay: Duration::ZERO, ..plan }, ids, Instant(5), 7);
+        assert!(endless.next_batch(Instant(6)).is_empty() && !endless.is_overdue(Instant(6)));
+        assert_eq!(endless.next_batch(Instant(5_000_005)).len(), 1);
     }
 
     #[test]

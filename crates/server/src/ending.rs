@@ -12,10 +12,7 @@ use throng_engine::{DrainPlan, Whereabouts};
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// A longer drain is as good as one without a deadline, but is a moment that clocks can show.
-pub(crate) const LONGEST_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// Connections a second for which a drain takes its window: fewer take less.
-const CLOSES_PER_SECOND: u32 = 200;
+const LONGEST_DRAIN: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What the threads of a server and whoever waits for them have in common.
 pub(crate) struct Ending {
@@ -42,12 +39,15 @@ impl Ending {
 
     /// A drain begins; none of the shards has more than so many connections. When it is to be over.
     pub(crate) fn begin_drain(&self, plan: DrainPlan, connections: usize) -> Instant {
-        let needed = Duration::from_secs(connections as u64) / CLOSES_PER_SECOND;
-        let length = plan.delay.saturating_add(plan.window.min(needed)).saturating_add(plan.grace);
-        let deadline = Instant::now() + length.min(LONGEST_DRAIN);
+        let deadline = Instant::now() + plan.length_for(connections).min(LONGEST_DRAIN);
         let (_, deadline) = *self.lock().drain.get_or_insert((plan, deadline));
         self.changed.notify_all();
         deadline
+    }
+
+    /// When the drain that was asked for is to be over, for shards and workers alike.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.lock().drain.map(|(_, deadline)| deadline)
     }
 
     /// The thread of a shard is about to end.

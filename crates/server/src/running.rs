@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use throng_engine::{
 };
 use throng_io::Driver;
 
-use crate::ending::{Ending, LONGEST_DRAIN};
+use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::pin::Placement;
@@ -96,7 +96,6 @@ impl Bound {
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
         let (stalls, ending) = (self.stalls, Arc::new(Ending::of(starts.len())));
-        let (pool, drain_until) = (self.pool, OnceLock::new());
         let mut running = Running {
             address,
             hub,
@@ -106,8 +105,7 @@ impl Bound {
             placement: self.placement,
             stalls,
             ending,
-            pool,
-            drain_until,
+            pool: self.pool,
         };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
@@ -164,8 +162,6 @@ pub struct Running {
     threads: Vec<JoinHandle<std::io::Result<usize>>>,
     placement: Option<Placement>,
     pool: Pool,
-    /// When the drain that was asked for is to be over, with workers too.
-    drain_until: OnceLock<Instant>,
     stalls: Arc<Stalls>,
     ending: Arc<Ending>,
 }
@@ -240,8 +236,6 @@ impl Running {
 
     /// The same, without waiting; [`Running::join`] waits.
     pub fn begin_drain(&self, plan: DrainPlan) {
-        let length = plan.delay.saturating_add(plan.window).saturating_add(plan.grace);
-        self.drain_until.get_or_init(|| Instant::now() + length.min(LONGEST_DRAIN));
         self.drain_beginner().begin(plan);
     }
 
@@ -283,8 +277,8 @@ impl Running {
             }
         }
         if let Some(workers) = self.pool.get() {
-            let usual = || Instant::now() + DrainPlan::DEFAULT.grace;
-            let stuck = workers.stop(self.drain_until.into_inner().unwrap_or_else(usual));
+            // No shard ends well without a drain, its own or another's.
+            let stuck = workers.stop(self.ending.deadline().unwrap_or_else(Instant::now));
             if let Ok(drained) = &mut outcome {
                 drained.stuck = stuck;
             }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -551,6 +551,25 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     // The request that was never answered, and the session whose peer did not say goodbye.
     assert_eq!(drained.forced, 2);
     gate.open();
+}
+
+/// Two connections take no window to close; workers are not waited for longer than their shards.
+#[test]
+fn workers_have_the_time_that_shards_have_to_drain() {
+    for io in families() {
+        let gate = Gate::default();
+        let (address, running) = start(gated(&gate, workers(1, 100, Overload::Pause)).io(io));
+        let mut client = Client::connect(address, "/work");
+        client.send_text("never returns");
+        gate.await_guests(1);
+        let grace = Duration::from_millis(300);
+        let plan = DrainPlan { window: 100 * PATIENCE, grace, ..DrainPlan::DEFAULT };
+        let (say, hear) = mpsc::channel();
+        std::thread::spawn(move || say.send(running.drain(plan).unwrap()));
+        let drained = hear.recv_timeout(PATIENCE).expect("it waits for a window that nobody needs");
+        assert_eq!(drained.stuck.len(), 1, "{io:?}");
+        gate.open();
+    }
 }
 
 /// A client of HTTP whose answers are read one by one.
