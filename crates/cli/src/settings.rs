@@ -622,6 +622,17 @@ mod tests {
     }
 
     #[test]
+    fn mistakes_say_setting_and_value_once() {
+        for pair in ["io=foo", "pin=foo", "workers.overload=foo"] {
+            let message = with(&[pair]).unwrap_err();
+            let key = pair.split('=').next().unwrap();
+            for part in [key, "foo"] {
+                assert_eq!(message.matches(part).count(), 1, "{part:?} in {message:?}");
+            }
+        }
+    }
+
+    #[test]
     fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
         let mut settings = Settings::new();
         let text = "slow_policy = \"drop_oldest\"\nmax_age = \"2s\"\nwildcards = true\n\

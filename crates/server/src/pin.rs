@@ -30,6 +30,7 @@ pub enum Pin {
     Cores,
 }
 
+/// The error says what can be written; whoever read the name knows which setting it was for.
 impl std::str::FromStr for Pin {
     type Err = String;
 
@@ -37,7 +38,7 @@ impl std::str::FromStr for Pin {
         match name {
             "none" => Ok(Self::None),
             "cores" => Ok(Self::Cores),
-            _ => Err(format!("pin is {name:?}; it can be cores or none")),
+            _ => Err("write cores or none".to_owned()),
         }
     }
 }

@@ -67,6 +67,7 @@ pub enum Io {
     Threads,
 }
 
+/// The error says what can be written; whoever read the name knows which setting it was for.
 impl std::str::FromStr for Io {
     type Err = String;
 
@@ -76,7 +77,7 @@ impl std::str::FromStr for Io {
             "epoll" => Ok(Self::Epoll),
             "portable" => Ok(Self::Portable),
             "threads" => Ok(Self::Threads),
-            _ => Err(format!("io is {name:?}; it can be auto, epoll, portable or threads")),
+            _ => Err("write auto, epoll, portable or threads".to_owned()),
         }
     }
 }

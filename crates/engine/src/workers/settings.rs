@@ -51,6 +51,7 @@ impl Overload {
     }
 }
 
+/// The error says what can be written; whoever read the name knows which setting it was for.
 impl FromStr for Overload {
     type Err = String;
 
@@ -58,7 +59,7 @@ impl FromStr for Overload {
         match name {
             "pause" => Ok(Self::Pause),
             "close" => Ok(Self::Close),
-            _ => Err(format!("workers.overload is {name:?}; it can be pause or close")),
+            _ => Err("write pause or close".to_owned()),
         }
     }
 }
