@@ -49,7 +49,7 @@ mod work;
 
 pub use clock::machine_now_ns;
 pub use error::Error;
-pub use plan::{Content, Mode, Pace, Plan};
+pub use plan::{Content, MAX_SHARDS, Mode, Pace, Plan};
 pub use progress::{Progress, Stage};
 pub use record::{Record, Summary};
 pub use report::Report;

@@ -124,6 +124,8 @@ const MAX_UNDER_WAY: usize = 1 << 26;
 pub const MAX_PIPELINE: usize = 65_536;
 /// Largest message: 1 GiB.
 pub const MAX_SIZE: usize = 1 << 30;
+/// Most event loops of a server that a benchmark starts.
+pub const MAX_SHARDS: usize = 256;
 /// Most threads.
 pub const MAX_THREADS: usize = 64;
 

@@ -193,6 +193,7 @@ mod tests {
             ("--window 0s", "--window must be"),
             ("--cpu 0s", "--cpu is 0"),
             ("--clients 0", "--clients"),
+            ("--shards 999999", "--shards is 999999; at most 256"),
             ("--json --csv", "cannot be used with"),
         ] {
             let error = plan(line).unwrap_err();

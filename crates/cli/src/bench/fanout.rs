@@ -7,7 +7,7 @@ use throng_load::units::parse_duration;
 use throng_load::{Error, Mode, Plan, Report, Target};
 
 use super::args::{Connecting, MessageArgs};
-use super::own::OwnServer;
+use super::own::{OwnServer, check_shards};
 use super::{load, output};
 use crate::Failure;
 use crate::signals::Stop;
@@ -77,9 +77,7 @@ impl Args {
         let Self { channels, subscribers, rate: rate_per_s, duration, warmup, .. } = self;
         let mode = Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup };
         let shards = self.against.is_none().then_some(self.shards);
-        if shards == Some(0) {
-            return Err(Error::Usage("--shards is 0; a server needs at least 1".to_owned()));
-        }
+        shards.map_or(Ok(()), check_shards)?;
         let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
         plan.connections = Plan::fanout_connections(channels, subscribers);
         (plan.size, plan.text) = (self.message.size, self.message.text);
@@ -147,6 +145,7 @@ mod tests {
             ("--against ws://h/news", "write {channel}"),
             ("--server-pid 7", "--server-pid"),
             ("--shards 0", "--shards is 0"),
+            ("--shards 999999", "--shards is 999999; a server has 1 to 256"),
             ("--against ws://h/{channel} --shards 2", "cannot be used with"),
             ("--json --csv", "cannot be used with"),
         ] {

@@ -10,7 +10,7 @@ use throng_load::{Error, Target};
 
 use super::args::{Connecting, TimeArgs};
 use super::fanout::parse_rate;
-use super::own::OwnServer;
+use super::own::{OwnServer, check_shards};
 use super::{output, progress};
 use crate::Failure;
 use crate::signals::Stop;
@@ -123,9 +123,7 @@ impl Args {
     /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
     fn plan(self, own: &str) -> Result<(Plan, output::OutputArgs, Option<usize>), Error> {
         let shards = self.url.is_none().then_some(self.shards);
-        if shards == Some(0) {
-            return Err(Error::Usage("--shards is 0; a server needs at least 1".to_owned()));
-        }
+        shards.map_or(Ok(()), check_shards)?;
         let target = Target::parse_http(self.url.as_deref().unwrap_or(own))?;
         let body = self.request.body()?;
         let plan = Plan {
@@ -251,6 +249,7 @@ mod tests {
             ("--timeout 5", "did you mean 5s?"),
             ("--connections 0", "--connections is 0"),
             ("--shards 0", "--shards is 0"),
+            ("--shards 999999", "--shards is 999999; a server has 1 to 256"),
             ("--shards 2 http://h/", "cannot be used with"),
             ("--server-pid 7", "--server-pid"),
             ("--method CONNECT", "tunnel"),

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use throng_load::Error;
 use throng_load::cast::Role;
 use throng_load::cast::wire::{Told, hear};
+use throng_load::{Error, MAX_SHARDS};
 
 use super::server::ALL;
 
@@ -43,6 +43,14 @@ pub(super) fn command(role: &Role) -> Command {
         ),
     }
     command
+}
+
+/// Refuses event loops for [`OwnServer`] that it would not start with, before anything is started.
+pub(super) fn check_shards(shards: usize) -> Result<(), Error> {
+    match shards {
+        1..=MAX_SHARDS => Ok(()),
+        _ => Err(Error::Usage(format!("--shards is {shards}; a server has 1 to {MAX_SHARDS}"))),
+    }
 }
 
 /// A server of ours in a process of its own; ended when dropped.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::message;
 use super::wire::Way;
 use crate::units::grouped;
-use crate::{Error, Target, descriptors};
+use crate::{Error, MAX_SHARDS, Target, descriptors};
 
 /// Subscribers compared when nothing else is asked for; fewer where descriptors do not allow them.
 pub const DEFAULT_SUBSCRIBERS: [usize; 3] = [1_000, 5_000, 15_000];
@@ -179,8 +179,9 @@ impl CastPlan {
                 return out_of(flag, value, low, high);
             }
         }
-        if let Some(&shards) = self.shards.iter().find(|&&shards| shards == 0 || shards > 256) {
-            return out_of("--shards", shards, 1, 256);
+        let is_out = |shards: &&usize| !(1..=MAX_SHARDS).contains(*shards);
+        if let Some(&shards) = self.shards.iter().find(is_out) {
+            return out_of("--shards", shards, 1, MAX_SHARDS);
         }
         if self.ways.is_empty() || self.shards.is_empty() {
             return refuse("--ways and --shards need at least one value".to_owned());

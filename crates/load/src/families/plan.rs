@@ -8,7 +8,7 @@ use serde::Serialize;
 use throng_engine::workers::{suggested_size, usable_cpus};
 
 use super::handler::Handler;
-use crate::Error;
+use crate::{Error, MAX_SHARDS};
 
 /// A server family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -158,6 +158,12 @@ impl FamiliesPlan {
                 "{size} connections are none, or too many; --connections and --clients go from 1 to {MOST}"
             ));
         }
+        if self.shards > MAX_SHARDS {
+            return refuse(format!(
+                "--shards is {}; at most {MAX_SHARDS} are possible, and 0 means one for each usable CPU",
+                self.shards
+            ));
+        }
         let hour = Duration::from_secs(3600);
         for (flag, value) in [("--window", self.window), ("--duration", self.duration)] {
             if value < Duration::from_millis(10) || value > hour {
@@ -235,6 +241,7 @@ mod tests {
             (FamiliesPlan { families: Vec::new(), ..fine() }, "--families"),
             (FamiliesPlan { idle: vec![5, 0], ..fine() }, "--connections"),
             (FamiliesPlan { clients: 2_000_000, ..fine() }, "--clients"),
+            (FamiliesPlan { shards: 999_999, ..fine() }, "--shards is 999999; at most 256"),
             (FamiliesPlan { window: Duration::ZERO, ..fine() }, "--window"),
             (FamiliesPlan { duration: Duration::MAX, ..fine() }, "--duration"),
             (FamiliesPlan { handler: handler(5_000, 5_000), ..fine() }, "--blocking"),
