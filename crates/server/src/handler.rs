@@ -9,8 +9,9 @@ use throng_engine::{Backpressure, Close, Message, Piece, Sent};
 use throng_http::{Reject, Request};
 use throng_proto::ws::deflate::Settings as Deflate;
 
+use crate::message::OwnedMessage;
 use crate::socket::Socket;
-use crate::workers::{BUSY, OwnedMessage, Replies};
+use crate::workers::{BUSY, Replies};
 
 /// A WebSocket endpoint.
 ///
@@ -213,10 +214,10 @@ where
     fn message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
         let (handler, data) = (Arc::clone(&self.0), ws.data().clone());
         let bytes = message.as_bytes().len();
-        let message = OwnedMessage::of(message);
+        let message = OwnedMessage::from(message);
         let work = move || {
             let mut replies = Replies::default();
-            handler(&data, message.borrow(), &mut replies);
+            handler(&data, message.as_message(), &mut replies);
             replies
         };
         if ws.offload_with(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {

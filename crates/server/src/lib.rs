@@ -154,6 +154,7 @@ mod filter;
 mod handler;
 mod http;
 mod hub;
+mod message;
 mod observe;
 mod pin;
 pub mod process;
@@ -169,8 +170,7 @@ mod workers;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, Messages,
-    OwnedMessage, Streams,
+    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, Messages, Streams,
 };
 pub use compression::Compression;
 pub use error::{Error, Result};
@@ -178,6 +178,7 @@ pub use filter::Filter;
 pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
+pub use message::OwnedMessage;
 pub use pin::{Pin, Place, Placement};
 pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
@@ -201,11 +202,11 @@ pub use workers::Replies;
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
     #[cfg(feature = "tokio")]
-    pub use crate::{AsyncSession, AsyncSocket, OwnedMessage};
+    pub use crate::{AsyncSession, AsyncSocket};
     pub use crate::{
         Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
-        Handler, Hub, Io, Limits, Message, Method, Origins, Pin, Reject, Request, Responder,
-        Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
+        Handler, Hub, Io, Limits, Message, Method, Origins, OwnedMessage, Pin, Reject, Request,
+        Responder, Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
     };
 }
 

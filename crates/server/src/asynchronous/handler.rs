@@ -9,12 +9,12 @@ use throng_http::{Reject, Request};
 use throng_proto::ws::deflate::Settings as Deflate;
 use tokio::runtime;
 
-use super::message::OwnedMessage;
 use super::run::{self, Task};
 use super::session::AsyncSession;
 use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
 use crate::handler::{CloseFn, Handler, MessageFn, SocketFn, UpgradeFn, Ws};
+use crate::message::OwnedMessage;
 use crate::socket::Socket;
 use crate::workers::Continuation;
 

@@ -4,7 +4,6 @@
 //! side that waits is woken by the other, which for a shard is a letter. Start reading there; then `run.rs`.
 
 mod handler;
-mod message;
 mod run;
 mod seats;
 mod session;
@@ -12,7 +11,6 @@ mod shared;
 mod socket;
 
 pub use handler::{AsyncOutcome, AsyncWs, Messages, Streams};
-pub use message::OwnedMessage;
 pub use session::{AsyncSession, Ended};
 pub use shared::{CloseReason, Closed};
 pub use socket::AsyncSocket;

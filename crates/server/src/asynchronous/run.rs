@@ -8,10 +8,10 @@ use std::task::Poll;
 
 use tokio::task::coop;
 
-use super::message::OwnedMessage;
 use super::session::{AsyncSession, Watch, room};
 use super::shared::{Order, Shared};
 use super::socket::AsyncSocket;
+use crate::message::OwnedMessage;
 
 /// A task of a session. If it is dropped before it was done, the session ends.
 pub(super) struct Task {

@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 use throng_engine::{Close, Cx, Frame, Sent};
 use throng_io::ConnId;
 
-use super::message::OwnedMessage;
 use super::seats::Seats;
 use crate::hub::Hub;
+use crate::message::OwnedMessage;
 
 /// What a waiting message or order costs besides its payload, generously, so that empty ones are bounded by bytes, too.
 const OVERHEAD: usize = 128;

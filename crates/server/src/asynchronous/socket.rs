@@ -10,9 +10,9 @@ use futures_sink::Sink;
 use throng_engine::Frame;
 use tokio::task::coop;
 
-use super::message::OwnedMessage;
 use super::session::{AsyncSession, Ended, Watch};
 use super::shared::{CloseReason, Closed, Order};
+use crate::message::OwnedMessage;
 
 /// A session as a [`Stream`] of its messages and a [`Sink`] for anything that becomes a [`Frame`]. It can be split.
 ///

@@ -12,7 +12,6 @@ use throng_engine::workers::Workers;
 
 pub(crate) use blocking::{BlockingHandler, BlockingJob};
 pub(crate) use offload::{BUSY, Continuation};
-pub(crate) use replies::OwnedMessage;
 pub use replies::Replies;
 
 /// A route's name, and the pool its work goes to.

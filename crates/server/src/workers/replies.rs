@@ -1,6 +1,6 @@
 //! What a handler on a worker wants done on its connection's shard.
 
-use throng_engine::{Frame, Message};
+use throng_engine::Frame;
 
 use crate::socket::Socket;
 
@@ -61,28 +61,6 @@ impl Replies {
                 }
                 Reply::Close(code, reason) => ws.close(code, &reason),
             }
-        }
-    }
-}
-
-/// A message that outlives the memory it came in.
-pub(crate) enum OwnedMessage {
-    Text(String),
-    Binary(Vec<u8>),
-}
-
-impl OwnedMessage {
-    pub(crate) fn of(message: Message<'_>) -> Self {
-        match message {
-            Message::Text(text) => Self::Text(text.to_owned()),
-            Message::Binary(bytes) => Self::Binary(bytes.to_owned()),
-        }
-    }
-
-    pub(crate) fn borrow(&self) -> Message<'_> {
-        match self {
-            Self::Text(text) => Message::Text(text),
-            Self::Binary(bytes) => Message::Binary(bytes),
         }
     }
 }

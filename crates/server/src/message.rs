@@ -2,7 +2,7 @@
 
 use throng_engine::{Frame, Message};
 
-/// A whole message, owned.
+/// A whole message, owned: for work and futures that go on when the memory it came in is used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedMessage {
     /// UTF-8, checked.
