@@ -220,7 +220,7 @@ where
             handler(&data, message.as_message(), &mut replies);
             replies
         };
-        if ws.offload_with(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {
+        if ws.offload_holding(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {
             // A message must not be missing without a word.
             ws.close(1013, BUSY);
         }

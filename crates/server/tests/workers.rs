@@ -246,11 +246,24 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
 /// Eight small messages may wait for workers, of large ones only as many as are 256 KiB.
 #[test]
 fn large_messages_wait_with_their_sender() {
-    for io in families() {
+    for (io, path) in families().into_iter().flat_map(|io| [(io, "/work"), (io, "/offload")]) {
         let gate = Gate::default();
+        let held = gate.clone();
+        let offload = Ws::on_message(move |ws, message| {
+            let (held, message) = (held.clone(), OwnedMessage::from(message));
+            let bytes = message.as_bytes().len();
+            let work = move || {
+                held.pass();
+                message
+            };
+            ws.offload_holding(bytes, work, |ws, message| {
+                let _ = ws.send(message.as_message());
+            })
+            .unwrap();
+        });
         let server = gated(&gate, workers(1, 100, Overload::Pause)).io(io).shards(1);
-        let (address, running) = start(server);
-        let mut client = Client::connect(address, "/work");
+        let (address, running) = start(server.ws("/offload", offload));
+        let mut client = Client::connect(address, path);
         let stream = client.stream.try_clone().unwrap();
         let text = |number: usize| format!("{number} {}", "x".repeat(300_000));
         let writer = std::thread::spawn(move || {
@@ -266,7 +279,7 @@ fn large_messages_wait_with_their_sender() {
         gate.await_guests(1);
         // Whatever follows is on its way within this time; if not, there is less to find.
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(figure(address, "queue_depth"), 0, "{io:?}");
+        assert_eq!(figure(address, "queue_depth"), 0, "{io:?} {path}");
         gate.open();
         for number in 0..50 {
             assert_eq!(client.next(), Got::Text(text(number)), "{io:?}");

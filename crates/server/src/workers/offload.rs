@@ -19,7 +19,11 @@ pub(crate) struct Continuation<D>(pub(crate) Then<D>);
 impl<D: 'static> Socket<'_, D> {
     /// Runs `work` on the server's pool of workers, where it may block, and then `then` with its result: here on the shard, as any
     /// callback. Messages that come meanwhile are dealt with; the offloads of one connection are carried out one at a time, in
-    /// order, and so is what follows them; while eight of them are to come, the connection is not read. If the session has ended, `work` may not be run, and `then` is not.
+    /// order, and so is what follows them; while eight of them are to come, the connection is not read. If the session has ended,
+    /// `work` may not be run, and `then` is not.
+    ///
+    /// What `work` holds is not known here: eight messages that it keeps are up to eight times `max_message_size` for each
+    /// connection. [`offload_holding`](Self::offload_holding) is for work that holds much.
     ///
     /// A panic in `work` closes the connection with 1011 and is counted.
     ///
@@ -48,16 +52,29 @@ impl<D: 'static> Socket<'_, D> {
         W: FnOnce() -> T + Send + 'static,
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
-        self.offload_with(0, work, then)
+        self.offload_holding(0, work, then)
     }
 
-    /// The same for work that holds so many bytes of a message.
-    pub(crate) fn offload_with<T, W, C>(
-        &mut self,
-        bytes: usize,
-        work: W,
-        then: C,
-    ) -> Result<(), Busy>
+    /// [`offload`](Self::offload) for `work` that holds `bytes`, of a message say: the connection is not read while 256 KiB of them are
+    /// to come, or eight. So a peer that sends large messages has one of them wait, whatever their size. (Each 32 KiB count as one more
+    /// of the eight.)
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn store(picture: &[u8]) -> String { picture.len().to_string() }
+    /// let pictures = Ws::on_message(|ws, message| {
+    ///     let picture = OwnedMessage::from(message);
+    ///     let bytes = picture.as_bytes().len();
+    ///     let _ = ws.offload_holding(bytes, move || store(picture.as_bytes()), |ws, name| {
+    ///         let _ = ws.send(name);
+    ///     });
+    /// });
+    /// # let _ = Server::new().ws("/", pictures);
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`offload`](Self::offload).
+    pub fn offload_holding<T, W, C>(&mut self, bytes: usize, work: W, then: C) -> Result<(), Busy>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
