@@ -9,15 +9,13 @@ use throng_io::{ConnId, Options, Threads};
 
 use crate::error::{Error, Result};
 use crate::running::Shards;
+use crate::server::capacity::FEWEST_CONNECTIONS;
 
 /// Bytes of a stack; less than this is not tried.
 const LEAST_STACK: usize = 64 * 1024;
 
 /// Threads kept back for everything but connections.
 const RESERVED_THREADS: usize = 64;
-
-/// Fewer connections than this are no server.
-const FEWEST_CONNECTIONS: usize = 16;
 
 /// Connections turned away that are told why, at a time, on the acceptor's thread; with some to spare.
 const REFUSING: usize = 64;

@@ -1,0 +1,118 @@
+//! How many connections a server may hold: what was asked for, and what descriptors and threads allow.
+
+use throng_http::Files;
+
+#[cfg(unix)]
+use super::Io;
+use super::Server;
+use crate::error::{Error, Result};
+use crate::routes::Routes;
+
+/// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
+pub(super) const RESERVED_DESCRIPTORS: usize = 64;
+
+/// Fewer connections than this are no server: a descriptor limit that allows no more is told, not obeyed.
+pub(crate) const FEWEST_CONNECTIONS: usize = 16;
+
+impl<R: Routes> Server<R> {
+    /// The limit in force: what the descriptors allow, or what was set if they allow it.
+    pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
+        let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
+        let used = throng_io::limits::descriptors_in_use();
+        let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let for_files = share_among(&self.files, descriptors_usable / 4);
+        let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
+        let free = descriptors_usable.saturating_sub(reserve);
+        let asked = self.limits.max_connections;
+        #[cfg(unix)]
+        if self.io == Io::Threads {
+            let each = throng_io::threads::DESCRIPTORS;
+            let possible = crate::threads::possible(asked, free / each)?;
+            return choose_max_connections(asked, possible, descriptors, reserve, each);
+        }
+        choose_max_connections(asked, free, descriptors, reserve, 1)
+    }
+}
+
+/// Lowers how many files each may have open so that all have no more than `most`, in proportion; returns how many they have.
+fn share_among(files: &[Files], most: usize) -> usize {
+    let limits: Vec<u128> = files.iter().map(|files| files.open_limit() as u128).collect();
+    let wanted: u128 = limits.iter().sum();
+    if wanted > most as u128 {
+        for (files, limit) in files.iter().zip(limits) {
+            let share = usize::try_from(limit * most as u128 / wanted).unwrap_or(usize::MAX);
+            // One at least: none would be no directory at all.
+            files.lower_max_open(share.max(1));
+        }
+    }
+    files.iter().map(Files::open_limit).sum()
+}
+
+/// Of `descriptors`, `reserve` are spoken for, which leaves `possible` connections of `each` descriptors; `asked` is 0
+/// for as many as possible.
+fn choose_max_connections(
+    asked: usize,
+    possible: usize,
+    descriptors: u64,
+    reserve: usize,
+    each: usize,
+) -> Result<usize> {
+    let problem = match asked {
+        0 if possible >= FEWEST_CONNECTIONS => return Ok(possible),
+        0 => String::new(),
+        _ if asked <= possible => return Ok(asked),
+        _ => format!("max_connections is {asked}, but "),
+    };
+    let (wanted, remedy) = match asked {
+        0 => (1000 * each + reserve, ""),
+        _ => (asked * each + reserve, ", or lower max_connections"),
+    };
+    Err(Error::Setting(format!(
+        "{problem}the descriptor limit of {descriptors} allows {possible} connections, {reserve} descriptors being \
+         needed otherwise; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit){remedy}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_share_the_descriptors_that_files_may_have() {
+        let files = |most| Files::new(".").max_open(most);
+        let limits = |files: &[Files]| files.iter().map(Files::open_limit).collect::<Vec<_>>();
+        assert_eq!(share_among(&[], 100), 0);
+        let few = [files(30), files(70)];
+        assert_eq!((share_among(&few, 100), limits(&few)), (100, vec![30, 70]));
+        let many = [files(300), files(100)];
+        assert_eq!((share_among(&many, 100), limits(&many)), (100, vec![75, 25]));
+        let unbounded = [files(usize::MAX), files(usize::MAX), files(1)];
+        assert_eq!((share_among(&unbounded, 100), limits(&unbounded)), (99, vec![49, 49, 1]));
+        let one = files(100);
+        let twice = [one.clone(), one];
+        assert_eq!((share_among(&twice, 100), limits(&twice)), (100, vec![50, 50]));
+    }
+
+    #[test]
+    fn too_few_descriptors_are_told_in_the_words_of_who_set_what() {
+        let choose = |asked, possible: usize| {
+            choose_max_connections(asked, possible, possible as u64 + 80, 80, 1)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(choose(0, 16), Ok(16));
+        assert_eq!(choose(3, 3), Ok(3));
+        let nothing_set = choose(0, 15).unwrap_err();
+        assert!(
+            nothing_set.starts_with("the descriptor limit of 95 allows 15 conn"),
+            "{nothing_set}"
+        );
+        assert!(nothing_set.contains("`ulimit -n 1080`"), "{nothing_set}");
+        assert!(!nothing_set.contains("max_connections"), "{nothing_set}");
+        let too_many = choose(17, 16).unwrap_err();
+        assert!(too_many.starts_with("max_connections is 17, but the descriptor"), "{too_many}");
+        assert!(too_many.contains("`ulimit -n 97`"), "{too_many}");
+        assert!(too_many.ends_with("or lower max_connections"), "{too_many}");
+        let of_threads = choose_max_connections(17, 16, 32 + 80, 80, 2).unwrap_err().to_string();
+        assert!(of_threads.contains("`ulimit -n 114`"), "{of_threads}");
+    }
+}
