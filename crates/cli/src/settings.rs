@@ -47,7 +47,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "50ms",
         "a handler that holds its event loop for so long is told and counted; 0s = never",
     ),
-    setting("backlog", "4096", "connections the kernel keeps until they are accepted"),
+    setting("backlog", "4096", "connections the kernel keeps until they are accepted, at least 1"),
     setting(
         "dir",
         "",
@@ -75,7 +75,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("max_frame_size", "4MiB", "larger frames are closed with 1009"),
     setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
     setting("max_headers", "100", "header lines of a request; more get 431"),
-    setting("max_body", "1MiB", "request bodies; larger ones get 413"),
+    setting("max_body", "1MiB", "request bodies; larger ones get 413; 0 = only empty ones"),
     setting("max_backlog", "1MiB", "output that waits for one connection before slow_policy acts"),
     setting(
         "slow_policy",
@@ -102,7 +102,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ),
     setting("max_bytes_per_second", "0", "of one session; more are closed with 1008; 0 = no limit"),
     setting("max_lifetime", "0s", "a session that is older is closed with 1001; 0s = no end"),
-    setting("handshake_timeout", "10s", "from accept to a whole request; 408"),
+    setting("handshake_timeout", "10s", "from accept to a whole request, at least 1s; 408"),
     setting(
         "min_body_rate",
         "1KiB",
@@ -118,10 +118,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "256B",
         "a response that waits for its client leaves at least so fast, in bytes a second; 0 = any progress will do",
     ),
-    setting("keep_alive_timeout", "75s", "silence between two requests"),
-    setting("reassembly_timeout", "60s", "from a message's first byte to its last; 1008"),
-    setting("write_timeout", "30s", "output pending without progress"),
-    setting("close_timeout", "5s", "from our Close frame to the peer's"),
+    setting("keep_alive_timeout", "75s", "silence between two requests, at least 1s"),
+    setting(
+        "reassembly_timeout",
+        "60s",
+        "from a message's first byte to its last, at least 1s; 1008",
+    ),
+    setting("write_timeout", "30s", "output pending without progress, at least 1s; a reset"),
+    setting("close_timeout", "5s", "from our Close frame to the peer's, at least 1s; a reset"),
     setting(
         "deflate.enabled",
         "false",
@@ -170,7 +174,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "0",
         "threads for handlers that block; 0 = one for each usable CPU",
     ),
-    setting("workers.queue_size", "4096", "messages and requests that may wait for them, in all"),
+    setting(
+        "workers.queue_size",
+        "4096",
+        "messages and requests that may wait for them in all, at least 1",
+    ),
     setting("workers.affinity", "false", "each connection always on the same worker"),
     setting(
         "workers.overload",
@@ -178,11 +186,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "when the queue is full: pause (connections wait) or close (1013, 503)",
     ),
     setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
-    setting("heartbeat.timeout", "60s", "from an unanswered ping to the end"),
+    setting("heartbeat.timeout", "60s", "from an unanswered ping to the end, at least 1s"),
     setting("heartbeat.always", "false", "ping connections that are not silent, too"),
     setting("drain.delay", "0s", "from /readyz turning to 503 to the first close of a shutdown"),
-    setting("drain.window", "10s", "closes of a shutdown are spread over this time"),
-    setting("drain.grace", "5s", "from the end of the window to a reset"),
+    setting("drain.window", "10s", "closes of a shutdown are spread over this time; 0s = at once"),
+    setting("drain.grace", "5s", "from the end of the window to a reset; 0s = at once"),
 ];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> Setting {

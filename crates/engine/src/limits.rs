@@ -9,16 +9,17 @@ use crate::tick;
 
 /// Limits and timeouts, on by default with values that are safe on the Internet.
 ///
-/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours.
+/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. Where 0 turns a limit off, or has a
+/// meaning of its own, that is said; any other timeout of 0, and a size that would let nothing in, is refused.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory grows with the
     /// bytes received, never with the declared length.
     pub ws: ws::Limits,
-    /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB.
+    /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB. A `max_body` of 0 lets only empty bodies in.
     pub http: http1::Limits,
     /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which control frames may
-    /// go. Default 1 MiB; `usize::MAX` for never. Compressed messages are sent whole: clients exist that cannot read
+    /// go. Default 1 MiB; 0 = all; `usize::MAX` for never. Compressed messages are sent whole: clients exist that cannot read
     /// them in fragments.
     pub fragment_threshold: usize,
     /// The size of such a fragment in bytes. Default 64 KiB.
@@ -35,7 +36,7 @@ pub struct Limits {
     /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
     pub min_body_rate: usize,
     /// Bytes of request bodies that a process holds while they come, for handlers that want them whole. Default 256 MiB,
-    /// shared by the event loops in equal parts; whose body passes it is answered with 503.
+    /// shared by the event loops in equal parts; whose body passes it is answered with 503. 0 = there are none.
     pub max_body_memory: usize,
     /// A response that the kernel could not take at once leaves at least at this rate, in bytes a second over each
     /// [`Limits::write_timeout`]; a client that takes it more slowly is reset. Default 256 B/s. 0 = a byte is progress

@@ -44,7 +44,7 @@ pub enum Blame {
 /// What is measured, and who is told.
 #[derive(Clone)]
 pub struct Watching {
-    /// A turn, or a callback, that takes longer is a stall; 0 = nothing is.
+    /// A turn, or a callback, that takes so long is a stall; 0 = nothing is.
     pub warning: Duration,
     /// Called on the shard's thread; a panic in it is caught.
     pub on_stall: Arc<dyn Fn(Stall) + Send + Sync>,

@@ -68,7 +68,7 @@ pub trait Handler: Send + Sync + 'static {
         &[]
     }
 
-    /// The largest message of this endpoint in bytes, instead of the server's `max_message_size`.
+    /// The largest message of this endpoint in bytes, instead of the server's `max_message_size`; 0 lets only empty ones in.
     fn max_message_size(&self) -> Option<usize> {
         None
     }

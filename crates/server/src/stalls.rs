@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use throng_engine::{Blame, Watching};
 
-/// A turn of an event loop that takes longer is a stall, where nothing else is set.
+/// A turn of an event loop that takes so long is a stall, where nothing else is set.
 const WARNING: Duration = Duration::from_millis(50);
 
 /// At most one line in this time goes to standard error, whatever stalls.
@@ -20,8 +20,8 @@ const SEVERAL: &str = "(several)";
 /// No handler was called.
 const NONE: &str = "(none)";
 
-/// A handler held up its shard, and so every connection there, for longer than
-/// [`Server::stall_warning`](crate::Server::stall_warning).
+/// A handler held up its shard, and so every connection there, for
+/// [`Server::stall_warning`](crate::Server::stall_warning) or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall<'a> {

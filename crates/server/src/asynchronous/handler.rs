@@ -216,7 +216,7 @@ impl<H, K> AsyncWs<H, K> {
     }
 
     /// Bytes of messages of a session that wait to be dealt with before its connection is not read; one message of any size is let
-    /// in. Default 256 KiB.
+    /// in. Default 256 KiB; 0 = one message at a time.
     #[must_use]
     pub fn receive_window(mut self, bytes: usize) -> Self {
         self.receive = bytes.max(1);
@@ -224,7 +224,8 @@ impl<H, K> AsyncWs<H, K> {
     }
 
     /// Bytes that wait to be sent before senders wait, besides what the connection's own queue holds (half of
-    /// [`Limits::max_backlog`](crate::Limits::max_backlog)); one message of any size is let in. Default 256 KiB.
+    /// [`Limits::max_backlog`](crate::Limits::max_backlog)); one message of any size is let in. Default 256 KiB; 0 = one message at
+    /// a time.
     #[must_use]
     pub fn send_window(mut self, bytes: usize) -> Self {
         self.send = bytes.max(1);
@@ -233,8 +234,8 @@ impl<H, K> AsyncWs<H, K> {
 }
 
 impl<H, F> AsyncWs<H, Messages<F>> {
-    /// Messages of one connection that are dealt with at once; their futures begin in order, and end in any. Default 1: one after
-    /// the other. Only as many as there are credits.
+    /// Messages of one connection that are dealt with at once; their futures begin in order, and end in any. Default 1, and 0 is the
+    /// same: one after the other. Only as many as there are credits.
     #[must_use]
     pub fn concurrency(mut self, messages: usize) -> Self {
         self.kind.concurrency = messages.max(1);
