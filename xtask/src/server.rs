@@ -1,4 +1,4 @@
-//! The server under test: `throng serve`, built as `cargo test` builds it.
+//! The server under test: the release build of `throng serve`, as a user runs it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -7,12 +7,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command::{EVERYTHING, cargo, end_tree, last_lines, run_step, wait};
+use crate::command::{cargo, end_tree, last_lines, run_step, wait};
 use crate::layers::Stop;
 use crate::site::Site;
 
-/// A development build on two slow cores. `cargo test` has made it already, where a release takes
-/// minutes; and it panics when a debug assertion fails or arithmetic overflows.
+/// A release build with link-time optimisation on two slow cores.
 const BUILD: Duration = Duration::from_secs(900);
 
 /// A server that runs, until it is stopped or dropped.
@@ -25,17 +24,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Builds the server if needed, and starts it on a free loopback port with these
+    /// Builds the release server if needed, and starts it on a free loopback port with these
     /// further flags.
     pub(crate) fn start(site: &Site, flags: &[&str]) -> Result<Server, Stop> {
         if let Some(address) = site.server {
             return Ok(Server { address, child: None, printed: None, log: String::new() });
         }
-        println!("building the server");
-        let mut build = cargo(site);
-        build.args(["build", "--quiet"]).args(EVERYTHING).args(["--bin", "throng"]);
-        run_step(&mut build, BUILD)?;
-        let mut command = Command::new(site.target.join("debug/throng"));
+        println!("building the release server");
+        run_step(
+            cargo(site).args(["build", "--release", "--quiet", "--package", "throng-cli"]),
+            BUILD,
+        )?;
+        let mut command = Command::new(site.target.join("release/throng"));
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
         Server::spawn(command, "throng serve")
     }
