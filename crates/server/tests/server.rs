@@ -287,30 +287,34 @@ fn no_shard_holds_more_than_a_quarter_above_the_mean() {
 /// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections dead-locks.
 #[test]
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
-    let plan = {
-        let mut plan = NO_WAIT;
-        plan.grace = Duration::from_millis(300);
-        plan
-    };
-    let (address, running) = start(echo().shards(2));
-    let mut polite: Vec<_> = (0..20).map(|_| Client::connect(address, "/echo")).collect();
-    let deaf: Vec<_> = (0..3).map(|_| Client::connect(address, "/echo")).collect();
-    let threads: Vec<_> = polite
-        .drain(..)
-        .map(|mut client| {
-            std::thread::spawn(move || {
-                assert_eq!(client.next(), Got::Close(1001, "going away".into()));
-                client.send(Opcode::Close, &1001u16.to_be_bytes());
-                assert_eq!(client.next(), Got::End);
+    let drained = |polite: usize, deaf: usize, grace: Duration| {
+        let (address, running) = start(echo().shards(2));
+        let threads: Vec<_> = (0..polite)
+            .map(|_| {
+                let mut client = Client::connect(address, "/echo");
+                std::thread::spawn(move || {
+                    assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+                    client.send(Opcode::Close, &1001u16.to_be_bytes());
+                    assert_eq!(client.next(), Got::End);
+                })
             })
-        })
-        .collect();
-    assert_eq!(running.drain(plan).unwrap().forced, 3);
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    drop(deaf);
-    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+            .collect();
+        let deaf: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/echo")).collect();
+        let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        drop(deaf);
+        assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+        forced
+    };
+    // Whoever answers is waited for, however busy the machine is.
+    assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
+    let grace = Duration::from_millis(300);
+    assert_eq!(drained(0, 3, grace), 3);
+    // Of both, those who answer may be late.
+    let forced = drained(20, 3, grace);
+    assert!((3..=23).contains(&forced), "{forced}");
 }
 
 #[test]

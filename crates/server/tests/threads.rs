@@ -262,44 +262,64 @@ fn a_slow_reader_is_closed_while_its_thread_serves_it() {
 
 #[test]
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
-    let (address, running) = start(threads().ws("/", echo()));
-    let polite: Vec<_> = (0..20).map(|_| Client::connect(address, "/")).collect();
-    let deaf: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
-    let mut half = dial(address);
-    half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
-    eventually("half a request is here", || running.stats().connections == 24);
-    let polite: Vec<_> = polite
-        .into_iter()
-        .map(|mut client| {
-            std::thread::spawn(move || {
-                assert_eq!(client.next(), Got::Close(1001, "going away".into()));
-                client.send(Opcode::Close, &1001u16.to_be_bytes());
-                assert_eq!(client.next(), Got::End);
+    let drained = |polite: usize, deaf: usize, grace: Duration| {
+        let (address, running) = start(threads().ws("/", echo()));
+        let threads: Vec<_> = (0..polite)
+            .map(|_| {
+                let mut client = Client::connect(address, "/");
+                std::thread::spawn(move || {
+                    assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+                    client.send(Opcode::Close, &1001u16.to_be_bytes());
+                    assert_eq!(client.next(), Got::End);
+                })
             })
-        })
-        .collect();
-    let refused = std::thread::spawn(move || read_head(&mut half));
+            .collect();
+        let listeners: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/")).collect();
+        // Among the polite is one with half a request.
+        let half = (polite > 0).then(|| dial(address));
+        if let Some(mut half) = half.as_ref() {
+            half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
+        }
+        let all = polite + deaf + usize::from(half.is_some());
+        eventually("all are here", || running.stats().connections == all as u64);
+        let refused = half.map(|mut half| std::thread::spawn(move || read_head(&mut half)));
+        let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        if let Some(refused) = refused {
+            assert!(refused.join().unwrap().starts_with("HTTP/1.1 503 "));
+        }
+        drop(listeners);
+        assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+        forced
+    };
+    // Whoever answers is waited for, however busy the machine is.
+    assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
     let grace = Duration::from_millis(300);
-    assert_eq!(running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced, 3);
-    for thread in polite {
-        thread.join().unwrap();
-    }
-    assert!(refused.join().unwrap().starts_with("HTTP/1.1 503 "));
-    drop(deaf);
-    assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
+    assert_eq!(drained(0, 3, grace), 3);
+    // Of both, those who answer may be late.
+    let forced = drained(20, 3, grace);
+    assert!((3..=24).contains(&forced), "{forced}");
 }
 
 /// Newcomers are told to come back as long as the window lasts, in which the others have their moments.
 #[test]
 fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
-    let (address, running) = start(threads().ws("/", echo()).health());
-    let mut client = Client::connect(address, "/");
-    let delay = Duration::from_millis(500);
-    running.begin_drain(DrainPlan { delay, ..NO_WAIT });
+    let drain_after = |delay: Duration| {
+        let (address, running) = start(threads().ws("/", echo()).health());
+        let client = Client::connect(address, "/");
+        running.begin_drain(DrainPlan { delay, ..NO_WAIT });
+        (address, running, client)
+    };
+    // Never over while the test runs: this server is left to the end of the process.
+    let (address, _running, mut client) = drain_after(Duration::from_secs(3600));
     let head = read_head(&mut dial(address));
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     client.send_text("still served");
     assert_eq!(client.next(), Got::Text("still served".into()));
+
+    let (_, running, mut client) = drain_after(Duration::from_millis(500));
     assert_eq!(client.next(), Got::Close(1001, "going away".into()));
     client.send(Opcode::Close, &1001u16.to_be_bytes());
     assert_eq!(running.join().unwrap().forced, 0);
@@ -308,6 +328,14 @@ fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
 /// A handler that does not return cannot be interrupted; the drain ends all the same, and says that somebody is left.
 #[test]
 fn a_handler_that_does_not_return_holds_up_no_drain() {
+    assert_eq!(drained_beside_a_stuck_one(0), 1);
+    // The idle one has a moment for its answer, which may be too short on a busy machine.
+    let forced = drained_beside_a_stuck_one(1);
+    assert!((1..=2).contains(&forced), "{forced}");
+}
+
+/// Drains a server with a handler that does not return, and so many idle connections; who was forced.
+fn drained_beside_a_stuck_one(idle: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let entered = Arc::new(AtomicBool::new(false));
     let (its, began) = (Arc::clone(&gate), Arc::clone(&entered));
@@ -320,25 +348,32 @@ fn a_handler_that_does_not_return_holds_up_no_drain() {
     });
     let (address, running) = start(threads().ws("/", handler));
     let mut stuck = Client::connect(address, "/");
-    let mut idle = Client::connect(address, "/");
+    let idle: Vec<_> = (0..idle).map(|_| Client::connect(address, "/")).collect();
     stuck.send_text("wait");
     eventually("its handler waits", || entered.load(Ordering::SeqCst));
-    let polite = std::thread::spawn(move || {
-        assert_eq!(idle.next(), Got::Close(1001, "going away".into()));
-        idle.send(Opcode::Close, &1001u16.to_be_bytes());
-    });
+    let polite: Vec<_> = idle
+        .into_iter()
+        .map(|mut idle| {
+            std::thread::spawn(move || {
+                assert_eq!(idle.next(), Got::Close(1001, "going away".into()));
+                idle.send(Opcode::Close, &1001u16.to_be_bytes());
+            })
+        })
+        .collect();
     let grace = Duration::from_millis(200);
     let drained = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap();
-    assert_eq!(drained.forced, 1);
     let routes: Vec<_> = drained
         .stuck_shards
         .iter()
         .map(|stuck| (stuck.route.as_str(), stuck.connections))
         .collect();
     assert_eq!(routes, [("/", 1)]);
-    polite.join().unwrap();
+    for thread in polite {
+        thread.join().unwrap();
+    }
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
+    drained.forced
 }
 
 #[test]
