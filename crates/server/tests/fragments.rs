@@ -346,7 +346,8 @@ fn slow_readers_lose_whole_messages_only() {
 
 #[test]
 fn a_message_that_has_begun_does_not_grow_too_old() {
-    let age = Duration::from_millis(20);
+    // So long that on a busy machine, too, what is sent at once is not too old.
+    let age = Duration::from_secs(1);
     let rules = Backpressure::new(SlowPolicy::DropNewest).max_age(age).max_backlog(100 * MIB);
     let (address, running) = serve(limits(), rules);
     let mut peer = narrow(address);

@@ -32,7 +32,7 @@ pub(crate) struct Client {
     received: Vec<u8>,
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
