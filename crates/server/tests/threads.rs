@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::served::{self, start, stop};
 use support::{Client, Got, PATIENCE, dial, eventually, exchange, read_head};
 use throng::prelude::*;
-use throng_proto::ws::Opcode;
+use throng_proto::ws::{Opcode, encode_masked};
 
 const NO_WAIT: DrainPlan = {
     let mut plan = DrainPlan::DEFAULT;
@@ -205,7 +205,6 @@ fn limits_hold_and_what_left_makes_room() {
     let limits = Limits {
         max_connections: 3,
         max_messages_per_second: 5,
-        handshake_timeout: Duration::from_secs(1),
         ws: throng_proto::ws::Limits { max_frame_size: 1000, max_message_size: 1000 },
         ..Limits::default()
     };
@@ -215,7 +214,10 @@ fn limits_hold_and_what_left_makes_room() {
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
     clients[0].send(Opcode::Binary, &[0; 1001]);
     assert!(matches!(clients[0].next(), Got::Close(1009, _)));
-    (0..6).for_each(|_| clients[1].send_text("x"));
+    // So many that there are more than five in a second, wherever it begins.
+    let mut packet = Vec::new();
+    (0..50).for_each(|_| encode_masked(Opcode::Text, b"x", [1, 2, 3, 4], &mut packet));
+    clients[1].stream.write_all(&packet).unwrap();
     let mut last = clients[1].next();
     while last == Got::Text("x".into()) {
         last = clients[1].next();
@@ -227,11 +229,21 @@ fn limits_hold_and_what_left_makes_room() {
         let stats = running.stats();
         stats.opened == 3 && stats.connections == 0
     });
+    let mut again = Client::connect(address, "/");
+    again.send_text("x");
+    assert_eq!(again.next(), Got::Text("x".into()));
+    eventually("the refused one is counted", || running.stats().refused == 1);
+    stop(running);
+}
+
+#[test]
+fn a_request_that_never_ends_is_timed_out_with_408() {
+    let limits = Limits { handshake_timeout: Duration::from_secs(1), ..Limits::default() };
+    let (address, running) = start(threads().ws("/", echo()).limits(limits));
     for start in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
         let answer = exchange(address, start);
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     }
-    eventually("the refused one is counted", || running.stats().refused == 1);
     stop(running);
 }
 
