@@ -294,7 +294,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
                 let mut client = Client::connect(address, "/echo");
                 std::thread::spawn(move || {
                     assert_eq!(client.next(), Got::Close(1001, "going away".into()));
-                    client.send(Opcode::Close, &1001u16.to_be_bytes());
+                    client.try_send(Opcode::Close, &1001u16.to_be_bytes());
                     assert_eq!(client.next(), Got::End);
                 })
             })

@@ -73,6 +73,13 @@ impl Client {
         self.stream.write_all(&frame).unwrap();
     }
 
+    /// The same to a server that may have ended the connection meanwhile.
+    pub(crate) fn try_send(&mut self, opcode: Opcode, payload: &[u8]) {
+        let mut frame = Vec::new();
+        ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
+        let _ = self.stream.write_all(&frame);
+    }
+
     pub(crate) fn send_text(&mut self, text: &str) {
         self.send(Opcode::Text, text.as_bytes());
     }
