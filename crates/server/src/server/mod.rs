@@ -3,6 +3,7 @@
 //! Start reading at [`Server`]; routes are in `routing.rs`, settings in `settings.rs`, and [`Server::bind`] in `startup.rs`.
 
 pub(crate) mod capacity;
+mod defaults;
 mod io;
 mod routing;
 mod settings;
@@ -23,9 +24,6 @@ use crate::pin::Pin;
 use crate::service::{LaterHandler, StreamHandler, Target};
 use crate::stalls::StallSettings;
 use crate::workers::{BlockingHandler, Pool};
-
-/// Stack of a connection's thread, where it has one.
-const THREAD_STACK: usize = 256 * 1024;
 
 /// A server being put together. See the [crate's page](crate) for a whole one.
 ///
@@ -67,45 +65,6 @@ impl<R> fmt::Debug for Server<R> {
             .field("shards", &self.shards)
             .field("io", &self.io)
             .finish_non_exhaustive()
-    }
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Server {
-    /// A server without routes, with default [`Limits`].
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            routes: (),
-            count: 0,
-            router: Router::new(),
-            limits: Limits::default(),
-            classes: Classes::default(),
-            wildcards: false,
-            compression: Deflate::default(),
-            origins: Origins::SameHost,
-            later: Vec::new(),
-            streams: Vec::new(),
-            files: Vec::new(),
-            blocking: Vec::new(),
-            pool: Pool::default(),
-            workers: WorkerSettings::default(),
-            starts_workers: false,
-            shards: 0,
-            io: Io::Auto,
-            thread_stack: THREAD_STACK,
-            backlog: 4096,
-            share_port: false,
-            stalls: StallSettings::default(),
-            pin: Pin::None,
-            more_addresses: Vec::new(),
-            mistake: None,
-        }
     }
 }
 
