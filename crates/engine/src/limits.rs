@@ -36,7 +36,8 @@ pub struct Limits {
     /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
     pub min_body_rate: usize,
     /// Bytes of request bodies that a process holds while they come, for handlers that want them whole. Default 256 MiB,
-    /// shared by the event loops in equal parts; whose body passes it is answered with 503. 0 = there are none.
+    /// shared by the event loops in equal parts, and by connections with threads of their own as they need it; whose body
+    /// passes it is answered with 503. 0 = there are none.
     pub max_body_memory: usize,
     /// A response that the kernel could not take at once leaves at least at this rate, in bytes a second over each
     /// [`Limits::write_timeout`]; a client that takes it more slowly is reset. Default 256 B/s. 0 = a byte is progress

@@ -8,6 +8,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::shard::{Parts, Shard};
 use crate::stalls::{Board, Watch, Watching};
 use crate::state::{State, drop_guarded};
 use crate::stats::Snapshot;
+use crate::uploads::Uploads;
 
 /// Letters that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
 /// handlers block at once.
@@ -74,6 +76,8 @@ struct Family<D, S> {
     admission: Arc<Admission>,
     snapshot: Arc<Snapshot>,
     watching: Option<Watching>,
+    /// Bytes of request bodies that are gathered. A part for each shard, as of event loops, would be less than a body.
+    gathered: Arc<AtomicUsize>,
     seed: u64,
 }
 
@@ -112,6 +116,7 @@ where
         admission: Arc::clone(&admission),
         snapshot: Arc::clone(&snapshot),
         watching: options.watching.clone(),
+        gathered: Arc::default(),
         seed: options.seed(),
     });
     let mut shard = family.shard(acceptor, 0, 0, letters, Arc::clone(&snapshot.board));
@@ -164,6 +169,7 @@ where
             driver,
         });
         shard.state.added = Some(Box::default());
+        shard.state.uploads = Uploads::sharing(Arc::clone(&self.gathered));
         shard
     }
 

@@ -1,5 +1,8 @@
 //! Request bodies that are still coming, and what becomes of them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use throng_io::ConnId;
 use throng_proto::http1::{Request, SavedRequest};
 
@@ -34,8 +37,8 @@ pub(crate) struct Upload {
 #[derive(Debug, Default)]
 pub(crate) struct Uploads {
     coming: ConnMap<Box<Upload>>,
-    /// Bytes gathered, of all of them.
-    gathered: usize,
+    /// Bytes gathered: of all of them, and of other shards that have the same memory.
+    gathered: Arc<AtomicUsize>,
     /// One that is done with, for the next: most are short, and come one after the other.
     spare: Option<Box<Upload>>,
 }
@@ -56,6 +59,11 @@ impl Upload {
 }
 
 impl Uploads {
+    /// With the memory that other shards have, too, of which `gathered` bytes are taken.
+    pub(crate) fn sharing(gathered: Arc<AtomicUsize>) -> Self {
+        Self { gathered, ..Self::default() }
+    }
+
     /// A body of up to `max_body` bytes follows this head.
     pub(crate) fn begin(
         &mut self,
@@ -82,13 +90,14 @@ impl Uploads {
         }
     }
 
-    /// Gathers what came. False if all bodies together would be more than `most` bytes.
+    /// Gathers what came. False if all bodies that have the same memory would be more than `most` bytes together.
     pub(crate) fn gather(&mut self, id: ConnId, bytes: &[u8], most: usize) -> bool {
         let Some(upload) = self.coming.get_mut(&id) else { return true };
-        if self.gathered + bytes.len() > most {
+        let before = self.gathered.fetch_add(bytes.len(), Ordering::Relaxed);
+        if before.saturating_add(bytes.len()) > most {
+            self.gathered.fetch_sub(bytes.len(), Ordering::Relaxed);
             return false;
         }
-        self.gathered += bytes.len();
         upload.body.extend_from_slice(bytes);
         true
     }
@@ -113,7 +122,7 @@ impl Uploads {
             return None;
         }
         let upload = self.coming.remove(&id)?;
-        self.gathered -= upload.body.len();
+        self.gathered.fetch_sub(upload.body.len(), Ordering::Relaxed);
         Some(upload)
     }
 

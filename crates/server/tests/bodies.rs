@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
 
 use support::PATIENCE;
 use throng::Running;
@@ -208,5 +209,51 @@ fn bodies_on_their_way_have_a_limit_together() {
     half(&mut third);
     third.write_all(&[b'x'; 20_000]).unwrap();
     assert_eq!(answer(&mut third).1, "120000");
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+/// Each has a shard of its own, and no part of the memory would be of any use.
+#[cfg(unix)]
+#[test]
+fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
+    const CLIENTS: usize = 6;
+    let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
+    let bound = Server::new()
+        .io(Io::Threads)
+        .limits(limits)
+        .post("/", |request: &Request<'_>| request.body().len().to_string())
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let address = bound.local_addr();
+    let running = bound.spawn().unwrap();
+    let head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 120000\r\n\r\n";
+    let begin = || {
+        let mut stream = dial(address);
+        stream.write_all(head).unwrap();
+        stream.write_all(&[b'x'; 100_000]).unwrap();
+        stream
+    };
+    // Who is turned away may find its connection closed meanwhile.
+    let finish = |stream: &mut TcpStream| drop(stream.write_all(&[b'x'; 20_000]));
+    let (say, hear) = mpsc::channel();
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| begin()).collect();
+    let readers: Vec<_> = clients
+        .iter()
+        .map(|client| (client.try_clone().unwrap(), say.clone()))
+        .map(|(mut client, say)| std::thread::spawn(move || say.send(answer(&mut client).0)))
+        .collect();
+    for _ in 1..CLIENTS {
+        let head = hear.recv_timeout(PATIENCE).expect("there is room for one");
+        assert!(head.contains(" 503 ") && head.contains("Retry-After"), "{head}");
+    }
+    clients.iter_mut().for_each(finish);
+    readers.into_iter().for_each(|reader| drop(reader.join().unwrap()));
+    drop(clients);
+    // The room is given back, whatever became of those that had it.
+    support::eventually("a body is taken", || {
+        let mut stream = begin();
+        finish(&mut stream);
+        answer(&mut stream).0.contains(" 200 ")
+    });
     running.drain(DrainPlan::default()).unwrap();
 }
