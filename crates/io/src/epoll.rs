@@ -33,6 +33,13 @@ impl Signal for EventFd {
     }
 }
 
+const _: () = {
+    assert!(READ as u32 == epoll::EventFlags::IN.bits());
+    assert!(WRITE as u32 == epoll::EventFlags::OUT.bits());
+    assert!(ERROR as u32 == epoll::EventFlags::ERR.bits());
+    assert!(HANG_UP as u32 == epoll::EventFlags::HUP.bits());
+};
+
 impl Poller for EpollPoller {
     type Socket = OwnedFd;
     type Listener = TcpListener;
@@ -75,13 +82,7 @@ impl Poller for EpollPoller {
     #[inline]
     fn ready(&self, index: usize) -> Ready {
         let libc::epoll_event { events, u64: token } = self.events[index];
-        let bit =
-            |flag: epoll::EventFlags, bit: u8| if events & flag.bits() != 0 { bit } else { 0 };
-        let bits = bit(epoll::EventFlags::IN, READ)
-            | bit(epoll::EventFlags::OUT, WRITE)
-            | bit(epoll::EventFlags::ERR, ERROR)
-            | bit(epoll::EventFlags::HUP, HANG_UP);
-        Ready { token, bits }
+        Ready { token, bits: events as u8 & (READ | WRITE | ERROR | HANG_UP) }
     }
 
     fn register(&self, socket: &mut OwnedFd, token: u64, interest: Interest) -> io::Result<()> {

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use crate::{Instant, Options};
 
+// The bits are epoll's own, so that what it reports needs no translation.
+
 /// Input, or the peer's end of stream: a bit of [`Ready::bits`].
 pub const READ: u8 = 1;
 /// Room for output, or a connect that finished: a bit of [`Ready::bits`].
-pub const WRITE: u8 = 1 << 1;
+pub const WRITE: u8 = 1 << 2;
 /// An error is pending on the socket: a bit of [`Ready::bits`].
-pub const ERROR: u8 = 1 << 2;
+pub const ERROR: u8 = 1 << 3;
 /// Both directions have ended: a bit of [`Ready::bits`].
-pub const HANG_UP: u8 = 1 << 3;
+pub const HANG_UP: u8 = 1 << 4;
 
 /// One event of a poll.
 #[derive(Clone, Copy, Debug)]

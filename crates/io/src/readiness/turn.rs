@@ -53,8 +53,9 @@ impl<P: Poller> ReadinessDriver<P> {
         if bits != READ || entry.flags & flag::NOT_READING != 0 {
             return None;
         }
+        let socket = entry.socket.as_ref()?;
         self.taken += 1;
-        Some((id, P::recv(entry.socket.as_ref()?, &mut self.buffer)))
+        Some((id, P::recv(socket, &mut self.buffer)))
     }
 
     /// The next thing to tell. Bytes lie in `buffer`.
