@@ -6,7 +6,8 @@
 pub fn append<const N: usize>(head: [u8; N], payload: &[u8], out: &mut Vec<u8>) {
     let (start, added) = (out.len(), N + payload.len());
     out.reserve(added);
-    let room = &mut out.spare_capacity_mut()[..added];
+    // SAFETY: that many places were reserved just now.
+    let room = unsafe { out.spare_capacity_mut().get_unchecked_mut(..added) };
     let (head_room, payload_room) = room.split_at_mut(N);
     head_room.write_copy_of_slice(&head);
     payload_room.write_copy_of_slice(payload);

@@ -15,6 +15,17 @@ pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
         // Nearly every message; a head of known size costs half of one whose size must be looked up.
         return frame::append([0x80 | opcode as u8, len as u8], payload, out);
     }
+    if let Ok(len) = u16::try_from(len) {
+        let [high, low] = len.to_be_bytes();
+        return frame::append([0x80 | opcode as u8, 126, high, low], payload, out);
+    }
+    encode_long(opcode, payload, out);
+}
+
+/// Out of line: what has no head of known size is so long that a call is nothing.
+#[inline(never)]
+fn encode_long(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
+    let len = payload.len();
     out.reserve(len + 10);
     out.extend_from_slice(&encode_header(opcode, true, len as u64, None));
     out.extend_from_slice(payload);

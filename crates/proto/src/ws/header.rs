@@ -188,7 +188,7 @@ impl Whole {
             return None;
         }
         let (len, rest, size) = match second & 0x7f {
-            127 => return None,
+            len @ ..126 => (usize::from(len), rest, 2),
             126 => {
                 let (len, rest) = rest.split_first_chunk()?;
                 let len = u16::from_be_bytes(*len);
@@ -197,7 +197,7 @@ impl Whole {
                 }
                 (usize::from(len), rest, 4)
             }
-            len => (usize::from(len), rest, 2),
+            _ => return None,
         };
         if masked {
             Some(Self { text, len, key: Some(*rest.first_chunk()?), size: size + 4 })
