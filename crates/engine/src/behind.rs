@@ -8,7 +8,7 @@ use throng_proto::ws::{self, Fragment, Opcode};
 use crate::backpressure::{ClassIndex, SlowPolicy};
 use crate::borrowed::LARGE;
 use crate::conn::flag;
-use crate::connections::Connections;
+use crate::connections::{Connections, OVERFULL};
 use crate::sending::Sent;
 use crate::waiting::{Admitted, Content, Millis, Part, Partial, Waiting};
 
@@ -40,7 +40,7 @@ impl Connections {
             return Sent::Dropped;
         }
         if !is_slow && backlog > class.max_backlog {
-            self.overfull = true;
+            self.published |= OVERFULL;
         }
         let is_behind = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {

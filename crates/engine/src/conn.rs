@@ -88,6 +88,8 @@ pub(crate) mod flag {
     /// While any of these is set, a flush is more than handing the queue to the driver.
     pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
         IN_FLIGHT | PAUSED | BEHIND | UPGRADING | WAITING | FANNED | STOPPED;
+    /// While any of these is set, more than the queue decides whether further messages are pulled.
+    pub(crate) const NOT_PLAIN_TO_GO_ON: u16 = IN_FLIGHT | WAITING | FANNED | STOPPED;
     /// While any of these is set, a published frame goes into the queue.
     pub(crate) const NOT_PLAIN_TO_FAN: u16 = NOT_PLAIN_TO_FLUSH & !FANNED | CLIENT;
 }

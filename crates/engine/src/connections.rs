@@ -33,6 +33,10 @@ pub(crate) struct Receiving {
     pub(crate) assembling: bool,
 }
 
+/// In [`Connections::published`]: a queue has passed its limit within this turn, which only a flush can tell from a slow
+/// reader. More than any budget, so that one comparison looks for both.
+pub(crate) const OVERFULL: usize = 1 << (usize::BITS - 1);
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connections {
@@ -65,10 +69,8 @@ pub(crate) struct Connections {
     pub(crate) figures: Vec<ClassFigures>,
     /// The time of this turn.
     pub(crate) now: Instant,
-    /// What publications have cost since the last flush of all; see `PUBLISH_BUDGET`.
+    /// What publications have cost since the last flush of all; see `PUBLISH_BUDGET`, and [`OVERFULL`].
     pub(crate) published: usize,
-    /// A queue has passed its limit within this turn, which only a flush can tell from a slow reader.
-    pub(crate) overfull: bool,
     tick: Tick,
     heartbeats: Heartbeats,
     pub(crate) masks: Masks,
@@ -87,7 +89,6 @@ impl Connections {
             rules,
             now,
             published: 0,
-            overfull: false,
             conns: Vec::with_capacity(capacity),
             cold: Slab::default(),
             deadlines: Deadlines::with_capacity(capacity),

@@ -3,6 +3,7 @@
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use crate::conn::{AfterFlush, Stage, flag};
+use crate::connections::OVERFULL;
 use crate::service::Service;
 use crate::shard::Shard;
 
@@ -82,7 +83,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return self.pause_if_behind(id);
         }
         // Unless there is too much already: what waits is then bounded by what the kernel takes.
-        let most = if connections.overfull { usize::MAX } else { HELPINGS };
+        let most = if connections.published >= OVERFULL { usize::MAX } else { HELPINGS };
         let mut whole = false;
         for _ in 0..most {
             let connections = &mut self.state.core.connections;
@@ -210,7 +211,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.dirty.clear();
         connections.fanout.clear();
         connections.published = 0;
-        connections.overfull = false;
         for id in std::mem::take(&mut connections.unfinished) {
             if connections.conn(id).is_some() {
                 connections.mark_dirty(id);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::Core;
 use crate::delivery::Delivery;
@@ -101,7 +101,21 @@ impl Core {
     /// Publications have used up their share of the turn.
     #[inline]
     pub(crate) fn has_published_enough(&self) -> bool {
-        self.connections.published > PUBLISH_BUDGET || self.connections.overfull
+        self.connections.published > PUBLISH_BUDGET
+    }
+
+    /// Nothing speaks against pulling a session's next message: in one look at its record what [`Core::must_yield`]
+    /// asks in several. False says only that those are to be asked.
+    #[inline(always)]
+    pub(crate) fn goes_on(&self, id: ConnId) -> bool {
+        let connections = &self.connections;
+        connections.conns.get(id.slot()).is_some_and(|conn| {
+            conn.id == id
+                && conn.stage == Stage::Open
+                && !conn.has(flag::NOT_PLAIN_TO_GO_ON)
+                && conn.out.as_ref().is_none_or(|out| out.len() <= connections.high_water())
+        }) && !self.has_published_enough()
+            && !connections.compression.has_worked_enough()
     }
 
     /// No more messages are to be pulled for this connection now: its answers wait, or others do.

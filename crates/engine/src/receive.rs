@@ -159,6 +159,9 @@ impl<S: Service> State<S> {
                 return true;
             }
             completed = true;
+            if core.goes_on(id) {
+                continue;
+            }
             if core.connections.stage(id) != Stage::Open {
                 self.await_close(id, input);
                 return true;

@@ -8,7 +8,7 @@ use throng_proto::ws::{self, Opcode};
 use crate::backpressure::ClassIndex;
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::connections::Connections;
+use crate::connections::{Connections, OVERFULL};
 use crate::fanout::{self, Form};
 use crate::frame::Frame;
 use crate::waiting::Content;
@@ -317,7 +317,7 @@ impl Connections {
             return Err(Sent::Dropped);
         }
         if !in_flight && backlog > max {
-            self.overfull = true;
+            self.published |= OVERFULL;
         }
         if in_flight || backlog + len > high {
             conn.set(flag::BEHIND, true);
