@@ -113,6 +113,9 @@ pub(crate) struct Conn {
     pub(crate) after_flush: AfterFlush,
 }
 
+/// In a free slot: no connection has it, so a look at the id tells that nobody is there.
+pub(crate) const NOBODY: ConnId = ConnId::new(0, ConnId::MAX_SLOTS as u32 - 1, 0);
+
 impl Conn {
     pub(crate) fn new(id: ConnId, stage: Stage) -> Self {
         Self {

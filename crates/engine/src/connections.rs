@@ -12,7 +12,7 @@ use throng_proto::ws::{self, Opcode, deflate};
 use crate::backpressure::Rules;
 use crate::borrowed::Borrowed;
 use crate::compression::Compression;
-use crate::conn::{AfterFlush, Cold, Conn, Stage, flag};
+use crate::conn::{AfterFlush, Cold, Conn, NOBODY, Stage, flag};
 use crate::fanout::Fanout;
 use crate::limits::Checked;
 use crate::rate::Rates;
@@ -122,7 +122,7 @@ impl Connections {
     pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
         let slot = id.slot();
         while self.conns.len() <= slot {
-            self.conns.push(Conn::new(ConnId::new(0, 0, 0), Stage::Free));
+            self.conns.push(Conn::new(NOBODY, Stage::Free));
         }
         self.deadlines.add_slot(slot);
         self.rates.forget(slot);
@@ -137,8 +137,7 @@ impl Connections {
         let slot = id.slot();
         let Some(conn) = self.conn_mut(id) else { return };
         let (out, cold, in_flight) = (conn.out.take(), conn.cold.take(), conn.has(flag::IN_FLIGHT));
-        conn.stage = Stage::Free;
-        conn.flags = 0;
+        (conn.id, conn.stage, conn.flags) = (NOBODY, Stage::Free, 0);
         self.fanout.forget(slot);
         self.compression.forget(slot);
         self.stats.connections -= 1;
@@ -161,15 +160,13 @@ impl Connections {
     /// The connection, if `id` still names one.
     #[inline]
     pub(crate) fn conn(&self, id: ConnId) -> Option<&Conn> {
-        let conn = self.conns.get(id.slot())?;
-        (conn.id == id && conn.stage != Stage::Free).then_some(conn)
+        self.conns.get(id.slot()).filter(|conn| conn.id == id)
     }
 
     /// The connection, if `id` still names one.
     #[inline]
     pub(crate) fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let conn = self.conns.get_mut(id.slot())?;
-        (conn.id == id && conn.stage != Stage::Free).then_some(conn)
+        self.conns.get_mut(id.slot()).filter(|conn| conn.id == id)
     }
 
     /// Its stage; [`Stage::Free`] if `id` names nobody any more.
