@@ -49,8 +49,8 @@ pub(crate) struct Published<'a> {
 }
 
 impl Connections {
-    /// Queues one message.
-    #[inline]
+    /// Queues one message. In line wherever it is sent from: a call would cost a tenth of what echoing it does.
+    #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         let (high, plain_below) = (self.high_water(), self.limits.plain_below);
         match self.conns.get_mut(id.slot()) {

@@ -85,7 +85,7 @@ impl Batch {
     }
 
     /// Adds owned bytes behind the others: `write` appends them to a buffer that may already hold some.
-    #[inline]
+    #[inline(always)]
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let own = if self.segments.is_empty() && self.head.len() < SEALED_LEN {
             &mut self.head
