@@ -113,9 +113,10 @@ fn server(settings: &Checked, files: Option<&Files>) -> Server<impl throng::Rout
     );
     let files = files.cloned();
     configured(settings)
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
-        .ws("/ws/{channel}", channels)
+        // A message looks for its handler from the last to the first: the one with the largest messages looks longest.
         .ws("/upload", upload)
+        .ws("/ws/{channel}", channels)
+        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
         .events("/sse/{channel}", |request| channel(request).map(str::to_owned))
         .get("/", move |request: &Request<'_>| match &files {
             Some(files) => files.respond(request),
