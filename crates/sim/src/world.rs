@@ -601,12 +601,16 @@ fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     }
     // What may be dropped follows in helpings; what the driver holds may not be dropped any more.
     let helping = if drops { HELPING + frame } else { 0 };
-    // A message whose first fragments have left counts for nobody, and each fragment has a header.
-    let fragments = match sends_fragments(plan, frame) {
-        true => frame + 2 * frame.div_ceil(plan.limits.fragment_size) * 4,
-        false => 0,
-    };
-    kept + frame + ONE_TURN + apart + helping + fragments
+    let whole = kept + frame + ONE_TURN + apart + helping;
+    if !sends_fragments(plan, frame) {
+        return whole;
+    }
+    // Before its Close frame a session is queued all that waits, in fragments that have a header each (RFC 6455 section
+    // 5.2); every message may have a shorter one at its end. One whose first fragments have left counts for nobody.
+    let size = plan.limits.fragment_size;
+    let header = if size < 126 { 2 } else { 4 };
+    let all = whole + frame;
+    all + header * (all / size + all / plan.limits.fragment_threshold.max(1) + 1)
 }
 
 /// The most bytes by which a class may be over its cap.
