@@ -20,9 +20,21 @@
 //! * **C8** Reading can be paused and resumed; a paused connection delivers nothing and loses nothing, and
 //!   still reports a reset.
 //! * **C9** The peer's end of stream, its reset and our own close are told apart ([`Event::Finished`],
-//!   [`Closed::Reset`], [`Closed::Local`]).
+//!   [`Closed::Reset`], [`Closed::Local`]). A reset does not take back what the peer said: what the kernel has of it when
+//!   a send fails, or when the reset is seen, is told before `Closed`, unless reading is paused. So who still
+//!   sends a request hears that it was refused. Sends do nothing meanwhile and give their batch home as `Done`; the
+//!   batch in flight comes home at the end. See "What a reset leaves" below.
 //! * **C10** Only the [`Waker`] may be used from other threads. One wake, or many, before a wait end that wait.
 //! * **C11** Memory that the kernel may still write outlives the operation.
+//!
+//! # What a reset leaves
+//!
+//! When a reset arrives, Linux keeps all that came in order before it and gives it to `recv` before the error: whether the
+//! reset came behind a FIN or without one, whether a send failed in between, and whether `SO_ERROR` was asked for. It drops
+//! what we had not sent. Lost are only bytes that never came into the receive queue: what the peer's kernel still had to
+//! send, or to send again, when it reset. Other systems may drop the queue, as Windows does; there the bytes may be lost.
+//! The first failure of a send takes the error away: EPIPE if FIN had come before the reset, ECONNRESET if not. After it
+//! `recv` ends in either case like a stream.
 
 use std::io;
 use std::net::SocketAddr;

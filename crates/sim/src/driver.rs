@@ -202,7 +202,9 @@ impl SimDriver {
             {
                 note(conn.batch_rests_until);
             }
-            match net.readable(conn.link, conn.side) {
+            let is_deaf = conn.paused || conn.finished_told;
+            match net.kept(conn.link, conn.side) {
+                _ if is_deaf && net.knows_reset(conn.link, conn.side) => note(now),
                 Readable::Reset => note(now),
                 Readable::Bytes(_) if !conn.paused => note(conn.starved_until),
                 Readable::Finished if !conn.paused && !conn.finished_told => {
@@ -350,8 +352,9 @@ impl SimDriver {
             conn.connecting = None;
             return Some(Found::Event(Event::Connected(id)));
         }
-        let readable = net.readable(conn.link, conn.side);
-        if readable == Readable::Reset {
+        let readable = net.kept(conn.link, conn.side);
+        let is_deaf = conn.paused || conn.finished_told;
+        if readable == Readable::Reset || is_deaf && net.knows_reset(conn.link, conn.side) {
             conn.ending = Some((now, Closed::Reset));
             net.close(conn.link, conn.side);
             return Some(Found::Again);

@@ -342,9 +342,32 @@ impl Net {
         }
     }
 
+    /// The same for a driver: what had come when a reset came is there still (C9 of the driver contract), as Linux keeps
+    /// it. Peers lose it, as they do elsewhere.
+    pub fn kept(&mut self, link: LinkId, side: Side) -> Readable {
+        let now = self.now;
+        let link = &mut self.links[link];
+        let reset_at = link.reset_at[side as usize].filter(|at| *at <= now);
+        let until = reset_at.unwrap_or(now);
+        let pipe = &mut link.pipes[side.other() as usize];
+        pipe.arrive(until);
+        if reset_at.is_some() {
+            pipe.in_transit.clear();
+            pipe.held = pipe.ready.len();
+        }
+        if !pipe.ready.is_empty() {
+            return Readable::Bytes(pipe.ready.len());
+        }
+        match pipe.fin_at {
+            Some(at) if at <= until && pipe.in_transit.is_empty() => Readable::Finished,
+            _ if reset_at.is_some() => Readable::Reset,
+            _ => Readable::Nothing,
+        }
+    }
+
     /// `side` reads up to `max` bytes to the end of `into`.
     pub fn read(&mut self, link: LinkId, side: Side, max: usize, into: &mut Vec<u8>) {
-        if let Readable::Bytes(n) = self.readable(link, side) {
+        if let Readable::Bytes(n) = self.kept(link, side) {
             let n = n.min(max);
             let link = &mut self.links[link];
             link.taken += if side == Side::Acceptor { n } else { 0 };
@@ -404,9 +427,12 @@ impl Net {
         let at = now + link.options.latency;
         link.reset_at[other] = Some(link.reset_at[other].map_or(at, |known| known.min(at)));
         link.pipes[other].discard();
-        link.pipes[side as usize].discard();
+        let pipe = &mut link.pipes[side as usize];
+        pipe.arrive(now);
+        pipe.in_transit.clear();
+        pipe.held = pipe.ready.len();
         // An end of stream that was on its way is overtaken, like the bytes before it.
-        link.pipes[side as usize].fin_at = None;
+        pipe.fin_at = pipe.fin_at.filter(|at| *at <= now);
     }
 
     /// Whether `side` knows of a reset by now.

@@ -240,6 +240,72 @@ pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_told<R: Rig>() {
     world.quiet();
 }
 
+/// C9: an answer to a request that is still being sent, and the reset that the rest of the request earns.
+pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
+    let mut world = World::<R>::new();
+    for (finishes, tries) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (id, mut peer) = world.pair();
+        assert_eq!(world.rig.write(&mut peer, b"too large"), 9);
+        if finishes {
+            world.rig.finish(&mut peer);
+        }
+        look_away(&mut world);
+        world.rig.reset(peer);
+        look_away(&mut world);
+        for _ in 0..3 {
+            let left = match tries {
+                true => world.rig.driver().try_send(id, b"more") > 0,
+                false => world.send_bytes(id, b"more".to_vec()),
+            };
+            if !left && !tries {
+                break;
+            }
+        }
+        world.until_seen(Seen::Closed(id, Closed::Reset));
+        assert_eq!(world.received(id), b"too large", "{finishes} {tries}");
+        assert_eq!(world.saw(Seen::Finished(id)), finishes);
+        world.quiet();
+    }
+}
+
+/// C9: the same with a send in flight.
+pub fn c9_what_came_before_a_reset_is_told_though_a_send_is_in_flight<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.fill(id);
+    assert_eq!(world.rig.write(&mut peer, b"too large"), 9);
+    look_away(&mut world);
+    world.rig.reset(peer);
+    look_away(&mut world);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    assert_eq!(world.received(id), b"too large");
+    world.quiet();
+}
+
+/// C8: a pause behind a send that failed, which nothing would report again.
+pub fn c8_a_reset_that_a_send_has_met_is_reported_though_paused<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert_eq!(world.rig.write(&mut peer, b"too large"), 9);
+    look_away(&mut world);
+    world.rig.reset(peer);
+    look_away(&mut world);
+    world.send_bytes(id, b"more".to_vec());
+    world.pause(id);
+    world.until_seen(Seen::Closed(id, Closed::Reset));
+    assert_eq!(world.received(id), b"");
+    world.quiet();
+}
+
+/// Time passes, in which nobody asks for events.
+fn look_away<R: Rig>(world: &mut World<R>) {
+    for _ in 0..50 {
+        world.rig.step();
+        let now = world.now();
+        world.wait(Some(now));
+    }
+}
+
 /// C9: what the peer hears of our ends.
 pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();

@@ -136,8 +136,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.lent = 0;
         match self.table.entry(conn) {
             Some(Entry { socket: Some(socket), flags, .. }) if *flags & flag::CONNECTING == 0 => {
-                // What goes wrong here goes wrong again in the send of the rest, which tells.
-                P::send(socket, bytes).unwrap_or(0)
+                match P::send(socket, bytes) {
+                    Ok(n) => n,
+                    Err(error) => self.fail_to_send(conn, &error),
+                }
             }
             _ => 0,
         }
@@ -154,6 +156,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     fn pause(&mut self, conn: ConnId) {
         if let Some(entry) = self.table.entry(conn) {
             entry.flags |= flag::PAUSED;
+            if entry.flags & flag::BROKEN != 0 {
+                // Its reset was told to us already, and is not reported again.
+                self.end(conn, Closed::Reset);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ const GATHERED: usize = 64;
 enum Sending {
     All,
     Part,
-    Broken,
+    Broken(ErrorKind),
 }
 
 impl<P: Poller> ReadinessDriver<P> {
@@ -40,10 +40,44 @@ impl<P: Poller> ReadinessDriver<P> {
         match sending {
             Sending::All => SendOutcome::Done(batch),
             Sending::Part => self.keep(id, batch, lent),
-            Sending::Broken => {
-                self.end(id, Closed::Reset);
+            Sending::Broken(why) => {
+                self.break_off(id, why);
                 SendOutcome::Done(batch)
             }
+        }
+    }
+
+    /// A try has sent nothing, and this is why. Returns that 0.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fail_to_send(&mut self, id: ConnId, error: &io::Error) -> usize {
+        if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
+            self.break_off(id, error.kind());
+        }
+        0
+    }
+
+    /// A send has failed, and so will all others. A peer that answers early and closes resets us for what we go on
+    /// sending, and its answer is still in the kernel: that is told first, if anybody reads.
+    #[cold]
+    fn break_off(&mut self, id: ConnId, why: ErrorKind) {
+        let Some(entry) = self.table.entry(id) else { return };
+        // Any other failure may leave the connection as it is, and its end would never be read.
+        let is_over = matches!(why, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        if !is_over || entry.flags & flag::NOT_READING != 0 {
+            return self.end(id, Closed::Reset);
+        }
+        if entry.flags & flag::BROKEN != 0 {
+            return;
+        }
+        entry.flags |= flag::BROKEN | flag::CAN_READ;
+        // Linux calls a reset so that came behind an end of stream, and tells of it once: what is read then ends in any case
+        // like a stream.
+        if why == ErrorKind::BrokenPipe {
+            entry.flags |= flag::ENDED;
+        }
+        if !P::LEVEL {
+            self.enlist(id);
         }
     }
 
@@ -61,8 +95,8 @@ impl<P: Poller> ReadinessDriver<P> {
                 entry.flags &= !flag::CAN_WRITE;
                 None
             }
-            Sending::Broken => {
-                self.end(id, Closed::Reset);
+            Sending::Broken(why) => {
+                self.break_off(id, why);
                 None
             }
         }
@@ -110,7 +144,7 @@ fn advance<P: Poller>(
         }
         Err(error) if error.kind() == ErrorKind::Interrupted => None,
         Err(error) if error.kind() == ErrorKind::WouldBlock => Some(Sending::Part),
-        Err(_) => Some(Sending::Broken),
+        Err(error) => Some(Sending::Broken(error.kind())),
     }
 }
 

@@ -44,6 +44,11 @@ pub(crate) mod flag {
     /// The poll does not know it yet; see [`Poller::LATE`](super::poller::Poller::LATE).
     pub(crate) const NEW: u16 = 1 << 10;
 
+    /// A send has failed: nothing more leaves, and what lies in the kernel is read before the end is told.
+    pub(crate) const BROKEN: u16 = 1 << 11;
+    /// Of a broken one: the peer's end of stream came before its reset.
+    pub(crate) const ENDED: u16 = 1 << 12;
+
     /// While any of these is set nothing is read.
     pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
 }

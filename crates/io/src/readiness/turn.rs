@@ -133,7 +133,8 @@ impl<P: Poller> ReadinessDriver<P> {
         if entry.flags & flag::CONNECTING != 0 {
             return self.serve_connecting(rest);
         }
-        if bits & (WRITE | ERROR) != 0 && entry.outgoing != NONE {
+        let can_send = entry.outgoing != NONE && entry.flags & flag::BROKEN == 0;
+        if bits & (WRITE | ERROR) != 0 && can_send {
             self.rest = Rest { bits: bits & !WRITE & !ERROR, ..rest };
             if bits & ERROR != 0 {
                 self.rest.bits |= READ;
@@ -195,6 +196,11 @@ impl<P: Poller> ReadinessDriver<P> {
     ) -> Option<Step<P::Socket>> {
         let entry = self.table.entry(id)?;
         match received {
+            Ok(0) if entry.flags & flag::BROKEN != 0 => {
+                let ended = entry.flags & flag::ENDED != 0;
+                self.end(id, Closed::Reset);
+                ended.then_some(Step::Finished(id))
+            }
             Ok(0) => {
                 // Interest is dropped only if the kernel reports again: mostly the engine closes at once.
                 entry.flags |= flag::FINISHED;
