@@ -178,6 +178,15 @@ pub(crate) struct Cold {
     pub(crate) flight_listed: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
+    /// What was read and dropped in [`Stage::Lingering`], if anything.
+    pub(crate) dropped: Option<Dropped>,
+}
+
+/// What a connection that lingers has sent behind our FIN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dropped {
+    pub(crate) since: Tick,
+    pub(crate) bytes: usize,
 }
 
 impl Cold {
@@ -190,6 +199,7 @@ impl Cold {
             && !self.assembly_listed
             && !self.flight_listed
             && self.closed_with == 0
+            && self.dropped.is_none()
     }
 }
 

@@ -65,13 +65,7 @@ impl<S: Service> State<S> {
                 self.phase.count_forced();
                 connections.finish(id, AfterFlush::Abort);
             }
-            // Not by a reset: the kernel may hold what a slow peer has not taken yet, and sees to that without us.
-            Stage::Lingering => {
-                if let Some(conn) = connections.conn_mut(id) {
-                    conn.after_flush = AfterFlush::Close;
-                    connections.mark_dirty(id);
-                }
-            }
+            Stage::Lingering => connections.end_lingering(id),
             Stage::Ending | Stage::Free => {}
         }
     }

@@ -4,15 +4,13 @@ use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::OVERFULL;
+use crate::linger;
 use crate::service::Service;
 use crate::shard::Shard;
 
 /// Helpings of what waits that leave in one flush, though the kernel may take more: a large message to a peer that reads
 /// as fast as we write is not to keep the shard from its other connections.
 const HELPINGS: usize = 16;
-
-/// Seconds a connection is read and dropped after our FIN.
-const LINGER_SECS: u16 = 2;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// The one place where bytes leave.
@@ -175,7 +173,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 conn.stage = Stage::Lingering;
                 let paused = conn.has(flag::PAUSED);
                 conn.set(flag::PAUSED, false);
-                connections.due_in(id, LINGER_SECS);
+                connections.due_in(id, linger::SILENCE_SECS);
                 self.driver.finish(id);
                 if paused {
                     self.driver.resume(id);

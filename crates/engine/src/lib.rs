@@ -28,6 +28,7 @@ mod flush;
 mod frame;
 mod handshake;
 mod limits;
+mod linger;
 pub mod mailbox;
 mod map;
 mod pattern;

@@ -108,6 +108,10 @@ impl<S: Service> State<S> {
     /// will ask for any more is dropped.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
+        if self.core.connections.stage(id) == Stage::Lingering {
+            self.core.connections.linger_on(id, rest.len());
+            return false;
+        }
         let wanted = self.core.connections.conn(id).is_some_and(|conn| {
             conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
         });

@@ -297,8 +297,10 @@ impl<S: Service> State<S> {
             if stage < Stage::Lingering {
                 self.phase.count_forced();
             }
-            if stage < Stage::Ending {
-                self.core.connections.finish(id, AfterFlush::Abort);
+            match stage {
+                Stage::Lingering => self.core.connections.end_lingering(id),
+                Stage::Ending | Stage::Free => {}
+                _ => self.core.connections.finish(id, AfterFlush::Abort),
             }
         }
     }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use support::PATIENCE;
@@ -133,6 +133,54 @@ fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
         let (head, _) = post(100_001, chunked);
         assert!(head.starts_with("HTTP/1.1 413 ") && head.contains("Connection: close"), "{head}");
     }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+/// More than all sockets' buffers hold, so that its sender stands still unless we read on.
+#[test]
+fn who_sends_a_whole_body_before_it_reads_gets_its_413() {
+    let (address, running) = served();
+    let body = vec![b'x'; 32 << 20];
+    for path in ["post", "nowhere"] {
+        let mut stream = dial(address);
+        let length = body.len();
+        write!(stream, "POST /{path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n")
+            .unwrap();
+        stream.write_all(&body).unwrap();
+        let (head, _) = answer(&mut stream);
+        let status = if path == "post" { "413" } else { "404" };
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
+    }
+    running.drain(DrainPlan::default()).unwrap();
+}
+
+/// RFC 9112 section 8 leaves the answer to us; see docs/http.md.
+#[test]
+fn rfc9112_8_a_request_that_ends_in_its_middle_ends_the_connection_without_an_answer() {
+    let (address, running) = served();
+    let parts = [
+        "GET /get HTTP/1.1\r\nHo",
+        "POST /post HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf",
+        "POST /post HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ];
+    for part in parts {
+        let mut stream = dial(address);
+        stream.write_all(part.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "", "{part}");
+    }
+    // What was whole is answered.
+    let mut stream = dial(address);
+    stream.write_all(b"GET /get HTTP/1.1\r\nHost: h\r\n\r\nGET /ge").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut all = String::new();
+    stream.read_to_string(&mut all).unwrap();
+    assert!(all.starts_with("HTTP/1.1 200 ") && all.matches("HTTP/1.1 ").count() == 1, "{all}");
     running.drain(DrainPlan::default()).unwrap();
 }
 

@@ -307,6 +307,31 @@ fn a_body_over_what_its_service_takes_is_refused() {
     }
 }
 
+/// Sends a body that is refused by its length for so many seconds, and looks for the answer only then.
+fn upload_for(secs: usize) -> Told {
+    let ask = Ask { most: 399, ..upload(Take::Pieces, 2000 * secs) };
+    let mut script = vec![Do::Read(Pace::Never), Do::Write(ask.head(false))];
+    script.extend(drip(&ask.request(0)[ask.head(false).len()..], 1000, 500));
+    script.push(Do::Read(Pace::Prompt));
+    run(plan(&[ask], script))
+}
+
+/// A close of ours in the middle of the body would be a reset, and destroy the answer.
+#[test]
+fn who_sends_a_whole_body_before_it_reads_gets_its_413() {
+    let told = upload_for(20);
+    assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
+    assert_eq!(told.end, End::Finished);
+    assert!((20..=23).contains(&told.at), "{}", told.at);
+}
+
+#[test]
+fn who_goes_on_sending_after_its_413_is_cut_off_in_the_end() {
+    let told = upload_for(100);
+    assert_eq!((told.answers.len(), told.end), (0, End::Reset));
+    assert!((30..=34).contains(&told.at), "{}", told.at);
+}
+
 #[test]
 fn a_source_may_have_nothing_to_send_for_minutes() {
     let ask = Ask { helping: 100, waits: 5, wait: 100_000, close: true, ..Ask::new(0, 0, 3000) };
@@ -400,6 +425,24 @@ fn a_drain_waits_for_the_answers_that_are_being_made() {
         assert!((10..=21).contains(&told.at), "{}", told.at);
         assert_eq!(told.outcome.forced, [Some(0)]);
     }
+}
+
+/// Its request was refused, and it has sent all of it when the drain's deadline comes, but read nothing.
+#[test]
+fn the_end_of_a_drain_destroys_no_early_answer() {
+    let ask = Ask { most: 399, ..upload(Take::Pieces, 4000) };
+    let script = vec![
+        Do::Read(Pace::Never),
+        Do::Pause(9 * SECOND / 2),
+        Do::Write(ask.request(0)),
+        Do::Pause(5 * SECOND),
+        Do::Read(Pace::Prompt),
+    ];
+    let mut plan = plan(&[ask], script);
+    plan.drain = drain(0);
+    let told = run(plan);
+    assert_eq!(told.answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [413]);
+    assert_eq!((told.end, told.outcome.forced), (End::Finished, vec![Some(0)]));
 }
 
 #[test]
