@@ -53,7 +53,8 @@ pub struct Settings {
     pub max_header_bytes: usize,
     /// Field lines of a head. Default 100.
     pub max_headers: usize,
-    /// Bytes of a body; it is passed on as it comes, so this costs no memory. Default: no limit (`u64::MAX`).
+    /// Bytes of a request's body; 413 above it. It is passed on as it comes, so this costs no memory. Answers have no such
+    /// limit. Default: no limit (`u64::MAX`).
     pub max_body: u64,
     /// Local addresses that connections to backends are made from, in turn: one serves about 28,000 connections to
     /// one backend. Default: none, the system's choice.

@@ -113,6 +113,32 @@ fn large_bodies_either_way_are_whole() {
     });
 }
 
+/// What a backend may answer is its operator's business, and costs no memory.
+#[test]
+fn max_body_limits_requests_and_no_answers() {
+    let backend = Scripted::bind();
+    let settings = Settings { max_body: 10, ..Settings::default() };
+    let balancer = Balancer::start(&[backend.address], settings);
+    for answer in [
+        &b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"[..],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nhello world\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nhello world",
+    ] {
+        let mut client = balancer.connect();
+        client.send(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n0123456789");
+        let mut server = backend.accept();
+        server.head();
+        assert_eq!(server.exactly(10), b"0123456789");
+        server.send(answer);
+        drop(server);
+        let got = String::from_utf8(client.rest()).unwrap();
+        assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.contains("hello world"), "{got}");
+    }
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nhello world");
+    assert!(client.head().starts_with("HTTP/1.1 413 "));
+}
+
 #[test]
 fn an_answer_until_close_is_chunked_for_http11_and_ends_the_connection_for_http10() {
     let backend = Scripted::bind();

@@ -2,7 +2,7 @@
 
 use throng_io::{ConnId, Driver};
 use throng_proto::Input;
-use throng_proto::http1::ResponseEvent;
+use throng_proto::http1::{Limits, ResponseEvent};
 
 use super::conn::{Client, Conn, Phase, Upstream};
 use super::{Intent, State};
@@ -66,7 +66,8 @@ impl State {
         input: &mut Input<'_>,
     ) -> Stop {
         let Some(exchange) = client.exchange.as_mut() else { return Stop::Starved };
-        let limits = self.limits;
+        // Clients are limited, not backends: an answer is passed on as it is taken, however long.
+        let limits = Limits { max_body: u64::MAX, ..self.limits };
         let mut is_switch = false;
         loop {
             match upstream.decoder.next_event(input, &limits) {
