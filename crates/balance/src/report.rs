@@ -1,7 +1,7 @@
 //! What shards tell the control thread, and what they count.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use serde::Serialize;
 
@@ -11,7 +11,8 @@ use crate::forward::BadUpgrade;
 /// News from a shard.
 #[derive(Debug)]
 pub enum Report {
-    /// A connect, a handshake or an answer of this backend failed, and the client was not to blame.
+    /// A connect, a handshake or an answer of this backend failed, and the client was not to blame. Who was is in
+    /// [`Failure::is_ours`].
     Failed {
         /// Whose.
         backend: Arc<Backend>,
@@ -20,7 +21,7 @@ pub enum Report {
     },
 }
 
-/// What a backend did wrong.
+/// What went wrong between us and a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Its host refused the connection, or cannot be reached.
@@ -35,13 +36,52 @@ pub enum Failure {
     BadResponse(&'static str),
     /// Its 101 is not one for our request: why.
     BadUpgrade(BadUpgrade),
+    /// Ours: there is no local port to connect to it from. All of them lead to it already, or `sources` names an address
+    /// that is none of this machine's.
+    NoPort,
+    /// Ours: a connection to it could not be begun, for want of a descriptor or of memory; the system's error.
+    Local(Option<i32>),
 }
 
 impl Failure {
-    /// What the client is answered: 504 when time ran out, else 502.
+    /// What it means that a connect failed at once. Only what the network says of the way to the backend is held against
+    /// it: whatever else goes wrong would go wrong with others, too.
+    #[must_use]
+    pub fn of_connect(error: &io::Error) -> Self {
+        use io::ErrorKind::*;
+        match error.kind() {
+            AddrNotAvailable | AddrInUse => Self::NoPort,
+            ConnectionRefused | ConnectionReset | ConnectionAborted | HostUnreachable
+            | NetworkUnreachable | NetworkDown | TimedOut | PermissionDenied => Self::Refused,
+            _ => Self::Local(error.raw_os_error()),
+        }
+    }
+
+    /// Whether it says nothing about the backend.
+    #[must_use]
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::NoPort | Self::Local(_))
+    }
+
+    /// What an operator can do about one that is [ours](Failure::is_ours).
+    #[must_use]
+    pub const fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::NoPort => Some(
+                "name in sources more addresses of this machine, each is good for about 28,000 connections to a backend",
+            ),
+            Self::Local(_) => {
+                Some("raise the limit of open files (ulimit -n), or lower max_connections")
+            }
+            _ => None,
+        }
+    }
+
+    /// What the client is answered: 503 when it was us, 504 when time ran out, else 502.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
+            Self::NoPort | Self::Local(_) => 503,
             Self::ConnectTimeout | Self::ResponseTimeout => 504,
             _ => 502,
         }
@@ -59,6 +99,15 @@ impl fmt::Display for Failure {
             Self::ResponseTimeout => f.write_str("the backend did not answer in time"),
             Self::BadResponse(what) => write!(f, "the backend's answer is not valid HTTP: {what}"),
             Self::BadUpgrade(what) => what.fmt(f),
+            Self::NoPort => f.write_str("the balancer has no port left to connect from"),
+            Self::Local(None) => f.write_str("the balancer could not connect"),
+            Self::Local(Some(number)) => {
+                write!(
+                    f,
+                    "the balancer could not connect: {}",
+                    io::Error::from_raw_os_error(*number)
+                )
+            }
         }
     }
 }
@@ -88,6 +137,8 @@ pub struct Figures {
     pub client_errors: u64,
     /// Requests that we answered ourselves with 5xx.
     pub backend_errors: u64,
+    /// Connects that failed at once, and by no fault of the backend: see [`Failure::is_ours`].
+    pub own_failures: u64,
     /// Tunnels whose backend went without a Close frame.
     pub lost: u64,
     /// Tunnels that we sent a Close frame, or cut.
@@ -112,6 +163,7 @@ impl std::ops::AddAssign for Figures {
             retries,
             client_errors,
             backend_errors,
+            own_failures,
             lost,
             closed,
             bytes_up,
@@ -128,9 +180,38 @@ impl std::ops::AddAssign for Figures {
         self.retries += retries;
         self.client_errors += client_errors;
         self.backend_errors += backend_errors;
+        self.own_failures += own_failures;
         self.lost += lost;
         self.closed += closed;
         self.bytes_up += bytes_up;
         self.bytes_down += bytes_down;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn only_the_way_to_it_is_held_against_a_backend() {
+        use io::ErrorKind::*;
+        for kind in [ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied] {
+            assert_eq!(Failure::of_connect(&kind.into()), Failure::Refused);
+        }
+        for kind in [AddrNotAvailable, AddrInUse] {
+            assert_eq!(Failure::of_connect(&kind.into()), Failure::NoPort);
+        }
+        // ENFILE and EMFILE, on every Unix; and one of a driver's own.
+        for number in [23, 24] {
+            let failure = Failure::of_connect(&io::Error::from_raw_os_error(number));
+            assert_eq!(failure, Failure::Local(Some(number)));
+            assert!(failure.to_string().contains(&format!("(os error {number})")), "{failure}");
+        }
+        assert_eq!(Failure::of_connect(&QuotaExceeded.into()), Failure::Local(None));
+        for failure in [Failure::NoPort, Failure::Local(None), Failure::Refused, Failure::Reset] {
+            assert_eq!(failure.is_ours(), failure.status() == 503);
+            assert_eq!(failure.is_ours(), failure.remedy().is_some());
+        }
     }
 }

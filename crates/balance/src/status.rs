@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -19,6 +20,8 @@ pub struct Status {
     pub backends: Vec<Row>,
     /// Sums over all shards, at most a second old.
     pub figures: Figures,
+    /// The last connect that failed by our own fault, which is held against no backend, with the remedy.
+    pub own_failure: Option<LastFailure>,
 }
 
 /// A backend in [`Status`].
@@ -82,7 +85,7 @@ pub struct DrainProgress {
     pub seconds_left: u32,
 }
 
-/// The last failure of a backend.
+/// The last failure of a backend, or of ours.
 #[derive(Clone, Debug, Serialize)]
 pub struct LastFailure {
     /// What happened.
@@ -145,6 +148,13 @@ pub struct Surplus {
     pub tunnels: u32,
     /// Of these, how many are closed.
     pub close: u32,
+}
+
+impl LastFailure {
+    pub(crate) fn new(text: String, at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        Self { text, unix_seconds: since.map_or(0, |since| since.as_secs()) }
+    }
 }
 
 impl RowTotals {

@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use support::{Balancer, KEY, PATIENCE, Peer, Scripted, accepted, nobody, upgrade};
@@ -262,6 +263,34 @@ fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
 }
 
 /// What the backend answers, and a word of why it is a 502.
+/// The kernel refuses to connect to a broadcast address before a packet has left, as it does where there is no route.
+#[test]
+fn a_connect_that_fails_at_once_is_the_backends_failure() {
+    let unreachable = "127.255.255.255:9".parse().unwrap();
+    let balancer = Balancer::start(&[unreachable], Settings::default());
+    let mut client = balancer.connect();
+    client.send(GET);
+    let (head, body) = client.answer();
+    assert!(head.starts_with("HTTP/1.1 502 "), "{head}{body}");
+    assert_eq!(one_failure(&balancer), Failure::Refused);
+    assert_eq!(balancer.backends[0].totals().failures.load(Relaxed), 1);
+}
+
+/// Of the net for documentation: no machine has it, and so no port is left on it.
+#[test]
+fn a_connect_that_fails_for_want_of_a_port_is_ours() {
+    let backend = Scripted::bind();
+    let settings = Settings { sources: vec!["192.0.2.1".parse().unwrap()], ..Settings::default() };
+    let balancer = Balancer::start(&[backend.address], settings);
+    let mut client = balancer.connect();
+    client.send(GET);
+    let (head, body) = client.answer();
+    assert!(head.starts_with("HTTP/1.1 503 ") && body.contains("no port"), "{head}{body}");
+    assert_eq!(one_failure(&balancer), Failure::NoPort);
+    assert_eq!(balancer.backends[0].totals().failures.load(Relaxed), 0);
+    balancer.until("it is counted as ours", |it| it.shards.figures().own_failures == 1);
+}
+
 #[test]
 fn answers_that_break_a_rule_are_502_and_their_connections_are_not_used_again() {
     let accept = String::from_utf8(accepted()).unwrap();
@@ -412,7 +441,7 @@ fn requests_that_break_a_rule_reach_no_backend() {
     }
     for balancer in [patient, quick] {
         let connects = &balancer.backends[0].totals().connects;
-        assert_eq!(connects.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(connects.load(Relaxed), 0);
         balancer.assert_nothing_is_held();
     }
 }

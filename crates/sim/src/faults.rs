@@ -30,7 +30,7 @@ pub struct Faults {
     pub clock_leaps: usize,
     /// One link in so many is cut by the network at a random byte (0 = never).
     pub cut_links: usize,
-    /// One connect in so many fails for want of descriptors (0 = never).
+    /// One connect in so many fails at once, for want of descriptors or of a route (0 = never).
     pub connect_fails: usize,
     /// One connection that the driver makes in so many is cut by the network at a random byte (0 = never).
     pub cut_dials: usize,

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
+    /// The last failure of ours, with whom we could not connect to.
+    own_failure: Option<(SocketAddr, Failure, SystemTime)>,
     /// What the process was started with: changes of these need a restart.
     started: Config,
     /// Where it listens in fact.
@@ -61,6 +63,7 @@ impl Core {
             gone: Vec::new(),
             settings: config.settings.clone(),
             register: config.register.clone(),
+            own_failure: None,
             addresses: Vec::new(),
             orders: Vec::new(),
             is_changed: true,
@@ -380,7 +383,7 @@ impl Core {
 
     // What happens.
 
-    /// A connection to `backend` failed, or its answer.
+    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not held against it.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
@@ -388,6 +391,10 @@ impl Core {
         now: Instant,
         at: SystemTime,
     ) {
+        if failure.is_ours() {
+            self.own_failure = Some((backend.address(), failure, at));
+            return;
+        }
         let Some(place) = self.place(backend) else { return };
         let entry = &mut self.entries[place];
         entry.last_failure = Some((Cause::Request(failure), at));
@@ -476,6 +483,13 @@ impl Core {
     /// What operators see.
     pub(crate) fn rows(&self, now: Instant) -> Vec<Row> {
         self.entries.iter().map(|entry| row(entry, now)).collect()
+    }
+
+    /// The last failure of ours, with what to do about it.
+    pub(crate) fn own_failure(&self) -> Option<LastFailure> {
+        let (address, failure, at) = self.own_failure?;
+        let remedy = failure.remedy().unwrap_or_default();
+        Some(LastFailure::new(format!("{address}: {failure}: {remedy}"), at))
     }
 
     // How.
@@ -661,10 +675,10 @@ fn row(entry: &Entry, now: Instant) -> Row {
             .wanted
             .lease
             .map(|lease| lease.expires.0.saturating_sub(now.0) as f64 / 1e9),
-        last_failure: entry.last_failure.as_ref().map(|(cause, at)| LastFailure {
-            text: cause.to_string(),
-            unix_seconds: at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |at| at.as_secs()),
-        }),
+        last_failure: entry
+            .last_failure
+            .as_ref()
+            .map(|(cause, at)| LastFailure::new(cause.to_string(), *at)),
     }
 }
 

@@ -229,6 +229,7 @@ impl Balancer {
             pick: core.settings().pick.word(),
             backends: core.rows(self.inner.now()),
             figures,
+            own_failure: core.own_failure(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Threads, sockets and clocks; the rules are in the tests of `core`.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use super::*;
@@ -46,6 +47,27 @@ fn what_cannot_start_says_so_and_leaves_nothing() {
     // An address for documentation, which no machine has.
     wrong.listen.push("192.0.2.1:80".parse().unwrap());
     assert!(matches!(Balancer::start(wrong), Err(Error::Start(_))));
+}
+
+#[test]
+fn a_failure_of_ours_is_told_with_its_remedy_and_held_against_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = listener.local_addr().unwrap();
+    let text = format!("sources = \"192.0.2.1\"\nbackends = \"{backend}\"");
+    let balancer = Balancer::start(config(&text)).unwrap();
+    for _ in 0..4 {
+        let mut client = std::net::TcpStream::connect(balancer.addresses()[0]).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    let status = until(&balancer, |status| status.figures.own_failures == 4);
+    let (row, own) = (&status.backends[0], status.own_failure.expect("it is told"));
+    assert!(own.text.contains(&backend.to_string()) && own.text.contains("sources"), "{own:?}");
+    assert!(own.unix_seconds > 0);
+    assert_eq!((row.state, row.totals.failures, row.last_failure.is_none()), ("up", 0, true));
+    end(&balancer);
 }
 
 #[test]

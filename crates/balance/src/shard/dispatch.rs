@@ -10,7 +10,7 @@ use super::conn::{Client, Conn, Exchange, Line, Phase, Tick, Upstream};
 use super::{Intent, State};
 use crate::held::{Place, RequestCount};
 use crate::pick::{pick_bound, pick_by_key};
-use crate::{Configuration, Failure, Pick, Report, Sticky};
+use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 
 /// What became of a search.
 enum Choice {
@@ -79,11 +79,12 @@ impl State {
                     backend.totals().connects.fetch_add(1, Relaxed);
                     match driver.connect(backend.address(), local) {
                         Ok(upstream) => upstream,
-                        Err(_) => {
-                            let _ = backend.totals().failures.fetch_add(1, Relaxed);
+                        Err(error) => {
+                            let failure = Failure::of_connect(&error);
                             exchange.tried.push(backend.key());
-                            exchange.failure = Some(Failure::Refused);
+                            exchange.failure = Some(failure);
                             exchange.count = None;
+                            self.report(backend, failure);
                             continue;
                         }
                     }
@@ -263,10 +264,7 @@ impl State {
             && upstream.is_connected
             && (!exchange.is_complete || !upstream.line.is_clear());
         if !is_stale && !is_refusal {
-            upstream.backend.totals().failures.fetch_add(1, Relaxed);
-            let backend = Arc::clone(&upstream.backend);
-            // Nobody listens only when the whole balancer ends.
-            let _ = self.reports.send(Report::Failed { backend, failure });
+            self.report(&upstream.backend, failure);
         }
         let was_not_sent = !upstream.is_connected;
         let may_repeat = exchange.replay.is_some()
@@ -283,6 +281,18 @@ impl State {
         }
         self.figures.retries += 1;
         self.intents.push_back(Intent::Dispatch(client_id));
+    }
+
+    /// Counts a failure, with the backend or with us, and tells of it.
+    fn report(&mut self, backend: &Arc<Backend>, failure: Failure) {
+        if failure.is_ours() {
+            self.figures.own_failures += 1;
+        } else {
+            backend.totals().failures.fetch_add(1, Relaxed);
+        }
+        let backend = Arc::clone(backend);
+        // Nobody listens only when the whole balancer ends.
+        let _ = self.reports.send(Report::Failed { backend, failure });
     }
 
     /// A backend ended its stream.

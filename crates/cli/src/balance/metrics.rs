@@ -93,6 +93,12 @@ const OF_ALL: &[Figure<Figures>] = &[
         all.backend_errors as f64
     }),
     (
+        "own_failures",
+        "Connects that failed for want of a port, a descriptor or memory here",
+        MetricType::Counter,
+        |all| all.own_failures as f64,
+    ),
+    (
         "tunnels_lost",
         "Tunnels whose backend went without a Close frame",
         MetricType::Counter,

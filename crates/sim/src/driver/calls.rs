@@ -132,7 +132,9 @@ impl Driver for SimDriver {
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.take_back();
         if strikes(&mut self.rng, self.faults.connect_fails) {
-            return Err(io::Error::other("no descriptor is left (simulated)"));
+            // As likely ours as the peer's: whoever connects has to tell the two apart.
+            let kinds = [io::ErrorKind::Other, io::ErrorKind::NetworkUnreachable];
+            return Err(self.rng.pick(&kinds).into());
         }
         let local = local.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 40_000)));
         let net = SharedNet::clone(&self.net);
