@@ -1,5 +1,6 @@
 //! Everything that can be chosen about a balancer, and changed while it runs.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +103,27 @@ pub enum Sticky {
     Query(String),
     /// The client's address.
     Ip,
+}
+
+impl Pick {
+    /// Whether a client goes to where there is room: only then does a rebalance even anything out.
+    #[must_use]
+    pub const fn looks_at_load(self) -> bool {
+        matches!(self, Self::PowerOfTwo | Self::LeastConnections)
+    }
+}
+
+/// As it is written in a file.
+impl fmt::Display for Sticky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("\"none\""),
+            Self::Cookie(name) => write!(f, "{{ cookie = {name:?} }}"),
+            Self::Header(name) => write!(f, "{{ header = {name:?} }}"),
+            Self::Query(name) => write!(f, "{{ query = {name:?} }}"),
+            Self::Ip => f.write_str("\"ip\""),
+        }
+    }
 }
 
 /// See [`Settings::timeouts`].

@@ -13,7 +13,7 @@ use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend
 use crate::rebalance::{Occupancy, Plan};
 use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
 use crate::report::Failure;
-use crate::settings::{Closing, Configuration, Order as ClosingOrder, Settings, Target};
+use crate::settings::{Closing, Configuration, Order as ClosingOrder, Settings, Sticky, Target};
 use crate::status::{
     Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Surplus, share_of,
 };
@@ -280,6 +280,7 @@ impl Core {
         rate: Option<u32>,
     ) -> Result<Rebalance, Error> {
         self.must_live()?;
+        self.must_pick_by_load()?;
         let rate = rate.unwrap_or(self.settings.close_rate);
         if rate == 0 {
             return Err(Error::Rate);
@@ -602,6 +603,18 @@ impl Core {
 
     fn must_live(&self) -> Result<(), Error> {
         if self.has_ended { Err(Error::ShuttingDown) } else { Ok(()) }
+    }
+
+    /// Whether clients whose tunnels are closed come back to where there is room.
+    fn must_pick_by_load(&self) -> Result<(), Error> {
+        let Settings { pick, sticky, .. } = &self.settings;
+        if !pick.looks_at_load() {
+            return Err(Error::PickIgnoresLoad { pick: *pick });
+        }
+        match sticky {
+            Sticky::None => Ok(()),
+            sticky => Err(Error::StickyIgnoresLoad { sticky: sticky.clone() }),
+        }
     }
 
     fn position(&self, address: SocketAddr) -> Option<usize> {

@@ -6,6 +6,7 @@ use std::{fmt, io};
 
 use crate::backend::MAX_WEIGHT;
 use crate::config::ConfigError;
+use crate::settings::{Pick, Sticky};
 
 /// Why nothing was done. The text is one line with the remedy.
 #[derive(Debug)]
@@ -48,6 +49,16 @@ pub enum Error {
     },
     /// A rate of 0.
     Rate,
+    /// A rebalance, with a [pick](crate::Settings::pick) that does not look at what is open: nothing would even out.
+    PickIgnoresLoad {
+        /// It.
+        pick: Pick,
+    },
+    /// A rebalance, with a [binding](crate::Settings::sticky) that leads clients back to where they were.
+    StickyIgnoresLoad {
+        /// It.
+        sticky: Sticky,
+    },
     /// What was to be ended is no drain.
     NotDraining {
         /// Whose.
@@ -114,6 +125,17 @@ impl fmt::Display for Error {
                 write!(f, "there are {most} backends, which are the most: remove one first")
             }
             Self::Rate => f.write_str("rate is 0: write how many tunnels to close in a second, 1 or more"),
+            Self::PickIgnoresLoad { pick } => write!(
+                f,
+                "pick is \"{}\", which does not look at load, so clients would not come back to where there is room: \
+                 write \"power_of_two\" or \"least_connections\", reload, then rebalance",
+                pick.word()
+            ),
+            Self::StickyIgnoresLoad { sticky } => write!(
+                f,
+                "sticky is {sticky}, so clients would come back to the backends that they were sent away from: write \
+                 \"none\", reload, then rebalance"
+            ),
             Self::NotDraining { address, state } => {
                 write!(f, "{address} is not draining, but {state}: there is nothing to end")
             }

@@ -172,7 +172,8 @@ impl Balancer {
     /// it would do.
     ///
     /// # Errors
-    /// [`Error::Rate`].
+    /// [`Error::PickIgnoresLoad`] or [`Error::StickyIgnoresLoad`] if the clients would not come back to where there is room,
+    /// with `dry_run`, too; [`Error::Rate`].
     pub fn rebalance(&self, dry_run: bool, rate: Option<u32>) -> Result<Rebalance, Error> {
         self.inner.change(|core, _| core.rebalance(dry_run, rate))
     }

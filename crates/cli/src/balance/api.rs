@@ -292,6 +292,8 @@ fn refused(error: Error) -> Response {
         | Error::TooMany { .. }
         | Error::NotDraining { .. }
         | Error::Leaving { .. }
+        | Error::PickIgnoresLoad { .. }
+        | Error::StickyIgnoresLoad { .. }
         | Error::RegistersItself { .. } => Status::new(409),
         Error::Weight { .. }
         | Error::Address { .. }

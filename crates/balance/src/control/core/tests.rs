@@ -575,6 +575,34 @@ fn a_rebalance_closes_each_surplus_at_its_part_of_the_rate() {
     );
 }
 
+/// Their clients would come back to where they were, or anywhere, and be closed for nothing.
+#[test]
+fn a_rebalance_is_refused_where_clients_do_not_come_back_by_load() {
+    for (setting, parts) in [
+        ("pick = \"round_robin\"", ["pick is \"round_robin\"", "write \"power_of_two\""]),
+        ("pick = \"random\"", ["pick is \"random\"", "\"least_connections\""]),
+        ("pick = \"rendezvous\"", ["pick is \"rendezvous\"", "\"power_of_two\""]),
+        ("pick = \"ip_hash\"", ["pick is \"ip_hash\"", "\"power_of_two\""]),
+        ("sticky = \"ip\"", ["sticky is \"ip\"", "write \"none\""]),
+        ("sticky = { cookie = \"lb\" }", ["sticky is { cookie = \"lb\" }", "write \"none\""]),
+        ("sticky = { header = \"x\" }", ["sticky is { header = \"x\" }", "write \"none\""]),
+        ("sticky = { query = \"q\" }", ["sticky is { query = \"q\" }", "write \"none\""]),
+    ] {
+        let mut core = core(&[1, 2], setting);
+        open(&backend(&core, 1), 100);
+        for dry_run in [true, false] {
+            let error = core.rebalance(dry_run, None).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{setting}: {error}");
+        }
+        assert!(core.take_orders().is_empty());
+    }
+    for pick in ["power_of_two", "least_connections"] {
+        let mut core = core(&[1, 2], &format!("pick = \"{pick}\""));
+        open(&backend(&core, 1), 100);
+        assert_eq!(core.rebalance(true, None).unwrap().total, 50);
+    }
+}
+
 #[test]
 fn a_rebalance_leaves_those_alone_that_are_not_up() {
     let mut core = core(&[1, 2, 3], "");
