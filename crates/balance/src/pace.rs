@@ -16,6 +16,8 @@ pub struct Pace {
     per: u64,
     /// Nanoseconds times `count`, so that nothing is lost to rounding: `per` of it is one closing.
     credit: u64,
+    /// The credit it began with.
+    first: u64,
     /// When the credit was last brought up to date; `None` before the first call.
     at: Option<Instant>,
 }
@@ -24,14 +26,34 @@ impl Pace {
     /// Of `rate_per_second`, 0 taken as 1. The first is due at once.
     #[must_use]
     pub fn new(rate_per_second: u32) -> Self {
-        Self { count: rate_per_second.max(1).into(), per: SECOND, credit: SECOND, at: None }
+        Self::share(rate_per_second, 0, 1)
+    }
+
+    /// The part of shard number `shard` in a rate for all `shards`, of which each closes its own tunnels. Their turns
+    /// follow one another: the first is due at once in shard 0, and in the last after nearly `shards / rate` seconds. So
+    /// all together close at the rate, even where it is less than one a second and shard.
+    #[must_use]
+    pub fn share(rate_per_second: u32, shard: u32, shards: u32) -> Self {
+        let shards = u64::from(shards.max(1));
+        let per = SECOND * shards;
+        let first = per - SECOND * u64::from(shard).min(shards - 1);
+        Self { count: rate_per_second.max(1).into(), per, credit: first, first, at: None }
     }
 
     /// Of `count`, 0 taken as 1, spread evenly over `window`. The first is due at once.
     #[must_use]
     pub fn over(count: usize, window: Duration) -> Self {
         let per = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Self { count: count.max(1) as u64, per, credit: per, at: None }
+        Self { count: count.max(1) as u64, per, credit: per, first: per, at: None }
+    }
+
+    /// Begins anew if one is due already: it has rested, and so have those of other shards, which would all close one at
+    /// once otherwise.
+    pub fn renew(&mut self, now: Instant) {
+        if self.at.is_some() && self.next(now) <= now {
+            self.credit = self.first;
+            self.at = None;
+        }
     }
 
     /// How many may be closed at `now`. They count as closed: what the caller has no tunnels for is lost.
@@ -98,6 +120,44 @@ mod tests {
         let mut pace = Pace::new(3);
         let sum: u32 = (0..=100_000).map(|tick| pace.due(at(tick * 10))).sum();
         assert_eq!(sum, 3001);
+    }
+
+    /// All shards together, from the first on: so many as one pace for all would have let go.
+    #[test]
+    fn the_parts_of_a_rate_add_up_to_it_at_every_moment() {
+        for (rate, shards) in [(1, 1), (1, 2), (1, 8), (3, 8), (7, 8), (8, 8), (9, 8), (200, 3)] {
+            let mut one = Pace::new(rate);
+            let mut paces: Vec<_> = (0..shards).map(|it| Pace::share(rate, it, shards)).collect();
+            let (mut whole, mut parts) = (0, 0);
+            for tick in 0..20_000 {
+                let now = at(tick * 10);
+                whole += one.due(now);
+                parts += paces.iter_mut().map(|pace| pace.due(now)).sum::<u32>();
+                assert_eq!(parts, whole, "{rate} over {shards} shards after {tick} ticks");
+            }
+            assert!(whole >= rate * 199, "{whole}");
+            assert!(paces.iter_mut().all(|pace| pace.due(at(400_000)) > 0), "each has its part");
+        }
+    }
+
+    /// After a silence each shard would have one at once.
+    #[test]
+    fn parts_that_have_rested_begin_one_after_the_other_again() {
+        let mut paces: Vec<_> = (0..4).map(|shard| Pace::share(4, shard, 4)).collect();
+        let mut due = |millis| {
+            let due = paces.iter_mut().map(|pace| {
+                pace.renew(at(millis));
+                pace.due(at(millis))
+            });
+            due.collect::<Vec<_>>()
+        };
+        assert_eq!(due(0), [1, 0, 0, 0]);
+        assert_eq!(due(60_000), [1, 0, 0, 0], "a minute later it is as at first");
+        // One that is not due yet goes on.
+        let mut own = Pace::share(1, 0, 2);
+        assert_eq!(own.due(at(0)), 1);
+        own.renew(at(1999));
+        assert_eq!((own.due(at(1999)), own.due(at(2000))), (0, 1));
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub struct Settings {
     pub sources: Vec<IpAddr>,
     /// How long the share of a backend that came up grows to its whole weight. Default 0: at once.
     pub slow_start: Duration,
-    /// Tunnels of a dead, drained or crowded backend that are closed in a second, at most. Default 200.
+    /// Tunnels of a dead, drained or crowded backend that are closed in a second, at most, over all shards. Each closes its
+    /// own at an equal part of it: where one has them all, that much slower. Default 200.
     pub close_rate: u32,
     /// When a backend counts as dead.
     pub health: Health,

@@ -115,6 +115,7 @@ impl Shards {
                 letters,
                 reports: launch.reports.clone(),
                 published: Arc::clone(&figures),
+                shard: shard as u32,
                 shards: count as u32,
                 descriptors_for,
                 open: Arc::clone(&open),

@@ -59,16 +59,29 @@ impl Order {
 /// at once.
 pub(super) struct Orphans {
     list: VecDeque<ConnId>,
+    /// For all shards...
+    rate: u32,
+    /// ...and this one's part.
     pace: Pace,
 }
 
 impl Orphans {
-    pub(super) fn new(rate: u32) -> Self {
-        Self { list: VecDeque::new(), pace: Pace::new(rate.max(1)) }
+    pub(super) fn new(rate: u32, pace: Pace) -> Self {
+        Self { list: VecDeque::new(), rate, pace }
     }
 
-    pub(super) fn set_rate(&mut self, rate: u32) {
-        self.pace = Pace::new(rate.max(1));
+    /// The same rate as before goes on: each change of the configuration would be worth a closing else.
+    pub(super) fn set_rate(&mut self, rate: u32, pace: Pace) {
+        if self.rate != rate {
+            (self.rate, self.pace) = (rate, pace);
+        }
+    }
+
+    fn push(&mut self, id: ConnId, now: Instant) {
+        if self.list.is_empty() {
+            self.pace.renew(now);
+        }
+        self.list.push_back(id);
     }
 }
 
@@ -81,13 +94,12 @@ impl State {
         most: Option<Arc<AtomicU32>>,
     ) {
         self.orders.retain(|order| !order.is_of(&backend));
-        let rate = closing.rate.div_ceil(self.shards).max(1);
         let deadline = closing.deadline.map(|deadline| self.now.after(deadline));
         let mut order = Order {
             backend: Some(backend),
             closing: closing.clone(),
             list: Vec::new(),
-            pace: Pace::new(rate),
+            pace: self.pace(closing.rate),
             most,
             deadline,
         };
@@ -149,11 +161,14 @@ impl State {
                 self.intents.push_back(Intent::Close(id));
             }
         }
-        let in_window = self.figures.tunnels as f64 / window.as_secs_f64().max(0.001);
-        let rate = (in_window.ceil().min(1e9) as u32)
-            .max(self.configuration.settings.close_rate.div_ceil(self.shards));
+        let rate = self.configuration.settings.close_rate;
+        let in_window = self.figures.tunnels as f64 / window.as_secs_f64();
+        let pace = if in_window > f64::from(rate) / f64::from(self.shards) {
+            Pace::over(self.figures.tunnels as usize, window)
+        } else {
+            self.pace(rate)
+        };
         let closing = Closing { code: GOING_AWAY, rate, order: Sequence::Shuffled, deadline: None };
-        let pace = Pace::new(rate.max(1));
         let mut order =
             Order { backend: None, closing, list: Vec::new(), pace, most: None, deadline: None };
         self.list_tunnels(&mut order);
@@ -222,6 +237,7 @@ impl State {
         for order in &mut orders {
             let has_any = order.backend.as_ref().is_none_or(|backend| backend.tunnels() > 0);
             if order.list.is_empty() && has_any {
+                order.pace.renew(self.now);
                 self.list_tunnels(order);
             }
         }
@@ -325,11 +341,11 @@ impl State {
             self.close_orphan(driver, client_id);
             self.intents.push_back(Intent::Answered(client_id));
         } else if can_close {
-            self.orphans.list.push_back(client_id);
+            self.orphans.push(client_id, self.now);
         } else {
             // In the middle of a frame nothing can be said: only a cut is honest.
             client.flags |= flag::CLOSE_DUE;
-            self.orphans.list.push_back(client_id);
+            self.orphans.push(client_id, self.now);
         }
     }
 

@@ -38,6 +38,7 @@ use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
 use self::pool::Pool;
 use self::storm::Storm;
 use crate::letter::Letter;
+use crate::pace::Pace;
 use crate::pick::Picker;
 use crate::{Configuration, Failure, Figures, Report};
 
@@ -92,7 +93,8 @@ struct State {
     reports: Sender<Report>,
     published: Arc<Mutex<Figures>>,
     figures: Figures,
-    /// Shards in all: rates and limits that are given for all are divided by it.
+    /// Which of `shards` it is: rates that are given for all are divided by them.
+    shard: u32,
     shards: u32,
     /// Client connections of all shards at a time, as configured...
     most_connections: usize,
@@ -127,6 +129,8 @@ pub struct Start {
     pub reports: Sender<Report>,
     /// Where it puts its figures, about once a second.
     pub published: Arc<Mutex<Figures>>,
+    /// Which of them it is, from 0.
+    pub shard: u32,
     /// Shards in all: rates are divided by it.
     pub shards: u32,
     /// Client connections of all shards at a time that there are descriptors for, whatever is configured.
@@ -149,13 +153,14 @@ impl<D: Driver> Shard<D> {
             letters,
             reports,
             published,
+            shard,
             shards,
             descriptors_for,
             open,
             seed,
         } = start;
         let now = driver.now();
-        let rate = configuration.settings.close_rate.div_ceil(shards);
+        let rate = configuration.settings.close_rate;
         let state = State {
             conns: Conns::default(),
             limits: limits_of(&configuration),
@@ -165,12 +170,13 @@ impl<D: Driver> Shard<D> {
             waiting: VecDeque::new(),
             queued: ConnMap::default(),
             orders: Vec::new(),
-            orphans: Orphans::new(rate),
+            orphans: Orphans::new(rate, Pace::share(rate, shard, shards)),
             spares: Vec::new(),
             letters,
             reports,
             published,
             figures: Figures::default(),
+            shard,
             shards,
             most_connections: most_connections(&configuration, descriptors_for),
             descriptors_for,
@@ -387,7 +393,9 @@ impl State {
                 Letter::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
                     self.most_connections = most_connections(&configuration, self.descriptors_for);
-                    self.orphans.set_rate(configuration.settings.close_rate.div_ceil(self.shards));
+                    let rate = configuration.settings.close_rate;
+                    let pace = self.pace(rate);
+                    self.orphans.set_rate(rate, pace);
                     self.configuration = configuration;
                 }
                 Letter::CloseTunnels { backend, closing, most } => {
@@ -399,6 +407,11 @@ impl State {
                 Letter::ShutDown { window, deadline } => self.begin_end(driver, window, deadline),
             }
         }
+    }
+
+    /// This shard's part of a rate for all.
+    fn pace(&self, rate: u32) -> Pace {
+        Pace::share(rate, self.shard, self.shards)
     }
 
     /// An empty batch.

@@ -246,35 +246,44 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     if has_deadline || told {
         return faults;
     }
-    let shards = world.plan.shards as u32;
-    let own = world.plan.settings.close_rate.div_ceil(shards).max(1);
-    // Clients whose backends were lost are told at a rate of their own, which begins anew with each configuration.
+    let shards = world.plan.shards as f64;
+    // Clients whose backends were lost are told at a rate of their own.
     let lost = world.looks().iter().any(|look| look.figures.lost > 0);
-    let own_times = if lost { world.configured + 1 } else { 0 };
-    let rates = world.orders.iter().map(|(rate, _, _)| rate.div_ceil(shards).max(1));
+    let own = lost.then_some(world.plan.settings.close_rate);
     let (mut rate, mut burst) = (0.0, 0.0);
-    for one in rates {
-        rate += f64::from(one);
-        burst += f64::from(1 + (one / 10).max(1));
+    for one in world.orders.iter().map(|(rate, _, _)| *rate).chain(own) {
+        let part = f64::from(one) / shards;
+        rate += part;
+        burst += 1.0 + (part / 10.0).max(1.0);
     }
-    rate += if lost { f64::from(own) } else { 0.0 };
-    burst += f64::from(1 + (own / 10).max(1)) * own_times as f64;
     if tunnel.as_secs() < 500 {
         // Silence ends tunnels, too, and at no rate.
         return faults;
     }
+    let mut all: Vec<_> = world.nodes.iter().flat_map(|node| node.begun.iter().copied()).collect();
+    all.sort_unstable();
     for (shard, node) in world.nodes.iter().enumerate() {
-        for first in 0..node.begun.len() {
-            let mut sum = 0;
-            for (at, count) in &node.begun[first..] {
-                sum += count;
-                let seconds = (at - node.begun[first].0) as f64 / 1e9;
-                if sum as f64 > rate * seconds + burst {
-                    faults.push(format!("shard {shard}: {sum} tunnels ended in {seconds} s"));
-                    return faults;
-                }
+        if let Some(fault) = above(&node.begun, rate, burst) {
+            faults.push(format!("shard {shard}: {fault}"));
+        }
+    }
+    if let Some(fault) = above(&all, rate * shards, burst * shards) {
+        faults.push(format!("all shards: {fault}"));
+    }
+    faults
+}
+
+/// A span of time in which more tunnels ended than at that rate, and with that burst, may.
+fn above(begun: &[(u64, u64)], rate: f64, burst: f64) -> Option<String> {
+    for first in 0..begun.len() {
+        let mut sum = 0;
+        for (at, count) in &begun[first..] {
+            sum += count;
+            let seconds = (at - begun[first].0) as f64 / 1e9;
+            if sum as f64 > rate * seconds + burst {
+                return Some(format!("{sum} tunnels ended in {seconds} s"));
             }
         }
     }
-    faults
+    None
 }

@@ -73,7 +73,6 @@ pub struct World {
     letters: Vec<(u64, Tell)>,
     /// Orders to close tunnels, as (rate, most, whether it has a deadline).
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
-    pub(super) configured: usize,
     pub(super) shut_down_at: Option<u64>,
     _reports: Receiver<Report>,
     pub(super) violations: Vec<String>,
@@ -132,7 +131,6 @@ impl World {
             weights,
             letters: plan.letters.clone(),
             orders: Vec::new(),
-            configured: 1,
             shut_down_at: None,
             _reports: reports,
             violations: Vec::new(),
@@ -158,6 +156,7 @@ impl World {
                 letters,
                 reports: sender.clone(),
                 published: Arc::clone(&published),
+                shard: number as u32,
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
                 open: Arc::default(),
@@ -266,7 +265,6 @@ impl World {
     }
 
     fn reconfigure(&mut self) {
-        self.configured += 1;
         let configuration = self.configuration();
         self.post(|| Letter::Configure(Arc::clone(&configuration)));
     }
