@@ -201,6 +201,9 @@ fn tunnels_and_requests_reach_the_backends() {
     for backend in backends {
         assert_eq!(balancer.row(backend)["tunnels"], 2);
     }
+    let refused = balancer.ask("POST", "/rebalance", &json!({ "dry_run": true }));
+    assert_eq!(refused.status(), 409);
+    assert!(error(&refused).contains("pick is \"round_robin\""), "{}", refused.text());
     let answer = exchange(&mut dial(balancer.address), "GET /livez HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(answer.status(), 200);
     drop(clients);
@@ -256,6 +259,23 @@ fn a_reload_adds_and_removes_backends_and_touches_no_other_tunnel() {
 
     balancer.signal("HUP");
     assert_eq!(balancer.line(), "configuration read again: nothing changed");
+    let ctl = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_throng"))
+            .args(["balance", "ctl", "--admin", &balancer.admin.to_string()])
+            .args(words)
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    file.write(&text(&[first, second]));
+    assert_eq!(ctl(&["reload"]), format!("configuration read again: added {first}\n"));
+    let changes: Value = serde_json::from_str(&ctl(&["reload", "--json"])).unwrap();
+    assert_eq!((&changes["added"], &changes["settings"]), (&json!([]), &json!(false)));
+    file.write(&text(&[second]));
+    assert_eq!(ctl(&["reload"]), format!("configuration read again: removed {first}\n"));
+    for _ in 0..3 {
+        assert!(balancer.line().starts_with("configuration read again: "));
+    }
 
     // What the process does by itself is a setting, too.
     file.write(&text(&[second]).replace("\"0\"", "\"1ms\""));
@@ -391,6 +411,7 @@ fn the_page_the_metrics_and_the_health_are_there() {
         format!("throng_balance_backend_state{{backend=\"{backend}\",state=\"down\"}} 0"),
         format!("throng_balance_backend_tunnels_opened_total{{backend=\"{backend}\"}} 0"),
         "throng_balance_tunnels 0".to_owned(),
+        "throng_balance_own_failures_total 0".to_owned(),
         "# EOF".to_owned(),
     ] {
         let found = metrics.text().lines().any(|found| {
@@ -595,11 +616,20 @@ fn ctl_speaks_to_it_in_words() {
         (&["undrain", &name], "taken in again"),
         (&["rebalance", "--dry-run"], "would close 0 tunnels"),
         (&["remove", "[::1]:9"], "removing [::1]:9"),
+        (&["add", &name, "--json"], "there is a backend"),
     ] {
         let (code, text) = ctl(words);
-        assert_eq!(code, Some(0), "{words:?}: {text}");
+        assert_eq!(code, Some(i32::from(words.contains(&"--json"))), "{words:?}: {text}");
         assert!(text.contains(part), "{words:?}: {text}");
     }
+    for words in [&["list", "--json"][..], &["weight", &name, "2", "--json"]] {
+        let (code, text) = ctl(words);
+        assert_eq!(code, Some(0), "{words:?}: {text}");
+        assert!(serde_json::from_str::<Value>(&text).is_ok(), "{words:?}: {text}");
+    }
+    let (code, text) = ctl(&["drain", "9001"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("127.0.0.1:9001"), "{text}");
     let (code, text) = ctl(&["weight", "127.0.0.1:9", "1"]);
     assert_eq!(code, Some(1));
     assert!(text.contains(&name), "what there is: {text}");

@@ -140,7 +140,11 @@ impl Config {
         let table = document.parse()?;
         let root = Table::root(&document, &table);
         root.put("listen", &mut self.listen, |value| {
-            value.list("an address or a list of them")?.iter().map(Value::address).collect()
+            value
+                .list("an address such as \"127.0.0.1:8080\", or a list of them")?
+                .iter()
+                .map(Value::address)
+                .collect()
         })?;
         root.put("shards", &mut self.shards, |value| Ok(value.number(u64::MAX)? as usize))?;
         root.put("backends", &mut self.backends, |value| {
@@ -230,7 +234,8 @@ fn token(table: &Table<'_>, file_name: &str) -> Result<Option<Token>, ConfigErro
             Err(file.wrong("there is a token, too: keep one of token and token_file"))
         }
         (Some(token), None) => {
-            let text = token.text("a text")?;
+            // Even where it is a number: nobody is shown it.
+            let text = token.text("").map_err(|_| token.wrong_secret("write it in quotes"))?;
             Token::new(text).map(Some).map_err(|remedy| token.wrong_secret(remedy))
         }
         (None, Some(file)) => {

@@ -170,9 +170,21 @@ impl<'d> Value<'d> {
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, ConfigError> {
-        let text = self.text("an address such as \"127.0.0.1:9001\"")?;
+        let port = self.value.as_integer().map(|number| number.as_str());
+        let text = match port {
+            Some(port) => port,
+            None => self.text("an address such as \"127.0.0.1:9001\"")?,
+        };
         if let Ok(address) = text.parse() {
             return Ok(address);
+        }
+        if let Ok(port) = text.parse::<u16>() {
+            let all = match self.key.starts_with("listen") {
+                true => format!(" for this machine, or \"0.0.0.0:{port}\" for all that reach it"),
+                false => String::new(),
+            };
+            let remedy = format!("it is a port alone: write \"127.0.0.1:{port}\"{all}");
+            return Err(self.wrong(remedy));
         }
         if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
             return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
@@ -193,9 +205,9 @@ impl<'d> Value<'d> {
         Err(self.wrong(remedy))
     }
 
-    /// Each item of an array; a text alone is an array of one.
+    /// Each item of an array; a text or a number alone is an array of one.
     pub(super) fn list(&self, example: &str) -> Result<Vec<Self>, ConfigError> {
-        if self.is_text() {
+        if self.is_text() || self.value.is_integer() {
             let Self { document, span, value, .. } = self;
             let key = format!("{}[0]", self.key);
             document.places.borrow_mut().insert(key.clone(), document.place(span.clone()));

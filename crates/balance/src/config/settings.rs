@@ -9,7 +9,7 @@ use crate::settings::{Check, CheckKind, Health, Pick, Settings, Sticky, Timeouts
 
 pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
     root.put("pick", &mut settings.pick, |value| {
-        value.text("\"power_of_two\"")?.parse().map_err(|why: String| value.wrong(why))
+        value.text(&one_of_picks())?.parse().map_err(|why: String| value.wrong(why))
     })?;
     root.put("sticky", &mut settings.sticky, sticky)?;
     root.put("trusted_proxies", &mut settings.trusted_proxies, |value| {
@@ -180,6 +180,10 @@ const PICKS: [(&str, Pick); 6] = [
     ("ip_hash", Pick::IpHash),
 ];
 
+fn one_of_picks() -> String {
+    format!("one of {}", PICKS.map(|(word, _)| word).join(", "))
+}
+
 impl Pick {
     /// The word for it in files, flags and the API.
     #[must_use]
@@ -194,8 +198,7 @@ impl FromStr for Pick {
     fn from_str(text: &str) -> Result<Self, String> {
         let words = PICKS.map(|(word, _)| word);
         PICKS.iter().find(|(word, _)| *word == text).map(|(_, pick)| *pick).ok_or_else(|| {
-            did_you_mean(text, &words)
-                .unwrap_or_else(|| format!("write one of {}", words.join(", ")))
+            did_you_mean(text, &words).unwrap_or_else(|| format!("write {}", one_of_picks()))
         })
     }
 }

@@ -31,8 +31,30 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
             "b.toml:3:1: admin.port is no setting: the keys here are listen, token, token_file",
         ),
         // Types.
-        ("listen = 8080", "b.toml:2:10: listen is 8080: write an address or a list of them"),
-        ("listen = [1]", "b.toml:2:11: listen[0] is 1: write an address such as"),
+        (
+            "listen = 8080",
+            "b.toml:2:10: listen[0] is 8080: it is a port alone: write \"127.0.0.1:8080\" for this machine, or \
+             \"0.0.0.0:8080\" for all that reach it",
+        ),
+        (
+            "listen = [\"8080\"]",
+            "listen[0] is \"8080\": it is a port alone: write \"127.0.0.1:8080\"",
+        ),
+        (
+            "listen = true",
+            "b.toml:2:10: listen is true: write an address such as \"127.0.0.1:8080\"",
+        ),
+        ("listen = [true]", "listen[0] is true: write an address such as \"127.0.0.1:9001\""),
+        (
+            "admin.listen = 8081",
+            "admin.listen is 8081: it is a port alone: write \"127.0.0.1:8081\"",
+        ),
+        (
+            "pick = 3",
+            "b.toml:2:8: pick is 3: write one of power_of_two, least_connections, round_robin",
+        ),
+        ("sources = 3", "sources[0] is 3: write an IP address of this machine, such as"),
+        ("trusted_proxies = 10", "trusted_proxies[0] is 10: write a network such as"),
         ("shards = \"2\"", "b.toml:2:10: shards is \"2\": write a whole number from 0"),
         ("shards = -1", "b.toml:2:10: shards is -1: write a whole number from 0"),
         ("shards = 1.5", "b.toml:2:10: shards is 1.5: write a whole number from 0"),
@@ -203,7 +225,7 @@ fn every_mistake_in_a_backend_is_told_at_its_item() {
         ("backends = []", "b.toml:1:12: backends is empty: "),
         (
             "backends = 1",
-            "b.toml:1:12: backends is 1: write a list of addresses or [[backends]] tables",
+            "b.toml:1:12: backends[0] is 1: write an address such as \"127.0.0.1:9001\", or {",
         ),
         ("backends = [1]", "b.toml:1:13: backends[0] is 1: write an address such as"),
         (

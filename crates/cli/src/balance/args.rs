@@ -1,6 +1,6 @@
 //! The flags of `throng balance`, and the configuration that they and the file make.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 
 use throng_balance::{Config, ConfigError};
@@ -10,7 +10,7 @@ use throng_balance::{Config, ConfigError};
 pub(super) struct Flags {
     /// Where clients connect: address and port; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
-    listen: Vec<SocketAddr>,
+    listen: Vec<String>,
     /// A backend; may be repeated. Its part of the load is its weight, 1 to 1000; with send_proxy it is told the client by
     /// a PROXY v2 header
     #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy]")]
@@ -31,7 +31,7 @@ pub(super) struct Flags {
     /// Serve the admin API, the status page and the metrics on this address; without a token, a loopback address
     /// [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    admin: Option<SocketAddr>,
+    admin: Option<String>,
     /// Operators have to show the token in this file
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
@@ -40,20 +40,22 @@ pub(super) struct Flags {
     register_token_file: Option<PathBuf>,
     /// Event loops; 0 = one for each usable CPU [default: 0]
     #[arg(long, value_name = "N")]
-    shards: Option<usize>,
+    shards: Option<String>,
     /// Believe X-Forwarded-*, Forwarded and PROXY headers that come from this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
     /// Connect to backends from this address, in turn with the others; may be repeated: one serves about 28,000
     /// connections to each backend
     #[arg(long, value_name = "ADDRESS")]
-    source: Vec<IpAddr>,
+    source: Vec<String>,
     /// Set any key of the file, for example --set timeouts.connect=2s; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl Flags {
+    // Addresses and numbers are texts here: what is wrong with one is told as for the file, by the same reader.
+
     /// Everything, checked: the defaults, the file over them, the flags over that.
     ///
     /// # Errors
@@ -85,8 +87,7 @@ impl Flags {
         let list = |items: Vec<String>| format!("[{}]", items.join(", "));
         let quote_all = |items: &[String]| list(items.iter().map(quoted).collect());
         if !self.listen.is_empty() {
-            let addresses = self.listen.iter().map(quoted).collect();
-            all.push(("--listen", format!("listen = {}", list(addresses))));
+            all.push(("--listen", format!("listen = {}", quote_all(&self.listen))));
         }
         if !self.backend.is_empty() {
             let backends =
@@ -110,7 +111,7 @@ impl Flags {
             };
             all.push(("--sticky", format!("sticky = {value}")));
         }
-        if let Some(admin) = self.admin {
+        if let Some(admin) = &self.admin {
             all.push(("--admin", format!("admin.listen = {}", quoted(admin))));
         }
         if let Some(file) = &self.admin_token_file {
@@ -121,7 +122,9 @@ impl Flags {
             let file = quoted(file.display());
             all.push(("--register-token-file", format!("register.token_file = {file}")));
         }
-        if let Some(shards) = self.shards {
+        if let Some(shards) = &self.shards {
+            let is_number = shards.bytes().all(|byte| byte.is_ascii_digit()) && !shards.is_empty();
+            let shards = if is_number { shards.clone() } else { quoted(shards) };
             all.push(("--shards", format!("shards = {shards}")));
         }
         if !self.trusted_proxy.is_empty() {
@@ -129,8 +132,7 @@ impl Flags {
             all.push(("--trusted-proxy", format!("trusted_proxies = {networks}")));
         }
         if !self.source.is_empty() {
-            let addresses = self.source.iter().map(quoted).collect();
-            all.push(("--source", format!("sources = {}", list(addresses))));
+            all.push(("--source", format!("sources = {}", quote_all(&self.source))));
         }
         Ok(all)
     }
@@ -223,6 +225,7 @@ fn set(config: &Config, pair: &str) -> Result<Config, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use std::net::IpAddr;
     use std::time::Duration;
     use throng_balance::{Pick, Sticky};
 
@@ -319,6 +322,13 @@ mod tests {
             (&["--backend", "127.0.0.1:1,wieght=2"], &["--backend 127", "weight=N"]),
             (&["--backend", "127.0.0.1:1,weight=0"], &["--backend: ", "weight is 0"]),
             (&["--backend", "127.0.0.1:1,127.0.0.1:2"], &["once for each backend"]),
+            (&["--backend", "9001"], &["--backend: ", "is \"9001\"", "write \"127.0.0.1:9001\""]),
+            (&["--listen", "8080"], &["--listen: ", "127.0.0.1:8080", "0.0.0.0:8080"]),
+            (&["--listen", "localhost:80"], &["--listen: ", "names are not looked up"]),
+            (&["--admin", "8081"], &["--admin: ", "write \"127.0.0.1:8081\""]),
+            (&["--source", "eth0"], &["--source: ", "is \"eth0\"", "an IP address of this"]),
+            (&["--shards", "all"], &["--shards: ", "is \"all\"", "a whole number from 0"]),
+            (&["--pick", "3"], &["--pick: ", "write one of power_of_two"]),
             (&["--pick", "rnadom"], &["--pick: ", "did you mean random?"]),
             (&["--sticky", "cookie"], &["--sticky", "cookie:NAME"]),
             (&["--sticky", "cookie:a b"], &["--sticky: ", "a b"]),

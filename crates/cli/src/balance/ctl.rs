@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::reload::json_in_words;
 use crate::ask::Peer;
 use crate::register::read_token;
 use crate::{Failure, say};
@@ -22,6 +23,9 @@ pub(super) struct Args {
     /// The admin API's token is in this file
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Print the answer as the API gives it
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -29,13 +33,10 @@ pub(super) struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Show the backends.
-    List {
-        /// As the API has them.
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Add a backend. It stays over reloads, and is gone with the next start.
     Add {
+        #[arg(value_parser = backend)]
         address: SocketAddr,
         /// Its part of the load, 1 to 1000
         #[arg(long, default_value_t = 1)]
@@ -45,18 +46,29 @@ enum Command {
         send_proxy: bool,
     },
     /// Change a backend's weight.
-    Weight { address: SocketAddr, weight: u32 },
+    Weight {
+        #[arg(value_parser = backend)]
+        address: SocketAddr,
+        weight: u32,
+    },
     /// Send a backend nobody any more, and close its tunnels.
     Drain {
+        #[arg(value_parser = backend)]
         address: SocketAddr,
         /// Spread over this time, for example 30s; otherwise close_rate a second
         #[arg(long)]
         window: Option<String>,
     },
     /// End a drain: the backend is picked again.
-    Undrain { address: SocketAddr },
+    Undrain {
+        #[arg(value_parser = backend)]
+        address: SocketAddr,
+    },
     /// Drain a backend, and take it out of the list.
-    Remove { address: SocketAddr },
+    Remove {
+        #[arg(value_parser = backend)]
+        address: SocketAddr,
+    },
     /// Close the surplus of crowded backends, so that their clients come back to the others.
     Rebalance {
         /// Only say what would be closed
@@ -83,10 +95,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let value = answer.json();
     match args.command {
-        Command::List { json: false } => say::text_as_is(table(&value)),
+        _ if args.json => say::line(&value),
+        Command::List => say::text_as_is(table(&value)),
         _ => say::line(in_words(&args.command, &value)),
     };
     Ok(ExitCode::SUCCESS)
+}
+
+/// A backend's name.
+fn backend(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write its address and port as the list has them, for example 127.0.0.1:9001".to_owned()
+    })
 }
 
 /// Method, path and body.
@@ -97,7 +117,7 @@ fn request(command: &Command) -> (&'static str, String, Option<Value>) {
         format!("/backends/{address}{what}")
     };
     match command {
-        Command::List { .. } => ("GET", "/backends".to_owned(), None),
+        Command::List => ("GET", "/backends".to_owned(), None),
         Command::Add { address, weight, send_proxy } => {
             let body = json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
             ("POST", "/backends".to_owned(), Some(body))
@@ -132,7 +152,9 @@ fn in_words(command: &Command, value: &Value) -> String {
         Command::Undrain { address } => format!("{address} is taken in again"),
         Command::Remove { address } => format!("removing {address}: {}", tunnels()),
         Command::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
-        Command::Reload | Command::List { .. } => value.to_string(),
+        Command::Reload => format!("configuration read again: {}", json_in_words(value)),
+        // It has a table.
+        Command::List => value.to_string(),
     }
 }
 

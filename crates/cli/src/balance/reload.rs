@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde_json::{Value, json};
 use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
 
 use super::args::Flags;
@@ -81,12 +82,17 @@ impl Reloader {
 
 /// What changed, in one line.
 pub(super) fn in_words(changes: &Changes) -> String {
+    json_in_words(&json!(changes))
+}
+
+/// The same of the admin API's answer.
+pub(super) fn json_in_words(changes: &Value) -> String {
+    let list = |name: &str| -> Vec<&str> {
+        changes[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    };
     let mut parts = Vec::new();
-    for (what, backends) in [
-        ("added", &changes.added),
-        ("removed", &changes.removed),
-        ("reweighted", &changes.reweighted),
-    ] {
+    for what in ["added", "removed", "reweighted"] {
+        let backends = list(what);
         if !backends.is_empty() {
             let mut part = what.to_owned();
             for (at, backend) in backends.iter().enumerate().take(8) {
@@ -98,11 +104,12 @@ pub(super) fn in_words(changes: &Changes) -> String {
             parts.push(part);
         }
     }
-    if changes.settings {
+    if changes["settings"] == true {
         parts.push("settings changed".to_owned());
     }
-    if !changes.needs_restart.is_empty() {
-        let keys = changes.needs_restart.join(", ");
+    let needs_restart = list("needs_restart");
+    if !needs_restart.is_empty() {
+        let keys = needs_restart.join(", ");
         parts.push(format!("{keys} changed, which takes effect with the next start"));
     }
     match parts.is_empty() {
