@@ -57,8 +57,8 @@ pub struct Settings {
     /// Bytes of a request's body; 413 above it. It is passed on as it comes, so this costs no memory. Answers have no such
     /// limit. Default: no limit (`u64::MAX`).
     pub max_body: u64,
-    /// Local addresses that connections to backends are made from, in turn: one serves about 28,000 connections to
-    /// one backend. Default: none, the system's choice.
+    /// Local addresses that connections to backends are made from, in turn, those of active checks, too: one serves about
+    /// 28,000 connections to one backend. Default: none, the system's choice.
     pub sources: Vec<IpAddr>,
     /// How long the share of a backend that came up grows to its whole weight. Default 0: at once.
     pub slow_start: Duration,
@@ -67,6 +67,20 @@ pub struct Settings {
     pub close_rate: u32,
     /// When a backend counts as dead.
     pub health: Health,
+}
+
+/// The local address of the next connection to `backend`: the next of `sources` that is of its family, if there is one.
+/// `turn` is whose turn it was last.
+pub(crate) fn next_source(
+    sources: &[IpAddr],
+    turn: &mut usize,
+    backend: SocketAddr,
+) -> Option<SocketAddr> {
+    (0..sources.len()).find_map(|_| {
+        *turn = (*turn + 1) % sources.len();
+        let source = sources[*turn];
+        (source.is_ipv4() == backend.is_ipv4()).then(|| (source, 0).into())
+    })
 }
 
 /// See [`Settings::pick`].

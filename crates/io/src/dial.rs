@@ -1,7 +1,8 @@
 //! Sockets that we open, and the options that every socket gets.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -19,17 +20,37 @@ pub(crate) fn dial(
     let socket = open(peer)?;
     socket.set_tcp_nodelay(true)?;
     tune(SockRef::from(&socket), options)?;
-    if let Some(local) = local {
-        if local.port() == 0 {
-            late_port(&socket);
-        }
-        socket.bind(&local.into())?;
-    }
+    bind(&socket, local)?;
     match socket.connect(&peer.into()) {
         Ok(()) => Ok(socket),
         Err(error) if in_progress(&error) => Ok(socket),
         Err(error) => Err(error),
     }
+}
+
+/// Connects from `local`, if given, and waits for it as long as `timeout`: for who has one connection and no driver, such
+/// as a health check. A port 0 of `local` is picked as for [`Driver::connect`](crate::Driver::connect).
+///
+/// # Errors
+/// [`TimedOut`](io::ErrorKind::TimedOut), or whatever the system says, as that there is no port left on `local`.
+pub fn connect_timeout(
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    let socket = open(peer)?;
+    bind(&socket, local)?;
+    // It leaves the socket blocking.
+    socket.connect_timeout(&peer.into(), timeout)?;
+    Ok(socket.into())
+}
+
+fn bind(socket: &Socket, local: Option<SocketAddr>) -> io::Result<()> {
+    let Some(local) = local else { return Ok(()) };
+    if local.port() == 0 {
+        late_port(socket);
+    }
+    socket.bind(&local.into())
 }
 
 /// Whether a connect that was just begun will be reported later.

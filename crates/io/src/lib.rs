@@ -28,6 +28,7 @@ pub mod time;
 mod wakeup;
 
 pub use batch::{Batch, Memory, Segment};
+pub use dial::connect_timeout;
 pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};

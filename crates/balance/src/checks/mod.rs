@@ -6,12 +6,14 @@
 
 mod probe;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use crate::backend::Backend;
-use crate::settings::Check;
+use crate::report::Failure;
+use crate::settings::{Check, next_source};
 
 /// Threads at most.
 const MOST_THREADS: usize = 256;
@@ -20,7 +22,22 @@ const MOST_THREADS: usize = 256;
 const STACK: usize = 128 << 10;
 
 /// Takes what came of a check.
-type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), String>) + Send + Sync;
+type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync;
+
+/// Why a check did not pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// What the backend did wrong.
+    Backend(String),
+    /// What is wrong with us: it was no check.
+    Ours(Failure),
+}
+
+impl From<String> for Wrong {
+    fn from(why: String) -> Self {
+        Self::Backend(why)
+    }
+}
 
 /// The checks of a balancer. They run until [`Checks::end`].
 #[derive(Clone)]
@@ -37,6 +54,9 @@ struct Shared {
 #[derive(Default)]
 struct Jobs {
     check: Option<Check>,
+    /// Connections are made from these in turn, as those of clients are.
+    sources: Vec<IpAddr>,
+    source: usize,
     all: Vec<Job>,
     threads: usize,
     /// One thread waits until the next job is due, the others until they are told: else all would wake for each.
@@ -54,17 +74,18 @@ struct Job {
 impl Checks {
     /// Nothing to check yet. `on_outcome` is called from the threads of the checks.
     pub(crate) fn new(
-        on_outcome: impl Fn(&Arc<Backend>, Result<(), String>) + Send + Sync + 'static,
+        on_outcome: impl Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync + 'static,
     ) -> Self {
         let on_outcome = Box::new(on_outcome);
         let shared = Shared { jobs: Mutex::default(), changed: Condvar::new(), on_outcome };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these from now on, each with whether it begins with a PROXY header; the new ones at once.
+    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header; the new ones at once.
     pub(crate) fn set<'b>(
         &self,
         check: Option<&Check>,
+        sources: &[IpAddr],
         backends: impl Iterator<Item = (&'b Arc<Backend>, bool)>,
     ) {
         let mut jobs = self.shared.lock();
@@ -91,6 +112,7 @@ impl Checks {
             }
         }
         jobs.check = check.cloned();
+        jobs.sources = sources.to_vec();
         let wanted = jobs.wanted_threads();
         while jobs.threads < wanted {
             let shared = Arc::clone(&self.shared);
@@ -107,7 +129,7 @@ impl Checks {
 
     /// Ends all threads, those within a check when that is over.
     pub(crate) fn end(&self) {
-        self.set(None, std::iter::empty());
+        self.set(None, &[], std::iter::empty());
     }
 
     /// Threads there are.
@@ -164,10 +186,12 @@ impl Shared {
         let job = &mut jobs.all[at];
         job.is_running = true;
         let (backend, send_proxy) = (Arc::clone(&job.backend), job.send_proxy);
+        let Jobs { sources, source, .. } = &mut *jobs;
+        let source = next_source(sources, source, backend.address());
         drop(jobs);
         // Another one waits for the next job meanwhile.
         self.changed.notify_one();
-        let outcome = probe::probe(backend.address(), send_proxy, &check);
+        let outcome = probe::probe(backend.address(), source, send_proxy, &check);
         (self.on_outcome)(&backend, outcome);
         let mut jobs = self.lock();
         let interval = jobs.check.as_ref().map(|check| check.interval);

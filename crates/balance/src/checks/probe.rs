@@ -10,22 +10,30 @@ use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
 use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use throng_proto::ws::{self, Event, Opcode, Role};
 
+use super::Wrong;
+use crate::report::Failure;
 use crate::settings::{Check, CheckKind};
 
 /// PROXY v2's LOCAL command: the connection is the proxy's own, on behalf of nobody.
 const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// Whether the backend passes, or why not.
-pub(super) fn probe(address: SocketAddr, send_proxy: bool, check: &Check) -> Result<(), String> {
-    let mut peer = Peer::connect(address, check.timeout)?;
+/// Whether the backend passes, asked from `source`, or why not.
+pub(super) fn probe(
+    address: SocketAddr,
+    source: Option<SocketAddr>,
+    send_proxy: bool,
+    check: &Check,
+) -> Result<(), Wrong> {
+    let mut peer = Peer::connect(address, source, check.timeout)?;
     if send_proxy {
         peer.send(&PROXY_LOCAL)?;
     }
     match &check.kind {
-        CheckKind::Tcp => Ok(()),
-        CheckKind::Http(path) => peer.get(path),
-        CheckKind::WebSocket(path) => peer.ping(path),
+        CheckKind::Tcp => {}
+        CheckKind::Http(path) => peer.get(path)?,
+        CheckKind::WebSocket(path) => peer.ping(path)?,
     }
+    Ok(())
 }
 
 /// A backend that is being checked.
@@ -39,15 +47,22 @@ struct Peer {
 }
 
 impl Peer {
-    fn connect(address: SocketAddr, timeout: Duration) -> Result<Self, String> {
+    fn connect(
+        address: SocketAddr,
+        source: Option<SocketAddr>,
+        timeout: Duration,
+    ) -> Result<Self, Wrong> {
         let deadline = Instant::now() + timeout;
-        let stream =
-            TcpStream::connect_timeout(&address, timeout).map_err(|error| match error.kind() {
+        let stream = throng_io::connect_timeout(address, source, timeout).map_err(|error| {
+            let failure = Failure::of_connect(&error);
+            match error.kind() {
+                _ if failure.is_ours() => Wrong::Ours(failure),
                 ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-                    format!("no connection within {timeout:?}")
+                    format!("no connection within {timeout:?}").into()
                 }
-                _ => format!("cannot connect: {error}"),
-            })?;
+                _ => format!("cannot connect: {error}").into(),
+            }
+        })?;
         Ok(Self { address, stream, timeout, deadline, buffer: [0; 4096] })
     }
 

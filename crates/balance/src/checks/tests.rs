@@ -33,6 +33,14 @@ fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
+/// A probe from wherever the system likes, and what the backend did wrong.
+fn probe(address: SocketAddr, check: &Check) -> Result<(), String> {
+    probe::probe(address, None, false, check).map_err(|wrong| match wrong {
+        Wrong::Backend(why) => why,
+        Wrong::Ours(failure) => panic!("{failure}"),
+    })
+}
+
 /// Answers a GET with `answer`, and sees what came of it.
 fn get(answer: &'static str) -> Result<(), String> {
     let address = server(move |mut stream| {
@@ -40,7 +48,7 @@ fn get(answer: &'static str) -> Result<(), String> {
         assert!(head.starts_with("GET /live?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{head}");
         stream.write_all(answer.as_bytes()).unwrap();
     });
-    probe::probe(address, false, &check(CheckKind::Http("/live?x=1".to_owned()), LONG))
+    probe(address, &check(CheckKind::Http("/live?x=1".to_owned()), LONG))
 }
 
 #[test]
@@ -85,7 +93,7 @@ fn open(serve: impl FnOnce(&mut TcpStream) + Send + 'static) -> Result<(), Strin
         stream.write_all(&bytes).unwrap();
         serve(&mut stream);
     });
-    probe::probe(address, false, &check(CheckKind::WebSocket("/ws".to_owned()), LONG))
+    probe(address, &check(CheckKind::WebSocket("/ws".to_owned()), LONG))
 }
 
 /// The payload of the ping that comes.
@@ -117,7 +125,7 @@ fn a_websocket_passes_with_the_pong_to_our_ping() {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
     });
-    let refused = probe::probe(refused, false, &check(CheckKind::WebSocket("/".to_owned()), LONG));
+    let refused = probe(refused, &check(CheckKind::WebSocket("/".to_owned()), LONG));
     assert!(refused.unwrap_err().contains("200 instead of 101"));
 }
 
@@ -125,9 +133,9 @@ fn a_websocket_passes_with_the_pong_to_our_ping() {
 fn a_connection_passes_and_a_refusal_does_not() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    assert_eq!(probe::probe(address, false, &check(CheckKind::Tcp, LONG)), Ok(()));
+    assert_eq!(probe(address, &check(CheckKind::Tcp, LONG)), Ok(()));
     drop(listener);
-    let error = probe::probe(address, false, &check(CheckKind::Tcp, LONG)).unwrap_err();
+    let error = probe(address, &check(CheckKind::Tcp, LONG)).unwrap_err();
     assert!(error.contains("cannot connect"), "{error}");
 }
 
@@ -140,7 +148,10 @@ fn a_backend_that_wants_proxy_headers_gets_one_of_the_local_kind() {
         read_head(&mut stream);
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
     });
-    assert_eq!(probe::probe(address, true, &check(CheckKind::Http("/".to_owned()), LONG)), Ok(()));
+    assert_eq!(
+        probe::probe(address, None, true, &check(CheckKind::Http("/".to_owned()), LONG)),
+        Ok(())
+    );
 }
 
 #[test]
@@ -165,7 +176,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
         .into();
     // The mute one's check takes as long as it may: it is not over when the other's fifth has passed.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
-    checks.set(Some(&check), backends.iter().map(|backend| (backend, false)));
+    checks.set(Some(&check), &[], backends.iter().map(|backend| (backend, false)));
     for _ in 0..5 {
         let (address, outcome) = outcomes.recv_timeout(LONG / 2).unwrap();
         assert_eq!((address, outcome), (alive_address, Ok(())));
@@ -180,7 +191,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
     let late = Duration::from_millis(30);
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let check = Check { timeout: late, ..check };
-    let error = probe::probe(mute.local_addr().unwrap(), false, &check).unwrap_err();
+    let error = probe(mute.local_addr().unwrap(), &check).unwrap_err();
     assert_eq!(error, "no answer within 30ms");
 }
 
@@ -194,7 +205,7 @@ fn threads_come_and_go_with_the_list() {
     let backend = |octet| Arc::new(Backend::new(SocketAddr::from(([127, 0, 1, octet], 1)), 1));
     let backends: Vec<_> = (1..=20).map(backend).collect();
     let check = check(CheckKind::Tcp, LONG);
-    checks.set(Some(&check), backends.iter().map(|backend| (backend, false)));
+    checks.set(Some(&check), &[], backends.iter().map(|backend| (backend, false)));
     let mut seen = std::collections::BTreeSet::new();
     while seen.len() < backends.len() {
         let (address, outcome) = outcomes.recv_timeout(LONG).unwrap();
@@ -202,7 +213,7 @@ fn threads_come_and_go_with_the_list() {
         seen.insert(address);
     }
     assert!(checks.threads() <= 20);
-    checks.set(Some(&check), backends[..2].iter().map(|backend| (backend, false)));
+    checks.set(Some(&check), &[], backends[..2].iter().map(|backend| (backend, false)));
     while checks.threads() > 2 {
         thread::yield_now();
     }

@@ -9,6 +9,7 @@ use throng_io::Instant;
 
 use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
+use crate::checks::Wrong;
 use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend};
 use crate::rebalance::{Occupancy, Plan};
 use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
@@ -409,14 +410,17 @@ impl Core {
     pub(crate) fn handle_check(
         &mut self,
         backend: &Arc<Backend>,
-        outcome: Result<(), String>,
+        outcome: Result<(), Wrong>,
         now: Instant,
         at: SystemTime,
     ) {
+        if let Err(Wrong::Ours(failure)) = outcome {
+            return self.handle_failure(backend, failure, now, at);
+        }
         let Some(place) = self.place(backend) else { return };
         let entry = &mut self.entries[place];
         let passed = outcome.is_ok();
-        if let Err(why) = outcome {
+        if let Err(Wrong::Backend(why)) = outcome {
             entry.last_failure = Some((Cause::Check(why), at));
         }
         entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };

@@ -19,6 +19,7 @@ use self::core::{Core, Order};
 use crate::checks::Checks;
 use crate::config::{BackendConfig, Config};
 use crate::report::Report;
+use crate::settings::Settings;
 use crate::shards::{Launch, Shards};
 use crate::status::{Changes, Leaving, Rebalance, Status};
 
@@ -304,7 +305,8 @@ impl Inner {
     }
 
     fn set_checks(&self, core: &Core) {
-        self.checks.set(core.settings().health.check.as_ref(), core.backends());
+        let Settings { health, sources, .. } = core.settings();
+        self.checks.set(health.check.as_ref(), sources, core.backends());
     }
 
     /// A thread: what shards report, until they have ended.

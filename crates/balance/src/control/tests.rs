@@ -70,6 +70,27 @@ fn a_failure_of_ours_is_told_with_its_remedy_and_held_against_nobody() {
     end(&balancer);
 }
 
+/// Elsewhere than on Linux only 127.0.0.1 is there without more ado.
+#[cfg(target_os = "linux")]
+#[test]
+fn checks_come_from_the_sources_in_turn() {
+    let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+    let check = "[health.check]\nkind = \"tcp\"\ninterval = \"20ms\"\ntimeout = \"20ms\"\nfall = 1";
+    let with_sources = |sources: &str| {
+        let address = backend.local_addr().unwrap();
+        config(&format!("sources = [{sources}]\nbackends = \"{address}\"\n{check}"))
+    };
+    let balancer = Balancer::start(with_sources("\"127.0.0.2\", \"::1\", \"127.0.0.3\"")).unwrap();
+    let mut seen = [(); 4].map(|()| backend.accept().unwrap().1.ip().to_string());
+    seen.sort();
+    assert_eq!(seen, ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]);
+    // An address that no machine has: what cannot be checked is not held against the backend.
+    balancer.apply(with_sources("\"192.0.2.1\"")).unwrap();
+    let status = until(&balancer, |status| status.own_failure.is_some());
+    assert_eq!(status.backends[0].state, "up", "{status:?}");
+    end(&balancer);
+}
+
 #[test]
 fn a_registration_ends_without_anybody_asking() {
     let text = "[register]\ntoken = \"0123456789abcdef\"";

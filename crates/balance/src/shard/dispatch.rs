@@ -10,6 +10,7 @@ use super::conn::{Client, Conn, Exchange, Line, Phase, Tick, Upstream};
 use super::{Intent, State};
 use crate::held::{Place, RequestCount};
 use crate::pick::{pick_bound, pick_by_key};
+use crate::settings::next_source;
 use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 
 /// What became of a search.
@@ -75,7 +76,7 @@ impl State {
             let upstream_id = match pooled {
                 Some(pooled) => pooled,
                 None => {
-                    let local = self.next_source(&configuration, backend.address());
+                    let local = next_source(&settings.sources, &mut self.source, backend.address());
                     backend.totals().connects.fetch_add(1, Relaxed);
                     match driver.connect(backend.address(), local) {
                         Ok(upstream) => upstream,
@@ -170,21 +171,6 @@ impl State {
             };
         }
         if pick(&untried).is_some() { Choice::Full } else { Choice::None }
-    }
-
-    /// The local address of the next connection.
-    fn next_source(
-        &mut self,
-        configuration: &Configuration,
-        backend: std::net::SocketAddr,
-    ) -> Option<std::net::SocketAddr> {
-        let sources = &configuration.settings.sources;
-        // The next of the backend's family, if there is one.
-        (0..sources.len()).find_map(|_| {
-            self.source = (self.source + 1) % sources.len();
-            let source = sources[self.source];
-            (source.is_ipv4() == backend.is_ipv4()).then(|| (source, 0).into())
-        })
     }
 
     /// A connection that is idle at this very moment.

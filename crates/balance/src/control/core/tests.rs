@@ -122,14 +122,14 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     }
     assert_eq!((one.state(), orders(&mut core)), (State::Down, vec![]));
     // Checks, if there are any, tell whether it is dead.
-    core.handle_check(&one, Err("no answer".to_owned()), at(1.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned().into()), at(1.0), wall);
     core.handle_check(&one, Ok(()), at(2.0), wall);
-    core.handle_check(&one, Err("no answer".to_owned()), at(3.0), wall);
-    core.handle_check(&one, Err("no answer".to_owned()), at(4.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned().into()), at(3.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned().into()), at(4.0), wall);
     assert_eq!(orders(&mut core), Vec::<String>::new());
-    core.handle_check(&one, Err("no answer".to_owned()), at(5.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned().into()), at(5.0), wall);
     assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
-    core.handle_check(&one, Err("no answer".to_owned()), at(6.0), wall);
+    core.handle_check(&one, Err("no answer".to_owned().into()), at(6.0), wall);
     assert_eq!(orders(&mut core), Vec::<String>::new());
 }
 
@@ -167,7 +167,7 @@ fn checks_take_a_backend_down_and_up() {
     let (one, wall) = (backend(&core, 1), SystemTime::UNIX_EPOCH);
     for second in 0..3 {
         assert_eq!(one.state(), State::Up);
-        core.handle_check(&one, Err("no answer".to_owned()), at(second.into()), wall);
+        core.handle_check(&one, Err("no answer".to_owned().into()), at(second.into()), wall);
     }
     assert_eq!(one.state(), State::Down);
     let row = &core.rows(at(3.0))[0];
@@ -180,7 +180,7 @@ fn checks_take_a_backend_down_and_up() {
     // What is told of a backend that is not in the list is of no meaning.
     let other = Arc::new(Backend::new(address(1), 1));
     for _ in 0..9 {
-        core.handle_check(&other, Err(String::new()), at(103.0), wall);
+        core.handle_check(&other, Err(String::new().into()), at(103.0), wall);
         core.handle_failure(&other, Failure::Reset, at(103.0), wall);
     }
     assert_eq!((one.state(), other.state()), (State::Up, State::Up));
