@@ -167,7 +167,8 @@ pub struct Timeouts {
 /// See [`Settings::health`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// So many failures of connects and handshakes...
+    /// So many failed connects, handshakes or answers, over all shards: a number, not a part of the requests, and not
+    /// lowered by successes in between...
     pub failures: u32,
     /// ...within this make a backend [`Down`](crate::State::Down). Defaults: 3 in 10 s.
     pub within: Duration,
