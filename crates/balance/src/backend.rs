@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
-use hdrhistogram::Histogram;
+use crate::recent::Recent;
 
 /// What one part of a weight is in [`Backend::share`]: a slow start goes up in steps of a hundredth.
 pub const SHARES_PER_WEIGHT: u32 = 100;
@@ -52,8 +53,9 @@ pub struct Backend {
     tunnels: AtomicU32,
     requests: AtomicU32,
     totals: Totals,
-    /// Microseconds from the first byte sent to the head of the answer.
-    handshake_times: Mutex<Histogram<u64>>,
+    /// From the first byte sent to the head of the answer.
+    handshake_times: Mutex<Recent>,
+    began: Instant,
 }
 
 /// What a backend did since it was added; only ever growing.
@@ -88,10 +90,8 @@ impl Backend {
             tunnels: AtomicU32::new(0),
             requests: AtomicU32::new(0),
             totals: Totals::default(),
-            // 1 us to 1 minute in two digits: a few KiB a backend.
-            handshake_times: Mutex::new(
-                Histogram::new_with_bounds(1, 60_000_000, 2).expect("the bounds are in order"),
-            ),
+            handshake_times: Mutex::new(Recent::new()),
+            began: Instant::now(),
         }
     }
 
@@ -213,14 +213,14 @@ impl Backend {
     /// Notes how long a handshake took.
     pub fn note_handshake(&self, micros: u64) {
         if let Ok(mut times) = self.handshake_times.lock() {
-            times.saturating_record(micros.max(1));
+            times.note(self.began.elapsed(), micros);
         }
     }
 
-    /// The 99th percentile of all handshakes, in microseconds; 0 before the first.
+    /// The 99th percentile of the handshakes of the last half to whole minute, in microseconds; 0 if there were none.
     #[must_use]
     pub fn handshake_p99_micros(&self) -> u64 {
-        self.handshake_times.lock().map_or(0, |times| times.value_at_quantile(0.99))
+        self.handshake_times.lock().map_or(0, |mut times| times.p99_micros(self.began.elapsed()))
     }
 }
 

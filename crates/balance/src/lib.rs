@@ -20,6 +20,7 @@ mod networks;
 mod pace;
 mod pick;
 mod rebalance;
+mod recent;
 mod registry;
 mod report;
 mod settings;

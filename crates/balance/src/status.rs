@@ -47,7 +47,7 @@ pub struct Row {
     pub handshakes: u32,
     /// Since it was added.
     pub totals: RowTotals,
-    /// The 99th percentile of its handshakes, in milliseconds; 0 before the first.
+    /// The 99th percentile of its handshakes of the last half to whole minute, in milliseconds; 0 if there were none.
     pub handshake_p99_ms: f64,
     /// How far its drain is, if it is draining.
     pub drain: Option<DrainProgress>,

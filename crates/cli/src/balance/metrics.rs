@@ -40,7 +40,7 @@ const OF_BACKENDS: &[Figure<Row>] = &[
     }),
     (
         "backend_handshake_p99_seconds",
-        "The 99th percentile of the time to a handshake's answer",
+        "The 99th percentile of the time to a handshake's answer, of the last half to whole minute",
         MetricType::Gauge,
         |row| row.handshake_p99_ms / 1000.0,
     ),
