@@ -13,7 +13,7 @@ fn end(balancer: &Balancer) {
     balancer.shut_down(Duration::ZERO, Duration::from_secs(5)).unwrap();
 }
 
-/// Waits until the rows are as they should be; 20 seconds are a failure.
+/// Waits until the rows are as they should be; a minute is a failure.
 fn until(balancer: &Balancer, holds: impl Fn(&Status) -> bool) -> Status {
     let began = std::time::Instant::now();
     loop {
@@ -21,7 +21,7 @@ fn until(balancer: &Balancer, holds: impl Fn(&Status) -> bool) -> Status {
         if holds(&status) {
             return status;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "{status:?}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{status:?}");
         thread::yield_now();
     }
 }
@@ -98,9 +98,11 @@ fn a_registration_ends_without_anybody_asking() {
     assert!(balancer.check_token(b"0123456789abcdef").is_ok());
     assert!(matches!(balancer.check_token(b"0123456789abcdeX"), Err(Error::Token)));
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    balancer.register(address, 1, Some(Duration::from_secs(1))).unwrap();
+    balancer.register(address, 1, Some(Duration::from_secs(3600))).unwrap();
     balancer.heartbeat(address).unwrap();
     assert_eq!(balancer.status().backends[0].source, "registered");
+    // Another second, and no word after it.
+    balancer.register(address, 1, Some(Duration::from_secs(1))).unwrap();
     until(&balancer, |status| status.backends.is_empty());
     balancer.apply(config("backends = [\"127.0.0.1:2\"]")).unwrap();
     assert!(matches!(balancer.check_token(b"0123456789abcdef"), Err(Error::RegistrationIsOff)));
@@ -112,7 +114,7 @@ fn active_checks_follow_the_configuration() {
     // The kernel accepts; nobody listens at port 1.
     let alive = TcpListener::bind("127.0.0.1:0").unwrap();
     let backends = format!("backends = [\"{}\", \"127.0.0.1:1\"]\n", alive.local_addr().unwrap());
-    let check = "[health.check]\nkind = \"tcp\"\ninterval = \"10ms\"\ntimeout = \"10ms\"\n";
+    let check = "[health.check]\nkind = \"tcp\"\ninterval = \"300ms\"\ntimeout = \"300ms\"\n";
     let balancer = Balancer::start(config(&format!("{backends}{check}"))).unwrap();
     let status = until(&balancer, |status| status.backends[1].state == "down");
     assert_eq!(status.backends[0].state, "up");
