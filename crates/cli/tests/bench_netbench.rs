@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +21,12 @@ fn bench(words: &[&str]) -> Output {
 }
 
 fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+    // Below those that are given to who asks for any, so that nobody takes it before its server does.
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 1000 * 20) as u16;
+    let mut ports = std::iter::repeat_with(|| first + CALLS.fetch_add(1, Ordering::Relaxed));
+    let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    free.unwrap().to_string()
 }
 
 /// This test binary as a server that behaves in a certain way.
@@ -170,8 +175,8 @@ fn a_server_that_never_listens_is_told_from_one_that_listens_elsewhere() {
 
 #[test]
 fn failures_before_the_first_case_have_one_line_a_remedy_and_a_code() {
-    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = holder.local_addr().unwrap().port().to_string();
+    let taken = free_port();
+    let holder = TcpListener::bind(format!("127.0.0.1:{taken}")).unwrap();
     let own_id = format!("process {}", std::process::id());
     for (words, code, hint) in [
         (vec!["--against", "true", "--port", &taken], 1, own_id.as_str()),
