@@ -3,9 +3,10 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -177,9 +178,10 @@ fn echoes(client: &mut Client, text: &str) {
     assert_eq!(client.next(), Got::Text(text.to_owned()));
 }
 
-/// An address where nobody listens.
+/// An address where nobody listens, and nobody will: port 1 is not given to who asks for any. Each call has another.
 fn nowhere() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    SocketAddr::from(([127, 0, 1, CALLS.fetch_add(1, Relaxed)], 1))
 }
 
 fn error(answer: &Answer) -> String {
@@ -522,13 +524,13 @@ fn without_a_token_nobody_registers() {
 #[test]
 fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     let served = Served::start(&["--listen", "127.0.0.1:0"]);
-    let start = || {
+    let start = |deadline: &str| {
         Balancer::before(
             &[served.addresses[0]],
-            &["--set", "timeouts.close=1h", "--set", "shutdown.deadline=1s"],
+            &["--set", "timeouts.close=1h", "--set", &format!("shutdown.deadline={deadline}")],
         )
     };
-    let balancer = start();
+    let balancer = start("1h");
     let mut client = Client::connect(balancer.address, "/echo");
     balancer.signal("TERM");
     assert!(matches!(client.next(), Got::Close(1001, _)));
@@ -537,7 +539,7 @@ fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     drop(client);
     assert_eq!(balancer.exit(), Some(0));
 
-    let balancer = start();
+    let balancer = start("1s");
     let mut client = Client::connect(balancer.address, "/echo");
     balancer.signal("TERM");
     // Never answered.
@@ -546,10 +548,7 @@ fn tunnels_are_closed_at_the_end_and_those_that_do_not_go_are_cut() {
     assert!(told.contains("shutdown.deadline"), "{told}");
     assert_eq!(balancer.exit(), Some(3));
 
-    let balancer = Balancer::before(
-        &[served.addresses[0]],
-        &["--set", "shutdown.deadline=1h", "--set", "timeouts.close=1h"],
-    );
+    let balancer = start("1h");
     let mut client = Client::connect(balancer.address, "/echo");
     balancer.signal("INT");
     assert!(matches!(client.next(), Got::Close(1001, _)));

@@ -409,7 +409,12 @@ fn a_handler_that_holds_its_event_loop_is_told_by_its_route() {
     client.send(Opcode::Text, b"hello");
     assert_eq!(client.next(), Got::Text("hello".into()));
     let metrics = get(served.address, "/metrics");
-    assert!(metrics.contains("throng_stalls_total{route=\"/sleep/{ms}\"} 1"), "{metrics}");
+    // Its upgrade may have been one, too, on a busy machine.
+    let stalls = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("throng_stalls_total{route=\"/sleep/{ms}\"} "))
+        .unwrap_or_else(|| panic!("{metrics}"));
+    assert!(stalls.parse::<f64>().unwrap() >= 1.0, "{stalls}");
     served.process.signal("TERM");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     let (_, _, errors) = served.end();
