@@ -107,7 +107,7 @@ fn change(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
 
     use throng_balance::Config;
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_went_down_before_the_first_look_is_told_of() {
-        let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let nowhere = "127.0.0.1:1";
         let text =
             format!("listen = \"127.0.0.1:0\"\nbackends = [\"{nowhere}\"]\n[health]\nfailures = 1");
         let balancer = Balancer::start(Config::parse(&text, "test.toml").unwrap()).unwrap();
