@@ -70,10 +70,9 @@ fn a_closed_loop_counts_what_comes_back() {
         assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
         assert_eq!(report.setup.connections, 8);
         assert_eq!(report.setup.upgrade.unwrap().count, 8);
-        // The server is a thread of ours.
-        assert!(
-            report.server.as_ref().unwrap().same_process && report.verdict.limit == Limit::Unknown
-        );
+        // The server is a thread of ours, so nothing is known of it. On a slow machine we are the limit.
+        assert!(report.server.as_ref().unwrap().same_process);
+        assert!(matches!(report.verdict.limit, Limit::Unknown | Limit::Generator), "{report}");
     }
 }
 
