@@ -1,6 +1,6 @@
 //! A bare TCP echo over the driver, one thread: what the driver costs without a protocol above it.
 //!
-//! `echo [ADDRESS] [epoll|portable]`, by default a free port of 127.0.0.1 and epoll; prints the address. Answers are
+//! `driver_echo [ADDRESS] [epoll|portable]`, by default a free port of 127.0.0.1 and epoll; prints the address. Answers are
 //! sent from the lent memory itself.
 
 use std::io;
