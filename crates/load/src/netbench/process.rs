@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::sampler::{Member, family};
@@ -12,12 +12,16 @@ use crate::sampler::{Member, family};
 const GRACE: Duration = Duration::from_secs(2);
 /// How much of what it said last is kept.
 const TAIL: usize = 2048;
+/// Time to read what a process that has ended left behind: all of it is there, but others that it started may go on
+/// writing.
+const READ_OUT: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends it and its descendants.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
 }
 
 impl Process {
@@ -30,11 +34,15 @@ impl Process {
         let Some((program, arguments)) = words.split_first() else {
             return Err("there is no program to start".to_owned());
         };
+        let no_pipe = |error: std::io::Error| format!("cannot start {program:?}: no pipe: {error}");
+        // One for both, so that what it said last is known.
+        let (output, errors_end) = std::io::pipe().map_err(no_pipe)?;
+        let output_end = errors_end.try_clone().map_err(no_pipe)?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments).stdin(Stdio::null()).stdout(output_end).stderr(errors_end);
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut child = command.spawn().map_err(|error| {
+        let child = command.spawn().map_err(|error| {
             let hint = match error.kind() {
                 std::io::ErrorKind::NotFound if program.contains('=') => {
                     "; variables go to env: 'env NAME=value program'"
@@ -44,15 +52,12 @@ impl Process {
             };
             format!("cannot start {program:?}: {error}{hint}")
         })?;
+        // It holds our ends for writing.
+        drop(command);
         let said = Arc::default();
         // Read all the time: a server that logs must not wait for a reader.
-        if let Some(output) = child.stdout.take() {
-            keep_tail(output, &said);
-        }
-        if let Some(errors) = child.stderr.take() {
-            keep_tail(errors, &said);
-        }
-        Ok(Self { child, said })
+        let reader = keep_tail(output, &said);
+        Ok(Self { child, said, reader })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -68,6 +73,10 @@ impl Process {
     /// How it ended, with what it said last; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let how = self.exit()?;
+        let until = Instant::now() + READ_OUT;
+        while !self.reader.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
         let said = self.last_words();
         Some(match said.is_empty() {
             true => how,
@@ -178,7 +187,7 @@ mod unix {
 }
 
 /// Reads `from` to its end, and keeps the last of it. The thread ends with the last process that can write there.
-fn keep_tail(mut from: impl Read + Send + 'static, said: &Arc<Mutex<Vec<u8>>>) {
+fn keep_tail(mut from: impl Read + Send + 'static, said: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     let said = Arc::clone(said);
     thread::spawn(move || {
         let mut piece = [0; TAIL];
@@ -188,7 +197,7 @@ fn keep_tail(mut from: impl Read + Send + 'static, said: &Arc<Mutex<Vec<u8>>>) {
             let surplus = said.len().saturating_sub(TAIL);
             said.drain(..surplus);
         }
-    });
+    })
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -223,9 +232,12 @@ mod tests {
 
     #[test]
     fn an_end_is_told_with_the_last_words() {
-        let mut process = shell("echo first; echo cannot bind >&2; exit 3");
-        let how = wait_for(|| process.ended().filter(|how| how.contains("said")));
-        assert_eq!(how, "exit status 3; it said last: cannot bind");
+        // Whatever the order in which its readers would run.
+        for _ in 0..100 {
+            let mut process = shell("echo first; echo cannot bind >&2; exit 3");
+            let how = wait_for(|| process.ended());
+            assert_eq!(how, "exit status 3; it said last: cannot bind");
+        }
         let mut process = shell("kill -9 $$");
         assert_eq!(wait_for(|| process.ended()), "killed by signal 9");
         assert_eq!(shell("exec sleep 600").ended(), None);
