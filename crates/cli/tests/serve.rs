@@ -404,17 +404,13 @@ fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it
 
 #[test]
 fn a_handler_that_holds_its_event_loop_is_told_by_its_route() {
-    let served = Served::start(&["--demo-blocking", "--set", "stall_warning=20ms"]);
-    let mut client = Client::connect(served.address, "/sleep/100");
+    // An upgrade that a busy machine is slow with takes less.
+    let served = Served::start(&["--demo-blocking", "--set", "stall_warning=500ms"]);
+    let mut client = Client::connect(served.address, "/sleep/1000");
     client.send(Opcode::Text, b"hello");
     assert_eq!(client.next(), Got::Text("hello".into()));
     let metrics = get(served.address, "/metrics");
-    // Its upgrade may have been one, too, on a busy machine.
-    let stalls = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("throng_stalls_total{route=\"/sleep/{ms}\"} "))
-        .unwrap_or_else(|| panic!("{metrics}"));
-    assert!(stalls.parse::<f64>().unwrap() >= 1.0, "{stalls}");
+    assert!(metrics.contains("throng_stalls_total{route=\"/sleep/{ms}\"} 1"), "{metrics}");
     served.process.signal("TERM");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     let (_, _, errors) = served.end();

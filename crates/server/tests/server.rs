@@ -289,16 +289,7 @@ fn no_shard_holds_more_than_a_quarter_above_the_mean() {
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
     let drained = |polite: usize, deaf: usize, grace: Duration| {
         let (address, running) = start(echo().shards(2));
-        let threads: Vec<_> = (0..polite)
-            .map(|_| {
-                let mut client = Client::connect(address, "/echo");
-                std::thread::spawn(move || {
-                    assert_eq!(client.next(), Got::Close(1001, "going away".into()));
-                    client.try_send(Opcode::Close, &1001u16.to_be_bytes());
-                    assert_eq!(client.next(), Got::End);
-                })
-            })
-            .collect();
+        let threads: Vec<_> = (0..polite).map(|_| support::polite(address, "/echo")).collect();
         let deaf: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/echo")).collect();
         let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
         for thread in threads {
@@ -310,11 +301,8 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
     };
     // Whoever answers is waited for, however busy the machine is.
     assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
-    let grace = Duration::from_millis(300);
-    assert_eq!(drained(0, 3, grace), 3);
-    // Of both, those who answer may be late.
-    let forced = drained(20, 3, grace);
-    assert!((3..=23).contains(&forced), "{forced}");
+    // Beside others who do not: they have longer than a busy machine takes.
+    assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) mod wire;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use throng_proto::Input;
@@ -124,6 +125,16 @@ impl Client {
     }
 }
 
+/// A session that answers a drain's Close frame, on a thread of its own.
+pub(crate) fn polite(address: SocketAddr, path: &str) -> JoinHandle<()> {
+    let mut client = Client::connect(address, path);
+    thread::spawn(move || {
+        assert_eq!(client.next(), Got::Close(1001, "going away".into()));
+        client.try_send(Opcode::Close, &1001u16.to_be_bytes());
+        assert_eq!(client.next(), Got::End);
+    })
+}
+
 /// A connection with a time limit on everything.
 pub(crate) fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
@@ -169,6 +180,6 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < until, "never came true: {what}");
         // A poll a millisecond: who waits is not to take the processor from what is waited for.
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
