@@ -49,8 +49,10 @@ fn right_answers_are_counted_with_their_bytes() {
     assert_eq!(report.result.latency.unwrap().count, report.result.requests);
     assert_eq!((report.connections.opened, seen.connections), (4, 4), "all of them kept");
     assert_eq!(report.setup.connections, 4);
-    // It is this very process: nobody can tell the two apart, but that the generator is the limit of a slow machine.
-    assert!(matches!(report.verdict.limit, Limit::Unknown | Limit::Generator), "{report}");
+    // It is this very process: nobody can tell the two apart, but a generator at 92 % of a core knows itself.
+    let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
+    let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
+    assert_eq!(report.verdict.limit, limit, "{report}");
 }
 
 #[test]

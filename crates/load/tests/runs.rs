@@ -70,9 +70,11 @@ fn a_closed_loop_counts_what_comes_back() {
         assert!(echo.messages > 0 && echo.latency.unwrap().count == echo.messages);
         assert_eq!(report.setup.connections, 8);
         assert_eq!(report.setup.upgrade.unwrap().count, 8);
-        // The server is a thread of ours, so nothing is known of it. On a slow machine we are the limit.
+        // The server is a thread of ours, so nothing is known of it; only of us, from 92 % of a core on.
         assert!(report.server.as_ref().unwrap().same_process);
-        assert!(matches!(report.verdict.limit, Limit::Unknown | Limit::Generator), "{report}");
+        let is_busy = report.generator.cpu.busiest_thread_cores >= 0.92;
+        let limit = if is_busy { Limit::Generator } else { Limit::Unknown };
+        assert_eq!(report.verdict.limit, limit, "{report}");
     }
 }
 
