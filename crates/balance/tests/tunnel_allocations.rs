@@ -5,20 +5,11 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
-use support::{Peer, Scripted, upgrade};
-use throng_balance::shard_over_driver::{Shard, Start};
-use throng_balance::{Backend, Configuration, Figures, Settings, Target};
-use throng_engine::mailbox::mailbox;
-use throng_io::{Driver, ListenOptions, Options, listen};
+use support::{ByHand, Peer, Scripted, Sockets, upgrade};
+use throng_balance::Settings;
+use throng_balance::shard_over_driver::Shard;
 use throng_proto::ws::{Opcode, encode, encode_masked};
-
-#[cfg(target_os = "linux")]
-type Sockets = throng_io::Epoll;
-#[cfg(not(target_os = "linux"))]
-type Sockets = throng_io::Portable;
 
 /// Passes `frame` on from one end to the other. Neither end blocks, so the shard is turned as long as it takes.
 fn pass(
@@ -47,32 +38,7 @@ fn pass(
 #[test]
 fn messages_through_a_tunnel_allocate_nothing() {
     let backend = Scripted::bind();
-    let (listener, address) =
-        listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
-    // As the balancer itself starts its shards.
-    let options = Options {
-        receive_buffer: 64 << 10,
-        unsent_low_water: Some(128 << 10),
-        ..Options::default()
-    };
-    let mut driver = Sockets::new(options).unwrap();
-    driver.add_listener(listener).unwrap();
-    let (_mailbox, letters) = mailbox(16, driver.waker());
-    let (reports, _received) = channel();
-    let target = Target { backend: Arc::new(Backend::new(backend.address, 1)), send_proxy: false };
-    let configuration = Configuration { settings: Settings::default(), backends: vec![target] };
-    let start = Start {
-        configuration: Arc::new(configuration),
-        letters,
-        reports,
-        published: Arc::new(Mutex::new(Figures::default())),
-        shard: 0,
-        shards: 1,
-        descriptors_for: 100,
-        open: Arc::default(),
-        seed: 1,
-    };
-    let mut shard = Shard::new(driver, start);
+    let ByHand { mut shard, address, .. } = ByHand::new(&[backend.address], Settings::default());
     let opening = std::thread::spawn(move || {
         let mut client = Peer::new(TcpStream::connect(address).unwrap());
         client.send(&upgrade("/"));

@@ -138,6 +138,13 @@ impl SimDriver {
         self.slots.iter().filter(|slot| slot.conn.is_some()).count()
     }
 
+    /// The most bytes that any one send in flight still has.
+    #[must_use]
+    pub fn most_in_flight(&self) -> usize {
+        let conns = self.slots.iter().filter_map(|slot| slot.conn.as_ref());
+        conns.filter_map(|conn| conn.batch.as_ref()).map(|batch| batch.len()).max().unwrap_or(0)
+    }
+
     /// What the kernel does by itself: pending batches leave as there is room.
     pub fn progress(&mut self) {
         let net = SharedNet::clone(&self.net);

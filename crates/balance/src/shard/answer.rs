@@ -5,6 +5,7 @@ use throng_proto::Input;
 use throng_proto::http1::{Limits, ResponseEvent};
 
 use super::conn::{Client, Conn, Phase, Upstream};
+use super::input::HeldInput;
 use super::{Intent, State};
 use crate::Failure;
 use crate::forward::{self, Framing};
@@ -177,7 +178,7 @@ impl State {
             client.phase = Phase::Head;
         } else {
             client.phase = Phase::Leaving;
-            client.held = Vec::new();
+            client.held = HeldInput::default();
             client.deadline = self.tick.after(timeouts.body);
             if client.line.paused {
                 client.line.paused = false;

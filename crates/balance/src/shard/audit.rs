@@ -5,6 +5,38 @@ use throng_io::{ConnId, Driver};
 use super::conn::{Conn, flag};
 use super::{Shard, State};
 
+/// Bytes held for a connection, by kind: every place where what a peer sends could pile up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// A client's input that is ahead of what is answered, with the part of its buffer that was used already.
+    pub client_input: usize,
+    /// The beginning of a client's next head, or trailers.
+    pub client_head: usize,
+    /// A request kept for another try.
+    pub replay: usize,
+    /// What is to be sent to a client.
+    pub client_output: usize,
+    /// What is to be sent to a backend.
+    pub backend_output: usize,
+    /// What waits behind the send in flight to one side of a tunnel.
+    pub tunnel: usize,
+}
+
+impl Holdings {
+    /// The larger of each kind.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            client_input: self.client_input.max(other.client_input),
+            client_head: self.client_head.max(other.client_head),
+            replay: self.replay.max(other.replay),
+            client_output: self.client_output.max(other.client_output),
+            backend_output: self.backend_output.max(other.backend_output),
+            tunnel: self.tunnel.max(other.tunnel),
+        }
+    }
+}
+
 /// What a shard holds at this moment, and the first thing in it that cannot be right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
@@ -26,9 +58,12 @@ pub struct Audit {
     pub orders: usize,
     /// Intents that were not acted on.
     pub intents: usize,
-    /// Bytes that one connection holds, at most: held back, kept for another try, in its outbox or queued. What a send
-    /// in flight has is the driver's.
-    pub most_held: usize,
+    /// The most bytes that any one connection holds, of each kind. What a send in flight has is the driver's.
+    pub most: Holdings,
+    /// Bytes of memory kept for the next batches.
+    pub spare: usize,
+    /// Clients that are to be told that their backend is lost.
+    pub orphans: usize,
     /// A rule between records that is broken, if one is.
     pub broken: Option<(ConnId, &'static str)>,
 }
@@ -49,17 +84,25 @@ impl State {
             waiting: self.waiting.len(),
             orders: self.orders.len(),
             intents: self.intents.len(),
+            spare: self.spares.iter().map(|batch| batch.spare_capacity()).sum(),
+            orphans: self.orphans.len(),
             ..Audit::default()
         };
         let mut tunnels = 0;
         for (id, conn) in self.conns.iter() {
             let mut broken = None;
             let held = match conn {
-                Conn::Gone => 0,
+                Conn::Gone => Holdings::default(),
                 Conn::Client(client) => {
                     audit.clients += 1;
                     let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
-                    client.held.len() + client.line.backlog() + replay.map_or(0, Vec::len)
+                    Holdings {
+                        client_input: client.held.footprint(),
+                        client_head: client.decoder.buffered(),
+                        client_output: client.line.backlog(),
+                        replay: replay.map_or(0, Vec::len),
+                        ..Holdings::default()
+                    }
                 }
                 Conn::Upstream(upstream) => {
                     audit.upstreams += 1;
@@ -74,7 +117,7 @@ impl State {
                     if !is_wanted {
                         broken = Some("a backend's connection whose client does not know of it");
                     }
-                    upstream.line.backlog()
+                    Holdings { backend_output: upstream.line.backlog(), ..Holdings::default() }
                 }
                 Conn::Tunnel(tunnel) => {
                     audit.sides += 1;
@@ -109,10 +152,11 @@ impl State {
                     if queue.is_some() && tunnel.flags & flag::SENDING == 0 {
                         broken = Some("bytes are queued, and nothing is in flight before them");
                     }
-                    queue.map_or(0, |batch| batch.len())
+                    let tunnel = queue.map_or(0, |batch| batch.len());
+                    Holdings { tunnel, ..Holdings::default() }
                 }
             };
-            audit.most_held = audit.most_held.max(held);
+            audit.most = audit.most.max(held);
             audit.broken = audit.broken.or(broken.map(|what| (id, what)));
         }
         let own = ConnId::new(0, 0, 0);

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use throng_io::ConnId;
+use throng_io::{ConnId, Driver};
 use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
 
 use super::conn::{Client, Conn, Exchange, Phase, Tick};
+use super::input::HeldInput;
 use super::output::HIGH_WATER;
 use super::{Intent, State};
 use crate::forward;
@@ -20,32 +21,56 @@ impl State {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         match client.phase {
             Phase::Proxy => {
-                client.held.extend_from_slice(bytes);
+                client.held.push(bytes);
                 self.read_proxy_header(id, &mut client);
             }
-            Phase::Head | Phase::Queued | Phase::Exchange => self.read(id, &mut client, bytes),
+            Phase::Head | Phase::Queued | Phase::Exchange => {
+                let left = self.read(id, &mut client, bytes);
+                if left > 0 && client.exchange.is_some() {
+                    client.held.push(&bytes[bytes.len() - left..]);
+                    self.pause_if_far_ahead(id, &client);
+                }
+            }
             Phase::Leaving | Phase::Lingering => {}
         }
         self.conns.insert(id, Conn::Client(client));
     }
 
-    /// Goes on with what was held back.
-    pub(super) fn proceed(&mut self, id: ConnId) {
+    /// Decodes what was held back, up to the end of one request.
+    pub(super) fn proceed<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         let mut held = std::mem::take(&mut client.held);
-        self.read(id, &mut client, &mut held);
+        let before = held.len();
+        let left = self.read(id, &mut client, held.as_mut_slice());
+        if !matches!(client.phase, Phase::Leaving | Phase::Lingering) {
+            held.consume(before - left);
+            client.held = held;
+            self.pause_if_far_ahead(id, &client);
+        }
+        // The rest of a head longer than the high water mark: no exchange will resume the client.
+        if client.phase == Phase::Head && client.line.paused && client.line.is_clear() {
+            client.line.paused = false;
+            driver.resume(id);
+        }
         self.conns.insert(id, Conn::Client(client));
+    }
+
+    /// Stops reading a client that has asked for much more than was answered yet.
+    fn pause_if_far_ahead(&mut self, id: ConnId, client: &Client) {
+        if client.held.len() > HIGH_WATER {
+            self.intents.push_back(Intent::Pause(id));
+        }
     }
 
     /// What a trusted proxy says about its client, before all else.
     fn read_proxy_header(&mut self, id: ConnId, client: &mut Client) {
-        match proxy_protocol::decode(&client.held) {
+        match proxy_protocol::decode(client.held.as_slice()) {
             Ok(proxy_protocol::Decoded::Needs(_)) => {}
             Ok(proxy_protocol::Decoded::Header(header)) => {
                 if let Some((source, _)) = header.addresses {
                     client.address = source;
                 }
-                client.held.drain(..header.len);
+                client.held.consume(header.len);
                 client.phase = Phase::Head;
                 if !client.held.is_empty() {
                     self.intents.push_back(Intent::Proceed(id));
@@ -58,8 +83,8 @@ impl State {
         }
     }
 
-    /// Pulls what can be used now, and holds the rest.
-    fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) {
+    /// Decodes what can be used now. How many bytes at the end of `bytes` cannot be yet.
+    fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) -> usize {
         let limits = self.limits;
         let mut input = Input::new(bytes);
         let was_between = client.decoder.is_between_requests();
@@ -108,12 +133,7 @@ impl State {
                 Err(error) => self.refuse(id, client, error.status(), error.reason()),
             }
         }
-        if !input.is_empty() && client.exchange.is_some() {
-            client.held.extend_from_slice(input.as_slice());
-            if client.held.len() > HIGH_WATER {
-                self.intents.push_back(Intent::Pause(id));
-            }
-        }
+        let left = input.len();
         if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
             client.deadline = self.tick.after(self.configuration.settings.timeouts.head);
         }
@@ -141,6 +161,7 @@ impl State {
                 client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
             }
         }
+        left
     }
 
     /// What the request says, as far as it matters here, and what its backend will be sent.
@@ -233,7 +254,7 @@ impl State {
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
         };
         let is_answered = self.drop_exchange(client);
-        client.held = Vec::new();
+        client.held = HeldInput::default();
         client.phase = Phase::Leaving;
         client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
         if is_answered {

@@ -77,6 +77,10 @@ impl Orphans {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     fn push(&mut self, id: ConnId, now: Instant) {
         if self.list.is_empty() {
             self.pace.renew(now);

@@ -8,6 +8,7 @@ use throng_proto::http1;
 use throng_proto::ws::Boundary;
 use throng_proto::ws::handshake::Key;
 
+use super::input::HeldInput;
 use crate::Backend;
 use crate::held::{Place, RequestCount, TunnelCount};
 
@@ -95,7 +96,7 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     pub(super) exchange: Option<Box<Exchange>>,
     /// Bytes that came before their time: a pipelined request, or frames before the 101.
-    pub(super) held: Vec<u8>,
+    pub(super) held: HeldInput,
     pub(super) deadline: Tick,
 }
 

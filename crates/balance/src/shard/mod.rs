@@ -4,7 +4,7 @@
 //! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Intent`] and done after it;
 //! only the bytes of a tunnel go on at once, from where they lie.
 //!
-//! * `conn`: what is known of a connection. * `client`: requests. * `dispatch`: a backend for each, and another when it
+//! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early. * `dispatch`: a backend for each, and another when it
 //!   fails. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
 
 mod answer;
@@ -13,6 +13,7 @@ mod client;
 mod closing;
 mod conn;
 mod dispatch;
+mod input;
 mod output;
 mod pool;
 mod pump;
@@ -32,9 +33,10 @@ use throng_engine::mailbox::Letters;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
-pub use self::audit::Audit;
+pub use self::audit::{Audit, Holdings};
 use self::closing::{Order, Orphans};
 use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
+use self::input::HeldInput;
 use self::pool::Pool;
 use self::storm::Storm;
 use crate::letter::Letter;
@@ -343,7 +345,7 @@ impl State {
             address,
             phase,
             exchange: None,
-            held: Vec::new(),
+            held: HeldInput::default(),
             deadline,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
@@ -366,7 +368,7 @@ impl State {
             match intent {
                 Intent::Dispatch(id) => self.dispatch(driver, id),
                 Intent::Flush(id) => self.flush(driver, id),
-                Intent::Proceed(id) => self.proceed(id),
+                Intent::Proceed(id) => self.proceed(driver, id),
                 Intent::Pause(id) => self.pause(driver, id),
                 Intent::Fail(id, failure) => {
                     if let Conn::Upstream(upstream) = self.conns.take(id) {

@@ -46,7 +46,11 @@ impl State {
             self.resume(driver, source);
         }
         let Some(client) = self.conns.client(id) else { return };
-        if matches!(client.phase, Phase::Head | Phase::Leaving) && client.line.paused {
+        let is_far_ahead = client.held.len() > HIGH_WATER;
+        if matches!(client.phase, Phase::Head | Phase::Leaving)
+            && client.line.paused
+            && !is_far_ahead
+        {
             client.line.paused = false;
             driver.resume(id);
         }
@@ -113,6 +117,10 @@ impl State {
         let line = match self.conns.entry(id) {
             Some(Conn::Client(client)) if client.line.paused => {
                 let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
+                if !is_due && client.held.len() > HIGH_WATER {
+                    // What it waits for is the answer: each request that leaves must not let in another read.
+                    return;
+                }
                 if is_due {
                     client.deadline = body;
                 }

@@ -344,7 +344,7 @@ impl State {
         self.figures.tunnels += 1;
         self.figures.tunnels_opened += 1;
         let mut early = Boundary::new();
-        early.advance(&client.held);
+        early.advance(client.held.as_slice());
         let now = self.tick;
         let side = |peer, boundary, count, line: &Line, other: &Line| {
             let mut flags = 0;
@@ -378,7 +378,7 @@ impl State {
         }
         if !client.held.is_empty() {
             let mut batch = self.batch();
-            batch.append(|out| out.extend_from_slice(&client.held));
+            batch.append(|out| out.extend_from_slice(client.held.as_slice()));
             self.send_in_turn(driver, client_id, upstream_id, batch);
         }
         for (id, line) in [(client_id, client.line), (upstream_id, upstream.line)] {

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use throng_balance::shard_over_driver::{Letter, Shard, Start};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
+use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_io::{Driver, ListenOptions, Options, listen};
 use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 
@@ -295,4 +298,62 @@ pub(crate) fn nobody() -> SocketAddr {
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     std::mem::forget(socket);
     address
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) type Sockets = throng_io::Epoll;
+#[cfg(not(target_os = "linux"))]
+pub(crate) type Sockets = throng_io::Portable;
+
+/// A production shard over its driver and real sockets, turned by hand on the test's own thread.
+pub(crate) struct ByHand {
+    pub(crate) shard: Shard<Sockets>,
+    pub(crate) address: SocketAddr,
+    pub(crate) backends: Vec<Arc<Backend>>,
+    pub(crate) reports: Receiver<Report>,
+    pub(crate) mailbox: Mailbox<Letter>,
+}
+
+impl ByHand {
+    /// As the balancer itself starts its shards.
+    pub(crate) fn new(backends: &[SocketAddr], settings: Settings) -> Self {
+        let (listener, address) =
+            listen("127.0.0.1:0".parse().unwrap(), ListenOptions::default()).unwrap();
+        let options = Options {
+            receive_buffer: 64 << 10,
+            unsent_low_water: Some(128 << 10),
+            ..Options::default()
+        };
+        let mut driver = Sockets::new(options).unwrap();
+        driver.add_listener(listener).unwrap();
+        let (mailbox, letters) = mailbox(16, driver.waker());
+        let (sender, reports) = channel();
+        let backends: Vec<_> =
+            backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
+        let target = |backend| Target { backend: Arc::clone(backend), send_proxy: false };
+        let targets = backends.iter().map(target).collect();
+        let start = Start {
+            configuration: Arc::new(Configuration { settings, backends: targets }),
+            letters,
+            reports: sender,
+            published: Arc::default(),
+            shard: 0,
+            shards: 1,
+            descriptors_for: 10_000,
+            open: Arc::default(),
+            seed: 1,
+        };
+        let shard = Shard::new(driver, start);
+        Self { shard, address, backends, reports, mailbox }
+    }
+
+    /// Turns the shard until `is_done`, which each turn is asked.
+    pub(crate) fn turn_until(&mut self, what: &str, mut is_done: impl FnMut(&mut Self) -> bool) {
+        let begun = Instant::now();
+        while !is_done(self) {
+            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shard.audit());
+            // A sweep is due within a quarter of a second while there is a client: no turn waits for long.
+            self.shard.turn().unwrap();
+        }
+    }
 }

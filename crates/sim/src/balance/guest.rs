@@ -155,6 +155,9 @@ impl Client {
             "{method} /r/{id}?k={id} HTTP/{version}\r\nHost: example.com\r\nX-Key: {id}\r\n\
              X-Sum: {len}\r\n"
         );
+        if ask.padding > 0 {
+            head += &format!("X-Padding: {}\r\n", "x".repeat(ask.padding));
+        }
         let body = frames::body(id, len);
         if ask.chunked {
             wire.put((head + "Transfer-Encoding: chunked\r\n\r\n").as_bytes());

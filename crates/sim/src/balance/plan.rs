@@ -84,6 +84,8 @@ pub(super) struct Asking {
     pub(super) len: usize,
     pub(super) chunked: bool,
     pub(super) http10: bool,
+    /// Bytes of a header field that means nothing.
+    pub(super) padding: usize,
 }
 
 /// How a client's tunnel ends.
@@ -194,6 +196,9 @@ impl Plan {
         if rng.one_in(12) {
             crowd(&mut rng, &mut guests, &mut letters, &mut id);
         }
+        if !finely && rng.one_in(10) {
+            guests.push(pipeliner(&mut rng, busy, &mut id));
+        }
         letters.sort_by_key(|(at, _)| *at);
         let few = !calm && rng.one_in(8);
         Self {
@@ -228,6 +233,29 @@ impl Plan {
         // A leap takes longer than anything.
         let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
         all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
+    }
+}
+
+/// A client that sends all its requests at once, without waiting for an answer: many times what may be held of it.
+fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> Guest {
+    *next_id += 1;
+    let id = *next_id;
+    let padding = rng.pick(&[3_000, 6_000, 12_000]);
+    let asks = (0..600_000 / padding)
+        .map(|_| {
+            *next_id += 1;
+            let id = *next_id;
+            Asking { id, method: "GET", len: 0, chunked: false, http10: false, padding }
+        })
+        .collect();
+    let capacity = rng.pick(&[64 << 10, 1 << 20]);
+    Guest {
+        id,
+        at: rng.between(0, busy),
+        link: LinkOptions { capacity, ..link(rng) },
+        address: 1,
+        manners: Manners::default(),
+        visit: Visit::Http { asks, pipelined: true, finish: false },
     }
 }
 
@@ -396,6 +424,7 @@ fn guest(
                     len: if has_body { rng.below(most) } else { 0 },
                     chunked: has_body && rng.one_in(2),
                     http10: number + 1 == count && rng.one_in(6),
+                    padding: 0,
                 }
             })
             .map(|asking| Asking { chunked: asking.chunked && !asking.http10, ..asking })

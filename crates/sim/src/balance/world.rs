@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_balance::shard_over_driver::{Audit, Letter, Shard, Start};
+use throng_balance::shard_over_driver::{Audit, Holdings, Letter, Shard, Start};
 use throng_balance::{Backend, Closing, Configuration, Figures, Report, State, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{Driver, Instant};
@@ -76,7 +76,10 @@ pub struct World {
     pub(super) shut_down_at: Option<u64>,
     _reports: Receiver<Report>,
     pub(super) violations: Vec<String>,
-    pub(super) most_held: usize,
+    /// The most that any connection held, of each kind...
+    pub(super) most: Holdings,
+    /// ...and of bytes in a send in flight.
+    pub(super) most_in_flight: usize,
     turns: u64,
     rng: Rng,
 }
@@ -134,7 +137,8 @@ impl World {
             shut_down_at: None,
             _reports: reports,
             violations: Vec::new(),
-            most_held: 0,
+            most: Holdings::default(),
+            most_in_flight: 0,
             turns: 0,
             net,
             rng,
@@ -362,13 +366,22 @@ impl World {
         }
         node.begun_before = begun;
         let idle = node.shard.driver().calls.idle_turns_in_a_row;
-        self.look_at(at, &audit, idle);
+        let in_flight = node.shard.driver().most_in_flight();
+        self.look_at(at, &audit, in_flight, idle);
         true
     }
 
     /// What must hold after each turn.
-    fn look_at(&mut self, at: usize, audit: &Audit, idle: usize) {
-        self.most_held = self.most_held.max(audit.most_held);
+    fn look_at(&mut self, at: usize, audit: &Audit, in_flight: usize, idle: usize) {
+        self.most = self.most.max(audit.most);
+        self.most_in_flight = self.most_in_flight.max(in_flight);
+        if audit.spare > 64 * (16 << 10) {
+            self.violation(format!("shard {at} keeps {} bytes for later", audit.spare));
+        }
+        let guests = self.plan.guests.len();
+        if audit.waiting > guests || audit.orphans > guests {
+            self.violation(format!("shard {at} lists more than {guests} clients: {audit:?}"));
+        }
         if let Some((id, what)) = audit.broken {
             self.violation(format!("shard {at}, {id:?}: {what}"));
         }
