@@ -19,7 +19,8 @@ pub const MAX_WEIGHT: u32 = 1000;
 pub enum State {
     /// It is picked.
     Up,
-    /// Its health checks or its connections failed: not picked, its tunnels are closed, spread out.
+    /// Its health checks or its connections failed: picked only where no backend is up. Failed checks close its tunnels, too,
+    /// spread out.
     Down,
     /// An operator took it out: not picked, its tunnels are closed within the drain's window.
     Draining,
@@ -52,6 +53,8 @@ pub struct Backend {
     handshakes: AtomicU32,
     tunnels: AtomicU32,
     requests: AtomicU32,
+    /// Connections that failed since the last one that stood.
+    refusals: AtomicU32,
     totals: Totals,
     /// From the first byte sent to the head of the answer.
     handshake_times: Mutex<Recent>,
@@ -67,7 +70,7 @@ pub struct Totals {
     pub requests: AtomicU64,
     /// Connections begun.
     pub connects: AtomicU64,
-    /// Connects and handshakes that failed, by refusal, time or an answer that broke a rule.
+    /// Connects, handshakes and answers that failed, by refusal, time or an answer that broke a rule.
     pub failures: AtomicU64,
     /// Tunnels that we closed: drained, rebalanced, or of a dead backend.
     pub closed: AtomicU64,
@@ -89,6 +92,7 @@ impl Backend {
             handshakes: AtomicU32::new(0),
             tunnels: AtomicU32::new(0),
             requests: AtomicU32::new(0),
+            refusals: AtomicU32::new(0),
             totals: Totals::default(),
             handshake_times: Mutex::new(Recent::new()),
             began: Instant::now(),
@@ -175,6 +179,25 @@ impl Backend {
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Connections in a row that it did not take: what tells the better of two that are down.
+    #[must_use]
+    pub fn refusals(&self) -> u32 {
+        self.refusals.load(Relaxed)
+    }
+
+    /// A connection was refused, or timed out.
+    pub fn note_refusal(&self) {
+        let _ = self.refusals.fetch_update(Relaxed, Relaxed, |now| now.checked_add(1));
+    }
+
+    /// A connection stands.
+    pub fn note_connection(&self) {
+        // Read first: all shards share the line, and it is 0 nearly always.
+        if self.refusals() != 0 {
+            self.refusals.store(0, Relaxed);
+        }
     }
 
     /// Takes a place among the at most `cap` handshakes under way (0: no cap). False: there is none.

@@ -1,4 +1,4 @@
-//! Whether a backend is alive: what its connections and its checks say, made into few changes of its state.
+//! Whether a backend is alive: what its connections, its answers and its checks say, made into few changes of its state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use crate::State;
-use crate::settings::Health;
+use crate::settings::{Health, Observe};
 
 /// The watch over one backend: a circuit breaker (closed, open, half-open) that active checks may also switch.
 ///
@@ -24,6 +24,7 @@ pub struct Watch {
     /// When connects and handshakes failed, with how many did at that time, oldest first; nothing older than
     /// [`Health::within`], and never more than [`Health::failures`] entries.
     failures: VecDeque<(Instant, u32)>,
+    answers: Answers,
     /// Checks in a row that contradict the stage: failures of one that is up, successes of one that is down.
     contradictions: u32,
 }
@@ -35,7 +36,28 @@ enum Stage {
     HalfOpen,
     Down {
         since: Instant,
+        by: Verdict,
     },
+}
+
+/// What took a backend down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Connections of clients that it did not take.
+    Connections,
+    /// Answers to clients that failed.
+    Answers,
+    /// Active checks that failed.
+    Checks,
+}
+
+/// Answers since the beginning of a span of [`Health::within`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    since: Instant,
+    failed: u32,
+    /// All that the backend ever answered, when the span began.
+    answered_before: u64,
 }
 
 impl Watch {
@@ -57,7 +79,16 @@ impl Watch {
         self.stage == Stage::HalfOpen
     }
 
-    /// `count` connects or handshakes of clients failed since the last call. [`Health::failures`] of 0: such are never
+    /// What took it down, if it is.
+    #[must_use]
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self.stage {
+            Stage::Down { by, .. } => Some(by),
+            Stage::Up | Stage::HalfOpen => None,
+        }
+    }
+
+    /// `count` connections of clients failed since the last call. [`Health::failures`] of 0: such are never
     /// held against it. Those of a backend that is down were under way before, and tell nothing new.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failures(&mut self, now: Instant, count: u32, health: &Health) -> Option<State> {
@@ -67,7 +98,37 @@ impl Watch {
         self.failures.retain(|&(at, _)| now.since(at) <= health.within);
         self.failures.push_back((now, count));
         let sum = self.failures.iter().fold(0u32, |sum, &(_, count)| sum.saturating_add(count));
-        (self.is_half_open() || sum >= health.failures).then(|| self.go_down(now))
+        let is_dead = self.is_half_open() || sum >= health.failures;
+        is_dead.then(|| self.go_down(now, Verdict::Connections))
+    }
+
+    /// An answer to a client failed. `answered`: all answers ever that did not. Held against the backend only with
+    /// [`Observe::Answers`], and only while it fails at least as many as it answers.
+    #[must_use = "the backend's state changes with it"]
+    pub fn handle_failed_answer(
+        &mut self,
+        now: Instant,
+        answered: u64,
+        health: &Health,
+    ) -> Option<State> {
+        if health.observe != Observe::Answers || health.failures == 0 || !self.is_up() {
+            return None;
+        }
+        if self.answers.failed == 0 || now.since(self.answers.since) > health.within {
+            self.answers = Answers { since: now, failed: 0, answered_before: answered };
+        }
+        self.answers.failed = self.answers.failed.saturating_add(1);
+        let Answers { failed, answered_before, .. } = self.answers;
+        let enough = if self.is_half_open() { 1 } else { health.failures };
+        let is_faulty =
+            failed >= enough && u64::from(failed) >= answered.saturating_sub(answered_before);
+        is_faulty.then(|| self.go_down(now, Verdict::Answers))
+    }
+
+    /// A verdict of answers is ignored: it is up, on probation. Nothing if something else took it down.
+    #[must_use = "the backend's state changes with it"]
+    pub fn ignore_answers(&mut self) -> Option<State> {
+        (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))
     }
 
     /// A connect and handshake of a client succeeded. It ends a probation, and nothing else: a backend that fails every
@@ -92,7 +153,7 @@ impl Watch {
         if self.contradictions < needed {
             return None;
         }
-        Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now) })
+        Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now, Verdict::Checks) })
     }
 
     /// Does what is due at `now`: without active checks, one that was down for long enough is up on probation.
@@ -106,7 +167,7 @@ impl Watch {
     #[must_use]
     pub fn next_due(&self, health: &Health) -> Option<Instant> {
         match (self.stage, &health.check) {
-            (Stage::Down { since }, None) => Some(since.after(health.down_for)),
+            (Stage::Down { since, .. }, None) => Some(since.after(health.down_for)),
             _ => None,
         }
     }
@@ -115,13 +176,13 @@ impl Watch {
     #[must_use]
     pub fn down_for(&self, now: Instant) -> Option<Duration> {
         match self.stage {
-            Stage::Down { since } => Some(now.since(since)),
+            Stage::Down { since, .. } => Some(now.since(since)),
             _ => None,
         }
     }
 
-    fn go_down(&mut self, now: Instant) -> State {
-        self.begin(Stage::Down { since: now });
+    fn go_down(&mut self, now: Instant, by: Verdict) -> State {
+        self.begin(Stage::Down { since: now, by });
         State::Down
     }
 
@@ -134,6 +195,7 @@ impl Watch {
     fn begin(&mut self, stage: Stage) {
         self.stage = stage;
         self.failures.clear();
+        self.answers = Answers::default();
         self.contradictions = 0;
     }
 }
@@ -287,9 +349,65 @@ mod tests {
         assert_eq!(watch.handle_check(at(19.0), false, &active()), Some(State::Down));
     }
 
+    fn observing() -> Health {
+        Health { observe: Observe::Answers, ..passive() }
+    }
+
+    #[test]
+    fn failed_answers_count_where_they_are_observed_and_outweigh_the_good_ones() {
+        // Good answers before each failure, and whether it takes the backend down.
+        let table: [(&[u64], bool); 5] = [
+            (&[0, 0, 0], true),
+            (&[0, 1, 1], true),
+            // What was answered before the first failure does not count.
+            (&[1000, 1, 2], true),
+            (&[0, 2, 2], false),
+            (&[0, 0, 4, 0], true),
+        ];
+        for (answers, falls) in table {
+            let (mut watch, mut blind) = (Watch::new(), Watch::new());
+            let mut answered = 0;
+            let mut told = None;
+            for more in answers {
+                assert_eq!(told, None, "{answers:?}");
+                answered += more;
+                told = watch.handle_failed_answer(at(1.0), answered, &observing());
+                assert_eq!(blind.handle_failed_answer(at(1.0), answered, &passive()), None);
+            }
+            assert_eq!(told, falls.then_some(State::Down), "{answers:?}");
+            assert_eq!(watch.verdict(), falls.then_some(Verdict::Answers));
+        }
+        let never = Health { failures: 0, ..observing() };
+        assert_eq!(Watch::new().handle_failed_answer(at(0.0), 0, &never), None);
+    }
+
+    #[test]
+    fn failed_answers_of_long_ago_are_forgotten() {
+        let mut watch = Watch::new();
+        for second in [0.0, 9.0, 11.0, 20.0] {
+            assert_eq!(watch.handle_failed_answer(at(second), 0, &observing()), None, "{second}");
+        }
+        assert_eq!(watch.handle_failed_answer(at(21.0), 0, &observing()), Some(State::Down));
+    }
+
+    #[test]
+    fn only_a_verdict_of_answers_can_be_ignored() {
+        let mut watch = down();
+        assert_eq!((watch.verdict(), watch.ignore_answers()), (Some(Verdict::Connections), None));
+        let mut watch = Watch::new();
+        for _ in 0..3 {
+            let _ = watch.handle_failed_answer(at(0.0), 0, &observing());
+        }
+        assert_eq!(watch.ignore_answers(), Some(State::Up));
+        assert!(watch.is_half_open());
+        assert_eq!(watch.handle_failed_answer(at(0.0), 0, &observing()), Some(State::Down));
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Happening {
         Failures(u32),
+        FailedAnswer,
+        Ignore,
         Success,
         Check(bool),
         Expire,
@@ -298,6 +416,8 @@ mod tests {
     fn happening() -> impl Strategy<Value = Happening> {
         prop_oneof![
             (0u32..4).prop_map(Happening::Failures),
+            Just(Happening::FailedAnswer),
+            Just(Happening::Ignore),
             Just(Happening::Success),
             any::<bool>().prop_map(Happening::Check),
             Just(Happening::Expire),
@@ -314,9 +434,11 @@ mod tests {
             let (mut now, mut up) = (Instant::default(), true);
             for (happening, millis, with_check) in happenings {
                 now = now.after(Duration::from_millis(millis));
-                let health = if with_check { active() } else { passive() };
+                let health = if with_check { active() } else { observing() };
                 let told = match happening {
                     Happening::Failures(count) => watch.handle_failures(now, count, &health),
+                    Happening::FailedAnswer => watch.handle_failed_answer(now, 0, &health),
+                    Happening::Ignore => watch.ignore_answers(),
                     Happening::Success => {
                         watch.handle_success();
                         None

@@ -32,7 +32,7 @@ mod status;
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
 pub use control::{Balancer, Error};
-pub use health::Watch;
+pub use health::{Verdict, Watch};
 pub use networks::Network;
 pub use pace::Pace;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
@@ -46,8 +46,8 @@ pub mod shard_over_driver {
 }
 
 pub use settings::{
-    Check, CheckKind, Closing, Configuration, Health, Order, Pick, Settings, Sticky, Target,
-    Timeouts,
+    Check, CheckKind, Closing, Configuration, Health, Observe, Order, Pick, Settings, Sticky,
+    Target, Timeouts,
 };
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;

@@ -8,7 +8,7 @@ use throng_io::Instant;
 
 use crate::backend::{Backend, State};
 use crate::config::BackendConfig;
-use crate::health::Watch;
+use crate::health::{Verdict, Watch};
 use crate::report::Failure;
 use crate::slow_start::share_at;
 
@@ -26,8 +26,8 @@ pub(crate) struct Entry {
     /// Since when its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
-    /// It is down for its answers: its tunnels stay, see [`Entry::is_only_faulty`].
-    pub(crate) spares_tunnels: bool,
+    /// It is down, and its tunnels stay: see [`Entry::is_dead`].
+    pub(crate) keeps_tunnels: bool,
     /// Active checks that failed in a row.
     pub(crate) failed_checks: u32,
     /// The last one.
@@ -120,18 +120,17 @@ impl Entry {
             expired: false,
             rising: None,
             last_failure: None,
-            spares_tunnels: false,
+            keeps_tunnels: false,
             failed_checks: 0,
             probation: Probation::default(),
         }
     }
 
-    /// Its last failure was of an answer: it takes connections, and whoever has a tunnel may be served well. Which requests
-    /// a backend fails at is in the hands of clients, so such failures send new clients elsewhere, and end nothing.
-    pub(crate) fn is_only_faulty(&self) -> bool {
-        let takes_connections =
-            |failure| !matches!(failure, Failure::Refused | Failure::ConnectTimeout);
-        matches!(self.last_failure, Some((Cause::Request(failure), _)) if takes_connections(failure))
+    /// Its tunnels are of no more use: an active check says so, or its heartbeats have ended. That clients' connections or
+    /// requests failed sends new clients elsewhere, and says nothing of the tunnels that it has; those whose host is gone
+    /// end by themselves.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.expired || self.watch.verdict() == Some(Verdict::Checks)
     }
 
     /// Nobody wants it any more: it goes with its last tunnel.
@@ -200,7 +199,8 @@ impl Entry {
         self.rising.is_some()
     }
 
-    fn answered(&self) -> u64 {
+    /// All that it ever answered well.
+    pub(crate) fn answered(&self) -> u64 {
         let totals = self.backend.totals();
         totals.tunnels.load(Relaxed).wrapping_add(totals.requests.load(Relaxed))
     }

@@ -18,6 +18,8 @@ pub enum Report {
         backend: Arc<Backend>,
         /// How.
         failure: Failure,
+        /// The same request failed at another backend before, so this one is no news about health.
+        is_retry: bool,
     },
 }
 
@@ -55,6 +57,13 @@ impl Failure {
             | NetworkUnreachable | NetworkDown | TimedOut | PermissionDenied => Self::Refused,
             _ => Self::Local(error.raw_os_error()),
         }
+    }
+
+    /// Whether the backend did not take the connection. Every other failure is one of an answer, and which request is
+    /// answered badly is up to clients.
+    #[must_use]
+    pub const fn is_of_connection(self) -> bool {
+        matches!(self, Self::Refused | Self::ConnectTimeout)
     }
 
     /// Whether it says nothing about the backend.

@@ -50,10 +50,15 @@ pub struct Settings {
     pub keep_alive: usize,
     /// Client connections at a time, over all shards. 0 (default): what the descriptor limit allows.
     pub max_connections: usize,
-    /// Bytes of a head, of a request and of a response. Default 16 KiB.
+    /// Bytes of a request's head. Default 16 KiB.
     pub max_header_bytes: usize,
-    /// Field lines of a head. Default 100.
+    /// Field lines of a request's head. Default 100.
     pub max_headers: usize,
+    /// Bytes of a response's head; 502 above it. Larger than that of a request by default, since redirects and cookies repeat
+    /// what a request said. Default 64 KiB.
+    pub max_response_header_bytes: usize,
+    /// Field lines of a response's head. Default 500.
+    pub max_response_headers: usize,
     /// Bytes of a request's body; 413 above it. It is passed on as it comes, so this costs no memory. Answers have no such
     /// limit. Default: no limit (`u64::MAX`).
     pub max_body: u64,
@@ -167,15 +172,27 @@ pub struct Timeouts {
 /// See [`Settings::health`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// So many failed connects, handshakes or answers, over all shards: a number, not a part of the requests, and not
-    /// lowered by successes in between...
+    /// What passive checks look at. Default: connections alone.
+    pub observe: Observe,
+    /// This many failures over all shards... 0: no passive checks. Default 3.
     pub failures: u32,
-    /// ...within this make a backend [`Down`](crate::State::Down). Defaults: 3 in 10 s.
+    /// ...within this time take a backend [`Down`](crate::State::Down). Default 10 s.
     pub within: Duration,
     /// Without active checks: how long it stays down before a first client is let through again. Default 10 s.
     pub down_for: Duration,
     /// Active checks. Default: none.
     pub check: Option<Check>,
+}
+
+/// See [`Health::observe`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Observe {
+    /// Connections to the backend that are refused or time out. No client can cause one.
+    #[default]
+    Connections,
+    /// Answers, too: a backend is also down if [`Health::failures`] requests failed and at most as many succeeded. Which
+    /// requests fail is up to clients, so such verdicts are ignored where fewer than half of the backends would be up.
+    Answers,
 }
 
 /// An active check of every backend.
@@ -240,6 +257,8 @@ impl Default for Settings {
             max_connections: 0,
             max_header_bytes: 16 << 10,
             max_headers: 100,
+            max_response_header_bytes: 64 << 10,
+            max_response_headers: 500,
             max_body: u64::MAX,
             sources: Vec::new(),
             slow_start: Duration::ZERO,
@@ -269,7 +288,7 @@ impl Default for Timeouts {
 impl Default for Health {
     fn default() -> Self {
         let ten = Duration::from_secs(10);
-        Self { failures: 3, within: ten, down_for: ten, check: None }
+        Self { observe: Observe::default(), failures: 3, within: ten, down_for: ten, check: None }
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Row {
     pub drain: Option<DrainProgress>,
     /// Seconds until its registration ends without a heartbeat, if it registered itself.
     pub expires_in_seconds: Option<f64>,
+    /// It is down, and its tunnels stay all the same: only failed checks close them.
+    pub keeps_tunnels: bool,
     /// Why it failed last.
     pub last_failure: Option<LastFailure>,
 }
@@ -66,7 +68,7 @@ pub struct RowTotals {
     pub requests: u64,
     /// Connections begun.
     pub connects: u64,
-    /// Connects and handshakes that failed.
+    /// Connects, handshakes and answers that failed.
     pub failures: u64,
     /// Tunnels that we closed.
     pub closed: u64,
@@ -116,7 +118,7 @@ pub struct Leaving {
     pub tunnels: u32,
     /// Of these closed a second, at most.
     pub rate: u32,
-    /// No other backend is up: clients are answered 503 until there is one.
+    /// No other backend is up.
     pub last: bool,
 }
 

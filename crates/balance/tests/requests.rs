@@ -16,7 +16,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn one_failure(balancer: &Balancer) -> Failure {
-    let Report::Failed { backend, failure } = balancer.reports.recv_timeout(PATIENCE).unwrap();
+    let Report::Failed { backend, failure, .. } = balancer.reports.recv_timeout(PATIENCE).unwrap();
     assert_eq!(backend.address(), balancer.backends[0].address());
     failure
 }
@@ -226,16 +226,47 @@ fn a_kept_connection_that_ends_is_replaced_without_a_failure() {
 }
 
 #[test]
-fn without_a_backend_that_is_up_the_answer_is_503() {
+fn without_a_backend_to_ask_the_answer_is_503() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings::default());
-    balancer.backends[0].set_state(State::Down);
+    balancer.backends[0].set_state(State::Draining);
     let mut client = balancer.connect();
     client.send(GET);
     let (head, body) = client.answer();
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
-    assert_eq!(body, "no backend is up\n");
+    assert_eq!(body, "there is no backend\n");
     assert!(client.is_at_end());
+}
+
+/// Being down is a verdict of the past: a client is sent there rather than away, first to one that took connections last.
+#[test]
+fn where_no_backend_is_up_one_that_is_down_is_asked() {
+    let backend = Scripted::bind();
+    let list = [nobody(), nobody(), backend.address, nobody()];
+    let balancer = Balancer::start(&list, Settings { retries: 0, ..Settings::default() });
+    for other in &balancer.backends {
+        other.set_state(State::Down);
+    }
+    let is_served = |request: &[u8]| {
+        let mut client = balancer.connect();
+        client.send(request);
+        std::thread::scope(|scope| {
+            let head = scope.spawn(|| client.head());
+            while !head.is_finished() {
+                if let Some(mut server) = backend.try_accept() {
+                    server.head();
+                    server.send(OK);
+                }
+                std::thread::yield_now();
+            }
+            head.join().unwrap().starts_with("HTTP/1.1 200 ")
+        })
+    };
+    // By chance among those that refused none yet: each of the three others is asked in vain at most once.
+    let refused = (0..20).filter(|_| !is_served(GET)).count();
+    assert!(refused <= 3, "{refused} of 20");
+    let refusals: Vec<u32> = balancer.backends.iter().map(|backend| backend.refusals()).collect();
+    assert_eq!((refusals[2], refusals.iter().sum::<u32>() as usize), (0, refused));
 }
 
 #[test]

@@ -163,18 +163,25 @@ fn settings(settings: &Settings) -> Result<(), Wrong> {
     for (key, timeout) in named(&mut timeouts) {
         positive(&format!("timeouts.{key}"), *timeout)?;
     }
-    must((1024..=1 << 20).contains(&settings.max_header_bytes), || {
-        wrong("max_header_bytes", settings.max_header_bytes, "write \"1KiB\" to \"1MiB\"")
-    })?;
-    must((8..=4096).contains(&settings.max_headers), || {
-        wrong("max_headers", settings.max_headers, "write 8 to 4096")
-    })?;
+    for (key, bytes) in [
+        ("max_header_bytes", settings.max_header_bytes),
+        ("max_response_header_bytes", settings.max_response_header_bytes),
+    ] {
+        must((1024..=1 << 20).contains(&bytes), || {
+            wrong(key, bytes, "write \"1KiB\" to \"1MiB\"")
+        })?;
+    }
+    for (key, lines) in [
+        ("max_headers", settings.max_headers),
+        ("max_response_headers", settings.max_response_headers),
+    ] {
+        must((8..=4096).contains(&lines), || wrong(key, lines, "write 8 to 4096"))?;
+    }
     must(settings.close_rate > 0, || {
         let remedy = "no tunnel of a dead or drained backend would ever be closed: write 1 or more";
         wrong("close_rate", 0, remedy)
     })?;
     let health = &settings.health;
-    at_least_one("health.failures", health.failures)?;
     positive("health.within", health.within)?;
     positive("health.down_for", health.down_for)?;
     health.check.as_ref().map_or(Ok(()), active)

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::error::ConfigError;
 use super::reader::{Table, Value};
 use super::units::did_you_mean;
-use crate::settings::{Check, CheckKind, Health, Pick, Settings, Sticky, Timeouts};
+use crate::settings::{Check, CheckKind, Health, Observe, Pick, Settings, Sticky, Timeouts};
 
 pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
     root.put("pick", &mut settings.pick, |value| {
@@ -27,6 +27,10 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
     root.put("max_connections", &mut settings.max_connections, count)?;
     root.put("max_header_bytes", &mut settings.max_header_bytes, |v| Ok(v.size()? as usize))?;
     root.put("max_headers", &mut settings.max_headers, count)?;
+    root.put("max_response_header_bytes", &mut settings.max_response_header_bytes, |value| {
+        Ok(value.size()? as usize)
+    })?;
+    root.put("max_response_headers", &mut settings.max_response_headers, count)?;
     root.put("max_body", &mut settings.max_body, |value| match value.text("") {
         Ok("unlimited") => Ok(u64::MAX),
         _ => value.size(),
@@ -81,6 +85,14 @@ pub(super) fn named(timeouts: &mut Timeouts) -> [(&'static str, &mut std::time::
 }
 
 fn health(table: &Table<'_>, health: &mut Health) -> Result<(), ConfigError> {
+    table.put("observe", &mut health.observe, |value| {
+        let remedy = "write \"connections\" or \"answers\"";
+        match value.text("\"connections\" or \"answers\"")? {
+            "connections" => Ok(Observe::Connections),
+            "answers" => Ok(Observe::Answers),
+            _ => Err(value.wrong(remedy)),
+        }
+    })?;
     table.put("failures", &mut health.failures, number32)?;
     table.put("within", &mut health.within, Value::duration)?;
     table.put("down_for", &mut health.down_for, Value::duration)?;

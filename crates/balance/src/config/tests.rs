@@ -143,7 +143,15 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
             "[timeouts]\ntunnel = \"0\"",
             "b.toml:3:10: timeouts.tunnel is 0: write more than nothing",
         ),
-        ("[health]\nfailures = 0", "b.toml:3:12: health.failures is 0: write 1 or more"),
+        (
+            "[health]\nobserve = \"requests\"",
+            "b.toml:3:11: health.observe is \"requests\": write \"connections\" or \"answers\"",
+        ),
+        (
+            "max_response_header_bytes = \"2MiB\"",
+            "b.toml:2:29: max_response_header_bytes is 2097152: write \"1KiB\" to \"1MiB\"",
+        ),
+        ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
         ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is 0: write more"),
         ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is 0: write more"),
         (
@@ -316,6 +324,8 @@ fn every_key_says_what_it_says() {
         max_connections = 1_000
         max_header_bytes = "32KiB"
         max_headers = 50
+        max_response_header_bytes = "33KiB"
+        max_response_headers = 51
         max_body = "10MB"
         sources = ["127.0.0.2"]
         slow_start = "30s"
@@ -337,6 +347,7 @@ fn every_key_says_what_it_says() {
         close = "8s"
         queue = "9s"
         [health]
+        observe = "answers"
         failures = 5
         within = "20s"
         down_for = "21s"
@@ -393,11 +404,14 @@ fn every_key_says_what_it_says() {
         max_connections: 1000,
         max_header_bytes: 32 << 10,
         max_headers: 50,
+        max_response_header_bytes: 33 << 10,
+        max_response_headers: 51,
         max_body: 10_000_000,
         sources: vec!["127.0.0.2".parse().unwrap()],
         slow_start: seconds(30),
         close_rate: 11,
         health: crate::Health {
+            observe: crate::Observe::Answers,
             failures: 5,
             within: seconds(20),
             down_for: seconds(21),

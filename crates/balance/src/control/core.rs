@@ -11,6 +11,7 @@ use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
 use crate::checks::Wrong;
 use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend};
+use crate::health::Verdict;
 use crate::rebalance::{Occupancy, Plan};
 use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
 use crate::report::Failure;
@@ -385,11 +386,13 @@ impl Core {
 
     // What happens.
 
-    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not held against it.
+    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not held against it; nor is an
+    /// answer to a request that failed elsewhere before.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
         failure: Failure,
+        is_retry: bool,
         now: Instant,
         at: SystemTime,
     ) {
@@ -401,8 +404,46 @@ impl Core {
         let entry = &mut self.entries[place];
         entry.last_failure = Some((Cause::Request(failure), at));
         entry.note_success();
-        if entry.watch.handle_failures(now, 1, &self.settings.health).is_some() {
+        let health = &self.settings.health;
+        let told = if failure.is_of_connection() {
+            entry.watch.handle_failures(now, 1, health)
+        } else if !is_retry && self.half_are_up_without(Some(place)) {
+            let entry = &mut self.entries[place];
+            let answered = entry.answered();
+            entry.watch.handle_failed_answer(now, answered, health)
+        } else {
+            None
+        };
+        if told.is_some() {
             self.settle(place, now);
+        }
+    }
+
+    /// Whether at least half of the backends that are not going are up, apart from the one at `place`. Envoy's panic
+    /// threshold.
+    fn half_are_up_without(&self, place: Option<usize>) -> bool {
+        let (mut all, mut up) = (0, 0);
+        let staying = self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_leaving());
+        for (at, entry) in staying {
+            match entry.state() {
+                State::Up if Some(at) != place => (all, up) = (all + 1, up + 1),
+                State::Up | State::Down => all += 1,
+                State::Draining | State::Removed => {}
+            }
+        }
+        2 * up >= all
+    }
+
+    /// Verdicts of answers, which clients may have brought about, are ignored where too few others are up.
+    fn ignore_answers_in_panic(&mut self, now: Instant) {
+        let is_faulty = |entry: &Entry| entry.watch.verdict() == Some(Verdict::Answers);
+        if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.watch.ignore_answers().is_some() {
+                entry.begin_probation(now, self.settings.health.down_for);
+            }
         }
     }
 
@@ -415,7 +456,7 @@ impl Core {
         at: SystemTime,
     ) {
         if let Err(Wrong::Ours(failure)) = outcome {
-            return self.handle_failure(backend, failure, now, at);
+            return self.handle_failure(backend, failure, false, now, at);
         }
         let Some(place) = self.place(backend) else { return };
         let entry = &mut self.entries[place];
@@ -429,17 +470,18 @@ impl Core {
         }
         let fall = self.settings.health.check.as_ref().map_or(u32::MAX, |check| check.fall);
         let entry = &mut self.entries[place];
-        if entry.spares_tunnels
+        if entry.keeps_tunnels
             && entry.failed_checks >= fall
             && entry.backend.state() == State::Down
         {
-            entry.spares_tunnels = false;
+            entry.keeps_tunnels = false;
             self.close_all_of_dead(place);
         }
     }
 
     /// Does what is due. When the next is.
     pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
+        self.ignore_answers_in_panic(now);
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             let silent = entry.wanted.lease.filter(|lease| lease.expires <= now);
@@ -545,6 +587,7 @@ impl Core {
             .map_or_else(|| RowTotals::of(backend).closed, |earlier| earlier.closed_before);
         entry.drain = Some(Drain { rate, closed_before });
         entry.rising = None;
+        entry.keeps_tunnels = false;
         backend.set_state(State::Draining);
         self.is_changed = true;
         let closing = Closing {
@@ -560,22 +603,27 @@ impl Core {
     fn settle(&mut self, at: usize, now: Instant) {
         let entry = &mut self.entries[at];
         let (backend, state) = (&entry.backend, entry.state());
-        if backend.state() == state {
+        let before = backend.state();
+        if before == state {
             return;
         }
         backend.set_state(state);
         self.is_changed = true;
         match state {
             State::Up => {
+                entry.keeps_tunnels = false;
                 self.orders.push(Order::Keep(Arc::clone(backend)));
                 entry.rising = Some(now);
                 entry.grow(now, self.settings.slow_start);
             }
             State::Down => {
                 entry.rising = None;
-                entry.spares_tunnels = entry.is_only_faulty();
-                if !entry.spares_tunnels {
+                entry.keeps_tunnels = !entry.is_dead();
+                if !entry.keeps_tunnels {
                     self.close_all_of_dead(at);
+                } else if before == State::Draining {
+                    // The drain has ended, and its order with it.
+                    self.orders.push(Order::Keep(Arc::clone(&entry.backend)));
                 }
             }
             // A drain has its own order, see `start_drain`; nothing is removed here.
@@ -692,6 +740,7 @@ fn row(entry: &Entry, now: Instant) -> Row {
             .wanted
             .lease
             .map(|lease| lease.expires.0.saturating_sub(now.0) as f64 / 1e9),
+        keeps_tunnels: entry.keeps_tunnels,
         last_failure: entry
             .last_failure
             .as_ref()

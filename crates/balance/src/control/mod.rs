@@ -315,8 +315,8 @@ impl Inner {
             // A storm of failures is one change.
             self.change(|core, now| {
                 for report in std::iter::once(first).chain(reports.try_iter()) {
-                    let Report::Failed { backend, failure } = report;
-                    core.handle_failure(&backend, failure, now, SystemTime::now());
+                    let Report::Failed { backend, failure, is_retry } = report;
+                    core.handle_failure(&backend, failure, is_retry, now, SystemTime::now());
                 }
             });
         }

@@ -68,6 +68,33 @@ impl Picker {
     }
 }
 
+impl Picker {
+    /// The place of a backend that is [`Down`](State::Down), for a client that no other one is left for: the one with the
+    /// fewest connections refused in a row, by chance among equals. Being down is a verdict of the past.
+    pub fn pick_down(
+        &mut self,
+        configuration: &Configuration,
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let all = configuration.backends.iter().map(|target| &*target.backend).enumerate();
+        let down = all.filter(|&(at, backend)| backend.state() == State::Down && usable(at));
+        let mut best: Option<(usize, u32)> = None;
+        let mut equals = 0;
+        for (at, backend) in down {
+            let refusals = backend.refusals();
+            match best {
+                Some((_, fewest)) if refusals > fewest => continue,
+                Some((_, fewest)) if refusals == fewest => equals += 1,
+                _ => equals = 1,
+            }
+            if self.rng.below(equals) == 0 {
+                best = Some((at, refusals));
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+}
+
 /// The place of the backend whose [`Backend::key`] a client is bound to by its cookie; `None` if it is gone or not
 /// [`Up`](State::Up), and the client is to be picked for anew.
 #[must_use]

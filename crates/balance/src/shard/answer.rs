@@ -2,7 +2,7 @@
 
 use throng_io::{ConnId, Driver};
 use throng_proto::Input;
-use throng_proto::http1::{Limits, ResponseEvent};
+use throng_proto::http1::ResponseEvent;
 
 use super::conn::{Client, Conn, Phase, Upstream};
 use super::input::HeldInput;
@@ -67,8 +67,7 @@ impl State {
         input: &mut Input<'_>,
     ) -> Stop {
         let Some(exchange) = client.exchange.as_mut() else { return Stop::Starved };
-        // Clients are limited, not backends: an answer is passed on as it is taken, however long.
-        let limits = Limits { max_body: u64::MAX, ..self.limits };
+        let limits = self.response_limits;
         let mut is_switch = false;
         loop {
             match upstream.decoder.next_event(input, &limits) {

@@ -19,7 +19,7 @@ enum Choice {
     Backend(usize, Place),
     /// There are some, but all places are taken.
     Full,
-    /// There is none that is up and was not tried.
+    /// There is none that was not tried, up or down.
     None,
 }
 
@@ -36,13 +36,7 @@ impl State {
         let settings = &configuration.settings;
         loop {
             let Some(exchange) = client.exchange.as_mut() else { return };
-            let choice = match self.choose(&configuration, exchange) {
-                // That a backend went is seen at once, that one came is told by letter, and it may be the one that is
-                // not read yet. Letters are read before those who wait are served.
-                Choice::None if self.letters.has_mail() => Choice::Full,
-                choice => choice,
-            };
-            let (index, place) = match choice {
+            let (index, place) = match self.choose(&configuration, exchange) {
                 Choice::Backend(index, place) => (index, place),
                 Choice::Full => {
                     if client.phase != Phase::Queued {
@@ -55,7 +49,7 @@ impl State {
                 Choice::None => {
                     let (status, reason) = match exchange.failure {
                         Some(failure) => (failure.status(), failure.to_string()),
-                        None => (503, "no backend is up".to_owned()),
+                        None => (503, "there is no backend".to_owned()),
                     };
                     return self.refuse(id, client, status, &reason);
                 }
@@ -82,10 +76,11 @@ impl State {
                         Ok(upstream) => upstream,
                         Err(error) => {
                             let failure = Failure::of_connect(&error);
+                            let is_retry = !exchange.tried.is_empty();
                             exchange.tried.push(backend.key());
                             exchange.failure = Some(failure);
                             exchange.count = None;
-                            self.report(backend, failure);
+                            self.report(backend, failure, is_retry);
                             continue;
                         }
                     }
@@ -170,7 +165,22 @@ impl State {
                 None => Choice::Full,
             };
         }
-        if pick(&untried).is_some() { Choice::Full } else { Choice::None }
+        if pick(&untried).is_some() {
+            return Choice::Full;
+        }
+        // That a backend went is seen at once; that one came is in a letter, which may be the one that is not read yet.
+        // Letters are read before those who wait are served.
+        if self.letters.has_mail() {
+            return Choice::Full;
+        }
+        // That one is down may be wrong, or over: better asked in vain than a client refused unasked.
+        match self.picker.pick_down(configuration, untried) {
+            Some(index) => match Place::take(&configuration.backends[index].backend, cap) {
+                Some(place) => Choice::Backend(index, place),
+                None => Choice::Full,
+            },
+            None => Choice::None,
+        }
     }
 
     /// A connection that is idle at this very moment.
@@ -250,7 +260,8 @@ impl State {
             && upstream.is_connected
             && (!exchange.is_complete || !upstream.line.is_clear());
         if !is_stale && !is_refusal {
-            self.report(&upstream.backend, failure);
+            let is_retry = !exchange.tried.is_empty();
+            self.report(&upstream.backend, failure, is_retry);
         }
         let was_not_sent = !upstream.is_connected;
         let may_repeat = exchange.replay.is_some()
@@ -270,7 +281,10 @@ impl State {
     }
 
     /// Counts a failure, with the backend or with us, and tells of it.
-    fn report(&mut self, backend: &Arc<Backend>, failure: Failure) {
+    fn report(&mut self, backend: &Arc<Backend>, failure: Failure, is_retry: bool) {
+        if failure.is_of_connection() {
+            backend.note_refusal();
+        }
         if failure.is_ours() {
             self.figures.own_failures += 1;
         } else {
@@ -278,7 +292,7 @@ impl State {
         }
         let backend = Arc::clone(backend);
         // Nobody listens only when the whole balancer ends.
-        let _ = self.reports.send(Report::Failed { backend, failure });
+        let _ = self.reports.send(Report::Failed { backend, failure, is_retry });
     }
 
     /// A backend ended its stream.

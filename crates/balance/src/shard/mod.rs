@@ -79,7 +79,9 @@ pub struct Shard<D: Driver> {
 struct State {
     conns: Conns,
     configuration: Arc<Configuration>,
+    /// Of requests, and of responses.
     limits: http1::Limits,
+    response_limits: http1::Limits,
     picker: Picker,
     pool: Pool,
     intents: VecDeque<Intent>,
@@ -166,6 +168,7 @@ impl<D: Driver> Shard<D> {
         let state = State {
             conns: Conns::default(),
             limits: limits_of(&configuration),
+            response_limits: response_limits_of(&configuration),
             picker: Picker::new(seed),
             pool: Pool::default(),
             intents: VecDeque::new(),
@@ -309,6 +312,7 @@ impl State {
         let deadline = self.tick.after(timeout);
         let Some(upstream) = self.conns.upstream(id) else { return };
         upstream.is_connected = true;
+        upstream.backend.note_connection();
         upstream.deadline = deadline;
         let client = upstream.client;
         if let Some(exchange) =
@@ -394,6 +398,7 @@ impl State {
             match letter {
                 Letter::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
+                    self.response_limits = response_limits_of(&configuration);
                     self.most_connections = most_connections(&configuration, self.descriptors_for);
                     let rate = configuration.settings.close_rate;
                     let pace = self.pace(rate);
@@ -472,5 +477,15 @@ fn limits_of(configuration: &Configuration) -> http1::Limits {
         max_header_bytes: settings.max_header_bytes,
         max_headers: settings.max_headers,
         max_body: settings.max_body,
+    }
+}
+
+/// Clients are limited, not backends: a body is passed on as it is taken, however long.
+fn response_limits_of(configuration: &Configuration) -> http1::Limits {
+    let settings = &configuration.settings;
+    http1::Limits {
+        max_header_bytes: settings.max_response_header_bytes,
+        max_headers: settings.max_response_headers,
+        max_body: u64::MAX,
     }
 }

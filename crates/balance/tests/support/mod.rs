@@ -281,6 +281,13 @@ impl Scripted {
         }
     }
 
+    /// A connection, if one has come.
+    pub(crate) fn try_accept(&self) -> Option<Peer> {
+        let (stream, _) = self.listener.accept().ok()?;
+        stream.set_nonblocking(false).unwrap();
+        Some(Peer::new(stream))
+    }
+
     /// Accepts a handshake and agrees to it.
     pub(crate) fn open(&self) -> Peer {
         let mut peer = self.accept();

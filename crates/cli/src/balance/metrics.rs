@@ -53,9 +53,12 @@ const OF_BACKENDS: &[Figure<Row>] = &[
     ("backend_connects", "Connections ever begun", MetricType::Counter, |row| {
         row.totals.connects as f64
     }),
-    ("backend_failures", "Connects and handshakes that failed", MetricType::Counter, |row| {
-        row.totals.failures as f64
-    }),
+    (
+        "backend_failures",
+        "Connects, handshakes and answers that failed",
+        MetricType::Counter,
+        |row| row.totals.failures as f64,
+    ),
     ("backend_tunnels_closed", "Tunnels that the balancer closed", MetricType::Counter, |row| {
         row.totals.closed as f64
     }),

@@ -98,7 +98,10 @@ fn change(row: &Row) -> String {
         _ => String::new(),
     };
     let tunnels = match (row.state, row.tunnels) {
-        ("down", tunnels @ 1..) => format!("; its {} tunnels are closed", grouped(tunnels.into())),
+        ("down", tunnels @ 1..) => {
+            let what = if row.keeps_tunnels { "stay" } else { "are closed" };
+            format!("; its {} tunnels {what}", grouped(tunnels.into()))
+        }
         _ => String::new(),
     };
     format!("{} is {}{why}{tunnels}", row.address, row.state)
@@ -127,7 +130,14 @@ mod tests {
         }
         let mut watch = Watch::new(&balancer);
         let told = format!("{nowhere} is down: the backend refused the connection");
-        assert_eq!(watch.changes(&balancer.status()), [told]);
+        let status = balancer.status();
+        assert_eq!(watch.changes(&status), std::slice::from_ref(&told));
+        // Tunnels of a backend that only takes no new connections stay.
+        let mut row = status.backends[0].clone();
+        row.tunnels = 2001;
+        assert_eq!(change(&row), format!("{told}; its 2,001 tunnels stay"));
+        row.keeps_tunnels = false;
+        assert_eq!(change(&row), format!("{told}; its 2,001 tunnels are closed"));
         assert!(watch.changes(&balancer.status()).is_empty());
         balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
     }

@@ -52,7 +52,7 @@ fn close(backend: &Backend, tunnels: u32) {
 fn fail(core: &mut Core, port: u16, times: usize, now: Instant) {
     let backend = backend(core, port);
     for _ in 0..times {
-        core.handle_failure(&backend, Failure::Refused, now, SystemTime::UNIX_EPOCH);
+        core.handle_failure(&backend, Failure::Refused, false, now, SystemTime::UNIX_EPOCH);
     }
 }
 
@@ -85,7 +85,9 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     assert_eq!((backend(&core, 1).state(), orders(&mut core)), (State::Up, vec![]));
     fail(&mut core, 1, 1, at(1.0));
     assert_eq!(backend(&core, 1).state(), State::Down);
-    assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
+    // That it takes no new connections says nothing of those that it has.
+    assert_eq!(orders(&mut core), [""; 0]);
+    assert!(core.rows(at(1.0))[0].keeps_tunnels);
     assert!(core.take_configuration().is_some(), "who waits for it must look elsewhere");
     let row = &core.rows(at(1.0))[0];
     assert_eq!((row.state, row.source), ("down", "file"));
@@ -114,11 +116,12 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
 #[test]
 fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     let wall = SystemTime::UNIX_EPOCH;
-    let mut core = core(&[1, 2], "close_rate = 50\n[health.check]\nkind = \"tcp\"");
+    let more = "close_rate = 50\n[health]\nobserve = \"answers\"\n[health.check]\nkind = \"tcp\"";
+    let mut core = core(&[1, 2], more);
     let one = backend(&core, 1);
     open(&one, 1);
     for failure in [Failure::Reset, Failure::ResponseTimeout, Failure::BadResponse("a reason")] {
-        core.handle_failure(&one, failure, at(0.0), wall);
+        core.handle_failure(&one, failure, false, at(0.0), wall);
     }
     assert_eq!((one.state(), orders(&mut core)), (State::Down, vec![]));
     // Checks, if there are any, tell whether it is dead.
@@ -131,6 +134,68 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(6.0), wall);
     assert_eq!(orders(&mut core), Vec::<String>::new());
+}
+
+fn fail_answers(core: &mut Core, port: u16, times: usize, now: Instant) {
+    let backend = backend(core, port);
+    for _ in 0..times {
+        core.handle_failure(&backend, Failure::Reset, false, now, SystemTime::UNIX_EPOCH);
+    }
+}
+
+fn states(core: &Core) -> Vec<&'static str> {
+    core.backends().map(|(backend, _)| backend.state().word()).collect()
+}
+
+#[test]
+fn failed_answers_are_held_against_nobody_by_default() {
+    let mut core = core(&[1, 2], "health.failures = 1");
+    fail_answers(&mut core, 1, 1000, at(0.0));
+    assert_eq!(states(&core), ["up", "up"]);
+    let row = &core.rows(at(0.0))[0];
+    assert!(row.last_failure.as_ref().unwrap().text.contains("ended the connection"));
+}
+
+#[test]
+fn a_request_that_failed_elsewhere_before_is_held_against_no_other_backend() {
+    let mut core = core(&[1, 2, 3], "health.failures = 1\nhealth.observe = \"answers\"");
+    let (one, wall) = (backend(&core, 1), SystemTime::UNIX_EPOCH);
+    core.handle_failure(&one, Failure::Reset, true, at(0.0), wall);
+    assert_eq!(one.state(), State::Up);
+    // A connection is another matter: no request has seen it.
+    core.handle_failure(&one, Failure::ConnectTimeout, true, at(0.0), wall);
+    assert_eq!(one.state(), State::Down);
+}
+
+#[test]
+fn verdicts_of_answers_leave_half_of_the_backends_up() {
+    for (count, left) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
+        let ports: Vec<u16> = (1..=count).collect();
+        let mut core = core(&ports, "health.observe = \"answers\"");
+        for port in 1..=count {
+            fail_answers(&mut core, port, 1000, at(0.0));
+        }
+        let up = states(&core).iter().filter(|state| **state == "up").count();
+        assert_eq!(up, left, "of {count}");
+    }
+}
+
+#[test]
+fn verdicts_of_answers_are_lifted_when_others_fall() {
+    let mut core = core(&[1, 2, 3, 4], "health.observe = \"answers\"");
+    fail_answers(&mut core, 1, 3, at(0.0));
+    fail(&mut core, 2, 3, at(0.0));
+    expire(&mut core, at(0.0));
+    assert_eq!(states(&core), ["down", "down", "up", "up"]);
+    // Two of the three that are left after a drain.
+    core.drain(address(4), None).unwrap();
+    expire(&mut core, at(1.0));
+    assert_eq!(states(&core), ["up", "down", "up", "draining"]);
+    // It stays, however often it fails; what takes no connections is down in any case.
+    fail_answers(&mut core, 1, 3, at(1.0));
+    fail(&mut core, 3, 3, at(1.0));
+    expire(&mut core, at(1.0));
+    assert_eq!(states(&core), ["up", "down", "down", "draining"]);
 }
 
 #[test]
@@ -181,7 +246,7 @@ fn checks_take_a_backend_down_and_up() {
     let other = Arc::new(Backend::new(address(1), 1));
     for _ in 0..9 {
         core.handle_check(&other, Err(String::new().into()), at(103.0), wall);
-        core.handle_failure(&other, Failure::Reset, at(103.0), wall);
+        core.handle_failure(&other, Failure::Reset, false, at(103.0), wall);
     }
     assert_eq!((one.state(), other.state()), (State::Up, State::Up));
 }
@@ -778,12 +843,13 @@ proptest! {
                     Order::Keep(backend) => closing.remove(&backend.address().port()),
                 };
             }
-            let not_up: BTreeSet<u16> = core
-                .backends()
-                .filter(|(backend, _)| backend.state() != State::Up)
-                .map(|(backend, _)| backend.address().port())
+            let ending: BTreeSet<u16> = core
+                .rows(now)
+                .iter()
+                .filter(|row| row.state != "up" && !row.keeps_tunnels)
+                .map(|row| row.address.port())
                 .collect();
-            prop_assert_eq!(&closing, &not_up);
+            prop_assert_eq!(&closing, &ending);
         }
     }
 }
