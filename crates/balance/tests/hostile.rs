@@ -331,3 +331,70 @@ fn a_second_answer_reaches_nobody() {
         assert_eq!(client.answer().1, "ok");
     }
 }
+
+/// Servers exist that leave the body of a GET unread, and take it for the next request: its answer would be the next
+/// client's.
+#[test]
+fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+        let backend = Scripted::bind();
+        let balancer = Balancer::start(&[backend.address], Settings::default());
+        let smuggled = "GET /secret HTTP/1.1\r\nHost: a\r\n\r\n";
+        let length = smuggled.len();
+        let request =
+            format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{smuggled}");
+        let mut attacker = balancer.connect();
+        attacker.send(request.as_bytes());
+        let mut server = backend.accept();
+        assert!(server.head().contains("Connection: close\r\n"), "{method}");
+        server.exactly(length);
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert!(attacker.answer().0.starts_with("HTTP/1.1 200 "));
+        assert!(server.is_at_end(), "{method}");
+        // Its client's own connection goes on, on another one to the backend.
+        attacker.send(GET);
+        let mut server = backend.accept();
+        server.head();
+        server.send(OK);
+        assert_eq!(attacker.answer().1, "ok");
+    }
+}
+
+/// Where the end of an answer is a matter of what the backend takes the request for, the next client gets another one.
+#[test]
+fn a_backend_connection_whose_answer_may_go_on_is_not_used_again() {
+    let table: &[(&[u8], &str)] = &[
+        (b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "200 OK\r\nContent-Length: 5"),
+        (b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "200 OK\r\nTransfer-Encoding: chunked"),
+        (GET, "304 Not Modified\r\nContent-Length: 5"),
+    ];
+    for (request, answer) in table {
+        let backend = Scripted::bind();
+        let balancer = Balancer::start(&[backend.address], Settings::default());
+        let mut client = balancer.connect();
+        client.send(request);
+        let mut server = backend.accept();
+        server.head();
+        server.send(format!("HTTP/1.1 {answer}\r\n\r\n").as_bytes());
+        client.head();
+        assert!(server.is_at_end(), "{answer}");
+    }
+}
+
+/// An answer that begins before the backend has the whole request: it may not have read the rest.
+#[test]
+fn a_backend_connection_that_answered_early_is_not_used_again() {
+    let backend = Scripted::bind();
+    let balancer = Balancer::start(&[backend.address], Settings::default());
+    let mut client = balancer.connect();
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
+    let mut server = backend.accept();
+    server.head();
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+    client.head();
+    client.send(b"dy");
+    assert_eq!(server.exactly(4), b"body");
+    server.send(b"ok");
+    assert_eq!(client.exactly(2), b"ok");
+    assert!(server.is_at_end());
+}

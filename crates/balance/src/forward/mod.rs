@@ -25,7 +25,7 @@ pub use chunks::{write_chunk, write_last_chunk};
 pub use errors::write_error;
 pub use judge::{Asked, MAX_CONNECTION_OPTIONS, Refusal, judge};
 pub use request::{Hop, Scheme, write_request};
-pub use response::{Client, Framing, write_response};
+pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
 pub use sticky::{Bound, set_cookie, sticky_key};
 pub use upgrade::{BadUpgrade, check_upgrade};
 

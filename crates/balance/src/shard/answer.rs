@@ -50,7 +50,7 @@ impl State {
                 // More than was asked for cannot be told from an answer to the next; nor can what still lies behind a read
                 // that took as much as it could.
                 if !input.is_empty() || is_cut {
-                    upstream.is_personal = true;
+                    upstream.is_last = true;
                 }
                 self.intents.push_back(Intent::Complete(client_id));
             }
@@ -113,6 +113,11 @@ impl State {
                         forward::write_response(out, &response, &to, cookie.as_deref())
                     });
                     if !is_interim {
+                        // A backend that answers before it has the whole request may not read the rest; one that says
+                        // how long a body is that is not due may send it.
+                        upstream.is_last |= !exchange.is_complete
+                            || !upstream.line.is_clear()
+                            || forward::names_a_body_that_is_not_due(&response);
                         exchange.framing = framing;
                         exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
                     }
@@ -197,7 +202,7 @@ impl State {
             && upstream.decoder.is_between_responses()
             && upstream.line.is_clear()
             && !upstream.line.finished
-            && !upstream.is_personal;
+            && !upstream.is_last;
         upstream.client = None;
         upstream.deadline = deadline;
         if upstream.line.paused {

@@ -178,11 +178,13 @@ impl State {
         let client: IpAddr = forward::client_address(request, peer, &settings.trusted_proxies);
         let binding = forward::sticky_key(&settings.sticky, request, client);
         let mut head = Vec::with_capacity(request.raw().len() + 256);
+        let has_odd_body = request.has_body()
+            && matches!(request.method(), "GET" | "HEAD" | "DELETE" | "OPTIONS" | "TRACE");
         let hop = forward::Hop {
             peer: peer.ip(),
             trusted: is_trusted,
             scheme: forward::Scheme::Http,
-            close: false,
+            close: has_odd_body,
         };
         forward::write_request(&mut head, request, &hop);
         Ok(Exchange {
@@ -195,6 +197,7 @@ impl State {
             ),
             is_http11: request.is_http11(),
             keep_alive: request.keep_alive(),
+            has_odd_body,
             chunked: request.body_length() == BodyLength::Chunked,
             client,
             sticky_key: match binding {

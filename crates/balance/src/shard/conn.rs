@@ -112,6 +112,8 @@ pub(super) struct Exchange {
     pub(super) is_idempotent: bool,
     pub(super) is_http11: bool,
     pub(super) keep_alive: bool,
+    /// Its body means nothing to its method, so a backend may take it for the next request.
+    pub(super) has_odd_body: bool,
     /// Its body is passed on in chunks.
     pub(super) chunked: bool,
     /// The client's address, past trusted proxies.
@@ -148,8 +150,8 @@ pub(super) struct Upstream {
     pub(super) is_connected: bool,
     /// It carried a request before: that it ends now says nothing about the backend.
     pub(super) is_reused: bool,
-    /// It named its client in a PROXY header, or said more than it was asked: nobody else may use it.
-    pub(super) is_personal: bool,
+    /// It is not used again: it named its client in a PROXY header, or where its request or answer ended is not certain.
+    pub(super) is_last: bool,
     /// Where its frames are, once it has answered 101.
     pub(super) boundary: Boundary,
     pub(super) deadline: Tick,

@@ -112,7 +112,7 @@ impl State {
                 client: Some(id),
                 is_connected: is_reused,
                 is_reused,
-                is_personal: target.send_proxy,
+                is_last: target.send_proxy || exchange.has_odd_body,
                 boundary: throng_proto::ws::Boundary::new(),
                 deadline: self.tick.after(timeout),
             };
