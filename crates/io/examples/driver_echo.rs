@@ -1,7 +1,7 @@
-//! A bare TCP echo over the driver, one thread: what the driver costs without a protocol above it.
+//! A bare TCP echo server on one thread: measures the driver without a protocol above it.
 //!
-//! `driver_echo [ADDRESS] [epoll|portable]`, by default a free port of 127.0.0.1 and epoll; prints the address. Answers are
-//! sent from the lent memory itself.
+//! Usage: `driver_echo [ADDRESS] [epoll|portable]`. The defaults are a free port of 127.0.0.1 and
+//! epoll. Prints the address. Replies are sent from the lent memory itself.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,11 +1,11 @@
-//! Which CPUs a thread may use, and keeping it on one of them.
+//! CPU affinity of threads.
 
 use std::io;
 
-/// The CPUs that the calling thread may use, in ascending order.
+/// Returns the CPUs that the calling thread may use, in ascending order.
 ///
 /// # Errors
-/// The system has more CPUs than can be asked about here, or is none that can be asked: only Linux is.
+/// The system has more CPUs than one query can report, or is not Linux.
 pub fn usable_cpus() -> io::Result<Vec<usize>> {
     #[cfg(target_os = "linux")]
     {
@@ -17,10 +17,10 @@ pub fn usable_cpus() -> io::Result<Vec<usize>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Keeps the calling thread on `cpu`.
+/// Pins the calling thread to `cpu`.
 ///
 /// # Errors
-/// It may not use this CPU, or the system is not Linux.
+/// The thread may not use this CPU, or the system is not Linux.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -1,4 +1,4 @@
-//! What one send carries: owned bytes, shared frames, and pieces of the memory just lent.
+//! The unit of sending: owned bytes, shared frames, and ranges of the memory just lent.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -11,22 +11,24 @@ pub trait Memory: AsRef<[u8]> + Debug + Send + Sync {}
 
 impl<T: AsRef<[u8]> + Debug + Send + Sync> Memory for T {}
 
-/// One piece of output.
+/// One segment of a [`Batch`].
 #[derive(Debug)]
 pub enum Segment {
     /// Bytes of this connection alone.
     Own(Vec<u8>),
-    /// A finished frame that many connections send; queued as a reference, never copied.
+    /// An encoded frame that many connections send; queued as a reference, never copied.
     Shared(Arc<[u8]>),
-    /// Somebody else's memory, which stays as it is while it is kept here.
+    /// Borrowed memory that another owner keeps unchanged while this reference exists.
     Kept(Arc<dyn Memory>),
-    /// Part of the slice of the last [`Event::Received`](crate::Event::Received), by offset. Only valid in a send
-    /// that is the very next call to the driver after that event; a driver that cannot send it at once copies it.
+    /// A range of the slice of the last [`Event::Received`](crate::Event::Received).
+    ///
+    /// Only valid in a send that is the very next call to the driver after that event. A driver
+    /// that cannot send it at once copies it.
     Lent(Range<usize>),
 }
 
 impl Segment {
-    /// Bytes of this piece.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -37,13 +39,13 @@ impl Segment {
         }
     }
 
-    /// True for a piece without bytes.
+    /// Returns true if the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The piece itself; `lent` is what [`Segment::Lent`] refers to.
+    /// Returns the bytes; `lent` is the slice that [`Segment::Lent`] refers to.
     #[must_use]
     pub fn bytes<'a>(&'a self, lent: &'a [u8]) -> &'a [u8] {
         match self {
@@ -55,14 +57,15 @@ impl Segment {
     }
 }
 
-/// The unit of sending: what is to leave, in order.
+/// The output that one send carries, in order.
 ///
-/// Nearly every batch is nothing but a few owned bytes, so those have a place of their own (`head`) and the list
-/// behind it stays empty. The memory of `head` comes home with the batch: a batch that goes to the driver and back
-/// does not allocate.
+/// Nearly every batch is a few owned bytes, so those have a buffer of their own (`head`) and the
+/// list after it stays empty. The batch keeps the memory of `head` when it is returned, so a batch
+/// that goes to the driver and back does not allocate.
 ///
-/// Invariants: `len` is the length of `head` and of all segments, less `sent`; `sent` counts from the start of
-/// `head`, or of the first segment once `head` is empty, and is less than its length; no segment is empty.
+/// Invariants: `len` is the length of `head` and of all segments, less `sent`; `sent` counts from
+/// the start of `head`, or of the first segment once `head` is empty, and is less than its length;
+/// no segment is empty.
 #[derive(Debug, Default)]
 pub struct Batch {
     head: Vec<u8>,
@@ -71,12 +74,12 @@ pub struct Batch {
     len: usize,
 }
 
-/// An owned piece of this size is not appended to any more, so that what must overtake or be dropped can be
-/// put between pieces.
+/// Size from which an owned segment is not appended to any more, so that urgent output can be
+/// inserted, and stale output dropped, between segments.
 const SEALED_LEN: usize = 64 * 1024;
 
 impl Batch {
-    /// Adds a piece behind the others. Empty pieces are dropped.
+    /// Appends a segment. Empty segments are dropped.
     pub fn push(&mut self, segment: Segment) {
         if !segment.is_empty() {
             self.len += segment.len();
@@ -84,7 +87,7 @@ impl Batch {
         }
     }
 
-    /// Adds owned bytes behind the others: `write` appends them to a buffer that may already hold some.
+    /// Appends owned bytes: `write` appends them to a buffer that may already hold some.
     #[inline(always)]
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let own = if self.segments.is_empty() && self.head.len() < SEALED_LEN {
@@ -98,7 +101,7 @@ impl Batch {
         result
     }
 
-    /// Puts a piece before the others. Nothing of this batch may have been sent.
+    /// Inserts a segment at the front. No byte of this batch may have been sent.
     pub fn push_front(&mut self, segment: Segment) {
         debug_assert_eq!(self.sent, 0, "a piece would land in the middle of another");
         if segment.is_empty() {
@@ -111,7 +114,7 @@ impl Batch {
         self.segments.push_front(segment);
     }
 
-    /// Drops the first piece. Nothing of this batch may have been sent.
+    /// Removes the first segment. No byte of this batch may have been sent.
     pub fn pop_front(&mut self) {
         debug_assert_eq!(self.sent, 0, "half a piece would be lost");
         if !self.head.is_empty() {
@@ -122,41 +125,41 @@ impl Batch {
         }
     }
 
-    /// Bytes of memory kept for reuse.
+    /// Returns the bytes of memory kept for reuse.
     #[must_use]
     #[inline]
     pub fn spare_capacity(&self) -> usize {
         self.head.capacity()
     }
 
-    /// Gives the kept memory back to the allocator. The batch must be empty.
+    /// Returns the kept memory to the allocator. The batch must be empty.
     pub fn forget_spare(&mut self) {
         debug_assert!(self.is_empty(), "its memory is in use");
         self.head = Vec::new();
     }
 
-    /// Bytes still to send.
+    /// Returns the number of bytes still to send.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when everything has left.
+    /// Returns true if no bytes are left to send.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of it, if it is nothing but owned bytes in one piece of which none has left.
+    /// Returns all bytes if they are owned, contiguous and entirely unsent.
     #[must_use]
     #[inline]
     pub fn plain(&self) -> Option<&[u8]> {
         (self.segments.is_empty() && self.sent == 0).then_some(&self.head)
     }
 
-    /// The only piece, if there is just one: lets a driver use the plain send.
+    /// Returns the unsent bytes if they are contiguous, so that a driver can use a plain send.
     #[must_use]
     #[inline]
     pub fn single<'a>(&'a self, lent: &'a [u8]) -> Option<&'a [u8]> {
@@ -167,7 +170,7 @@ impl Batch {
         }
     }
 
-    /// Fills `slices` with the first pieces, for a gathered send; returns how many.
+    /// Fills `slices` with the first segments, for a vectored send; returns how many it filled.
     pub fn gather<'a>(&'a self, lent: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
         let mut skip = self.sent;
         let mut filled = 0;
@@ -181,10 +184,10 @@ impl Batch {
         filled
     }
 
-    /// Notes that `n` bytes have left.
+    /// Marks `n` bytes as sent.
     ///
     /// # Panics
-    /// If `n` is more than [`Batch::len`]: a driver's bug.
+    /// If `n` is more than [`Batch::len`], which is a bug in the driver.
     #[inline]
     pub fn advance(&mut self, n: usize) {
         if n == self.len {
@@ -215,7 +218,7 @@ impl Batch {
         }
     }
 
-    /// Drops what has not left.
+    /// Drops all unsent bytes.
     #[inline]
     pub fn clear(&mut self) {
         self.head.clear();
@@ -226,13 +229,13 @@ impl Batch {
         }
     }
 
-    /// Out of line: few batches have any.
+    /// Out of line: few batches have segments.
     #[inline(never)]
     fn clear_segments(&mut self) {
         self.segments.clear();
     }
 
-    /// Replaces lent pieces by owned copies, so that the batch may outlive the lending.
+    /// Replaces lent segments by owned copies, so that the batch may outlive the lent memory.
     pub fn own(&mut self, lent: &[u8]) {
         for segment in &mut self.segments {
             if let Segment::Lent(range) = segment {
@@ -241,7 +244,7 @@ impl Batch {
         }
     }
 
-    /// Copies what is still to send to the end of `out`; for the simulator and for tests.
+    /// Copies the unsent bytes to the end of `out`; for the simulator and for tests.
     pub fn copy_to(&self, lent: &[u8], out: &mut Vec<u8>) {
         let mut skip = self.sent;
         let head = (!self.head.is_empty()).then_some(self.head.as_slice());
@@ -252,7 +255,7 @@ impl Batch {
     }
 }
 
-/// The last piece, if it can be appended to, or a new one.
+/// Returns the last segment if it can be appended to, or a new one.
 #[inline(never)]
 fn open_segment(segments: &mut VecDeque<Segment>) -> &mut Vec<u8> {
     if !matches!(segments.back(), Some(Segment::Own(own)) if own.len() < SEALED_LEN) {

@@ -1,21 +1,23 @@
-//! The time of the drivers that live in real time: one clock for all shards of a process.
+//! The clock of drivers that run in real time, shared by all shards of a process.
 
 use crate::Instant;
 
-/// Nanoseconds since the system started.
+/// Returns the nanoseconds since the system started.
 ///
-/// Not rustix's clock, which looks the vDSO up by itself and crashes under valgrind, which hides it; nor std's, whose
-/// arithmetic costs three times as many instructions as the reading.
+/// rustix's clock is not used because it looks the vDSO up by itself and crashes under valgrind,
+/// which hides the vDSO. std's clock is not used because its arithmetic costs three times as many
+/// instructions as reading the clock.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(crate) fn monotonic() -> Instant {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel, or its vDSO, writes one timespec, which `now` is. It cannot fail: the clock exists.
+    // SAFETY: the kernel, or its vDSO, writes one timespec, which `now` is. It cannot fail: the
+    // clock exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     Instant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Nanoseconds since the first call of the process.
+/// Returns the nanoseconds since the first call of the process.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn monotonic() -> Instant {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

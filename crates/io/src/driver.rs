@@ -1,40 +1,45 @@
-//! The driver contract: what an engine may rely on, whichever way the kernel is spoken to.
+//! The driver contract: what an engine may rely on, whichever kernel interface a driver uses.
 //!
-//! Numbered, because each rule has a test of that name that runs on every driver and on the simulator
-//! (`contract/`):
+//! The rules are numbered, because each has tests named after it that run on every driver and on
+//! the simulator (`contract/`):
 //!
-//! * **C1** Lent bytes live until the next call to the driver. [`Segment::Lent`](crate::Segment::Lent) refers to
-//!   them, and only in a send that is that very next call.
+//! * **C1** Lent bytes live until the next call to the driver.
+//!   [`Segment::Lent`](crate::Segment::Lent) refers to them, and is valid only in a send that is
+//!   that very next call.
 //! * **C2** Per connection, bytes arrive in order and once.
-//! * **C3** At most one send is in flight per connection, and its batch comes home exactly once: in
-//!   [`SendOutcome::Done`], or in [`Event::Sent`], with bytes left in it if the connection closed first.
-//!   [`Driver::try_send`] leaves nothing in flight.
-//! * **C4** [`Event::Closed`] comes exactly once for each id that [`Driver::adopt`] or [`Driver::connect`] gave,
-//!   and nothing comes after it.
-//! * **C5** Every event carries the id, generation included, that it belongs to. Calls with an id of the past
-//!   do nothing; a send with one gives its batch home as `Done`.
-//! * **C6** [`Driver::wait`] returns by its deadline, sleeps when there is nothing to do, and returns at once
-//!   when there is.
-//! * **C7** When receive memory or descriptors run out the driver stops reading or accepting and says so; it
-//!   neither fails, nor grows, nor spins.
-//! * **C8** Reading can be paused and resumed; a paused connection delivers nothing and loses nothing, and
-//!   still reports a reset.
-//! * **C9** The peer's end of stream, its reset and our own close are told apart ([`Event::Finished`],
-//!   [`Closed::Reset`], [`Closed::Local`]). A reset does not take back what the peer said: what the kernel has of it when
-//!   a send fails, or when the reset is seen, is told before `Closed`, unless reading is paused. So who still
-//!   sends a request hears that it was refused. Sends do nothing meanwhile and give their batch home as `Done`; the
-//!   batch in flight comes home at the end. See "What a reset leaves" below.
-//! * **C10** Only the [`Waker`] may be used from other threads. One wake, or many, before a wait end that wait.
+//! * **C3** At most one send is in flight per connection, and its batch is returned exactly once:
+//!   in [`SendOutcome::Done`], or in [`Event::Sent`], with bytes left in it if the connection
+//!   closed first. [`Driver::try_send`] leaves nothing in flight.
+//! * **C4** [`Event::Closed`] comes exactly once for each id that [`Driver::adopt`] or
+//!   [`Driver::connect`] returned, and no event for the id comes after it.
+//! * **C5** Every event carries the id, generation included, that it belongs to. Calls with an id
+//!   of a closed connection do nothing; a send with one returns its batch as `Done`.
+//! * **C6** [`Driver::wait`] returns by its deadline, sleeps when there is nothing to do, and
+//!   returns at once when there is.
+//! * **C7** When receive memory or descriptors run out, the driver stops reading or accepting and
+//!   reports it; it does not fail, grow or spin.
+//! * **C8** Reading can be paused and resumed. A paused connection delivers no input and loses
+//!   none, and still reports a reset.
+//! * **C9** The peer's end of stream, its reset and our own close are distinguished
+//!   ([`Event::Finished`], [`Closed::Reset`], [`Closed::Local`]). A reset does not discard earlier
+//!   input: bytes that the kernel holds when a send fails, or when the reset is noticed, are
+//!   delivered before `Closed`, unless reading is paused. A client that is still sending its
+//!   request therefore learns that the request was refused. In the meantime sends do nothing and
+//!   return their batch as `Done`; the batch in flight is returned at the end. See "Input after a
+//!   reset" below.
+//! * **C10** Only the [`Waker`] may be used from other threads. One or more wakes before a wait end
+//!   that wait.
 //! * **C11** Memory that the kernel may still write outlives the operation.
 //!
-//! # What a reset leaves
+//! # Input after a reset
 //!
-//! When a reset arrives, Linux keeps all that came in order before it and gives it to `recv` before the error: whether the
-//! reset came behind a FIN or without one, whether a send failed in between, and whether `SO_ERROR` was asked for. It drops
-//! what we had not sent. Lost are only bytes that never came into the receive queue: what the peer's kernel still had to
-//! send, or to send again, when it reset. Other systems may drop the queue, as Windows does; there the bytes may be lost.
-//! The first failure of a send takes the error away: EPIPE if FIN had come before the reset, ECONNRESET if not. After it
-//! `recv` ends in either case like a stream.
+//! When a reset arrives, Linux keeps all input that came in order before it and returns that input
+//! from `recv` before the error: whether or not a FIN preceded the reset, whether or not a send
+//! failed in between, and whether or not `SO_ERROR` was read. It drops our unsent output. Only
+//! bytes that never reached the receive queue are lost: those that the peer's kernel still had to
+//! send or to retransmit when it reset. Other systems, such as Windows, may drop the receive queue;
+//! there the bytes may be lost. The first failed send consumes the error: EPIPE if a FIN came
+//! before the reset, ECONNRESET if not. After it, `recv` ends in both cases with an end of stream.
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,30 +47,35 @@ use std::sync::Arc;
 
 use crate::{Batch, ConnId, Instant};
 
-/// What the kernel, or the simulator, tells the engine. Received bytes are lent, not given.
+/// An event that the kernel, or the simulator, reports to the engine.
+///
+/// Received bytes are lent, not given.
 #[derive(Debug)]
 pub enum Event<'a, S> {
-    /// A listener took a connection; it has no id until [`Driver::adopt`]. It may be adopted by another shard's
-    /// driver, or dropped, which closes it.
+    /// A listener accepted a connection; it has no id until [`Driver::adopt`].
+    ///
+    /// Another shard's driver may adopt it. Dropping it closes it.
     Incoming(S, SocketAddr),
-    /// Accepting failed for want of descriptors or memory, and has stopped until [`Driver::resume_accept`].
+    /// Accepting failed for lack of descriptors or memory, and has stopped until
+    /// [`Driver::resume_accept`].
     AcceptStopped(io::ErrorKind),
-    /// A connection begun with [`Driver::connect`] is established.
+    /// A connection started with [`Driver::connect`] is established.
     Connected(ConnId),
-    /// Bytes came. The slice is never empty.
+    /// Bytes were received. The slice is never empty.
     Received(ConnId, &'a mut [u8]),
     /// The peer will send no more (FIN); we still may.
     Finished(ConnId),
-    /// The batch that [`SendOutcome::Pending`] kept comes home. Bytes left in it were cut off by a close.
+    /// The batch that [`SendOutcome::Pending`] kept is returned. Bytes left in it were not sent
+    /// because the connection closed.
     Sent(ConnId, Box<Batch>),
-    /// The end of this id.
+    /// The connection has ended, and with it this id.
     Closed(ConnId, Closed),
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// We called [`Driver::close`].
+    /// We called [`Driver::close`] or [`Driver::abort`].
     Local,
     /// The peer reset it, or the network gave up on it (timed out, unreachable).
     Reset,
@@ -73,93 +83,101 @@ pub enum Closed {
     Refused,
 }
 
-/// What became of a send.
+/// The result of a send.
 #[derive(Debug)]
 pub enum SendOutcome {
-    /// All of it left, or the connection is gone: here is the batch for reuse.
+    /// All bytes were sent, or the connection is gone: here is the batch for reuse.
     Done(Box<Batch>),
-    /// The kernel took part of it, perhaps none; [`Event::Sent`] brings the batch home.
+    /// The kernel took only some of the bytes, perhaps none; [`Event::Sent`] returns the batch.
     Pending,
 }
 
-/// One shard's connection to the kernel. The contract is this module's documentation.
+/// One shard's interface to the kernel; the [module documentation](self) is its contract.
 pub trait Driver {
     /// An accepted socket that no driver has adopted yet.
     type Socket: Send + 'static;
 
-    /// The time at the end of the last [`Driver::wait`]: what a turn takes for now. It costs nothing.
+    /// Returns the time at the end of the last [`Driver::wait`], which a turn uses as the current
+    /// time.
+    ///
+    /// Free of cost.
     fn now(&self) -> Instant;
 
-    /// The time now. A reading of the clock, so not for each message: the engine reads it at a turn's end.
+    /// Reads the clock. Not for each message: the engine reads it at the end of a turn.
     fn clock(&self) -> Instant;
 
-    /// Sleeps until there is something to do, the waker is used, or `deadline` has come (C6).
+    /// Sleeps until there is something to do, the waker is used, or `deadline` has passed (C6).
     ///
     /// # Errors
-    /// Only what makes the shard unusable: the poll itself failed.
+    /// The poll itself failed, which makes the shard unusable. No other error is reported.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()>;
 
-    /// What came since, one at a time; `None` ends the turn. Bounded: one loud connection cannot fill a turn.
+    /// Returns the next event since the last wait; `None` ends the turn. Bounded: one connection
+    /// with much input cannot fill a turn.
     fn next_event(&mut self) -> Option<Event<'_, Self::Socket>>;
 
-    /// Takes an accepted socket in. The id is of this driver's shard.
+    /// Takes over an accepted socket. The id belongs to this driver's shard.
     ///
     /// # Errors
-    /// The socket could not be registered, or every slot is taken; it is closed.
+    /// The socket could not be registered, or every slot is in use; the socket is closed.
     fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId>;
 
-    /// Begins a connection from `local`, if given. [`Event::Connected`] or [`Event::Closed`] follows.
+    /// Starts a connection, from `local` if given. [`Event::Connected`] or [`Event::Closed`]
+    /// follows.
     ///
     /// # Errors
-    /// It could not even be begun: no descriptor, no free port on `local`.
+    /// The connect could not be started: no descriptor, or no free port on `local`.
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId>;
 
     /// Sends `batch`, which is not empty, on a connection with no send in flight (C3).
     fn send(&mut self, conn: ConnId, batch: Box<Batch>) -> SendOutcome;
 
-    /// Sends as much of `bytes` as the kernel takes at once, and tells how much that was: for a message that many
-    /// connections get, and few need a [`Batch`] for. Nothing is in flight before or after (C3), so the rest, if there
-    /// is any, is [sent](Driver::send) next. A driver that cannot send at once, or not on this connection, takes nothing.
+    /// Sends as much of `bytes` as the kernel takes at once, and returns how much that was.
+    ///
+    /// For a message that many connections get, and that few need a [`Batch`] for. Nothing is in
+    /// flight before or after (C3), so the rest, if there is any, is [sent](Driver::send) next. A
+    /// driver that cannot send at once, or not on this connection, takes nothing.
     fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         let _ = (conn, bytes);
         0
     }
 
-    /// Bytes of the batch in flight that have not left, 0 if none is: how progress of a slow reader shows.
+    /// Returns the unsent bytes of the batch in flight, 0 if there is none: shows the progress of a
+    /// slow reader.
     fn unsent(&self, conn: ConnId) -> usize;
 
-    /// Stops reading (C8).
+    /// Pauses reading (C8).
     fn pause(&mut self, conn: ConnId);
 
-    /// Reads again after [`Driver::pause`].
+    /// Resumes reading after [`Driver::pause`].
     fn resume(&mut self, conn: ConnId);
 
-    /// Ends our side of the stream (FIN) and keeps reading. No send is in flight, none follows.
+    /// Ends our side of the stream (FIN) and keeps reading. No send is in flight, and none follows.
     fn finish(&mut self, conn: ConnId);
 
-    /// Ends the connection; bytes that the kernel has taken still leave. [`Event::Closed`] follows, after the
-    /// batch in flight came home.
+    /// Closes the connection; bytes that the kernel has accepted are still sent. [`Event::Closed`]
+    /// follows, after the batch in flight is returned.
     fn close(&mut self, conn: ConnId);
 
-    /// Ends the connection with a reset: for peers that do not read, and for clients that must not leave their
+    /// Resets the connection: for peers that do not read, and for clients that must not leave their
     /// port in TIME_WAIT. Otherwise like [`Driver::close`].
     fn abort(&mut self, conn: ConnId);
 
-    /// Accepts again after [`Event::AcceptStopped`].
+    /// Resumes accepting after [`Event::AcceptStopped`].
     fn resume_accept(&mut self);
 
-    /// Closes the listeners; connections stay.
+    /// Closes the listeners; connections stay open.
     fn stop_listening(&mut self);
 
-    /// A handle that ends this driver's wait from any thread (C10).
+    /// Returns a handle that ends this driver's wait from any thread (C10).
     fn waker(&self) -> Waker;
 }
 
-/// Ends a driver's wait; shared by every thread that has mail for the shard.
+/// A handle that ends a driver's wait; shared by every thread that sends commands to the shard.
 pub type Waker = Arc<dyn Wake>;
 
-/// See [`Waker`].
+/// The method behind a [`Waker`].
 pub trait Wake: Send + Sync {
-    /// Makes the current wait, or else the next, return at once. Cheap when done twice.
+    /// Makes the current wait, or else the next one, return at once. Cheap if repeated.
     fn wake(&self);
 }

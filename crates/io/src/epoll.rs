@@ -1,4 +1,4 @@
-//! Linux: level-triggered epoll, and sockets by plain system calls.
+//! The Linux backend: level-triggered epoll, and sockets through plain system calls.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -14,16 +14,17 @@ use socket2::SockRef;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
 use crate::{Instant, Options};
 
-/// The poll behind [`Epoll`](crate::Epoll).
+/// The poller of [`Epoll`](crate::Epoll).
 pub struct EpollPoller {
     epoll: OwnedFd,
-    /// libc's events and not rustix's, whose union with a pointer is not `Send`.
+    /// libc's type, because rustix's contains a union with a pointer and is not `Send`.
     events: Box<[libc::epoll_event]>,
-    /// The kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
+    /// Whether the kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
     fine: bool,
 }
 
-/// The eventfd that ends a wait. It is reported by edge and never read: it would overflow after 2^64 wakes.
+/// The eventfd that ends a wait. It is registered edge-triggered and never read: its counter would
+/// overflow only after 2^64 wakes.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 
@@ -95,11 +96,11 @@ impl Poller for EpollPoller {
         Ok(epoll::modify(&self.epoll, socket, data, flags(interest))?)
     }
 
-    /// Closing the only descriptor of a socket removes it from the poll.
+    /// Does nothing: closing the only descriptor of a socket removes it from the epoll set.
     fn forget(&self, _: &mut OwnedFd) {}
 
     fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
-        // Inherited by what is accepted: no setsockopt per connection.
+        // Accepted sockets inherit these: no setsockopt per connection.
         let socket = SockRef::from(&listener);
         socket.set_tcp_nodelay(true)?;
         crate::dial::tune(socket, options)?;
@@ -118,7 +119,7 @@ impl Poller for EpollPoller {
     fn accept(listener: &TcpListener, _: &Options) -> io::Result<(OwnedFd, SocketAddr)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = acceptfrom_with(listener, flags)?;
-        // Not a TCP peer's address: the listener was not TCP.
+        // Without a TCP peer's address the listener was not TCP.
         let peer = peer.and_then(|peer| peer.try_into().ok());
         peer.map(|peer| (socket, peer)).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
@@ -151,7 +152,7 @@ impl Poller for EpollPoller {
     }
 
     fn finish(socket: &OwnedFd) {
-        // Fails only if the connection is gone, which is reported by itself.
+        // Fails only if the connection is gone, which the poll reports.
         let _ = SockRef::from(socket).shutdown(Shutdown::Write);
     }
 
@@ -165,28 +166,28 @@ impl Poller for EpollPoller {
 }
 
 impl EpollPoller {
-    /// Milliseconds, or -1 for ever.
+    /// Waits for `millis` milliseconds, or without limit if it is -1.
     #[allow(unsafe_code)]
     fn wait_coarsely(&mut self, millis: libc::c_int) -> io::Result<usize> {
         let room = self.events.len() as libc::c_int;
-        // SAFETY: the kernel writes at most `room` events into `events`, which are that many in its own layout and
-        // outlive the call.
+        // SAFETY: the kernel writes at most `room` events into `events`, which are that many in its
+        // own layout and outlive the call.
         let count = unsafe {
             libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), room, millis)
         };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    /// `epoll_pwait2`, in nanoseconds. A load generator's
-    /// schedule needs deadlines below a millisecond.
+    /// Waits with `epoll_pwait2`, in nanoseconds. The schedule of a load generator needs deadlines
+    /// below a millisecond.
     #[allow(unsafe_code)]
     fn wait_finely(&mut self, timeout: Duration) -> io::Result<usize> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: the kernel writes at most `len` events into `events`, which are that many in its own layout, and
-        // reads the timeout; both outlive the call. There is no signal mask.
+        // SAFETY: the kernel writes at most `len` events into `events`, which are that many in its
+        // own layout, and reads the timeout; both outlive the call. There is no signal mask.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -202,7 +203,8 @@ impl EpollPoller {
     }
 }
 
-/// Out of line, so that the ordinary answer of a system call is not turned into an error that is thrown away.
+/// Converts the error out of line, so that frequent results of a system call, such as `EAGAIN`, do
+/// not build an error inline that is then dropped.
 #[cold]
 #[inline(never)]
 fn failure(error: rustix::io::Errno) -> io::Error {

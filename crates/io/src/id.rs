@@ -1,29 +1,30 @@
-//! The name of a connection.
+//! Connection ids.
 
 use std::fmt;
 
-/// A connection: slot, shard and generation in 64 bits.
+/// A connection id: slot, shard and generation in 64 bits.
 ///
-/// It *is* the epoll data and, in the public API, the handle: no map look-up leads from the kernel to a
-/// connection. A slot is reused after its connection closed; the generation tells the two apart, so an id kept
-/// too long names nobody instead of somebody else (contract C5).
+/// It *is* the epoll data and, in the public API, the handle: no map lookup leads from the kernel
+/// to a connection. A slot is reused after its connection has closed. The generation tells the two
+/// apart, so an id kept too long refers to no connection instead of to the wrong one (contract C5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(u64);
 
 const SLOT_BITS: u32 = 22;
-/// As many as a thread-per-connection server can have threads: there a connection is a shard.
+/// As many shards as a thread-per-connection server can have threads, since each connection is a
+/// shard there.
 const SHARD_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 64 - SLOT_BITS - SHARD_BITS;
 
 impl ConnId {
-    /// Connections one shard can name: 4 million.
+    /// Maximum connections of one shard: 4 million.
     pub const MAX_SLOTS: usize = 1 << SLOT_BITS;
-    /// Shards one process can name.
+    /// Maximum shards of one process.
     pub const MAX_SHARDS: usize = 1 << SHARD_BITS;
-    /// Largest generation; the one after it is 0 again.
+    /// Largest generation; the next one is 0 again.
     pub const MAX_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 
-    /// Packs the three parts; each is cut to its width.
+    /// Packs the three parts; each is truncated to its width.
     #[must_use]
     pub const fn new(shard: u16, slot: u32, generation: u32) -> Self {
         let slot = slot as u64 & (Self::MAX_SLOTS as u64 - 1);
@@ -32,31 +33,31 @@ impl ConnId {
         Self(slot | shard << SLOT_BITS | generation << (SLOT_BITS + SHARD_BITS))
     }
 
-    /// Index into the shard's tables.
+    /// Returns the index into the shard's tables.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & (Self::MAX_SLOTS as u64 - 1)) as usize
     }
 
-    /// The shard the connection lives on for life.
+    /// Returns the shard that owns the connection for its whole life.
     #[must_use]
     pub const fn shard(self) -> usize {
         (self.0 >> SLOT_BITS & (Self::MAX_SHARDS as u64 - 1)) as usize
     }
 
-    /// How often the slot was used before, modulo 2^26.
+    /// Returns how often the slot was used before, modulo 2^26.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> (SLOT_BITS + SHARD_BITS)) as u32
     }
 
-    /// The 64 bits, for the kernel's user data and for people's logs.
+    /// Returns the 64 bits, for the kernel's user data and for logs.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The inverse of [`ConnId::to_bits`].
+    /// Converts the 64 bits of [`ConnId::to_bits`] back.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

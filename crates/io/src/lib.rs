@@ -1,9 +1,10 @@
 //! The driver contract and its drivers.
 //!
-//! * Duty: move bytes between sockets and the engine; lend what was received, take what is to be sent.
-//! * Not its duty: protocols, limits, policy. It does not know what a frame or a request is.
+//! * Duty: move bytes between sockets and the engine; lend received bytes, take bytes to send.
+//! * Not its duty: protocols, limits, policy. It does not know frames or requests.
 //! * Depends on: the operating system (through rustix, mio, socket2).
-//! * Start reading at: [`driver`], the contract; then [`readiness`], the one loop both drivers share.
+//! * Start reading at: [`driver`], the contract; then [`readiness`], the loop that all drivers
+//!   share.
 #![deny(unsafe_code)]
 
 pub mod affinity;
@@ -38,9 +39,9 @@ pub use readiness::ReadinessDriver;
 pub use threads::Threads;
 pub use time::Instant;
 
-/// The driver of Linux: level-triggered epoll.
+/// The driver for Linux: level-triggered epoll.
 #[cfg(target_os = "linux")]
 pub type Epoll = ReadinessDriver<epoll::EpollPoller>;
 
-/// The driver of every other system, and a second opinion on Linux.
+/// The driver for every other system, and a second implementation to compare with on Linux.
 pub type Portable = ReadinessDriver<portable::MioPoller>;

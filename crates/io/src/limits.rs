@@ -1,9 +1,11 @@
-//! Descriptors: how many the process may have, has, and is prepared for.
+//! File descriptors: limits, use, and preallocation.
 
 use std::io;
 
-/// The soft limit on open descriptors (RLIMIT_NOFILE), every connection being one, and the hard one, up to which a
-/// process may raise it by itself. Where there is no such limit (Windows) both are `u64::MAX`.
+/// Returns the soft and the hard limit on open descriptors (RLIMIT_NOFILE).
+///
+/// Every connection is one descriptor. A process may raise its soft limit up to the hard one. On
+/// systems without such a limit (Windows) both are `u64::MAX`.
 #[must_use]
 pub fn descriptor_limits() -> (u64, u64) {
     #[cfg(unix)]
@@ -16,11 +18,12 @@ pub fn descriptor_limits() -> (u64, u64) {
     (u64::MAX, u64::MAX)
 }
 
-/// Raises the soft limit on descriptors to the hard one, and returns it; `u64::MAX` where there is none.
+/// Raises the soft limit on descriptors to the hard one, and returns it; `u64::MAX` where there is
+/// none.
 ///
 /// # Errors
-/// The system does not let the soft limit be raised to the hard one: macOS above `kern.maxfilesperproc`, and some
-/// containers. The old limit holds on.
+/// The system does not allow the soft limit to reach the hard one: macOS above
+/// `kern.maxfilesperproc`, and some containers. The old limit stays in force.
 pub fn raise_descriptors() -> io::Result<u64> {
     #[cfg(unix)]
     {
@@ -33,23 +36,24 @@ pub fn raise_descriptors() -> io::Result<u64> {
     Ok(descriptor_limits().0)
 }
 
-/// Descriptors open now; 0 where the system does not list them. Reads a directory: once a second is fine,
-/// once a connection is not.
+/// Returns the number of open descriptors; 0 where the system does not list them.
+///
+/// Reads a directory: cheap enough once a second, not once per connection.
 #[must_use]
 pub fn descriptors_in_use() -> usize {
     let list = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
-    // One of them is the directory's own.
+    // One of them belongs to the directory itself.
     std::fs::read_dir(list).map_or(0, |entries| entries.count().saturating_sub(1))
 }
 
-/// Has the kernel make the process' descriptor table large enough for `count` descriptors now.
+/// Makes the kernel grow the process's descriptor table to `count` descriptors now.
 ///
-/// To be called before threads start: when threads share a table, Linux waits for an RCU grace period, milliseconds
-/// long, at each doubling, in the middle of an accept. Costs 8 bytes of kernel memory each. The number is cut at the
-/// soft limit.
+/// Call it before starting threads: when threads share a table, Linux waits for an RCU grace period
+/// of milliseconds at each doubling, in the middle of an accept. Costs 8 bytes of kernel memory per
+/// descriptor. The number is capped at the soft limit.
 ///
 /// # Errors
-/// No descriptor or memory.
+/// No descriptor or memory is left.
 pub fn prepare_descriptors(count: usize) -> io::Result<()> {
     #[cfg(unix)]
     {

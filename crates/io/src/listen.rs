@@ -5,16 +5,16 @@ use std::net::{SocketAddr, TcpListener};
 
 use crate::dial::open;
 
-/// What can be chosen about a listener.
+/// Options of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenOptions {
-    /// Connections that the kernel keeps until they are accepted; it caps the number at `net.core.somaxconn`
+    /// Connections that the kernel queues until they are accepted, capped at `net.core.somaxconn`
     /// (4096 by default). Default 4096.
     pub backlog: i32,
-    /// Several listeners share one port, and the kernel spreads connections over them by hash (Linux). Default
-    /// false: a second server on the port is an error instead of a silent sharing.
+    /// Whether several listeners share one port, with connections spread over them by hash (Linux).
+    /// Default false: a second server on the port is an error instead of a silent sharing.
     pub reuse_port: bool,
-    /// An IPv6 listener takes IPv4 connections as well. Default false.
+    /// Whether an IPv6 listener accepts IPv4 connections as well. Default false.
     pub dual_stack: bool,
 }
 
@@ -24,13 +24,14 @@ impl Default for ListenOptions {
     }
 }
 
-/// A non-blocking listener on `address`; with port 0 the kernel chooses, and the address returned says what.
+/// Opens a non-blocking listener on `address`, and returns it with its address. With port 0 the
+/// kernel chooses a port.
 ///
-/// SO_REUSEADDR is set on Unix, so that a server restarts while old connections linger.
+/// SO_REUSEADDR is set on Unix, so that a server can restart while old connections linger.
 ///
 /// # Errors
-/// The system's, with its kind: `AddrInUse` the port is taken, `PermissionDenied` a port below 1024,
-/// `AddrNotAvailable` no such address here.
+/// The system's error, with its kind: `AddrInUse` if the port is taken, `PermissionDenied` for a
+/// port below 1024, `AddrNotAvailable` if this machine does not have the address.
 pub fn listen(
     address: SocketAddr,
     options: ListenOptions,
@@ -52,13 +53,14 @@ pub fn listen(
     Ok((listener, bound))
 }
 
-/// `count` listeners on the same port, one for each shard.
+/// Opens `count` listeners on the same port, one for each shard.
 ///
-/// If there is more than one they share the port (`reuse_port` is set), after a trial without it has shown that
-/// nobody else has the port: SO_REUSEPORT alone would silently share it with another server of the same user.
+/// More than one share the port (`reuse_port` is set), after a trial without that option has shown
+/// that the port is free: SO_REUSEPORT alone would silently share it with another server of the
+/// same user.
 ///
 /// # Errors
-/// As [`listen`]; `Unsupported` for more than one where a port cannot be shared.
+/// As for [`listen`]; `Unsupported` for more than one where a port cannot be shared.
 pub fn listen_many(
     address: SocketAddr,
     options: ListenOptions,

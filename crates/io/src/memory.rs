@@ -1,14 +1,16 @@
-//! Memory that the allocator keeps for itself.
+//! Memory that the allocator holds free.
 
-/// Gives the system what the allocator holds free, where the allocator lets itself be told (glibc).
+/// Returns free memory of the allocator to the system, if the allocator supports it (glibc).
 ///
-/// glibc returns memory only from the end of its heap. After many connections began at one moment, each with a few blocks
-/// that it needed for its handshake alone, what they left lies between blocks that stay. This walks the whole heap,
-/// milliseconds for tens of megabytes: for the calm after a storm, not for each connection.
+/// glibc returns memory only from the end of its heap. After a burst of new connections, each of
+/// which allocated a few blocks for its handshake alone, the freed blocks lie between blocks that
+/// stay in use. This call walks the whole heap, which takes milliseconds for tens of megabytes:
+/// call it after a burst, not for each connection.
 #[allow(unsafe_code)]
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: takes no memory of ours, and may be called by any thread at any time (glibc says MT-Safe).
+    // SAFETY: takes no memory of ours, and may be called by any thread at any time (glibc documents
+    // it as MT-Safe).
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,40 +1,43 @@
-//! What can be chosen about a driver.
+//! Options of a driver.
 
 use std::time::Duration;
 
 use crate::ConnId;
 
-/// Settings of one [`ReadinessDriver`](crate::ReadinessDriver). The defaults suit a server shard.
+/// Options of one [`ReadinessDriver`](crate::ReadinessDriver). The defaults suit a server shard.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Number of the shard in every [`ConnId`]; below [`ConnId::MAX_SHARDS`]. Default 0.
     pub shard: u16,
-    /// Generation of the first connection in each slot, below [`ConnId::MAX_GENERATION`]: for a driver that follows
-    /// another under the same number. Default 0.
+    /// Generation of the first connection in each slot, at most [`ConnId::MAX_GENERATION`]: for a
+    /// driver that reuses the shard number of an earlier one. Default 0.
     pub first_generation: u32,
-    /// Bytes of the one buffer that is lent for every receive. Default 512 KiB; the kernel backs only the pages
-    /// that were ever filled. Larger means fewer system calls for large messages; smaller stays in the L2 cache.
+    /// Size in bytes of the one buffer that is lent for every receive. Default 512 KiB; the kernel
+    /// backs only the pages that were ever filled. A larger buffer means fewer system calls for
+    /// large messages; a smaller one stays in the L2 cache.
     pub receive_buffer: usize,
-    /// Events fetched by one wait. Default 1024 (12 KiB).
+    /// Maximum events fetched by one wait. Default 1024 (12 KiB).
     pub max_events: usize,
-    /// Connections accepted in one turn, over all listeners. Default 256: a burst of dials does not starve the
-    /// connections that are already there.
+    /// Maximum connections accepted in one turn, over all listeners. Default 256: a burst of new
+    /// connections does not starve the existing ones.
     pub accepts_per_turn: usize,
-    /// Most connections at a time; adopting and connecting fail beyond it. Default 2^20. Address space of 16 bytes
-    /// each is reserved up front, and backed by memory only when used, so that growth never copies the table.
+    /// Maximum simultaneous connections; adopting and connecting fail beyond it. Default 2^20.
+    /// Address space of 16 bytes each is reserved up front, and backed by memory only when used, so
+    /// that growth never copies the table.
     pub max_connections: usize,
-    /// TCP keep-alive: idle time before the first probe. Default `None`: off, since WebSocket pings do better.
+    /// TCP keep-alive: idle time before the first probe. Default `None`: off, because WebSocket
+    /// pings also detect a hung application.
     pub keepalive: Option<Duration>,
-    /// `TCP_USER_TIMEOUT` (Linux): how long sent bytes may stay unacknowledged before the kernel gives the
-    /// connection up. Default `None`: the kernel's own, about 15 minutes.
+    /// `TCP_USER_TIMEOUT` (Linux): how long sent bytes may stay unacknowledged before the kernel
+    /// gives the connection up. Default `None`: the kernel's own, about 15 minutes.
     pub user_timeout: Option<Duration>,
-    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it by itself.
+    /// `SO_SNDBUF` in bytes. Default `None`: the kernel sizes it.
     pub socket_send_buffer: Option<usize>,
-    /// `TCP_NOTSENT_LOWAT` (Linux) in bytes: the kernel takes no more while so much has not left yet, and says that there is
-    /// room when there is less. Default `None`: up to the send buffer, which may be megabytes, and only a third of it at a time
-    /// counts as progress.
+    /// `TCP_NOTSENT_LOWAT` (Linux) in bytes: the kernel accepts no more output while this much is
+    /// unsent, and reports room when less is. Default `None`: up to the send buffer, which may be
+    /// megabytes, and only each third of it counts as progress.
     pub unsent_low_water: Option<u32>,
-    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it by itself.
+    /// `SO_RCVBUF` in bytes. Default `None`: the kernel sizes it.
     pub socket_receive_buffer: Option<usize>,
 }
 
@@ -57,7 +60,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same, with every number in the range that works.
+    /// Clamps every number to its valid range.
     pub(crate) fn clamped(mut self) -> Self {
         self.receive_buffer = self.receive_buffer.max(1);
         self.max_events = self.max_events.clamp(1, 1 << 16);

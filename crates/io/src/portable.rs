@@ -1,5 +1,7 @@
-//! Everywhere that mio runs: epoll, kqueue, Windows. Edge-triggered, so one system call more for each event than
-//! [`epoll`](crate::epoll): only `WouldBlock` says that there is no more.
+//! The portable backend: mio on epoll, kqueue or Windows.
+//!
+//! Edge-triggered, so each event costs one more system call than on [`epoll`](crate::epoll): only
+//! `WouldBlock` shows that there is no more.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -14,7 +16,7 @@ use crate::{Instant, Options};
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("mio's token is a usize, and a ConnId has 64 bits");
 
-/// The poll behind [`Portable`](crate::Portable).
+/// The poller of [`Portable`](crate::Portable).
 #[derive(Debug)]
 pub struct MioPoller {
     poll: mio::Poll,
@@ -98,7 +100,8 @@ impl Poller for MioPoller {
 
     fn accept(listener: &TcpListener, options: &Options) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, peer) = listener.accept()?;
-        // Linux accepted it with the listener's options; the others promise nothing.
+        // Linux applies the listener's options to accepted sockets; other systems guarantee
+        // nothing.
         if !cfg!(target_os = "linux") {
             let _ = tune(SockRef::from(&socket), options);
         }
@@ -110,7 +113,7 @@ impl Poller for MioPoller {
     }
 
     fn connected(socket: &TcpStream, bits: u8) -> Option<bool> {
-        // The order that mio's documentation asks for.
+        // In the order that mio's documentation prescribes.
         if Self::take_error(socket) {
             return Some(false);
         }
@@ -133,7 +136,7 @@ impl Poller for MioPoller {
     }
 
     fn send_gathered(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        // std's vectored write is a writev, which raises it.
+        // std's vectored write is a writev, which raises SIGPIPE.
         socket.try_io(|| SockRef::from(socket).send_vectored_with_flags(slices, NO_SIGNAL))
     }
 

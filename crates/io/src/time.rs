@@ -1,19 +1,20 @@
-//! Time as a number, so that a simulator can own it.
+//! Time as a number, so that a simulator can control it.
 
 use std::time::Duration;
 
-/// Monotonic nanoseconds since an origin its driver chose. Unlike std's, one can be made in a test.
+/// Monotonic nanoseconds since an origin that the driver chose. Unlike std's `Instant`, one can be
+/// constructed in a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The later instant `by` from here; saturates after 584 years.
+    /// Returns the instant `by` later; saturates after 584 years.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Time from `earlier` to here, zero if `earlier` is later.
+    /// Returns the time elapsed since `earlier`, zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

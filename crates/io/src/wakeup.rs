@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::Wake;
 use crate::readiness::poller::Signal;
 
-/// The loop is running and will look at its mail before it sleeps.
+/// The loop is running and will check its commands before it sleeps.
 const AWAKE: u8 = 0;
-/// The loop is in, or on its way into, the kernel: it must be signalled.
+/// The loop is in the kernel, or about to enter it, and must be signalled.
 const ASLEEP: u8 = 1;
-/// Somebody has woken the loop already.
+/// The loop has been woken already.
 const WOKEN: u8 = 2;
 
-/// The driver's and the wakers' common state.
+/// The state shared by the driver and its wakers.
 ///
-/// Only a wake that finds the loop asleep pays for a system call: a busy shard gets mail for one atomic exchange.
-/// Nothing is lost: a sender stores its mail before it exchanges to `WOKEN`, and the loop looks at its mail after
-/// it exchanged to `AWAKE` and before it exchanges to `ASLEEP`; whichever exchange comes second sees the other.
+/// Only a wake that finds the loop asleep makes a system call: waking a busy shard costs one atomic
+/// exchange. No wake is lost: a sender stores its command before it exchanges to `WOKEN`, and the
+/// loop checks its commands after it exchanged to `AWAKE` and before it exchanges to `ASLEEP`;
+/// whichever exchange comes second sees the other.
 #[derive(Debug)]
 pub(crate) struct Wakeup<S> {
     state: AtomicU8,
@@ -28,12 +29,12 @@ impl<S: Signal> Wakeup<S> {
         Self { state: AtomicU8::new(AWAKE), signal }
     }
 
-    /// To be called before a sleep. False: somebody woke us, do not sleep.
+    /// Prepares to sleep. Returns false if a wake came first: do not sleep.
     pub(crate) fn may_sleep(&self) -> bool {
         self.state.swap(ASLEEP, Ordering::AcqRel) != WOKEN
     }
 
-    /// To be called after the wait, before looking at any mail.
+    /// Marks the loop as awake, after the wait and before it checks its commands.
     pub(crate) fn awake(&self) {
         self.state.swap(AWAKE, Ordering::AcqRel);
     }

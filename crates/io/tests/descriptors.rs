@@ -1,4 +1,5 @@
-//! C7 with real descriptors, in a process of its own: the limit is the process's, so the tests take turns.
+//! C7 with real descriptors, in a process of its own: the limit belongs to the process, so the
+//! tests run one at a time.
 #![cfg(target_os = "linux")]
 
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use throng_io::portable::MioPoller;
 use throng_io::readiness::poller::Poller;
 use throng_io::threads::PollPoller;
 
-/// The TCP rig, that may take the process' descriptors away.
+/// The TCP rig, with the ability to exhaust the process's descriptors.
 struct Starving<P: Poller>(TcpRig<P>);
 
 impl<P: Poller> Rig for Starving<P> {
@@ -57,15 +58,15 @@ impl<P: Poller> Rig for Starving<P> {
     }
     fn starve(&mut self, starve: bool) -> bool {
         let maximum = getrlimit(Resource::Nofile).maximum;
-        // Those that are open stay open, and there is none below the lowest that is free. Not 0: poll(2) takes no more
-        // descriptors than the process may have.
+        // Open descriptors stay open, and no number below the lowest free one is left. Not 0:
+        // poll(2) takes no more descriptors than the process may have.
         let current = if starve { Some(lowest_free()) } else { maximum };
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("below the hard limit");
         true
     }
 }
 
-/// The number that the next descriptor will get.
+/// Returns the number that the next descriptor will get.
 fn lowest_free() -> u64 {
     let probe = std::fs::File::open("/dev/null").expect("a descriptor");
     u64::try_from(probe.as_raw_fd()).expect("it is open")

@@ -1,4 +1,4 @@
-//! What the contract does not speak of: listeners, options, ports, and the number of system calls' worth of turns.
+//! Tests outside the contract: listeners, options, ports, and the number of turns.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -56,7 +56,7 @@ fn ipv6_is_alone_or_takes_ipv4_as_well() {
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).is_ok());
 }
 
-/// The next event of some kind; patience is bounded by the number of waits.
+/// Returns the next event of some kind; the number of waits is bounded.
 fn until<P: Poller, T>(
     driver: &mut ReadinessDriver<P>,
     mut wanted: impl FnMut(Event<'_, P::Socket>) -> Option<T>,
@@ -127,7 +127,7 @@ fn a_connect_keeps_its_source_address<P: Poller>() {
     }
 }
 
-/// What one turn does not accept the next one does, without a new event from the outside.
+/// Connections that exceed one turn's budget are accepted in the next, without a new event.
 fn more_connections_than_one_turn_accepts<P: Poller>() {
     let options = Options { accepts_per_turn: 3, ..Options::default() };
     let mut driver = ReadinessDriver::<P>::new(options).unwrap();
@@ -149,7 +149,7 @@ fn more_connections_than_one_turn_accepts<P: Poller>() {
     }
 }
 
-/// A listener's options reach what it accepts, without a call for each connection.
+/// A listener's options reach its accepted sockets, without a call for each connection.
 #[cfg(target_os = "linux")]
 #[test]
 fn accepted_sockets_inherit_their_options() {
@@ -177,7 +177,7 @@ fn accepted_sockets_inherit_their_options() {
     assert!(socket.nonblocking().unwrap());
 }
 
-/// A socket accepted by one driver lives on another: how shards even out their load.
+/// A socket accepted by one driver lives on another: how shards balance their load.
 fn another_driver_adopts<P: Poller>() {
     let mut one = ReadinessDriver::<P>::new(Options::default()).unwrap();
     let mut two = ReadinessDriver::<P>::new(Options { shard: 1, ..Options::default() }).unwrap();

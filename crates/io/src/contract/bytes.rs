@@ -1,4 +1,4 @@
-//! C1, C2 and C11: bytes come and go whole, in order, once, and from the right memory.
+//! C1, C2 and C11: bytes arrive whole, in order, once, and from the right memory.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::world::{Seen, World};
 use super::{Rig, pattern};
 use crate::{Batch, ConnId, Segment};
 
-/// Answers each receive with the lent memory itself, while no send is in flight.
+/// Replies to each receive with the lent memory itself, while no send is in flight.
 fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {
     world.rig.step();
     let deadline = world.now().after(R::SLICE);
@@ -47,13 +47,13 @@ pub fn c1_lent_bytes_are_sent_from_where_they_lie<R: Rig>() {
     }
 }
 
-/// C1: a lent piece that does not fit is kept by copy, and what is received afterwards does not touch it.
+/// C1: a lent segment that does not fit is copied, and later receives do not change the copy.
 pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let (input, mut written, mut answer) = (pattern(2 * R::CAPACITY, 3), 0, Vec::new());
-    // The peer writes first and reads only when nothing moves any more: whatever the driver's sends look like,
-    // some of them must wait.
+    // The peer writes first and reads only when nothing else makes progress, so that some of the
+    // driver's sends must wait, whatever their sizes.
     let end = world.now().after(R::PATIENCE);
     let mut pending = false;
     while answer.len() < input.len() {
@@ -71,7 +71,7 @@ pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
     assert!(answer == input, "the echo differs");
 }
 
-/// C1: parts of the lent slice, in any order, among owned and shared pieces.
+/// C1: ranges of the lent slice, in any order, among owned and shared segments.
 pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -98,7 +98,7 @@ pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
     assert_eq!(world.read(&mut peer, 18).0, b"78<own>012<shared>");
 }
 
-/// C2: a long stream in pieces of all sizes.
+/// C2: a long stream in chunks of many sizes.
 pub fn c2_bytes_arrive_in_order_and_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -114,7 +114,7 @@ pub fn c2_bytes_arrive_in_order_and_once<R: Rig>() {
     world.quiet();
 }
 
-/// C2: input that the end of stream, or even our closing, is hard on the heels of.
+/// C2: input that is followed at once by the end of the stream.
 pub fn c2_bytes_before_the_end_of_stream_come_before_it<R: Rig>() {
     let mut world = World::<R>::new();
     for len in [1, 1000, 60_000] {
@@ -134,7 +134,7 @@ pub fn c2_bytes_before_the_end_of_stream_come_before_it<R: Rig>() {
     }
 }
 
-/// C2: a flood in each direction.
+/// C2: a large stream in each direction at the same time.
 pub fn c2_both_directions_at_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -150,7 +150,7 @@ pub fn c2_both_directions_at_once<R: Rig>() {
     world.until_seen(Seen::Sent(id, 0));
 }
 
-/// C2: pieces without end, small and large.
+/// C2: many segments, small and large.
 pub fn c2_more_pieces_than_one_gathered_send_takes<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -176,7 +176,7 @@ pub fn c2_more_pieces_than_one_gathered_send_takes<R: Rig>() {
     }
 }
 
-/// C2: beyond the 1,024 descriptors of a select and the 1,024 events of a wait.
+/// C2: more than the 1,024 descriptors of select(2) and the 1,024 events of one wait.
 pub fn c2_more_than_a_thousand_connections<R: Rig>() {
     let mut world = World::<R>::new();
     let address = world.rig.listen();
@@ -199,7 +199,8 @@ pub fn c2_more_than_a_thousand_connections<R: Rig>() {
         assert_eq!(world.rig.write(peer, &(number as u32).to_le_bytes()), 4);
     }
     world.until("a number from each", |world| ids.iter().all(|id| world.received(*id).len() == 4));
-    // Whichever connection has whichever number: each number once, and its answer goes where it came from.
+    // The order of acceptance does not matter: each number comes once, and its reply goes to the
+    // connection that sent it.
     for id in ids {
         let number = world.received(id).to_vec();
         assert!(world.send_bytes(id, number));
@@ -209,7 +210,7 @@ pub fn c2_more_than_a_thousand_connections<R: Rig>() {
     }
 }
 
-/// C11: what waits to leave is not in memory that the next receive writes.
+/// C11: pending output is not in memory that the next receive overwrites.
 pub fn c11_bytes_in_flight_are_not_overwritten<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();

@@ -1,15 +1,15 @@
-//! C4, C5 and C9: how a connection ends, once, and under its own name.
+//! C4, C5 and C9: a connection ends once, for a stated reason, under its own id.
 
 use super::world::{Seen, World};
 use super::{Heard, Rig};
 use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 
-/// C4: whatever else is said or comes.
+/// C4: after a close, whatever else is called or arrives.
 pub fn c4_closed_comes_once_and_last<R: Rig>() {
     let mut world = World::<R>::new();
     for round in 0..4 {
         let (id, mut peer) = world.pair();
-        // Input and its end are there already, and are not told any more.
+        // Input and its end are there already, and are not reported any more.
         assert!(world.rig.write(&mut peer, b"too late") > 0);
         world.rig.finish(&mut peer);
         if round % 2 == 0 {
@@ -45,7 +45,7 @@ pub fn c4_closed_comes_for_whatever_ends_first<R: Rig>() {
     }
 }
 
-/// C4: given up before it was decided.
+/// C4: closed before the connect has succeeded or failed.
 pub fn c4_a_connect_that_is_given_up_is_closed_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (_remote, address) = world.rig.remote();
@@ -61,8 +61,9 @@ pub fn c4_a_connect_that_is_given_up_is_closed_once<R: Rig>() {
     }
 }
 
-/// C5: two connections have input in the same turn. The first event closes the other, whose slot goes to a third
-/// that has input as well: the event that was fetched for the second is nobody's.
+/// C5: two connections have input in the same turn. The first event closes the other one, whose
+/// slot goes to a third connection that has input as well. The event that was fetched for the
+/// second connection must not reach the third.
 pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>() {
     let mut world = World::<R>::new();
     for _ in 0..5 {
@@ -129,7 +130,7 @@ fn mischief<R: Rig>(world: &mut World<R>, id: ConnId) {
     driver.abort(id);
 }
 
-/// C5: a slot used again is somebody else.
+/// C5: a reused slot is a different connection.
 pub fn c5_ids_of_the_past_do_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     let mut past = Vec::new();
@@ -149,7 +150,7 @@ pub fn c5_ids_of_the_past_do_nothing<R: Rig>() {
     }
 }
 
-/// C5: made-up ids, and another shard's.
+/// C5: invalid ids, and ids of another shard.
 pub fn c5_ids_of_nobody_do_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -169,7 +170,7 @@ pub fn c5_ids_of_nobody_do_nothing<R: Rig>() {
     world.quiet();
 }
 
-/// C9: a peer that has said everything still listens.
+/// C9: a peer that has ended its stream still receives.
 pub fn c9_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -188,7 +189,7 @@ pub fn c9_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
-/// C9: we have said everything and still listen.
+/// C9: after our end of stream, input still arrives.
 pub fn c9_our_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -205,7 +206,7 @@ pub fn c9_our_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
-/// C9: a reset is no end of stream.
+/// C9: a reset is not reported as an end of stream.
 pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, peer) = world.pair();
@@ -222,7 +223,7 @@ pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
     world.quiet();
 }
 
-/// C9: the end of the stream and a reset after it are both there at the first look.
+/// C9: the end of the stream and a reset after it are both there when the driver first looks.
 pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_told<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -240,7 +241,8 @@ pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_told<R: Rig>() {
     world.quiet();
 }
 
-/// C9: an answer to a request that is still being sent, and the reset that the rest of the request earns.
+/// C9: a reply to a request that is still being sent, followed by the reset that the rest of the
+/// request causes.
 pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
     let mut world = World::<R>::new();
     for (finishes, tries) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -268,7 +270,7 @@ pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
     }
 }
 
-/// C9: the same with a send in flight.
+/// C9: a reply and a reset arrive while a send is in flight.
 pub fn c9_what_came_before_a_reset_is_told_though_a_send_is_in_flight<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -282,7 +284,7 @@ pub fn c9_what_came_before_a_reset_is_told_though_a_send_is_in_flight<R: Rig>() 
     world.quiet();
 }
 
-/// C8: a pause behind a send that failed, which nothing would report again.
+/// C8: a pause after a send that failed; no event would report the reset again.
 pub fn c8_a_reset_that_a_send_has_met_is_reported_though_paused<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -297,7 +299,7 @@ pub fn c8_a_reset_that_a_send_has_met_is_reported_though_paused<R: Rig>() {
     world.quiet();
 }
 
-/// Time passes, in which nobody asks for events.
+/// Runs turns without taking events.
 fn look_away<R: Rig>(world: &mut World<R>) {
     for _ in 0..50 {
         world.rig.step();
@@ -306,7 +308,7 @@ fn look_away<R: Rig>(world: &mut World<R>) {
     }
 }
 
-/// C9: what the peer hears of our ends.
+/// C9: how the peer sees our ends.
 pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -317,7 +319,7 @@ pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
     assert_eq!(world.read(&mut peer, 1).1, Heard::Reset);
 }
 
-/// C9: close is not abort: what the network took before it arrives.
+/// C9: close is not abort: bytes that the kernel has accepted still arrive.
 pub fn c9_a_closed_connection_still_sends_what_was_taken<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();

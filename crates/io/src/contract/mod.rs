@@ -1,9 +1,10 @@
 //! The contract suite: every rule of [`driver`](crate::driver), as tests that run on every driver.
 //!
-//! A driver brings a [`Rig`], which gives the driver and plays the far end of its connections, and instantiates
-//! the suite with [`contract_suite!`](crate::contract_suite). No test assumes sockets or real time: each goes on
-//! until a condition holds, by the driver's own clock. Besides what a test is about, a [`World`](world::World) checks
-//! at each event what holds at all times: C3, C4 and C5 for every id.
+//! A driver brings a [`Rig`], which provides the driver and plays the far end of its connections,
+//! and instantiates the suite with [`contract_suite!`](crate::contract_suite). No test assumes
+//! sockets or real time: each runs until a condition holds, by the driver's own clock. In every
+//! test, a [`World`](world::World) also checks at each event the rules that hold at all times: C3,
+//! C4 and C5 for every id.
 
 pub mod bytes;
 pub mod ends;
@@ -17,66 +18,66 @@ use std::time::Duration;
 
 use crate::Driver;
 
-/// A driver under test and the world around it.
+/// A driver under test and its environment.
 pub trait Rig: Sized {
     /// The driver under test.
     type Driver: Driver;
     /// The far end of one connection. Dropping it may leave the connection open.
     type Peer;
-    /// A listener of the world's, which the driver can connect to.
+    /// A listener of the environment, which the driver can connect to.
     type Remote;
 
     /// Whether other threads can call the driver's waker during a wait.
     const THREADS: bool = true;
-    /// One wait of a test that goes on until something holds, in the driver's time.
+    /// Length of one wait while a test polls for a condition, in the driver's time.
     const SLICE: Duration = Duration::from_millis(5);
-    /// How long something may take, in the driver's time, before the test fails.
+    /// How long a condition may take, in the driver's time, before the test fails.
     const PATIENCE: Duration = Duration::from_secs(20);
-    /// More than fits between a sender and a receiver that does not read, in either direction.
+    /// More bytes than fit between a sender and a receiver that does not read, in either direction.
     const CAPACITY: usize;
 
-    /// A fresh world.
+    /// Creates a rig without connections.
     fn new() -> Self;
 
-    /// The driver.
+    /// Returns the driver.
     fn driver(&mut self) -> &mut Self::Driver;
 
-    /// Time passes for the world while nobody waits for the driver. Nothing where the world goes on by itself.
+    /// Advances the environment while no wait runs. Does nothing where it advances by itself.
     fn step(&mut self) {}
 
-    /// Makes the driver listen, and says where.
+    /// Makes the driver listen, and returns the address.
     fn listen(&mut self) -> SocketAddr;
 
-    /// A peer dials; whether the driver has accepted it by then does not matter. `None`: refused.
+    /// Connects a peer, whether the driver has accepted it yet or not. `None`: refused.
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer>;
 
-    /// A listener for the driver to connect to, and where it is.
+    /// Returns a listener for the driver to connect to, and its address.
     fn remote(&mut self) -> (Self::Remote, SocketAddr);
 
-    /// The next connection that came to a remote, if one did.
+    /// Accepts the next connection of a remote, if there is one.
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer>;
 
-    /// Where nobody listens.
+    /// Returns an address that refuses connections.
     fn nobody(&mut self) -> SocketAddr;
 
-    /// The peer writes what fits at once; returns how much.
+    /// Makes the peer write as much as fits at once; returns how much.
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize;
 
-    /// The peer reads what is there, up to 64 KiB, to the end of `into`.
+    /// Makes the peer read available bytes, up to 64 KiB, to the end of `into`.
     fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> Heard;
 
-    /// The peer ends its side of the stream.
+    /// Ends the peer's side of the stream.
     fn finish(&mut self, peer: &mut Self::Peer);
 
-    /// The peer resets the connection.
+    /// Makes the peer reset the connection.
     fn reset(&mut self, peer: Self::Peer);
 
-    /// From now on accepting fails for want of descriptors, or works again. False if this rig cannot do it: the test
-    /// is passed over.
+    /// Makes accepting fail for lack of descriptors from now on, or work again. Returns false if
+    /// this rig cannot do it; the test is then skipped.
     fn starve(&mut self, starve: bool) -> bool;
 }
 
-/// What a peer's read gave.
+/// The result of a peer's read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Bytes.
@@ -89,13 +90,13 @@ pub enum Heard {
     Reset,
 }
 
-/// Bytes that differ from their neighbours and from page to page.
+/// Returns bytes that differ from their neighbours and from page to page.
 #[must_use]
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8 ^ seed).collect()
 }
 
-/// A `#[test]` for each test of the suite, on a [`Rig`].
+/// Defines a `#[test]` for each test of the suite, on a [`Rig`].
 #[macro_export]
 macro_rules! contract_suite {
     ($rig:ty) => {

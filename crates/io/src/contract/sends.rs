@@ -1,10 +1,10 @@
-//! C3: one send in flight, and its batch comes home exactly once.
+//! C3: one send in flight, and its batch is returned exactly once.
 
 use super::world::{Seen, World};
 use super::{Heard, Rig, pattern};
 use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 
-/// C3: nothing is left in a batch that is done.
+/// C3: a batch returned as done is empty.
 pub fn c3_a_send_that_fits_comes_home_at_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -24,7 +24,7 @@ pub fn c3_a_send_that_fits_comes_home_at_once<R: Rig>() {
     world.quiet();
 }
 
-/// C3: the news comes once, with nothing left.
+/// C3: `Sent` comes once, with an empty batch.
 pub fn c3_a_send_that_must_wait_comes_home_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -37,7 +37,7 @@ pub fn c3_a_send_that_must_wait_comes_home_once<R: Rig>() {
     world.quiet();
 }
 
-/// C3: one byte more or less at a time.
+/// C3: a reader that reads a little at a time.
 pub fn c3_a_slow_reader_gets_every_byte<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -102,7 +102,7 @@ pub fn c3_reset_brings_the_batch_home_before_closed<R: Rig>() {
     ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
 }
 
-/// C3, C8: the peer's reset, unread input before it.
+/// C3, C8: the peer's reset, with unread input before it.
 pub fn c3_reset_brings_the_batch_home_while_paused<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -113,12 +113,12 @@ pub fn c3_reset_brings_the_batch_home_while_paused<R: Rig>() {
     ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
 }
 
-/// C3: how much has not left is known at any time.
+/// C3: the number of unsent bytes is known at any time.
 pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     assert_eq!(world.rig.driver().unsent(id), 0);
-    // More than twice what fits: it cannot leave in one go.
+    // More than twice what fits: it cannot leave in one send.
     let len = 3 * R::CAPACITY;
     assert!(!world.send_bytes(id, pattern(len, 8)));
     let mut unsent = world.rig.driver().unsent(id);
@@ -137,7 +137,8 @@ pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
     assert!(falls > 0);
 }
 
-/// C3: what leaves at once and what is sent after it are one stream, and nothing is in flight in between.
+/// C3: the bytes that left at once and those sent after them are one stream, and nothing is in
+/// flight in between.
 pub fn c3_trying_takes_what_fits_and_the_rest_follows<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -161,7 +162,7 @@ pub fn c3_trying_takes_what_fits_and_the_rest_follows<R: Rig>() {
     world.quiet();
 }
 
-/// C3, C5: nobody takes anything, and a broken connection says so by its end.
+/// C3, C5: an unknown id takes nothing; a broken connection reports its end.
 pub fn c3_trying_on_what_is_gone_takes_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     assert_eq!(world.rig.driver().try_send(ConnId::new(0, 9, 9), b"nobody"), 0);
@@ -172,7 +173,7 @@ pub fn c3_trying_on_what_is_gone_takes_nothing<R: Rig>() {
     world.quiet();
 }
 
-/// C3: a send may be waiting when the connection is not yet there.
+/// C3: a send may be pending before the connection is established.
 pub fn c3_a_send_before_connected_leaves_when_it_is<R: Rig>() {
     let mut world = World::<R>::new();
     let (mut remote, address) = world.rig.remote();

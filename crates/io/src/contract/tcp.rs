@@ -1,4 +1,4 @@
-//! The rig of drivers of real sockets: loopback TCP, peers in the same thread.
+//! The rig for drivers of real sockets: loopback TCP, with peers in the same thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use super::{Heard, Rig};
 use crate::readiness::poller::Poller;
 use crate::{ListenOptions, Options, ReadinessDriver, listen};
 
-/// A [`ReadinessDriver`] and peers that are std's sockets.
+/// A [`ReadinessDriver`] whose peers are std sockets.
 pub struct TcpRig<P: Poller> {
     driver: ReadinessDriver<P>,
     listening: Option<SocketAddr>,
@@ -80,7 +80,7 @@ impl<P: Poller> Rig for TcpRig<P> {
     }
 
     fn nobody(&mut self) -> SocketAddr {
-        // Bound and not listening: refused, and nobody else takes the port meanwhile.
+        // Bound and not listening: connections are refused, and no other process takes the port.
         let socket = small_socket();
         socket.bind(&loopback().into()).expect("a port");
         let address = socket.local_addr().expect("an address").as_socket().expect("an IP address");
@@ -118,7 +118,8 @@ impl<P: Poller> Rig for TcpRig<P> {
         SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a socket option");
     }
 
-    /// The limit is the process's, so that only a test binary of its own may do this: see `tests/descriptors.rs`.
+    /// The limit belongs to the process, so only a test binary of its own may change it: see
+    /// `tests/descriptors.rs`.
     fn starve(&mut self, _: bool) -> bool {
         false
     }

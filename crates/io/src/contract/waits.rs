@@ -34,7 +34,7 @@ pub fn c6_short_deadlines_do_not_spin<R: Rig>() {
     assert!(waits <= 100, "{waits} waits for 50 deadlines");
 }
 
-/// C6: what is there is told though the deadline has passed.
+/// C6: pending events are reported although the deadline has passed.
 pub fn c6_a_deadline_of_the_past_polls<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -50,7 +50,7 @@ pub fn c6_a_deadline_of_the_past_polls<R: Rig>() {
     }
 }
 
-/// C6: the end of a stream lasts for ever, and is told once.
+/// C6: the end of a stream lasts forever, and is reported once.
 pub fn c6_a_finished_connection_does_not_spin<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -68,7 +68,7 @@ pub fn c6_a_finished_connection_does_not_spin<R: Rig>() {
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
-/// C6: a peer that does not read costs nothing; nor does room for output when there is no output.
+/// C6: a peer that does not read causes no wakeups; nor does room for output when there is none.
 pub fn c6_a_full_connection_does_not_spin<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -141,7 +141,7 @@ pub fn c6_events_left_over_are_not_lost<R: Rig>() {
     }
 }
 
-/// C6: as above, when one connection has room for output and input at the same time.
+/// C6: one connection has room for output and input at the same time.
 pub fn c6_output_and_input_left_over_are_not_lost<R: Rig>() {
     let mut world = World::<R>::new();
     for _ in 0..5 {
@@ -163,7 +163,7 @@ pub fn c6_output_and_input_left_over_are_not_lost<R: Rig>() {
     }
 }
 
-/// C7: no descriptors. Passed over by rigs that cannot take them away.
+/// C7: no descriptors are left. Skipped by rigs that cannot exhaust them.
 pub fn c7_accepting_stops_without_descriptors_and_resumes<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -175,10 +175,10 @@ pub fn c7_accepting_stops_without_descriptors_and_resumes<R: Rig>() {
     }
     world.until_seen(Seen::AcceptStopped);
     world.quiet();
-    // Connections that are there go on.
+    // Existing connections continue.
     world.write_all(&mut peer, b"still here");
     world.until("what it says", |world| world.received(id) == b"still here");
-    // Still none: said once more.
+    // Still none: reported once more.
     world.rig.driver().resume_accept();
     world.until("the news", |world| world.count(Seen::AcceptStopped) == 2);
     world.quiet();
@@ -193,7 +193,7 @@ pub fn c7_accepting_stops_without_descriptors_and_resumes<R: Rig>() {
     world.quiet();
 }
 
-/// C8: what came during the pause comes after it, the end of stream last.
+/// C8: input that came during the pause is delivered after it, the end of stream last.
 pub fn c8_a_paused_connection_loses_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -217,7 +217,7 @@ pub fn c8_a_paused_connection_loses_nothing<R: Rig>() {
     assert!(world.received(id) == input);
 }
 
-/// C8: a pause in an event, with more to come in the same turn.
+/// C8: a pause in an event, with more input pending in the same turn.
 pub fn c8_pause_takes_effect_within_the_turn<R: Rig>() {
     let mut world = World::<R>::new();
     let (a, mut peer_a) = world.pair();
@@ -233,7 +233,7 @@ pub fn c8_pause_takes_effect_within_the_turn<R: Rig>() {
             world.rig.step();
             let deadline = world.now().after(R::SLICE);
             world.wait(Some(deadline));
-            // The world asserts that nothing comes from a paused connection.
+            // The world asserts that no event comes from a paused connection.
             while let Some(seen) = world.next_event() {
                 if let Seen::Received(..) = seen {
                     world.pause(a);
@@ -251,7 +251,7 @@ pub fn c8_pause_takes_effect_within_the_turn<R: Rig>() {
     }
 }
 
-/// C8: only reading pauses.
+/// C8: only reading is paused.
 pub fn c8_a_paused_connection_still_sends<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -266,7 +266,7 @@ pub fn c8_a_paused_connection_still_sends<R: Rig>() {
     world.until("what came meanwhile", |world| world.received(id) == b"later");
 }
 
-/// C8: a reset is told at once, with and without unread input.
+/// C8: a reset is reported at once, with and without unread input.
 pub fn c8_a_paused_connection_reports_a_reset<R: Rig>() {
     let mut world = World::<R>::new();
     for unread in [false, true] {
@@ -297,7 +297,7 @@ pub fn c8_a_paused_connection_that_ended_does_not_spin<R: Rig>() {
     world.quiet();
 }
 
-/// C8: nothing happened meanwhile, again and again.
+/// C8: repeated pauses and resumes with no input in between.
 pub fn c8_resume_before_anything_came<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -313,7 +313,7 @@ pub fn c8_resume_before_anything_came<R: Rig>() {
     world.quiet();
 }
 
-/// C10: the next wait, if there is none now.
+/// C10: a wake outside a wait ends the next one.
 pub fn c10_a_wake_before_the_wait_ends_it<R: Rig>() {
     let mut world = World::<R>::new();
     let waker = world.rig.driver().waker();
@@ -324,11 +324,11 @@ pub fn c10_a_wake_before_the_wait_ends_it<R: Rig>() {
         assert!(world.now() < deadline, "it slept");
         assert_eq!(world.drain(), 0, "a wake is no event");
     }
-    // Nothing of it is left over, but for the last signal perhaps.
+    // Nothing is left over, except possibly the last signal.
     world.quiet();
 }
 
-/// C10: one wait for all of them.
+/// C10: many wakes end one wait.
 pub fn c10_many_wakes_end_one_wait<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
@@ -340,7 +340,8 @@ pub fn c10_many_wakes_end_one_wait<R: Rig>() {
     world.quiet();
 }
 
-/// C10: the hand-over of mail: whatever a thread has put there before its wake, the shard sees after a wait.
+/// C10: the hand-over of commands: the shard sees after a wait whatever a thread stored before its
+/// wake.
 pub fn c10_wakes_from_other_threads_end_waits<R: Rig>() {
     if !R::THREADS {
         return;
@@ -365,7 +366,7 @@ pub fn c10_wakes_from_other_threads_end_waits<R: Rig>() {
         .collect();
     let mut got = 0;
     while got < THREADS * MAILS {
-        // Without a wake it would sleep through its patience.
+        // Without a wake the wait would last until its deadline.
         let deadline = world.now().after(R::PATIENCE);
         world.wait(Some(deadline));
         assert!(world.now() < deadline, "a wake was lost: {got} mails of {}", THREADS * MAILS);

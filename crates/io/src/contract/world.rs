@@ -1,31 +1,31 @@
-//! A rig, and the bookkeeping that catches a driver breaking its word.
+//! A rig with the bookkeeping that detects violations of the contract.
 
 use std::collections::HashMap;
 
 use super::{Heard, Rig};
 use crate::{Batch, Closed, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
-/// Events in one turn beyond which it is said never to end.
+/// Number of events in one turn above which the turn is assumed never to end.
 const TURN: usize = 100_000;
 
-/// What an event told, without its bytes.
+/// An event, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A connection came in and was adopted.
     Adopted(ConnId),
-    /// A connection came in and lies in [`World::stash`].
+    /// A connection came in and is kept in [`World::stash`].
     Stashed,
-    /// See [`Event::AcceptStopped`].
+    /// An [`Event::AcceptStopped`].
     AcceptStopped,
-    /// See [`Event::Connected`].
+    /// An [`Event::Connected`].
     Connected(ConnId),
-    /// See [`Event::Received`]; how many bytes.
+    /// An [`Event::Received`], with the number of bytes.
     Received(ConnId, usize),
-    /// See [`Event::Finished`].
+    /// An [`Event::Finished`].
     Finished(ConnId),
-    /// See [`Event::Sent`]; bytes left in the batch.
+    /// An [`Event::Sent`], with the number of bytes left in the batch.
     Sent(ConnId, usize),
-    /// See [`Event::Closed`].
+    /// An [`Event::Closed`].
     Closed(ConnId, Closed),
 }
 
@@ -40,7 +40,7 @@ struct Conn {
     closed: bool,
 }
 
-/// A rig under observation.
+/// A rig whose events are checked and recorded.
 pub struct World<R: Rig> {
     /// The rig.
     pub rig: R,
@@ -48,9 +48,9 @@ pub struct World<R: Rig> {
     pub seen: Vec<Seen>,
     /// Waits so far.
     pub waits: usize,
-    /// Accepted sockets go here instead of being adopted, while `stashing`.
+    /// Accepted sockets, kept here instead of being adopted while `stashing`.
     pub stash: Vec<<R::Driver as Driver>::Socket>,
-    /// See `stash`.
+    /// Whether accepted sockets go to `stash`.
     pub stashing: bool,
     conns: HashMap<ConnId, Conn>,
 }
@@ -62,7 +62,7 @@ impl<R: Rig> Default for World<R> {
 }
 
 impl<R: Rig> World<R> {
-    /// A world in which nothing has happened.
+    /// Creates a world without events.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// The driver's time.
+    /// Returns the driver's time.
     pub fn now(&mut self) -> Instant {
         self.rig.driver().now()
     }
@@ -86,7 +86,7 @@ impl<R: Rig> World<R> {
         self.rig.driver().wait(deadline).expect("a wait fails only if the shard is unusable");
     }
 
-    /// The next event, noted and checked. Incoming connections are adopted or stashed.
+    /// Takes, checks and records the next event. Incoming connections are adopted or stashed.
     pub fn next_event(&mut self) -> Option<Seen> {
         let seen = match self.rig.driver().next_event()? {
             Event::Incoming(socket, _) if self.stashing => {
@@ -139,7 +139,7 @@ impl<R: Rig> World<R> {
         Some(seen)
     }
 
-    /// The rest of the turn; returns the number of events.
+    /// Takes all events of the turn; returns their number.
     pub fn drain(&mut self) -> usize {
         let before = self.seen.len();
         while self.next_event().is_some() {
@@ -148,7 +148,7 @@ impl<R: Rig> World<R> {
         self.seen.len() - before
     }
 
-    /// A wait of one slice, and its events.
+    /// Waits for one slice and takes its events; returns their number.
     pub fn turn(&mut self) -> usize {
         self.rig.step();
         let deadline = self.now().after(R::SLICE);
@@ -156,7 +156,7 @@ impl<R: Rig> World<R> {
         self.drain()
     }
 
-    /// Turns until `holds`.
+    /// Runs turns until `holds` returns true.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         let end = self.now().after(R::PATIENCE);
@@ -169,25 +169,25 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// Turns until that event was seen, now or before.
+    /// Runs turns until that event has been seen.
     #[track_caller]
     pub fn until_seen(&mut self, seen: Seen) {
         self.until(&format!("{seen:?}"), |world| world.saw(seen));
     }
 
-    /// How often that event was seen.
+    /// Returns how often that event was seen.
     #[must_use]
     pub fn count(&self, seen: Seen) -> usize {
         self.seen.iter().filter(|&&it| it == seen).count()
     }
 
-    /// Whether that event was seen.
+    /// Returns whether that event was seen.
     #[must_use]
     pub fn saw(&self, seen: Seen) -> bool {
         self.count(seen) > 0
     }
 
-    /// Waits for ten slices, and asserts that nothing happens and that the driver sleeps.
+    /// Waits for ten slices, and asserts that there are no events and that the driver sleeps.
     #[track_caller]
     pub fn quiet(&mut self) {
         let (waits, end) = (self.waits, self.now().after(R::SLICE * 10));
@@ -221,7 +221,7 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// A connection that a peer dialled, adopted.
+    /// Connects a peer and adopts its connection.
     #[track_caller]
     pub fn pair(&mut self) -> (ConnId, R::Peer) {
         let address = self.rig.listen();
@@ -237,7 +237,7 @@ impl<R: Rig> World<R> {
         (adopted.expect("just seen"), peer)
     }
 
-    /// Sends; true if the batch came home at once.
+    /// Sends a batch; returns true if the batch was returned at once.
     pub fn send(&mut self, id: ConnId, batch: Batch) -> bool {
         let gone = self.conns.get(&id).is_none_or(|conn| conn.closing || conn.closed);
         match self.rig.driver().send(id, Box::new(batch)) {
@@ -251,14 +251,14 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// Sends bytes; true if they left at once.
+    /// Sends bytes; returns true if all were sent at once.
     pub fn send_bytes(&mut self, id: ConnId, bytes: Vec<u8>) -> bool {
         let mut batch = Batch::default();
         batch.push(Segment::Own(bytes));
         self.send(id, batch)
     }
 
-    /// Pauses.
+    /// Pauses reading.
     pub fn pause(&mut self, id: ConnId) {
         self.rig.driver().pause(id);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -266,7 +266,7 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// Resumes.
+    /// Resumes reading.
     pub fn resume(&mut self, id: ConnId) {
         self.rig.driver().resume(id);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -274,7 +274,7 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// Closes.
+    /// Closes a connection.
     pub fn close(&mut self, id: ConnId) {
         self.rig.driver().close(id);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -282,7 +282,7 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// Aborts.
+    /// Resets a connection.
     pub fn abort(&mut self, id: ConnId) {
         self.rig.driver().abort(id);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -290,13 +290,13 @@ impl<R: Rig> World<R> {
         }
     }
 
-    /// What a connection has received so far.
+    /// Returns the bytes that a connection has received so far.
     #[must_use]
     pub fn received(&self, id: ConnId) -> &[u8] {
         self.conns.get(&id).map_or(&[], |conn| &conn.received)
     }
 
-    /// The peer writes all of it, however long it takes the driver to read.
+    /// Makes the peer write all bytes, running turns while there is no room.
     #[track_caller]
     pub fn write_all(&mut self, peer: &mut R::Peer, bytes: &[u8]) {
         let mut written = 0;
@@ -306,7 +306,7 @@ impl<R: Rig> World<R> {
         });
     }
 
-    /// The peer reads until it has `len` bytes, the stream ends or the connection is reset.
+    /// Makes the peer read until it has `len` bytes, the stream ends or the connection is reset.
     #[track_caller]
     pub fn read(&mut self, peer: &mut R::Peer, len: usize) -> (Vec<u8>, Heard) {
         let (mut bytes, mut heard) = (Vec::new(), Heard::Nothing);
@@ -324,8 +324,8 @@ impl<R: Rig> World<R> {
         (bytes, heard)
     }
 
-    /// Fills a connection whose peer does not read: a send of [`Rig::CAPACITY`] is in flight afterwards. Returns
-    /// its bytes.
+    /// Fills a connection whose peer does not read, so that a send of [`Rig::CAPACITY`] bytes is in
+    /// flight afterwards. Returns those bytes.
     #[track_caller]
     pub fn fill(&mut self, id: ConnId) -> Vec<u8> {
         let bytes = super::pattern(R::CAPACITY, 7);
@@ -334,7 +334,7 @@ impl<R: Rig> World<R> {
     }
 }
 
-/// C4 and C5: an event is for an id that we were given and that has not ended.
+/// Checks C4 and C5: an event carries an id that was given out and has not ended.
 fn live<'a>(conns: &'a mut HashMap<ConnId, Conn>, id: ConnId, what: &str) -> &'a mut Conn {
     let conn = conns.get_mut(&id).unwrap_or_else(|| panic!("C5: {what} for unknown {id:?}"));
     assert!(!conn.closed, "C4: {what} after Closed for {id:?}");

@@ -8,17 +8,17 @@ use super::turn::Step;
 use super::{MOST_CONNECTIONS, MOST_LISTENERS};
 use crate::{ConnId, Options};
 
-/// Accepts until there is nobody left or the turn's budget is spent; stops, and says so once, when descriptors or
-/// memory run out.
+/// Accepts until no connection is waiting or the turn's budget is spent. Stops, and reports it
+/// once, when descriptors or memory run out.
 pub(crate) struct Listeners<P: Poller> {
     listeners: Vec<Listening<P::Listener>>,
-    /// Listeners that may have connections waiting, and one more for news.
+    /// Number of listeners that may have connections waiting, plus one for a pending report.
     ready: usize,
     budget: usize,
     /// Number of this turn.
     turn: u64,
     stopped: bool,
-    /// A stop that was not told yet.
+    /// A stop that has not been reported yet.
     news: Option<ErrorKind>,
 }
 
@@ -28,7 +28,7 @@ struct Listening<L> {
     ready: bool,
     /// Turn of its last event.
     turn: u64,
-    /// Connections to take at this event, and how many of them are still to come.
+    /// Connections to accept for this event, and how many of them remain.
     batch: usize,
     left: usize,
 }
@@ -64,16 +64,16 @@ impl<P: Poller> Listeners<P> {
         Ok(())
     }
 
-    /// Takes note of an event whose slot is not a connection's.
+    /// Records an event whose slot is not a connection's.
     #[cold]
     pub(crate) fn on_ready(&mut self, id: ConnId) {
-        // The waker's slot, and a listener's that was closed in this turn, are beyond the end.
+        // The waker's slot, and that of a listener closed in this turn, are beyond the end.
         if let Some(listening) = self.listeners.get_mut(id.slot() - MOST_CONNECTIONS)
             && !listening.ready
             && !self.stopped
         {
-            // Connections that come one by one cost one accept each, and none that finds nobody. A crowd shows in
-            // events in turns that follow each other, and is taken in doubling numbers.
+            // Connections that come one by one cost one accept each, and no accept that finds none.
+            // A burst shows as events in consecutive turns, and is accepted in doubling batches.
             let crowd = listening.turn + 1 == self.turn;
             listening.batch = if crowd { listening.batch.saturating_mul(2) } else { 1 };
             listening.left = if P::LEVEL { listening.batch } else { usize::MAX };
@@ -83,7 +83,7 @@ impl<P: Poller> Listeners<P> {
         }
     }
 
-    /// New budget. A level-triggered poll reports again what was not taken.
+    /// Starts a turn with a new budget. A level-triggered poll reports again what is left.
     pub(crate) fn begin_turn(&mut self, level: bool, budget: usize) {
         self.budget = budget;
         self.turn += 1;
@@ -97,12 +97,12 @@ impl<P: Poller> Listeners<P> {
         self.ready > 0
     }
 
-    /// Whether there is something to tell without any event.
+    /// Returns whether a stop is to be reported without any event.
     pub(crate) fn has_news(&self) -> bool {
         self.news.is_some()
     }
 
-    /// The next connection, or the news that accepting has stopped.
+    /// Returns the next connection, or reports that accepting has stopped.
     #[cold]
     pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
         if let Some(kind) = self.news.take() {
@@ -145,7 +145,7 @@ impl<P: Poller> Listeners<P> {
             failed = failed.or(poller.register_listener(listener, *token).err());
         }
         if let Some(error) = failed {
-            // No memory for this either: still stopped.
+            // No memory for registering either: still stopped.
             self.stop(poller);
             self.news = Some(kind(&error));
             self.ready += 1;
@@ -173,8 +173,8 @@ impl<P: Poller> Listeners<P> {
     }
 }
 
-/// The failure is that of the connection that was about to be accepted, or of the network it came over; the next
-/// may be well. The list is accept(2)'s.
+/// Returns whether the failure concerns only the connection that was about to be accepted, or the
+/// network it came over, so that the next accept may succeed. The list is that of accept(2).
 fn concerns_one_connection(error: &io::Error) -> bool {
     let kind = error.kind();
     if matches!(
@@ -200,7 +200,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     false
 }
 
-/// std has no kind of its own for "too many open files".
+/// Maps "too many open files", for which std has no kind of its own.
 fn kind(error: &io::Error) -> ErrorKind {
     #[cfg(unix)]
     match rustix::io::Errno::from_io_error(error) {

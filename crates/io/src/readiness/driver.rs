@@ -1,4 +1,4 @@
-//! The contract's calls.
+//! The [`Driver`] implementation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use super::table::{Entry, NONE, flag};
 use super::turn::{READS_PER_EVENT, Step};
 use crate::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
 
-/// A deadline nearer than this is worth a second look at the clock, since the turn took time as well.
+/// A deadline nearer than this is worth a second reading of the clock, since the turn took time
+/// too.
 const NEAR: u64 = 100_000_000;
 
 impl<P: Poller> Driver for ReadinessDriver<P> {
@@ -25,15 +26,15 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         P::clock()
     }
 
-    /// The clock is read once, after the wait; and before it only if the deadline is near, so after a turn longer
-    /// than 0.1 s a far deadline may come late by the length of that turn.
+    /// Reads the clock once, after the wait, and before it only if the deadline is near. After a
+    /// turn longer than 0.1 s a distant deadline may therefore be late by the length of that turn.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         self.lent = 0;
         if !self.newcomers.is_empty() {
             self.register_newcomers();
         }
         if !P::LEVEL && self.rest.bits != 0 {
-            // No edge would tell of it again.
+            // No further edge would report it.
             let id = self.rest.id;
             if let Some(entry) = self.table.entry(id) {
                 entry.flags |= flag::CAN_READ | flag::CAN_WRITE | flag::TROUBLE;
@@ -72,7 +73,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     fn next_event(&mut self) -> Option<Event<'_, P::Socket>> {
         self.lent = 0;
         let step = match self.receive_next() {
-            // By far the most frequent event takes the short way out.
+            // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
                 self.note_full(id, n, READS_PER_EVENT - 1);
                 self.lent = n;
@@ -114,7 +115,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
 
     #[inline(always)]
     fn send(&mut self, conn: ConnId, mut batch: Box<Batch>) -> SendOutcome {
-        // The ordinary case, in line: owned bytes that leave whole.
+        // Fast path, inline: owned bytes that are sent whole.
         if let Some(Entry { socket: Some(socket), flags, .. }) = self.table.entry(conn)
             && *flags & flag::CONNECTING == 0
             && let Some(bytes) = batch.plain()
@@ -152,12 +153,12 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         }
     }
 
-    /// No system call: interest is dropped only if input comes while paused.
+    /// Makes no system call: interest is dropped only if input comes while paused.
     fn pause(&mut self, conn: ConnId) {
         if let Some(entry) = self.table.entry(conn) {
             entry.flags |= flag::PAUSED;
             if entry.flags & flag::BROKEN != 0 {
-                // Its reset was told to us already, and is not reported again.
+                // Its reset was reported to us already, and will not be reported again.
                 self.end(conn, Closed::Reset);
             }
         }

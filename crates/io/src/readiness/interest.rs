@@ -1,4 +1,4 @@
-//! What we want to hear of: told to a level-triggered poll, remembered for an edge-triggered one.
+//! Poll interest: registered with a level-triggered poll, remembered for an edge-triggered one.
 
 use super::ReadinessDriver;
 use super::poller::{Interest, Poller};
@@ -6,7 +6,7 @@ use super::table::{NONE, flag};
 use crate::{Closed, ConnId};
 
 impl<P: Poller> ReadinessDriver<P> {
-    /// Tells the kernel what we want to hear of, if that has changed.
+    /// Updates the registered interest if it has changed.
     pub(super) fn sync(&mut self, id: ConnId) {
         if !P::LEVEL {
             return;
@@ -32,19 +32,19 @@ impl<P: Poller> ReadinessDriver<P> {
     pub(super) fn modify(&mut self, id: ConnId) {
         let Some(entry) = self.table.entry(id) else { return };
         if entry.flags & flag::NEW != 0 {
-            // It will be registered with what it wants then.
+            // Its registration is still pending, and will use the interest of that moment.
             return;
         }
         let interest = interest(entry.flags);
         if let Some(socket) = &entry.socket
             && self.poller.modify(socket, id.to_bits(), interest).is_err()
         {
-            // Without reports it would hang for ever.
+            // Without events the connection would hang forever.
             self.end(id, Closed::Reset);
         }
     }
 
-    /// Puts a connection in the list of those that may have something to do. Edge-triggered only.
+    /// Adds a connection to the list of those that may have work. Edge-triggered only.
     pub(super) fn enlist(&mut self, id: ConnId) {
         if let Some(entry) = self.table.entry(id)
             && entry.flags & flag::QUEUED == 0

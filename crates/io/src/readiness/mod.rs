@@ -1,9 +1,10 @@
-//! The driver over any readiness poll: epoll, and through mio kqueue and Windows.
+//! The driver over any readiness poll: epoll, poll(2), and through mio kqueue and Windows.
 //!
-//! One loop for both kinds of poll. A level-triggered one (epoll) is asked for as little as possible: an echo is
-//! one wait, one receive and one send, and interest is changed only after the kernel has reported something unwanted,
-//! so that a pause or a full socket that passes quickly costs nothing. An edge-triggered one (mio) reports once,
-//! and a list of ready connections remembers what has not yet been read or written to its end.
+//! One loop serves both kinds of poll. A level-triggered one (epoll) needs as few calls as
+//! possible: an echo is one wait, one receive and one send, and interest is changed only after the
+//! kernel has reported an unwanted event, so that a short pause, or a socket that is full for a
+//! moment, costs nothing. An edge-triggered one (mio) reports once, and a list of ready connections
+//! remembers which have not yet been read or written to the end.
 
 mod accept;
 mod driver;
@@ -27,37 +28,38 @@ use self::turn::{Local, Rest};
 use crate::wakeup::Wakeup;
 use crate::{Closed, ConnId, Instant, Options};
 
-/// The last slots name the waker and the listeners.
+/// Maximum connections; the slots above are those of the waker and the listeners.
 pub(crate) const MOST_CONNECTIONS: usize = ConnId::MAX_SLOTS - MOST_LISTENERS - 1;
-/// Listeners that one driver can have.
+/// Maximum listeners of one driver.
 const MOST_LISTENERS: usize = 1024;
 const WAKE_SLOT: usize = ConnId::MAX_SLOTS - 1;
 
-/// A [`Driver`](crate::Driver) over a poll of readiness.
+/// A [`Driver`](crate::Driver) over a readiness poll.
 ///
-/// `close` ends a connection with FIN, but a kernel that still holds input nobody has read sends a reset instead,
-/// and what it had not yet sent is lost. Who wants his last bytes to arrive for certain calls `finish`, reads
-/// to [`Event::Finished`](crate::Event::Finished), and closes then.
+/// `close` ends a connection with FIN, but a kernel that still holds unread input sends a reset
+/// instead, and unsent output is lost. To be certain that the last bytes arrive, call `finish`,
+/// read until [`Event::Finished`](crate::Event::Finished), and then close.
 pub struct ReadinessDriver<P: Poller> {
     poller: P,
     wakeup: Arc<Wakeup<P::Signal>>,
     options: Options,
     now: Instant,
-    /// Events of the last wait, and how many of them were taken. Level-triggered only.
+    /// Number of events of the last wait, and how many of them were taken. Level-triggered only.
     events: usize,
     taken: usize,
-    /// What is left to do of the event at hand.
+    /// The rest of the current event.
     rest: Rest,
-    /// Connections that may have something to read or write, and how many of them this turn looks at.
-    /// Edge-triggered only.
+    /// Connections that may have something to read or write, and how many of them this turn looks
+    /// at. Edge-triggered only.
     list: VecDeque<ConnId>,
     quota: usize,
-    /// Accepted since the last wait and not registered yet, and how many of them were read.
+    /// Connections accepted since the last wait whose registration is deferred, and how many of
+    /// them were read.
     newcomers: Vec<ConnId>,
     tried: usize,
     table: Table<P::Socket>,
     outgoing: Outgoing,
-    /// Events that we cause ourselves.
+    /// Events caused by our own calls.
     local: VecDeque<Local>,
     listeners: Listeners<P>,
     buffer: Box<[u8]>,
@@ -66,10 +68,10 @@ pub struct ReadinessDriver<P: Poller> {
 }
 
 impl<P: Poller> ReadinessDriver<P> {
-    /// A driver without listeners and connections.
+    /// Creates a driver without listeners and connections.
     ///
     /// # Errors
-    /// No descriptor or memory for the poll or its signal.
+    /// No descriptor or memory is left for the poll or its wake descriptor.
     pub fn new(options: Options) -> io::Result<Self> {
         let options = options.clamped();
         let wake_token = ConnId::new(options.shard, WAKE_SLOT as u32, 0).to_bits();
@@ -95,21 +97,22 @@ impl<P: Poller> ReadinessDriver<P> {
         })
     }
 
-    /// Accepts from a listener, which [`listen`](crate::listen()) made, from the next wait on.
+    /// Accepts from a listener made by [`listen`](crate::listen()), from the next wait on.
     ///
     /// # Errors
-    /// It could not be registered, or there are 1,024 already.
+    /// The listener could not be registered, or there are 1,024 already.
     pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
         self.listeners.add(&self.poller, listener, &self.options)
     }
 
-    /// Connections, from adoption to the delivery of [`Event::Closed`](crate::Event::Closed).
+    /// Returns the number of connections, from adoption to the delivery of
+    /// [`Event::Closed`](crate::Event::Closed).
     #[must_use]
     pub fn connections(&self) -> usize {
         self.table.len()
     }
 
-    /// Takes a socket into the table and registers it.
+    /// Inserts a socket into the table and registers it.
     fn enter(&mut self, mut socket: P::Socket, flags: u16) -> io::Result<ConnId> {
         let id = self.table.next_id()?;
         self.poller.register(&mut socket, id.to_bits(), interest(flags))?;
@@ -117,7 +120,7 @@ impl<P: Poller> ReadinessDriver<P> {
         Ok(id)
     }
 
-    /// Registers who was accepted in this turn and is still here.
+    /// Registers the connections that were accepted in this turn and are still open.
     fn register_newcomers(&mut self) {
         self.tried = 0;
         for at in 0..self.newcomers.len() {
@@ -128,14 +131,14 @@ impl<P: Poller> ReadinessDriver<P> {
             if let Some(socket) = &mut entry.socket
                 && self.poller.register(socket, id.to_bits(), interest).is_err()
             {
-                // Without reports it would hang for ever.
+                // Without events the connection would hang forever.
                 self.end(id, Closed::Reset);
             }
         }
         self.newcomers.clear();
     }
 
-    /// Closes the socket and tells the engine: the batch in flight first, the end last.
+    /// Closes the socket and queues the events: the batch in flight first, the end last.
     #[cold]
     fn end(&mut self, id: ConnId, why: Closed) {
         let Some(entry) = self.table.entry(id) else { return };

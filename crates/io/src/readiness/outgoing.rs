@@ -1,4 +1,4 @@
-//! The batches in flight, beside the table: an idle connection has none.
+//! The batches in flight, kept beside the table: an idle connection has none.
 
 use crate::Batch;
 
@@ -10,7 +10,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Keeps a batch.
+    /// Stores a batch and returns its index.
     pub(crate) fn insert(&mut self, batch: Box<Batch>) -> u32 {
         if let Some(index) = self.free.pop() {
             self.batches[index as usize] = Some(batch);
@@ -20,17 +20,17 @@ impl Outgoing {
         (self.batches.len() - 1) as u32
     }
 
-    /// The batch at `index`, which is in use.
+    /// Returns the batch at `index`, which is in use.
     pub(crate) fn batch(&mut self, index: u32) -> &mut Batch {
         self.batches[index as usize].as_mut().expect("an index in an entry is in use")
     }
 
-    /// Bytes of the batch at `index` that have not left.
+    /// Returns the number of unsent bytes of the batch at `index`.
     pub(crate) fn unsent(&self, index: u32) -> usize {
         self.batches[index as usize].as_ref().map_or(0, |batch| batch.len())
     }
 
-    /// Gives the batch at `index` back.
+    /// Removes and returns the batch at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> Box<Batch> {
         self.free.push(index);
         self.batches[index as usize].take().expect("an index in an entry is in use")

@@ -1,4 +1,4 @@
-//! What differs between one way of learning about readiness and another.
+//! The trait that hides the differences between readiness APIs.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::{Instant, Options};
 
-// The bits are epoll's own, so that what it reports needs no translation.
+// The bits are those of epoll, so that its events need no translation.
 
-/// Input, or the peer's end of stream: a bit of [`Ready::bits`].
+/// Input or the peer's end of stream: a bit of [`Ready::bits`].
 pub const READ: u8 = 1;
-/// Room for output, or a connect that finished: a bit of [`Ready::bits`].
+/// Room for output, or a finished connect: a bit of [`Ready::bits`].
 pub const WRITE: u8 = 1 << 2;
 /// An error is pending on the socket: a bit of [`Ready::bits`].
 pub const ERROR: u8 = 1 << 3;
@@ -20,20 +20,20 @@ pub const HANG_UP: u8 = 1 << 4;
 /// One event of a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// As given at registration.
+    /// The token given at registration.
     pub token: u64,
-    /// [`READ`], [`WRITE`], [`ERROR`], [`HANG_UP`].
+    /// A set of [`READ`], [`WRITE`], [`ERROR`], [`HANG_UP`].
     pub bits: u8,
 }
 
-/// What a level-triggered poller shall report. Errors and hang-ups are always reported.
+/// The events that a level-triggered poller reports. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// Input.
     pub read: bool,
     /// Room for output.
     pub write: bool,
-    /// Report only changes: for a hang-up that nobody wants to hear of again and again.
+    /// Whether to report only changes, for a hang-up that would be reported again and again.
     pub muted: bool,
 }
 
@@ -43,9 +43,10 @@ pub trait Signal: Send + Sync + 'static {
     fn signal(&self);
 }
 
-/// A poll of the operating system, and the operations on the sockets that it knows.
+/// A readiness API of the operating system, and the operations on its sockets.
 ///
-/// Every operation on a socket is non-blocking; `WouldBlock` and `Interrupted` are ordinary answers.
+/// Every operation on a socket is non-blocking; `WouldBlock` and `Interrupted` are ordinary
+/// results.
 #[allow(clippy::missing_errors_doc)] // each passes the operating system's error on
 pub trait Poller: Sized + Send {
     /// A connection; dropping it closes it.
@@ -55,73 +56,78 @@ pub trait Poller: Sized + Send {
     /// Ends this poller's wait.
     type Signal: Signal;
 
-    /// True: readiness is reported as long as it lasts, and [`Interest`] counts. False: readiness is reported when
-    /// it begins, in both directions, and whoever has seen it goes on until `WouldBlock`.
+    /// True if level-triggered: readiness is reported as long as it lasts, and [`Interest`] is
+    /// used. False if edge-triggered: readiness is reported when it begins, in both directions, and
+    /// the driver must continue until `WouldBlock`.
     const LEVEL: bool;
 
-    /// Level-triggered only: an accepted socket is read at once, and registered before the next wait if it is still there. A
-    /// connection with a single request is then never registered at all.
+    /// Whether to defer registration. Level-triggered only.
+    ///
+    /// An accepted socket is then read at once, and registered before the next wait if it is still
+    /// open. A connection with a single request is never registered at all.
     const LATE: bool;
 
-    /// A poller for `max_events` events a wait, and the signal, which is reported as `wake_token`.
+    /// Creates a poller for `max_events` events per wait, and the signal, which is reported as
+    /// `wake_token`.
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, Self::Signal)>;
 
-    /// The time.
+    /// Reads the clock.
     fn clock() -> Instant;
 
-    /// Waits, no shorter than `timeout` unless something happens; returns how many events came. An interrupted wait
-    /// is one without events.
+    /// Waits at least for `timeout` unless something happens; returns the number of events. An
+    /// interrupted wait returns none.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// All events of the last wait; `index` is below the number it returned.
+    /// Returns an event of the last wait; `index` is below the number that the wait returned.
     fn ready(&self, index: usize) -> Ready;
 
-    /// Begins to report a connection as `token`.
+    /// Registers a connection as `token`.
     fn register(&self, socket: &mut Self::Socket, token: u64, interest: Interest)
     -> io::Result<()>;
 
-    /// Changes what is reported. Level-triggered only.
+    /// Changes the interest. Level-triggered only.
     fn modify(&self, socket: &Self::Socket, token: u64, interest: Interest) -> io::Result<()>;
 
-    /// To be called before a socket is dropped.
+    /// Deregisters a socket that is about to be dropped.
     fn forget(&self, socket: &mut Self::Socket);
 
-    /// Takes a non-blocking listener and sets what its connections inherit.
+    /// Takes over a non-blocking listener and sets the options that its connections inherit.
     fn listener(listener: TcpListener, options: &Options) -> io::Result<Self::Listener>;
 
-    /// Begins to report a listener as `token`.
+    /// Registers a listener as `token`.
     fn register_listener(&self, listener: &mut Self::Listener, token: u64) -> io::Result<()>;
 
-    /// Ends the reports.
+    /// Deregisters a listener.
     fn forget_listener(&self, listener: &mut Self::Listener) -> io::Result<()>;
 
-    /// The next connection.
+    /// Accepts the next connection.
     fn accept(
         listener: &Self::Listener,
         options: &Options,
     ) -> io::Result<(Self::Socket, SocketAddr)>;
 
-    /// Takes over a non-blocking socket whose connect was begun.
+    /// Takes over a non-blocking socket whose connect was started.
     fn dialled(socket: socket2::Socket) -> Self::Socket;
 
-    /// Whether a connect succeeded, when the socket was reported with `bits`; `None`: not decided yet.
+    /// Returns whether a connect succeeded, for a socket reported with `bits`; `None` if it is
+    /// still in progress.
     fn connected(socket: &Self::Socket, bits: u8) -> Option<bool>;
 
     /// Receives into the start of `buffer`; 0 is the peer's end of stream.
     fn recv(socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends the start of `bytes`. Never raises SIGPIPE.
+    /// Sends a prefix of `bytes`. Never raises SIGPIPE.
     fn send(socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Sends the start of `slices`. Never raises SIGPIPE.
+    /// Sends a prefix of `slices`. Never raises SIGPIPE.
     fn send_gathered(socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Ends our side of the stream.
     fn finish(socket: &Self::Socket);
 
-    /// The drop that follows shall reset the connection.
+    /// Makes the drop that follows reset the connection.
     fn reset_on_drop(socket: &Self::Socket);
 
-    /// True if an error is pending on the socket; it is pending no more.
+    /// Returns whether an error is pending on the socket, and clears it.
     fn take_error(socket: &Self::Socket) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Output: what leaves at once, and what waits for room.
+//! Output: sent at once, or kept until there is room.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -8,10 +8,10 @@ use super::table::{NONE, flag};
 use super::turn::Step;
 use crate::{Batch, Closed, ConnId, SendOutcome};
 
-/// Pieces of one gathered send.
+/// Maximum slices of one vectored send.
 const GATHERED: usize = 64;
 
-/// What a send came to.
+/// The result of sending a batch.
 enum Sending {
     All,
     Part,
@@ -19,7 +19,7 @@ enum Sending {
 }
 
 impl<P: Poller> ReadinessDriver<P> {
-    /// Sends what there is, after a first attempt that offered some bytes and did not send them all.
+    /// Sends a batch, after an optional first attempt that offered some bytes and sent fewer.
     #[cold]
     pub(super) fn send_rest(
         &mut self,
@@ -47,7 +47,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// A try has sent nothing, and this is why. Returns that 0.
+    /// Handles the failure of a `try_send`. Returns 0, the number of bytes sent.
     #[cold]
     #[inline(never)]
     pub(super) fn fail_to_send(&mut self, id: ConnId, error: &io::Error) -> usize {
@@ -57,8 +57,10 @@ impl<P: Poller> ReadinessDriver<P> {
         0
     }
 
-    /// A send has failed, and so will all others. A peer that answers early and closes resets us for what we go on
-    /// sending, and its answer is still in the kernel: that is told first, if anybody reads.
+    /// Handles a failed send, after which all others fail too.
+    ///
+    /// A peer that replies early and closes resets the connection because we keep sending, and its
+    /// reply is still in the kernel. That input is delivered first, unless reading is paused.
     #[cold]
     fn break_off(&mut self, id: ConnId, why: ErrorKind) {
         let Some(entry) = self.table.entry(id) else { return };
@@ -71,8 +73,8 @@ impl<P: Poller> ReadinessDriver<P> {
             return;
         }
         entry.flags |= flag::BROKEN | flag::CAN_READ;
-        // Linux calls a reset so that came behind an end of stream, and tells of it once: what is read then ends in any case
-        // like a stream.
+        // EPIPE: Linux reports a reset that followed an end of stream this way, and only once.
+        // Reading then ends with an end of stream in any case.
         if why == ErrorKind::BrokenPipe {
             entry.flags |= flag::ENDED;
         }
@@ -87,7 +89,8 @@ impl<P: Poller> ReadinessDriver<P> {
         let batch = self.outgoing.batch(entry.outgoing);
         match transmit::<P>(entry.socket.as_ref()?, batch, &[]) {
             Sending::All => {
-                // Write interest stays for now: after a full socket the engine mostly has more to send.
+                // Write interest stays for now: after a full socket the engine usually has more to
+                // send.
                 let index = std::mem::replace(&mut entry.outgoing, NONE);
                 Some(Step::Sent(id, self.outgoing.remove(index)))
             }
@@ -102,7 +105,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// Keeps what has not left until there is room.
+    /// Keeps the unsent bytes until there is room.
     #[cold]
     pub(super) fn keep(&mut self, id: ConnId, mut batch: Box<Batch>, lent: usize) -> SendOutcome {
         batch.own(&self.buffer[..lent]);
@@ -127,7 +130,7 @@ fn transmit<P: Poller>(socket: &P::Socket, batch: &mut Batch, lent: &[u8]) -> Se
     }
 }
 
-/// What an attempt came to; `None`: there may be room for more.
+/// Evaluates one attempt; `None` if there may be room for more.
 fn advance<P: Poller>(
     batch: &mut Batch,
     offered: usize,

@@ -1,28 +1,29 @@
-//! Connections by slot: 16 bytes each, reused last in, first out.
+//! The table of connections by slot: 16 bytes each, slots reused last in, first out.
 
 use std::io;
 
 use crate::ConnId;
 
-/// No batch in flight; no further free slot.
+/// No batch in flight, or no further free slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What is remembered of a connection between events.
+/// The state of a connection between events.
 pub(crate) struct Entry<S> {
-    /// `None`: the slot is free, or the end of the connection has not been delivered yet.
+    /// `None` if the slot is free, or if the end of the connection has not been delivered yet.
     pub(crate) socket: Option<S>,
     generation: u32,
-    /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot the next free one.
+    /// The batch in flight, an index into [`Outgoing`](super::outgoing::Outgoing); in a free slot
+    /// the next free slot.
     pub(crate) outgoing: u32,
-    /// See [`flag`].
+    /// Bits of [`flag`].
     pub(crate) flags: u16,
 }
 
 /// Bits of [`Entry::flags`].
 pub(crate) mod flag {
-    /// `connect` has not finished.
+    /// The connect has not finished.
     pub(crate) const CONNECTING: u16 = 1;
-    /// The engine does not want to read.
+    /// The engine has paused reading.
     pub(crate) const PAUSED: u16 = 1 << 1;
     /// The peer's end of stream was delivered; there is nothing more to read.
     pub(crate) const FINISHED: u16 = 1 << 2;
@@ -32,24 +33,26 @@ pub(crate) mod flag {
     pub(crate) const ARMED_WRITE: u16 = 1 << 4;
     /// Level-triggered: switched to reports of changes only, because a hang-up cannot be masked.
     pub(crate) const MUTED: u16 = 1 << 5;
-    /// Edge-triggered: input may be there.
+    /// Edge-triggered: input may be available.
     pub(crate) const CAN_READ: u16 = 1 << 6;
-    /// Edge-triggered: room for output may be there.
+    /// Edge-triggered: room for output may be available.
     pub(crate) const CAN_WRITE: u16 = 1 << 7;
-    /// Edge-triggered: an error or hang-up was reported and not looked at yet.
+    /// Edge-triggered: an error or hang-up was reported and is not handled yet.
     pub(crate) const TROUBLE: u16 = 1 << 8;
-    /// Edge-triggered: waits in the list of ready connections.
+    /// Edge-triggered: in the list of ready connections.
     pub(crate) const QUEUED: u16 = 1 << 9;
 
-    /// The poll does not know it yet; see [`Poller::LATE`](super::poller::Poller::LATE).
+    /// Not registered yet; see
+    /// [`Poller::DEFERS_REGISTRATION`](super::poller::Poller::DEFERS_REGISTRATION).
     pub(crate) const NEW: u16 = 1 << 10;
 
-    /// A send has failed: nothing more leaves, and what lies in the kernel is read before the end is told.
+    /// A send has failed: no more output is sent, and input in the kernel is read before the end is
+    /// reported.
     pub(crate) const BROKEN: u16 = 1 << 11;
-    /// Of a broken one: the peer's end of stream came before its reset.
+    /// Together with `BROKEN`: the peer's end of stream came before its reset.
     pub(crate) const ENDED: u16 = 1 << 12;
 
-    /// While any of these is set nothing is read.
+    /// While any of these is set, nothing is read.
     pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
 }
 
@@ -64,21 +67,21 @@ pub(crate) struct Table<S> {
 }
 
 impl<S> Table<S> {
-    /// Reserves address space for `most` connections; memory comes with use.
+    /// Reserves address space for `max_connections` connections; memory is used on demand.
     pub(crate) fn new(shard: u16, first_generation: u32, most: usize) -> Self {
         let entries = Vec::with_capacity(most);
         Self { shard, first_generation, most, live: 0, free: NONE, entries }
     }
 
-    /// Slots in use, those included whose end was not delivered yet.
+    /// Returns the number of slots in use, including those whose end was not delivered yet.
     pub(crate) fn len(&self) -> usize {
         self.live
     }
 
-    /// The id that the next insertion will get.
+    /// Returns the id that the next insertion will get.
     ///
     /// # Errors
-    /// Every slot is taken.
+    /// Every slot is in use.
     pub(crate) fn next_id(&self) -> io::Result<ConnId> {
         let (slot, generation) = match self.free {
             NONE if self.entries.len() < self.most => (self.entries.len(), self.first_generation),
@@ -90,7 +93,7 @@ impl<S> Table<S> {
         Ok(ConnId::new(self.shard, slot as u32, generation))
     }
 
-    /// Puts a connection where [`Table::next_id`] said.
+    /// Inserts a connection under the id that [`Table::next_id`] returned.
     pub(crate) fn insert(&mut self, socket: S, flags: u16) {
         self.live += 1;
         if self.free == NONE {
@@ -104,7 +107,7 @@ impl<S> Table<S> {
         (entry.socket, entry.outgoing, entry.flags) = (Some(socket), NONE, flags);
     }
 
-    /// The live connection of that name.
+    /// Returns the open connection with that id.
     #[inline]
     pub(crate) fn entry(&mut self, id: ConnId) -> Option<&mut Entry<S>> {
         let entry = self.entries.get_mut(id.slot())?;
@@ -112,14 +115,14 @@ impl<S> Table<S> {
         (is_current && entry.socket.is_some()).then_some(entry)
     }
 
-    /// As [`Table::entry`], to look at only.
+    /// Returns the open connection with that id, read-only.
     pub(crate) fn peek(&self, id: ConnId) -> Option<&Entry<S>> {
         let entry = self.entries.get(id.slot())?;
         let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
         (is_current && entry.socket.is_some()).then_some(entry)
     }
 
-    /// Frees the slot of a connection whose end is being delivered: the id is of the past from here on.
+    /// Frees the slot of a connection whose end is being delivered; its id becomes stale.
     pub(crate) fn release(&mut self, id: ConnId) {
         let entry = &mut self.entries[id.slot()];
         debug_assert!(entry.socket.is_none() && entry.generation == id.generation());

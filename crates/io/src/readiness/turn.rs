@@ -1,4 +1,4 @@
-//! A turn: from what the poll reported to events, one at a time.
+//! A turn: converts reports of the poll to events, one at a time.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -8,19 +8,19 @@ use super::table::{NONE, flag};
 use super::{MOST_CONNECTIONS, ReadinessDriver};
 use crate::{Batch, Closed, ConnId};
 
-/// Receives for one readable event. More than one only if the buffer was filled to its end.
+/// Maximum receives for one readable event. More than one only if the buffer was filled completely.
 pub(super) const READS_PER_EVENT: u8 = 4;
 
-/// What is to be done for a connection.
+/// Pending work for a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Rest {
     pub(super) id: ConnId,
     pub(super) bits: u8,
-    /// Receives that are left.
+    /// Number of receives left.
     pub(super) reads: u8,
 }
 
-/// An event that we cause ourselves.
+/// An event caused by our own calls.
 pub(super) enum Local {
     Sent(ConnId, Box<Batch>),
     Closed(ConnId, Closed),
@@ -38,8 +38,8 @@ pub(super) enum Step<S> {
 }
 
 impl<P: Poller> ReadinessDriver<P> {
-    /// Receives for the next connection, if the next report is what nearly every report is: input, for a
-    /// connection that reads, and nothing else is waiting. Otherwise it does nothing.
+    /// Receives for the next connection, if the next report is of the most common kind: input, for
+    /// a connection that is being read, with no other work pending. Otherwise does nothing.
     #[inline(always)]
     pub(super) fn receive_next(&mut self) -> Option<(ConnId, io::Result<usize>)> {
         let is_alone = self.local.is_empty() && !self.listeners.are_ready() && self.rest.bits == 0;
@@ -58,7 +58,7 @@ impl<P: Poller> ReadinessDriver<P> {
         Some((id, P::recv(socket, &mut self.buffer)))
     }
 
-    /// The next thing to tell. Bytes lie in `buffer`.
+    /// Returns the next event. Received bytes are in `buffer`.
     #[inline(never)]
     pub(super) fn step(&mut self) -> Option<Step<P::Socket>> {
         loop {
@@ -83,7 +83,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// The next connection that has something to do.
+    /// Returns the next connection that has work.
     fn next_ready(&mut self) -> Option<Rest> {
         if self.rest.bits != 0 {
             let rest = self.rest;
@@ -100,11 +100,12 @@ impl<P: Poller> ReadinessDriver<P> {
                 }
                 self.listeners.on_ready(id);
                 if self.listeners.are_ready() {
-                    // Without bits it does nothing, and the listeners' turn comes.
+                    // Empty bits do nothing, so that the listeners are served next.
                     return Some(Rest { id, bits: 0, reads: 0 });
                 }
             }
-            // Mostly what a client wants to say is here before it is accepted, and many have only one thing to say.
+            // A client's first request has usually arrived before its connection is accepted, and
+            // many connections have only one request.
             let id = *self.newcomers.get(self.tried)?;
             self.tried += 1;
             return Some(Rest { id, bits: READ, reads: READS_PER_EVENT });
@@ -125,10 +126,10 @@ impl<P: Poller> ReadinessDriver<P> {
         None
     }
 
-    /// Does one thing for a connection. What else there is to do goes to `self.rest`.
+    /// Does one unit of work for a connection. The rest is stored in `self.rest`.
     fn serve(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
         let Rest { id, bits, reads } = rest;
-        // Closed in this very turn, perhaps: the event is of the past.
+        // The connection may have been closed in this very turn: the event is stale.
         let entry = self.table.entry(id)?;
         if entry.flags & flag::CONNECTING != 0 {
             return self.serve_connecting(rest);
@@ -157,8 +158,9 @@ impl<P: Poller> ReadinessDriver<P> {
         None
     }
 
-    /// Input or the end of the stream was there, and an error besides, of which no edge tells again: a reset that came with a FIN
-    /// is seen only by who looks after it.
+    /// Keeps an error pending that came together with input or the end of the stream.
+    ///
+    /// No further edge reports it: a reset that came with a FIN is noticed only by looking again.
     #[cold]
     fn keep_trouble(&mut self, id: ConnId) {
         if let Some(entry) = self.table.entry(id) {
@@ -180,7 +182,7 @@ impl<P: Poller> ReadinessDriver<P> {
         self.received(id, received)
     }
 
-    /// Comes back for more, `reads` times, if `n` bytes filled the buffer.
+    /// Schedules up to `reads` more receives if `n` bytes filled the buffer.
     #[inline]
     pub(super) fn note_full(&mut self, id: ConnId, n: usize, reads: u8) {
         if P::LEVEL && n == self.buffer.len() && reads > 0 {
@@ -188,7 +190,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// What a receive means.
+    /// Converts the result of a receive to an event.
     pub(super) fn received(
         &mut self,
         id: ConnId,
@@ -202,7 +204,8 @@ impl<P: Poller> ReadinessDriver<P> {
                 ended.then_some(Step::Finished(id))
             }
             Ok(0) => {
-                // Interest is dropped only if the kernel reports again: mostly the engine closes at once.
+                // Interest is dropped only if the kernel reports again: the engine usually closes
+                // at once.
                 entry.flags |= flag::FINISHED;
                 Some(Step::Finished(id))
             }
@@ -216,7 +219,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 entry.flags &= !flag::CAN_READ;
                 None
             }
-            // Level-triggered: reported again. Edge-triggered: `receive` does not let it through.
+            // Level-triggered: reported again. Edge-triggered: `receive` has retried already.
             Err(error) if error.kind() == ErrorKind::Interrupted => None,
             Err(_) => {
                 self.end(id, Closed::Reset);
@@ -225,7 +228,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// An event of a connection that does not read: paused, or the peer's stream has ended.
+    /// Handles an event of a connection that is not read: paused, or the peer's stream has ended.
     #[cold]
     pub(super) fn serve_deaf(&mut self, Rest { id, bits, .. }: Rest) {
         let Some(entry) = self.table.entry(id) else { return };
@@ -235,7 +238,8 @@ impl<P: Poller> ReadinessDriver<P> {
             return;
         }
         if P::LEVEL && bits & (ERROR | HANG_UP) != 0 {
-            // Cannot be masked and lasts: hear only of changes from now on. The switch itself is reported once more.
+            // It cannot be masked and lasts: report only changes from now on. The switch itself
+            // causes one more report.
             if entry.flags & flag::MUTED == 0 {
                 entry.flags |= flag::MUTED;
                 entry.flags &= !flag::ARMED_READ;
@@ -256,7 +260,7 @@ impl<P: Poller> ReadinessDriver<P> {
             None => None,
             Some(true) => {
                 entry.flags &= !flag::CONNECTING;
-                // Sent before it was connected: on with it.
+                // Output that was sent before the connection was established leaves now.
                 self.rest = Rest { id, bits: bits & (READ | WRITE), reads: READS_PER_EVENT };
                 self.sync(id);
                 Some(Step::Connected(id))
@@ -268,7 +272,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
     }
 
-    /// Notes the edges that a wait reported.
+    /// Records the edges that a wait reported.
     pub(super) fn note_edges(&mut self) {
         for index in 0..self.events {
             let Ready { token, bits } = self.poller.ready(index);

@@ -1,4 +1,4 @@
-//! A poll over few sockets: poll(2), asked with the list each time.
+//! A poller for few sockets: poll(2), which takes the whole list at each call.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -13,16 +13,17 @@ use super::bell::Bell;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
 use crate::{Instant, Options};
 
-/// The poll behind [`Threads`](crate::Threads): level-triggered, without a descriptor of its own, and right for any
-/// number of sockets, but with a cost that grows with their number, which is one here.
+/// The poller of [`Threads`](crate::Threads): level-triggered, without a descriptor of its own.
+///
+/// It works for any number of sockets, at a cost that grows with their number, which is one here.
 pub struct PollPoller {
     watched: RefCell<Watched>,
-    /// What the last wait found.
+    /// The events of the last wait.
     ready: Vec<Ready>,
     bell: Arc<Bell>,
 }
 
-/// What poll(2) is asked about, and the token of each. The bell comes first.
+/// The arguments of poll(2), and the token of each. The wake descriptor comes first.
 struct Watched {
     polled: Vec<libc::pollfd>,
     tokens: Vec<u64>,
@@ -47,7 +48,7 @@ impl Poller for PollPoller {
 
     fn new(_: usize, wake_token: u64) -> io::Result<(Self, Ring)> {
         let bell = Arc::new(Bell::new()?);
-        // Room for the bell and one connection, which is all there is on a connection's thread.
+        // Room for the wake descriptor and one connection, all that a connection's thread has.
         let mut watched = Watched { polled: Vec::with_capacity(2), tokens: Vec::with_capacity(2) };
         watched.add(bell.as_raw_fd(), wake_token, libc::POLLIN);
         let ready = Vec::with_capacity(1);
@@ -98,9 +99,9 @@ impl Poller for PollPoller {
         if let Some(at) = watched.position(token) {
             let entry = &mut watched.polled[at];
             entry.events = events(interest);
-            // A hang-up cannot be masked and there is no edge to wait for; but nothing can be learnt after one that
-            // the engine has to know while it does not read, so the entry is skipped, as poll(2) does with negative
-            // descriptors.
+            // A hang-up cannot be masked and there is no edge to wait for. But nothing can happen
+            // after one that the engine has to know while it does not read, so the entry is
+            // skipped: poll(2) ignores negative descriptors.
             if (entry.fd < 0) != interest.muted {
                 entry.fd = !entry.fd;
             }
@@ -132,7 +133,8 @@ impl Poller for PollPoller {
     fn accept(listener: &TcpListener, options: &Options) -> io::Result<(TcpStream, SocketAddr)> {
         let (socket, peer) = listener.accept()?;
         socket.set_nonblocking(true)?;
-        // Linux accepted it with the listener's options; the others promise nothing.
+        // Linux applies the listener's options to accepted sockets; other systems guarantee
+        // nothing.
         if !cfg!(target_os = "linux") {
             let _ = socket.set_nodelay(true);
             let _ = crate::dial::tune(SockRef::from(&socket), options);
@@ -164,12 +166,12 @@ impl Poller for PollPoller {
     }
 
     fn send_gathered(socket: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        // std's vectored write is a writev, which raises it.
+        // std's vectored write is a writev, which raises SIGPIPE.
         SockRef::from(socket).send_vectored_with_flags(slices, NO_SIGNAL)
     }
 
     fn finish(socket: &TcpStream) {
-        // Fails only if the connection is gone, which is reported by itself.
+        // Fails only if the connection is gone, which the poll reports.
         let _ = socket.shutdown(Shutdown::Write);
     }
 
@@ -188,7 +190,7 @@ impl Watched {
         self.tokens.push(token);
     }
 
-    /// Tokens of connections are unique: slot and generation.
+    /// Finds an entry by its token. Tokens are unique: they contain slot and generation.
     fn position(&self, token: u64) -> Option<usize> {
         self.tokens.iter().position(|other| *other == token)
     }
@@ -206,14 +208,14 @@ const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 const NO_SIGNAL: i32 = 0;
 
-/// Errors and hang-ups are reported unasked.
+/// Converts the interest. Errors and hang-ups are always reported.
 fn events(interest: Interest) -> i16 {
     let input = if interest.read { libc::POLLIN } else { 0 };
     let room = if interest.write { libc::POLLOUT } else { 0 };
     input | room
 }
 
-/// Linux: in nanoseconds.
+/// Calls ppoll(2), with a timeout in nanoseconds (Linux).
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
@@ -222,8 +224,9 @@ fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel reads and writes `len` entries of `polled`, which are that many in its own layout, and reads
-    // the timeout, if there is one; both outlive the call. There is no signal mask.
+    // SAFETY: the kernel reads and writes `len` entries of `polled`, which are that many in its own
+    // layout, and reads the timeout, if there is one; both outlive the call. There is no signal
+    // mask.
     let count = unsafe {
         let len = polled.len() as libc::nfds_t;
         libc::ppoll(polled.as_mut_ptr(), len, timeout, std::ptr::null())
@@ -231,7 +234,8 @@ fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()
     if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// In milliseconds, rounded up: a wait that ends before its deadline would be repeated at once.
+/// Calls poll(2), with a timeout in milliseconds. It is rounded up: a wait that ends before its
+/// deadline would be repeated at once.
 #[cfg(not(target_os = "linux"))]
 #[allow(unsafe_code)]
 fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
@@ -239,8 +243,8 @@ fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX)
     });
-    // SAFETY: the kernel reads and writes `len` entries of `polled`, which are that many in its own layout and
-    // outlive the call.
+    // SAFETY: the kernel reads and writes `len` entries of `polled`, which are that many in its own
+    // layout and outlive the call.
     let count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, millis) };
     if count < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

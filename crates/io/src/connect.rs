@@ -1,4 +1,4 @@
-//! Sockets that we open, and the options that every socket gets.
+//! Outgoing connections, and the options that every socket gets.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,10 +8,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::Options;
 
-/// Begins a non-blocking connect.
+/// Starts a non-blocking connect.
 ///
-/// From a `local` with port 0 the kernel picks the port together with the peer's address, so that one source
-/// address serves about 28,000 connections to *each* peer.
+/// With a `local` of port 0 the kernel picks the port together with the peer's address, so that one
+/// source address serves about 28,000 connections to *each* peer.
 pub(crate) fn dial(
     peer: SocketAddr,
     local: Option<SocketAddr>,
@@ -28,11 +28,14 @@ pub(crate) fn dial(
     }
 }
 
-/// Connects from `local`, if given, and waits for it as long as `timeout`: for who has one connection and no driver, such
-/// as a health check. A port 0 of `local` is picked as for [`Driver::connect`](crate::Driver::connect).
+/// Connects, from `local` if given, and blocks for at most `timeout`.
+///
+/// For callers with one connection and no driver, such as a health check. Port 0 of `local` is
+/// chosen as in [`Driver::connect`](crate::Driver::connect).
 ///
 /// # Errors
-/// [`TimedOut`](io::ErrorKind::TimedOut), or whatever the system says, as that there is no port left on `local`.
+/// [`TimedOut`](io::ErrorKind::TimedOut), or the system's error, for example if no port is left on
+/// `local`.
 pub fn connect_timeout(
     peer: SocketAddr,
     local: Option<SocketAddr>,
@@ -40,7 +43,7 @@ pub fn connect_timeout(
 ) -> io::Result<TcpStream> {
     let socket = open(peer)?;
     bind(&socket, local)?;
-    // It leaves the socket blocking.
+    // This call leaves the socket in blocking mode.
     socket.connect_timeout(&peer.into(), timeout)?;
     Ok(socket.into())
 }
@@ -53,7 +56,7 @@ fn bind(socket: &Socket, local: Option<SocketAddr>) -> io::Result<()> {
     socket.bind(&local.into())
 }
 
-/// Whether a connect that was just begun will be reported later.
+/// Returns whether the outcome of a connect that was just started will be reported later.
 fn in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) {
@@ -62,7 +65,7 @@ fn in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// A non-blocking TCP socket of the right family.
+/// Creates a non-blocking TCP socket of the address's family.
 pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM;
     #[cfg(any(target_os = "linux", target_os = "freebsd"))]
@@ -73,7 +76,8 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// What [`Options`] asks of a socket; nothing by default. Accepted sockets inherit it from their listener.
+/// Applies [`Options`] to a socket; the defaults change nothing. Accepted sockets inherit these
+/// options from their listener.
 pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     if let Some(idle) = options.keepalive {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle))?;
@@ -96,19 +100,21 @@ pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// `IP_BIND_ADDRESS_NO_PORT`. Without it (an old kernel) fewer connections fit; that is no error.
+/// Sets `IP_BIND_ADDRESS_NO_PORT`. Without it (an old kernel) fewer connections fit, which is not
+/// an error.
 #[cfg(target_os = "linux")]
 fn late_port(socket: &Socket) {
     let _ = set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
-/// Sets an option that socket2 has no name for.
+/// Sets an option that socket2 does not support.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn set(socket: &Socket, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: setsockopt reads `length` bytes at the address given, and `value` is that long and outlives the call.
+    // SAFETY: setsockopt reads `length` bytes at the address given, and `value` is that long and
+    // outlives the call.
     let failed = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), length)
     };

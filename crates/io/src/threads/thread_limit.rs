@@ -1,23 +1,27 @@
-//! How many threads the system allows.
+//! The number of threads that the system allows.
 
-/// The lowest of the system's limits on threads, and which it is.
+/// The lowest of the system's limits on threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ceiling {
-    /// Threads that this process may have, those it has included.
+    /// Maximum threads of this process, including those it has.
     pub threads: usize,
-    /// The limit's name, as people know it: what to raise.
+    /// The limit's usual name, for advice on raising it.
     pub limit: &'static str,
-    /// What a thread takes of it: so many times as much as threads are wanted is what to raise it to.
+    /// Units of the limit that one thread takes: the limit for `n` threads is `n * each`.
     pub each: usize,
 }
 
-/// Maps that a thread takes: its stack, the stack on which an overflow of that is told, a guard of each, and one to
-/// spare, for the allocator and for large messages. A process that is out of maps is not refused a thread for certain:
-/// the thread may begin, fail to get its second stack, and take the process with it.
+/// Memory maps that a thread takes: its stack, the stack on which the handler of a stack overflow
+/// runs, a guard page for each, and one spare for the allocator and for large messages. A process
+/// that is out of maps is not always refused a thread: the thread may start, fail to get its second
+/// stack, and abort the process.
 const MAPS_A_THREAD: usize = 5;
 
-/// The lowest of what the system says about itself, if it says anything: Linux' `/proc` and the process' cgroup. It
-/// counts what others use as free, so a start can fail below it, and is then refused one by one.
+/// Returns the lowest limit that the system reports, if it reports any: Linux's `/proc` and the
+/// process's cgroup.
+///
+/// Threads of other processes are counted as free, so starting a thread can fail below the limit;
+/// such a connection is then refused.
 #[must_use]
 pub fn most_threads() -> Option<Ceiling> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -38,7 +42,7 @@ fn lowest<const N: usize>(limits: [(Option<u64>, &'static str, usize); N]) -> Op
     known.min_by_key(|ceiling| ceiling.threads)
 }
 
-/// RLIMIT_NPROC; root is not held to it.
+/// Returns RLIMIT_NPROC; root is exempt from it.
 fn processes_of_the_user() -> Option<u64> {
     if rustix::process::geteuid().is_root() {
         return None;
@@ -49,7 +53,7 @@ fn processes_of_the_user() -> Option<u64> {
     None
 }
 
-/// The lowest `pids.max` from the process' cgroup (version 2) up to the root.
+/// Returns the lowest `pids.max` from the process's cgroup (version 2) up to the root.
 fn pids_of_the_cgroup() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;

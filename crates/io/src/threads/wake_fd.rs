@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Linux: an eventfd, one descriptor.
+/// An eventfd, one descriptor (Linux).
 #[cfg(target_os = "linux")]
 pub(crate) struct Bell(std::os::fd::OwnedFd);
 
@@ -15,7 +15,7 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // Fails only if it has been rung 2^64 times.
+        // Fails only after 2^64 signals.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -31,7 +31,7 @@ impl AsRawFd for Bell {
     }
 }
 
-/// Elsewhere: a pair of sockets.
+/// A pair of sockets (systems without eventfd).
 #[cfg(not(target_os = "linux"))]
 pub(crate) struct Bell {
     heard: std::os::unix::net::UnixStream,
@@ -48,7 +48,7 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        // Full: it rings already.
+        // A full socket is readable already.
         let _ = io::Write::write(&mut &self.rung, &[1]);
     }
 
