@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pinned_thread_may_use_its_cpu_alone() {
+    fn a_pinned_thread_may_use_only_its_cpu() {
         let pinned = std::thread::spawn(|| {
             let last = *usable_cpus().unwrap().last().unwrap();
             pin_thread(last).unwrap();

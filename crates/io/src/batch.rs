@@ -103,7 +103,7 @@ impl Batch {
 
     /// Inserts a segment at the front. No byte of this batch may have been sent.
     pub fn push_front(&mut self, segment: Segment) {
-        debug_assert_eq!(self.sent, 0, "a piece would land in the middle of another");
+        debug_assert_eq!(self.sent, 0, "a segment would land in the middle of another");
         if segment.is_empty() {
             return;
         }
@@ -116,7 +116,7 @@ impl Batch {
 
     /// Removes the first segment. No byte of this batch may have been sent.
     pub fn pop_front(&mut self) {
-        debug_assert_eq!(self.sent, 0, "half a piece would be lost");
+        debug_assert_eq!(self.sent, 0, "half a segment would be lost");
         if !self.head.is_empty() {
             self.len -= self.head.len();
             self.head.clear();
@@ -175,9 +175,10 @@ impl Batch {
         let mut skip = self.sent;
         let mut filled = 0;
         let head = (!self.head.is_empty()).then_some(self.head.as_slice());
-        let pieces = head.into_iter().chain(self.segments.iter().map(|piece| piece.bytes(lent)));
-        for (slice, piece) in slices.iter_mut().zip(pieces) {
-            *slice = IoSlice::new(&piece[skip..]);
+        let segments =
+            head.into_iter().chain(self.segments.iter().map(|segment| segment.bytes(lent)));
+        for (slice, segment) in slices.iter_mut().zip(segments) {
+            *slice = IoSlice::new(&segment[skip..]);
             skip = 0;
             filled += 1;
         }
@@ -248,8 +249,10 @@ impl Batch {
     pub fn copy_to(&self, lent: &[u8], out: &mut Vec<u8>) {
         let mut skip = self.sent;
         let head = (!self.head.is_empty()).then_some(self.head.as_slice());
-        for piece in head.into_iter().chain(self.segments.iter().map(|piece| piece.bytes(lent))) {
-            out.extend_from_slice(&piece[skip..]);
+        for segment in
+            head.into_iter().chain(self.segments.iter().map(|segment| segment.bytes(lent)))
+        {
+            out.extend_from_slice(&segment[skip..]);
             skip = 0;
         }
     }
@@ -263,7 +266,7 @@ fn open_segment(segments: &mut VecDeque<Segment>) -> &mut Vec<u8> {
     }
     match segments.back_mut() {
         Some(Segment::Own(own)) => own,
-        _ => unreachable!("an owned piece was pushed just above"),
+        _ => unreachable!("an owned segment was pushed just above"),
     }
 }
 
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn any_way_of_leaving_gives_the_same_bytes() {
+    fn any_step_size_sends_the_same_bytes() {
         let lent = b"xijy";
         for step in 1..11 {
             let (mut batch, mut wire) = (batch(), Vec::new());
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn appending_joins_owned_bytes_only() {
+    fn appending_extends_owned_bytes_only() {
         let mut batch = Batch::default();
         batch.append(|own| own.extend_from_slice(b"ab"));
         batch.append(|own| own.extend_from_slice(b"cd"));

@@ -12,14 +12,14 @@ use crate::Options;
 ///
 /// With a `local` of port 0 the kernel picks the port together with the peer's address, so that one
 /// source address serves about 28,000 connections to *each* peer.
-pub(crate) fn dial(
+pub(crate) fn start_connect(
     peer: SocketAddr,
     local: Option<SocketAddr>,
     options: &Options,
 ) -> io::Result<Socket> {
-    let socket = open(peer)?;
+    let socket = new_socket(peer)?;
     socket.set_tcp_nodelay(true)?;
-    tune(SockRef::from(&socket), options)?;
+    apply_options(SockRef::from(&socket), options)?;
     bind(&socket, local)?;
     match socket.connect(&peer.into()) {
         Ok(()) => Ok(socket),
@@ -41,7 +41,7 @@ pub fn connect_timeout(
     local: Option<SocketAddr>,
     timeout: Duration,
 ) -> io::Result<TcpStream> {
-    let socket = open(peer)?;
+    let socket = new_socket(peer)?;
     bind(&socket, local)?;
     // This call leaves the socket in blocking mode.
     socket.connect_timeout(&peer.into(), timeout)?;
@@ -51,7 +51,7 @@ pub fn connect_timeout(
 fn bind(socket: &Socket, local: Option<SocketAddr>) -> io::Result<()> {
     let Some(local) = local else { return Ok(()) };
     if local.port() == 0 {
-        late_port(socket);
+        bind_address_no_port(socket);
     }
     socket.bind(&local.into())
 }
@@ -66,7 +66,7 @@ fn in_progress(error: &io::Error) -> bool {
 }
 
 /// Creates a non-blocking TCP socket of the address's family.
-pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
+pub(crate) fn new_socket(address: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM;
     #[cfg(any(target_os = "linux", target_os = "freebsd"))]
     let kind = kind.nonblocking();
@@ -78,7 +78,7 @@ pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
 
 /// Applies [`Options`] to a socket; the defaults change nothing. Accepted sockets inherit these
 /// options from their listener.
-pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
+pub(crate) fn apply_options(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     if let Some(idle) = options.keepalive {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle))?;
     }
@@ -103,7 +103,7 @@ pub(crate) fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
 /// Sets `IP_BIND_ADDRESS_NO_PORT`. Without it (an old kernel) fewer connections fit, which is not
 /// an error.
 #[cfg(target_os = "linux")]
-fn late_port(socket: &Socket) {
+fn bind_address_no_port(socket: &Socket) {
     let _ = set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
@@ -122,4 +122,4 @@ fn set(socket: &Socket, level: i32, option: i32, value: libc::c_int) -> io::Resu
 }
 
 #[cfg(not(target_os = "linux"))]
-fn late_port(_: &Socket) {}
+fn bind_address_no_port(_: &Socket) {}

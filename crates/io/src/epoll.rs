@@ -20,7 +20,7 @@ pub struct EpollPoller {
     /// libc's type, because rustix's contains a union with a pointer and is not `Send`.
     events: Box<[libc::epoll_event]>,
     /// Whether the kernel has epoll_pwait2 (Linux 5.11), whose timeout is in nanoseconds.
-    fine: bool,
+    has_pwait2: bool,
 }
 
 /// The eventfd that ends a wait. It is registered edge-triggered and never read: its counter would
@@ -47,7 +47,7 @@ impl Poller for EpollPoller {
     type Signal = EventFd;
 
     const LEVEL: bool = true;
-    const LATE: bool = true;
+    const DEFERS_REGISTRATION: bool = true;
 
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, EventFd)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -55,8 +55,8 @@ impl Poller for EpollPoller {
         let data = epoll::EventData::new_u64(wake_token);
         epoll::add(&epoll, &wake, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         let none = libc::epoll_event { events: 0, u64: 0 };
-        let mut poller = Self { epoll, events: vec![none; max_events].into(), fine: true };
-        poller.fine = poller.wait_finely(Duration::ZERO).is_ok();
+        let mut poller = Self { epoll, events: vec![none; max_events].into(), has_pwait2: true };
+        poller.has_pwait2 = poller.wait_nanos(Duration::ZERO).is_ok();
         Ok((poller, EventFd(wake)))
     }
 
@@ -66,13 +66,15 @@ impl Poller for EpollPoller {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let waited = match timeout {
-            Some(timeout) if self.fine && timeout > Duration::ZERO => self.wait_finely(timeout),
+            Some(timeout) if self.has_pwait2 && timeout > Duration::ZERO => {
+                self.wait_nanos(timeout)
+            }
             Some(timeout) => {
                 // Rounded up: a wait that ends before its deadline would be repeated at once.
                 let millis = timeout.as_nanos().div_ceil(1_000_000);
-                self.wait_coarsely(libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX))
+                self.wait_millis(libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX))
             }
-            None => self.wait_coarsely(-1),
+            None => self.wait_millis(-1),
         };
         match waited {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
@@ -97,13 +99,13 @@ impl Poller for EpollPoller {
     }
 
     /// Does nothing: closing the only descriptor of a socket removes it from the epoll set.
-    fn forget(&self, _: &mut OwnedFd) {}
+    fn deregister(&self, _: &mut OwnedFd) {}
 
     fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
         // Accepted sockets inherit these: no setsockopt per connection.
         let socket = SockRef::from(&listener);
         socket.set_tcp_nodelay(true)?;
-        crate::dial::tune(socket, options)?;
+        crate::connect::apply_options(socket, options)?;
         Ok(listener)
     }
 
@@ -112,7 +114,7 @@ impl Poller for EpollPoller {
         Ok(epoll::add(&self.epoll, &*listener, data, epoll::EventFlags::IN)?)
     }
 
-    fn forget_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, &*listener)?)
     }
 
@@ -124,7 +126,7 @@ impl Poller for EpollPoller {
         peer.map(|peer| (socket, peer)).ok_or_else(|| io::ErrorKind::ConnectionAborted.into())
     }
 
-    fn dialled(socket: socket2::Socket) -> OwnedFd {
+    fn from_connecting(socket: socket2::Socket) -> OwnedFd {
         socket.into()
     }
 
@@ -138,12 +140,12 @@ impl Poller for EpollPoller {
 
     #[inline(always)]
     fn recv(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-        recv(socket, buffer, RecvFlags::empty()).map(|(_, n)| n).map_err(failure)
+        recv(socket, buffer, RecvFlags::empty()).map(|(_, n)| n).map_err(into_io_error)
     }
 
     #[inline]
     fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
-        send(socket, bytes, SendFlags::NOSIGNAL).map_err(failure)
+        send(socket, bytes, SendFlags::NOSIGNAL).map_err(into_io_error)
     }
 
     fn send_gathered(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -168,7 +170,7 @@ impl Poller for EpollPoller {
 impl EpollPoller {
     /// Waits for `millis` milliseconds, or without limit if it is -1.
     #[allow(unsafe_code)]
-    fn wait_coarsely(&mut self, millis: libc::c_int) -> io::Result<usize> {
+    fn wait_millis(&mut self, millis: libc::c_int) -> io::Result<usize> {
         let room = self.events.len() as libc::c_int;
         // SAFETY: the kernel writes at most `room` events into `events`, which are that many in its
         // own layout and outlive the call.
@@ -181,7 +183,7 @@ impl EpollPoller {
     /// Waits with `epoll_pwait2`, in nanoseconds. The schedule of a load generator needs deadlines
     /// below a millisecond.
     #[allow(unsafe_code)]
-    fn wait_finely(&mut self, timeout: Duration) -> io::Result<usize> {
+    fn wait_nanos(&mut self, timeout: Duration) -> io::Result<usize> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
@@ -207,7 +209,7 @@ impl EpollPoller {
 /// not build an error inline that is then dropped.
 #[cold]
 #[inline(never)]
-fn failure(error: rustix::io::Errno) -> io::Error {
+fn into_io_error(error: rustix::io::Errno) -> io::Error {
     error.into()
 }
 

@@ -10,9 +10,9 @@
 pub mod affinity;
 pub mod batch;
 mod clock;
+mod connect;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
-mod dial;
 pub mod driver;
 #[cfg(target_os = "linux")]
 pub mod epoll;
@@ -29,7 +29,7 @@ pub mod time;
 mod wakeup;
 
 pub use batch::{Batch, Memory, Segment};
-pub use dial::connect_timeout;
+pub use connect::connect_timeout;
 pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};

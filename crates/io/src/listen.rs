@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::dial::open;
+use crate::connect::new_socket;
 
 /// Options of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn listen(
     address: SocketAddr,
     options: ListenOptions,
 ) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = open(address)?;
+    let socket = new_socket(address)?;
     if address.is_ipv6() {
         socket.set_only_v6(!options.dual_stack)?;
     }

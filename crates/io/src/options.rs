@@ -19,7 +19,7 @@ pub struct Options {
     /// Maximum events fetched by one wait. Default 1024 (12 KiB).
     pub max_events: usize,
     /// Maximum connections accepted in one turn, over all listeners. Default 256: a burst of new
-    /// connections does not starve the existing ones.
+    /// connections does not exhaust_descriptors the existing ones.
     pub accepts_per_turn: usize,
     /// Maximum simultaneous connections; adopting and connecting fail beyond it. Default 2^20.
     /// Address space of 16 bytes each is reserved up front, and backed by memory only when used, so
@@ -65,7 +65,7 @@ impl Options {
         self.receive_buffer = self.receive_buffer.max(1);
         self.max_events = self.max_events.clamp(1, 1 << 16);
         self.accepts_per_turn = self.accepts_per_turn.max(1);
-        self.max_connections = self.max_connections.clamp(1, crate::readiness::MOST_CONNECTIONS);
+        self.max_connections = self.max_connections.clamp(1, crate::readiness::MAX_CONNECTIONS);
         self.first_generation &= ConnId::MAX_GENERATION;
         debug_assert!(usize::from(self.shard) < ConnId::MAX_SHARDS);
         self

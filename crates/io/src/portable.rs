@@ -36,7 +36,7 @@ impl Poller for MioPoller {
     type Signal = mio::Waker;
 
     const LEVEL: bool = false;
-    const LATE: bool = false;
+    const DEFERS_REGISTRATION: bool = false;
 
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, mio::Waker)> {
         let poll = mio::Poll::new()?;
@@ -81,7 +81,7 @@ impl Poller for MioPoller {
         Ok(())
     }
 
-    fn forget(&self, socket: &mut TcpStream) {
+    fn deregister(&self, socket: &mut TcpStream) {
         let _ = self.poll.registry().deregister(socket);
     }
 
@@ -94,7 +94,7 @@ impl Poller for MioPoller {
         self.poll.registry().register(listener, token(id), mio::Interest::READABLE)
     }
 
-    fn forget_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
         self.poll.registry().deregister(listener)
     }
 
@@ -108,7 +108,7 @@ impl Poller for MioPoller {
         Ok((socket, peer))
     }
 
-    fn dialled(socket: socket2::Socket) -> TcpStream {
+    fn from_connecting(socket: socket2::Socket) -> TcpStream {
         TcpStream::from_std(socket.into())
     }
 
@@ -160,7 +160,7 @@ const NO_SIGNAL: i32 = 0;
 
 fn tune(socket: SockRef<'_>, options: &Options) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    crate::dial::tune(socket, options)
+    crate::connect::apply_options(socket, options)
 }
 
 fn token(id: u64) -> mio::Token {

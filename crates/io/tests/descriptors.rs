@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use throng_io::contract::{Heard, Rig, tcp::TcpRig, waits};
+use throng_io::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 use throng_io::epoll::EpollPoller;
 use throng_io::portable::MioPoller;
 use throng_io::readiness::poller::Poller;
@@ -41,13 +41,13 @@ impl<P: Poller> Rig for Starving<P> {
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer> {
         self.0.accept(remote)
     }
-    fn nobody(&mut self) -> SocketAddr {
-        self.0.nobody()
+    fn refusing_address(&mut self) -> SocketAddr {
+        self.0.refusing_address()
     }
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize {
         self.0.write(peer, bytes)
     }
-    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> Heard {
+    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> PeerRead {
         self.0.read(peer, into)
     }
     fn finish(&mut self, peer: &mut Self::Peer) {
@@ -56,11 +56,11 @@ impl<P: Poller> Rig for Starving<P> {
     fn reset(&mut self, peer: Self::Peer) {
         self.0.reset(peer);
     }
-    fn starve(&mut self, starve: bool) -> bool {
+    fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
         let maximum = getrlimit(Resource::Nofile).maximum;
         // Open descriptors stay open, and no number below the lowest free one is left. Not 0:
         // poll(2) takes no more descriptors than the process may have.
-        let current = if starve { Some(lowest_free()) } else { maximum };
+        let current = if exhaust { Some(lowest_free()) } else { maximum };
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("below the hard limit");
         true
     }

@@ -13,7 +13,7 @@ fn loopback() -> SocketAddr {
 }
 
 #[test]
-fn a_port_that_is_taken_is_an_error() {
+fn a_port_in_use_is_an_error() {
     let (_listener, bound) = listen(loopback(), ListenOptions::default()).unwrap();
     let error = listen(bound, ListenOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
@@ -22,7 +22,7 @@ fn a_port_that_is_taken_is_an_error() {
 }
 
 #[test]
-fn an_address_of_somebody_else_is_an_error() {
+fn a_foreign_address_is_an_error() {
     let address = "192.0.2.1:0".parse().unwrap();
     let error = listen(address, ListenOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
@@ -30,7 +30,7 @@ fn an_address_of_somebody_else_is_an_error() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn many_listeners_share_one_port_and_nobody_else_does() {
+fn many_listeners_share_one_port_exclusively() {
     let (listeners, bound) = listen_many(loopback(), ListenOptions::default(), 4).unwrap();
     assert_eq!(listeners.len(), 4);
     assert!(bound.port() != 0);
@@ -45,7 +45,7 @@ fn many_listeners_share_one_port_and_nobody_else_does() {
 }
 
 #[test]
-fn ipv6_is_alone_or_takes_ipv4_as_well() {
+fn an_ipv6_listener_takes_ipv4_only_if_asked() {
     let Ok((_alone, address)) = listen("[::1]:0".parse().unwrap(), ListenOptions::default()) else {
         return; // no IPv6 on this machine
     };
@@ -70,7 +70,7 @@ fn until<P: Poller, T>(
             }
         }
     }
-    panic!("it never came");
+    panic!("the event never came");
 }
 
 fn incoming<P: Poller>(driver: &mut ReadinessDriver<P>) -> (P::Socket, SocketAddr) {
@@ -138,14 +138,14 @@ fn more_connections_than_one_turn_accepts<P: Poller>() {
     while accepted < 20 {
         let deadline = driver.now().after(std::time::Duration::from_secs(20));
         driver.wait(Some(deadline)).unwrap();
-        assert!(driver.now() < deadline, "it forgot those who wait");
+        assert!(driver.now() < deadline, "waiting connections were forgotten");
         waits += 1;
         let before = accepted;
         while let Some(event) = driver.next_event() {
             accepted += usize::from(matches!(event, Event::Incoming(..)));
         }
         assert!(accepted - before <= 3);
-        assert!(waits <= 20, "waits that bring nobody");
+        assert!(waits <= 20, "waits without a new connection");
     }
 }
 

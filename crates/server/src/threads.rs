@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use throng_engine::{Admission, BuildOptions, Service, ThreadOptions};
-use throng_io::threads::{Ceiling, RECEIVE_BUFFER, most_threads, seat_options};
+use throng_io::threads::{RECEIVE_BUFFER, ThreadLimit, connection_options, thread_limit};
 use throng_io::{ConnId, Options, Threads};
 
 use crate::error::{Error, Result};
@@ -33,14 +33,14 @@ pub(crate) fn check_stack(bytes: usize) -> Result<()> {
 /// Connections that can have a thread each, where there are descriptors for `described`; `asked` is 0 for as many as
 /// possible.
 pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
-    let of_threads = match most_threads() {
+    let of_threads = match thread_limit() {
         Some(ceiling) => choose(asked, ceiling)?,
         None => ConnId::MAX_SHARDS - 1,
     };
     Ok(of_threads.min(described))
 }
 
-fn choose(asked: usize, Ceiling { threads, limit, each }: Ceiling) -> Result<usize> {
+fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Result<usize> {
     // One number is the acceptor's.
     let (seats, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
     if asked > seats {
@@ -73,7 +73,7 @@ pub(crate) fn build<S: Service + Send + 'static>(
     for listener in listeners {
         acceptor.add_listener(listener).map_err(Error::Shard)?;
     }
-    let driver = move |seat, generation| Threads::new(seat_options(&base, seat, generation));
+    let driver = move |seat, generation| Threads::new(connection_options(&base, seat, generation));
     let threads = ThreadOptions { stack_size, driver: Box::new(driver) };
     Shards::build_threads(acceptor, options, threads, service)
 }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn too_few_threads_are_told_with_the_limit_to_raise() {
         let choose = |asked, threads| {
-            choose(asked, Ceiling { threads, limit: "kernel.pid_max", each: 1 })
+            choose(asked, ThreadLimit { threads, limit: "kernel.pid_max", each: 1 })
                 .map_err(|error| error.to_string())
         };
         assert_eq!(choose(0, 32_768), Ok(32_704));
@@ -96,7 +96,7 @@ mod tests {
         assert!(few.contains("raise kernel.pid_max to 1065"), "{few}");
         assert!(choose(0, 70).unwrap_err().contains("raise kernel.pid_max to 1064"));
         assert!(choose(65_536, 1 << 20).unwrap_err().contains("65535"));
-        let maps = Ceiling { threads: 300, limit: "vm.max_map_count", each: 5 };
+        let maps = ThreadLimit { threads: 300, limit: "vm.max_map_count", each: 5 };
         let few = super::choose(1000, maps).unwrap_err().to_string();
         assert!(few.contains("raise vm.max_map_count to 5320"), "{few}");
     }

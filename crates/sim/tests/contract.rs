@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng_io::contract::{Heard, Rig};
+use throng_io::contract::{PeerRead, Rig};
 use throng_sim::driver::SimDriver;
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side, SimSocket};
 use throng_sim::{Faults, Net, Rng, SharedNet, Waiting};
@@ -34,7 +34,7 @@ impl Rig for SimRig {
 
     // Time is virtual, and nobody but this thread could make it pass.
     const THREADS: bool = false;
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     const CAPACITY: usize = 4 * PIPE;
 
     fn new() -> Self {
@@ -81,7 +81,7 @@ impl Rig for SimRig {
         Some(Peer(link, side))
     }
 
-    fn nobody(&mut self) -> SocketAddr {
+    fn refusing_address(&mut self) -> SocketAddr {
         self.address()
     }
 
@@ -92,16 +92,16 @@ impl Rig for SimRig {
         n
     }
 
-    fn read(&mut self, peer: &mut Peer, into: &mut Vec<u8>) -> Heard {
+    fn read(&mut self, peer: &mut Peer, into: &mut Vec<u8>) -> PeerRead {
         let mut net = self.net.borrow_mut();
         match net.readable(peer.0, peer.1) {
             Readable::Bytes(_) => {
                 net.read(peer.0, peer.1, 64 * 1024, into);
-                Heard::Bytes
+                PeerRead::Bytes
             }
-            Readable::Nothing => Heard::Nothing,
-            Readable::Finished => Heard::Finished,
-            Readable::Reset => Heard::Reset,
+            Readable::Nothing => PeerRead::Nothing,
+            Readable::Finished => PeerRead::Finished,
+            Readable::Reset => PeerRead::Reset,
         }
     }
 
@@ -113,8 +113,8 @@ impl Rig for SimRig {
         self.net.borrow_mut().reset(peer.0, peer.1);
     }
 
-    fn starve(&mut self, starve: bool) -> bool {
-        self.driver.starving = starve;
+    fn exhaust_descriptors(&mut self, exhaust: bool) -> bool {
+        self.driver.starving = exhaust;
         true
     }
 }

@@ -30,14 +30,14 @@ fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {
 }
 
 /// C1: an echo out of lent memory.
-pub fn c1_lent_bytes_are_sent_from_where_they_lie<R: Rig>() {
+pub fn c1_lent_bytes_are_sent_in_place<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     for round in 0..50u8 {
         let message = pattern(1 + usize::from(round) * 40, round);
         assert_eq!(world.rig.write(&mut peer, &message), message.len());
         let mut answer = Vec::new();
-        let end = world.now().after(R::PATIENCE);
+        let end = world.now().after(R::TIMEOUT);
         while answer.len() < message.len() {
             assert!(world.now() < end, "no answer");
             turn_echoing(&mut world, id);
@@ -54,7 +54,7 @@ pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
     let (input, mut written, mut answer) = (pattern(2 * R::CAPACITY, 3), 0, Vec::new());
     // The peer writes first and reads only when nothing else makes progress, so that some of the
     // driver's sends must wait, whatever their sizes.
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     let mut pending = false;
     while answer.len() < input.len() {
         assert!(world.now() < end, "{} of {} came back", answer.len(), input.len());
@@ -76,10 +76,10 @@ pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     assert_eq!(world.rig.write(&mut peer, b"0123456789"), 10);
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     let mut sent = false;
     while !sent {
-        assert!(world.now() < end, "nothing came");
+        assert!(world.now() < end, "no event");
         world.rig.step();
         let deadline = world.now().after(R::SLICE);
         world.wait(Some(deadline));
@@ -103,15 +103,15 @@ pub fn c2_bytes_arrive_in_order_and_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let input = pattern(R::CAPACITY, 1);
-    let (mut at, mut piece) = (0, 1);
+    let (mut at, mut chunk) = (0, 1);
     while at < input.len() {
-        let end = (at + piece).min(input.len());
+        let end = (at + chunk).min(input.len());
         world.write_all(&mut peer, &input[at..end]);
-        (at, piece) = (end, piece * 3 % 50_000 + 1);
+        (at, chunk) = (end, chunk * 3 % 50_000 + 1);
     }
     world.until("all bytes", |world| world.received(id).len() >= input.len());
     assert!(world.received(id) == input, "the stream differs");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C2: input that is followed at once by the end of the stream.
@@ -151,25 +151,25 @@ pub fn c2_both_directions_at_once<R: Rig>() {
 }
 
 /// C2: many segments, small and large.
-pub fn c2_more_pieces_than_one_gathered_send_takes<R: Rig>() {
+pub fn c2_more_segments_than_one_vectored_send_takes<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
-    for pieces in [64, 65, 200, 2000] {
+    for segments in [64, 65, 200, 2000] {
         let (mut batch, mut expected) = (Batch::default(), Vec::new());
         let shared: Arc<[u8]> = pattern(97, 5).into();
-        for piece in 0..pieces {
-            if piece % 3 == 0 {
+        for chunk in 0..segments {
+            if chunk % 3 == 0 {
                 expected.extend_from_slice(&shared);
                 batch.push(Segment::Shared(Arc::clone(&shared)));
             } else {
-                let own = pattern(1 + piece % 500, piece as u8);
+                let own = pattern(1 + chunk % 500, chunk as u8);
                 expected.extend_from_slice(&own);
                 batch.push(Segment::Own(own));
             }
         }
         let sent = world.count(Seen::Sent(id, 0));
         let done = world.send(id, batch);
-        assert!(world.read(&mut peer, expected.len()).0 == expected, "{pieces} pieces");
+        assert!(world.read(&mut peer, expected.len()).0 == expected, "{segments} segments");
         if !done {
             world.until("the batch", |world| world.count(Seen::Sent(id, 0)) > sent);
         }
@@ -182,9 +182,9 @@ pub fn c2_more_than_a_thousand_connections<R: Rig>() {
     let address = world.rig.listen();
     let mut peers = Vec::new();
     for _ in 0..1100 {
-        peers.push(world.rig.dial(address).expect("somebody listens"));
+        peers.push(world.rig.dial(address).expect("the driver listens"));
         if peers.len() % 100 == 0 {
-            world.until("everybody", |world| world.seen.len() == peers.len());
+            world.until("all connections", |world| world.seen.len() == peers.len());
         }
     }
     let ids: Vec<ConnId> = world
@@ -192,7 +192,7 @@ pub fn c2_more_than_a_thousand_connections<R: Rig>() {
         .iter()
         .map(|seen| match seen {
             Seen::Adopted(id) => *id,
-            other => panic!("unasked: {other:?}"),
+            other => panic!("unexpected: {other:?}"),
         })
         .collect();
     for (number, peer) in peers.iter_mut().enumerate() {
@@ -216,10 +216,10 @@ pub fn c11_bytes_in_flight_are_not_overwritten<R: Rig>() {
     let (id, mut peer) = world.pair();
     let (other, mut other_peer) = world.pair();
     assert_eq!(world.rig.write(&mut peer, &[b'a'; 1000]), 1000);
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     let mut pending = false;
     while !pending {
-        assert!(world.now() < end, "nothing came");
+        assert!(world.now() < end, "no event");
         world.rig.step();
         let deadline = world.now().after(R::SLICE);
         world.wait(Some(deadline));
@@ -230,7 +230,7 @@ pub fn c11_bytes_in_flight_are_not_overwritten<R: Rig>() {
                 let mut batch = Batch::default();
                 batch.push(Segment::Own(vec![b'.'; R::CAPACITY]));
                 batch.push(Segment::Lent(0..len));
-                assert!(!world.send(id, batch), "CAPACITY fitted");
+                assert!(!world.send(id, batch), "CAPACITY bytes fitted");
                 pending = true;
             }
         }

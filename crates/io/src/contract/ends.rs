@@ -1,7 +1,7 @@
 //! C4, C5 and C9: a connection ends once, for a stated reason, under its own id.
 
 use super::world::{Seen, World};
-use super::{Heard, Rig};
+use super::{PeerRead, Rig};
 use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 
 /// C4: after a close, whatever else is called or arrives.
@@ -22,16 +22,16 @@ pub fn c4_closed_comes_once_and_last<R: Rig>() {
         world.pause(id);
         world.resume(id);
         world.rig.driver().finish(id);
-        assert!(world.send_bytes(id, b"to nobody".to_vec()));
+        assert!(world.send_bytes(id, b"too late".to_vec()));
         world.until_seen(Seen::Closed(id, Closed::Local));
         world.close(id);
-        world.quiet();
+        world.assert_idle();
         assert_eq!(world.count(Seen::Closed(id, Closed::Local)), 1);
     }
 }
 
 /// C4: the peer's reset and our close at the same time are one end.
-pub fn c4_closed_comes_for_whatever_ends_first<R: Rig>() {
+pub fn c4_a_reset_and_a_close_are_one_end<R: Rig>() {
     let mut world = World::<R>::new();
     for _ in 0..20 {
         let (id, peer) = world.pair();
@@ -46,7 +46,7 @@ pub fn c4_closed_comes_for_whatever_ends_first<R: Rig>() {
 }
 
 /// C4: closed before the connect has succeeded or failed.
-pub fn c4_a_connect_that_is_given_up_is_closed_once<R: Rig>() {
+pub fn c4_a_cancelled_connect_is_closed_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (_remote, address) = world.rig.remote();
     for abort in [false, true] {
@@ -57,7 +57,7 @@ pub fn c4_a_connect_that_is_given_up_is_closed_once<R: Rig>() {
             world.close(id);
         }
         world.until_seen(Seen::Closed(id, Closed::Local));
-        world.quiet();
+        world.assert_idle();
     }
 }
 
@@ -71,7 +71,7 @@ pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>()
         let (b, mut peer_b) = world.pair();
         let address = world.rig.listen();
         world.stashing = true;
-        let mut peer_c = world.rig.dial(address).expect("somebody listens");
+        let mut peer_c = world.rig.dial(address).expect("the driver listens");
         world.until("a third", |world| !world.stash.is_empty());
         for (peer, text) in
             [(&mut peer_a, b"from a"), (&mut peer_b, b"from b"), (&mut peer_c, b"from c")]
@@ -80,7 +80,7 @@ pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>()
         }
         world.rig.finish(&mut peer_b);
         let (mut closed, mut c) = (None, None);
-        let end = world.now().after(R::PATIENCE);
+        let end = world.now().after(R::TIMEOUT);
         while c.is_none_or(|c| world.received(c).len() < 6) {
             assert!(world.now() < end, "something is missing: {:?}", world.seen);
             world.rig.step();
@@ -113,13 +113,13 @@ pub fn c5_an_event_of_a_closed_connection_does_not_reach_its_successor<R: Rig>()
     }
 }
 
-fn mischief<R: Rig>(world: &mut World<R>, id: ConnId) {
+fn use_stale_id<R: Rig>(world: &mut World<R>, id: ConnId) {
     let driver = world.rig.driver();
     let mut batch = Batch::default();
-    batch.push(Segment::Own(b"astray".to_vec()));
+    batch.push(Segment::Own(b"stale!".to_vec()));
     match driver.send(id, Box::new(batch)) {
-        SendOutcome::Done(batch) => assert_eq!(batch.len(), 6, "it left to somebody"),
-        SendOutcome::Pending => panic!("C5: a send to nobody is pending"),
+        SendOutcome::Done(batch) => assert_eq!(batch.len(), 6, "bytes were sent"),
+        SendOutcome::Pending => panic!("C5: a send on an unknown id is pending"),
     }
     assert_eq!(driver.unsent(id), 0);
     driver.pause(id);
@@ -131,19 +131,19 @@ fn mischief<R: Rig>(world: &mut World<R>, id: ConnId) {
 }
 
 /// C5: a reused slot is a different connection.
-pub fn c5_ids_of_the_past_do_nothing<R: Rig>() {
+pub fn c5_stale_ids_do_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     let mut past = Vec::new();
     for _ in 0..4 {
         let (id, mut peer) = world.pair();
         for old in &past {
-            mischief(&mut world, *old);
+            use_stale_id(&mut world, *old);
         }
         assert!(world.rig.write(&mut peer, b"well?") > 0);
         world.until("the question", |world| world.received(id) == b"well?");
         assert!(world.send_bytes(id, b"well!".to_vec()));
         assert_eq!(world.read(&mut peer, 5).0, b"well!");
-        world.quiet();
+        world.assert_idle();
         world.close(id);
         world.until_seen(Seen::Closed(id, Closed::Local));
         past.push(id);
@@ -151,11 +151,11 @@ pub fn c5_ids_of_the_past_do_nothing<R: Rig>() {
 }
 
 /// C5: invalid ids, and ids of another shard.
-pub fn c5_ids_of_nobody_do_nothing<R: Rig>() {
+pub fn c5_unknown_ids_do_nothing<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let (shard, slot, generation) = (id.shard() as u16, id.slot() as u32, id.generation());
-    for nobody in [
+    for unknown in [
         ConnId::new(shard + 1, slot, generation),
         ConnId::new(shard, slot + 1, generation),
         ConnId::new(shard, slot + 1_000_000, generation),
@@ -163,11 +163,11 @@ pub fn c5_ids_of_nobody_do_nothing<R: Rig>() {
         ConnId::new(shard, slot, generation.wrapping_sub(1)),
         ConnId::from_bits(u64::MAX),
     ] {
-        mischief(&mut world, nobody);
+        use_stale_id(&mut world, unknown);
     }
     assert!(world.rig.write(&mut peer, b"well?") > 0);
     world.until("the question", |world| world.received(id) == b"well?");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C9: a peer that has ended its stream still receives.
@@ -183,9 +183,9 @@ pub fn c9_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     let bytes = world.fill(id);
     assert!(world.read(&mut peer, bytes.len()).0 == bytes);
     world.until_seen(Seen::Sent(id, 0));
-    world.quiet();
+    world.assert_idle();
     world.close(id);
-    assert_eq!(world.read(&mut peer, 1).1, Heard::Finished);
+    assert_eq!(world.read(&mut peer, 1).1, PeerRead::Finished);
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
@@ -193,21 +193,21 @@ pub fn c9_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
 pub fn c9_our_end_of_stream_leaves_the_other_direction_open<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
-    assert!(world.send_bytes(id, b"last words".to_vec()));
+    assert!(world.send_bytes(id, b"last bytes".to_vec()));
     world.rig.driver().finish(id);
-    assert_eq!(world.read(&mut peer, 11), (b"last words".to_vec(), Heard::Finished));
+    assert_eq!(world.read(&mut peer, 11), (b"last bytes".to_vec(), PeerRead::Finished));
     world.write_all(&mut peer, b"I know");
     world.until("the answer", |world| world.received(id) == b"I know");
-    world.quiet();
+    world.assert_idle();
     world.rig.finish(&mut peer);
     world.until_seen(Seen::Finished(id));
-    world.quiet();
+    world.assert_idle();
     world.close(id);
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
 
 /// C9: a reset is not reported as an end of stream.
-pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
+pub fn c9_reset_is_distinguished_from_end_of_stream<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, peer) = world.pair();
     world.rig.reset(peer);
@@ -217,33 +217,33 @@ pub fn c9_reset_is_told_from_end_of_stream<R: Rig>() {
     let (id, mut peer) = world.pair();
     world.rig.finish(&mut peer);
     world.until_seen(Seen::Finished(id));
-    world.quiet();
+    world.assert_idle();
     world.rig.reset(peer);
     world.until_seen(Seen::Closed(id, Closed::Reset));
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C9: the end of the stream and a reset after it are both there when the driver first looks.
-pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_told<R: Rig>() {
+pub fn c9_a_reset_that_comes_with_the_end_of_stream_is_reported<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     world.rig.finish(&mut peer);
     world.rig.reset(peer);
     // No turn in between. A driver may see the end of the stream first, or only the reset.
     world.until_seen(Seen::Closed(id, Closed::Reset));
-    world.quiet();
+    world.assert_idle();
     // With input before them.
     let (id, mut peer) = world.pair();
-    world.write_all(&mut peer, b"last words");
+    world.write_all(&mut peer, b"last bytes");
     world.rig.finish(&mut peer);
     world.rig.reset(peer);
     world.until_seen(Seen::Closed(id, Closed::Reset));
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C9: a reply to a request that is still being sent, followed by the reset that the rest of the
 /// request causes.
-pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
+pub fn c9_input_before_a_reset_is_delivered_though_sends_fail<R: Rig>() {
     let mut world = World::<R>::new();
     for (finishes, tries) in [(false, false), (true, false), (false, true), (true, true)] {
         let (id, mut peer) = world.pair();
@@ -251,9 +251,9 @@ pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
         if finishes {
             world.rig.finish(&mut peer);
         }
-        look_away(&mut world);
+        skip_events(&mut world);
         world.rig.reset(peer);
-        look_away(&mut world);
+        skip_events(&mut world);
         for _ in 0..3 {
             let left = match tries {
                 true => world.rig.driver().try_send(id, b"more") > 0,
@@ -266,41 +266,41 @@ pub fn c9_what_came_before_a_reset_is_told_though_sends_fail<R: Rig>() {
         world.until_seen(Seen::Closed(id, Closed::Reset));
         assert_eq!(world.received(id), b"too large", "{finishes} {tries}");
         assert_eq!(world.saw(Seen::Finished(id)), finishes);
-        world.quiet();
+        world.assert_idle();
     }
 }
 
 /// C9: a reply and a reset arrive while a send is in flight.
-pub fn c9_what_came_before_a_reset_is_told_though_a_send_is_in_flight<R: Rig>() {
+pub fn c9_input_before_a_reset_is_delivered_during_a_send<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     world.fill(id);
     assert_eq!(world.rig.write(&mut peer, b"too large"), 9);
-    look_away(&mut world);
+    skip_events(&mut world);
     world.rig.reset(peer);
-    look_away(&mut world);
+    skip_events(&mut world);
     world.until_seen(Seen::Closed(id, Closed::Reset));
     assert_eq!(world.received(id), b"too large");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C8: a pause after a send that failed; no event would report the reset again.
-pub fn c8_a_reset_that_a_send_has_met_is_reported_though_paused<R: Rig>() {
+pub fn c8_a_reset_found_by_a_send_is_reported_while_paused<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     assert_eq!(world.rig.write(&mut peer, b"too large"), 9);
-    look_away(&mut world);
+    skip_events(&mut world);
     world.rig.reset(peer);
-    look_away(&mut world);
+    skip_events(&mut world);
     world.send_bytes(id, b"more".to_vec());
     world.pause(id);
     world.until_seen(Seen::Closed(id, Closed::Reset));
     assert_eq!(world.received(id), b"");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// Runs turns without taking events.
-fn look_away<R: Rig>(world: &mut World<R>) {
+fn skip_events<R: Rig>(world: &mut World<R>) {
     for _ in 0..50 {
         world.rig.step();
         let now = world.now();
@@ -309,34 +309,34 @@ fn look_away<R: Rig>(world: &mut World<R>) {
 }
 
 /// C9: how the peer sees our ends.
-pub fn c9_close_is_heard_as_an_end_and_abort_as_a_reset<R: Rig>() {
+pub fn c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     world.close(id);
-    assert_eq!(world.read(&mut peer, 1).1, Heard::Finished);
+    assert_eq!(world.read(&mut peer, 1).1, PeerRead::Finished);
     let (id, mut peer) = world.pair();
     world.abort(id);
-    assert_eq!(world.read(&mut peer, 1).1, Heard::Reset);
+    assert_eq!(world.read(&mut peer, 1).1, PeerRead::Reset);
 }
 
 /// C9: close is not abort: bytes that the kernel has accepted still arrive.
-pub fn c9_a_closed_connection_still_sends_what_was_taken<R: Rig>() {
+pub fn c9_a_closed_connection_still_sends_accepted_bytes<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let bytes = super::pattern(5_000, 4);
     assert!(world.send_bytes(id, bytes.clone()));
     world.close(id);
     world.until_seen(Seen::Closed(id, Closed::Local));
-    assert_eq!(world.read(&mut peer, bytes.len() + 1), (bytes, Heard::Finished));
+    assert_eq!(world.read(&mut peer, bytes.len() + 1), (bytes, PeerRead::Finished));
 }
 
 /// C9: both outcomes of a connect.
 pub fn c9_connected_or_refused<R: Rig>() {
     let mut world = World::<R>::new();
     let (mut remote, address) = world.rig.remote();
-    let nobody = world.rig.nobody();
+    let refusing = world.rig.refusing_address();
     for _ in 0..3 {
-        let refused = world.connect(nobody);
+        let refused = world.connect(refusing);
         let id = world.connect(address);
         world.until_seen(Seen::Connected(id));
         world.until_seen(Seen::Closed(refused, Closed::Refused));
@@ -347,12 +347,12 @@ pub fn c9_connected_or_refused<R: Rig>() {
             peer.is_some()
         });
         let mut peer = peer.expect("just seen");
-        world.quiet();
+        world.assert_idle();
         assert!(world.send_bytes(id, b"hello".to_vec()));
         assert_eq!(world.read(&mut peer, 5).0, b"hello");
         world.write_all(&mut peer, b"hi");
         world.until("the answer", |world| world.received(id) == b"hi");
-        world.quiet();
+        world.assert_idle();
     }
 }
 
@@ -363,10 +363,10 @@ pub fn listening_ends_and_connections_stay<R: Rig>() {
     let address = world.rig.listen();
     world.rig.driver().stop_listening();
     assert!(world.rig.dial(address).is_none(), "refused");
-    world.quiet();
+    world.assert_idle();
     world.rig.driver().resume_accept();
     world.rig.driver().stop_listening();
     world.write_all(&mut peer, b"still here");
-    world.until("what it says", |world| world.received(id) == b"still here");
-    world.quiet();
+    world.until("its input", |world| world.received(id) == b"still here");
+    world.assert_idle();
 }

@@ -32,7 +32,7 @@ pub trait Rig: Sized {
     /// Length of one wait while a test polls for a condition, in the driver's time.
     const SLICE: Duration = Duration::from_millis(5);
     /// How long a condition may take, in the driver's time, before the test fails.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     /// More bytes than fit between a sender and a receiver that does not read, in either direction.
     const CAPACITY: usize;
 
@@ -58,13 +58,13 @@ pub trait Rig: Sized {
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer>;
 
     /// Returns an address that refuses connections.
-    fn nobody(&mut self) -> SocketAddr;
+    fn refusing_address(&mut self) -> SocketAddr;
 
     /// Makes the peer write as much as fits at once; returns how much.
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize;
 
     /// Makes the peer read available bytes, up to 64 KiB, to the end of `into`.
-    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> Heard;
+    fn read(&mut self, peer: &mut Self::Peer, into: &mut Vec<u8>) -> PeerRead;
 
     /// Ends the peer's side of the stream.
     fn finish(&mut self, peer: &mut Self::Peer);
@@ -74,12 +74,12 @@ pub trait Rig: Sized {
 
     /// Makes accepting fail for lack of descriptors from now on, or work again. Returns false if
     /// this rig cannot do it; the test is then skipped.
-    fn starve(&mut self, starve: bool) -> bool;
+    fn exhaust_descriptors(&mut self, exhaust: bool) -> bool;
 }
 
 /// The result of a peer's read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum PeerRead {
     /// Bytes.
     Bytes,
     /// Nothing yet.
@@ -101,49 +101,49 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
 macro_rules! contract_suite {
     ($rig:ty) => {
         $crate::contract_suite!($rig;
-            bytes: c1_lent_bytes_are_sent_from_where_they_lie,
+            bytes: c1_lent_bytes_are_sent_in_place,
             bytes: c1_lent_bytes_are_copied_when_the_send_must_wait,
             bytes: c1_parts_of_lent_bytes_are_sent_between_others,
             bytes: c2_bytes_arrive_in_order_and_once,
             bytes: c2_bytes_before_the_end_of_stream_come_before_it,
             bytes: c2_both_directions_at_once,
-            bytes: c2_more_pieces_than_one_gathered_send_takes,
+            bytes: c2_more_segments_than_one_vectored_send_takes,
             bytes: c2_more_than_a_thousand_connections,
             bytes: c11_bytes_in_flight_are_not_overwritten,
-            sends: c3_a_send_that_fits_comes_home_at_once,
-            sends: c3_a_send_that_must_wait_comes_home_once,
+            sends: c3_a_send_that_fits_is_returned_at_once,
+            sends: c3_a_send_that_must_wait_is_returned_once,
             sends: c3_a_slow_reader_gets_every_byte,
-            sends: c3_close_brings_the_batch_home_before_closed,
-            sends: c3_abort_brings_the_batch_home_before_closed,
-            sends: c3_reset_brings_the_batch_home_before_closed,
-            sends: c3_reset_brings_the_batch_home_while_paused,
+            sends: c3_close_returns_the_batch_before_closed,
+            sends: c3_abort_returns_the_batch_before_closed,
+            sends: c3_reset_returns_the_batch_before_closed,
+            sends: c3_reset_returns_the_batch_while_paused,
             sends: c3_unsent_falls_while_a_slow_reader_reads,
-            sends: c3_trying_takes_what_fits_and_the_rest_follows,
-            sends: c3_trying_on_what_is_gone_takes_nothing,
+            sends: c3_try_send_takes_what_fits_and_send_takes_the_rest,
+            sends: c3_try_send_on_a_closed_connection_takes_nothing,
             sends: c3_a_send_before_connected_leaves_when_it_is,
             ends: c4_closed_comes_once_and_last,
-            ends: c4_closed_comes_for_whatever_ends_first,
-            ends: c4_a_connect_that_is_given_up_is_closed_once,
+            ends: c4_a_reset_and_a_close_are_one_end,
+            ends: c4_a_cancelled_connect_is_closed_once,
             ends: c5_an_event_of_a_closed_connection_does_not_reach_its_successor,
-            ends: c5_ids_of_the_past_do_nothing,
-            ends: c5_ids_of_nobody_do_nothing,
+            ends: c5_stale_ids_do_nothing,
+            ends: c5_unknown_ids_do_nothing,
             ends: c9_end_of_stream_leaves_the_other_direction_open,
             ends: c9_our_end_of_stream_leaves_the_other_direction_open,
-            ends: c9_reset_is_told_from_end_of_stream,
-            ends: c9_a_reset_that_comes_with_the_end_of_stream_is_told,
-            ends: c9_what_came_before_a_reset_is_told_though_sends_fail,
-            ends: c9_what_came_before_a_reset_is_told_though_a_send_is_in_flight,
-            ends: c8_a_reset_that_a_send_has_met_is_reported_though_paused,
-            ends: c9_close_is_heard_as_an_end_and_abort_as_a_reset,
-            ends: c9_a_closed_connection_still_sends_what_was_taken,
+            ends: c9_reset_is_distinguished_from_end_of_stream,
+            ends: c9_a_reset_that_comes_with_the_end_of_stream_is_reported,
+            ends: c9_input_before_a_reset_is_delivered_though_sends_fail,
+            ends: c9_input_before_a_reset_is_delivered_during_a_send,
+            ends: c8_a_reset_found_by_a_send_is_reported_while_paused,
+            ends: c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset,
+            ends: c9_a_closed_connection_still_sends_accepted_bytes,
             ends: c9_connected_or_refused,
             ends: listening_ends_and_connections_stay,
             waits: c6_an_idle_wait_lasts_to_its_deadline,
             waits: c6_short_deadlines_do_not_spin,
-            waits: c6_a_deadline_of_the_past_polls,
+            waits: c6_a_past_deadline_polls,
             waits: c6_a_finished_connection_does_not_spin,
             waits: c6_a_full_connection_does_not_spin,
-            waits: c6_one_loud_connection_does_not_fill_a_turn,
+            waits: c6_one_busy_connection_does_not_fill_a_turn,
             waits: c6_events_left_over_are_not_lost,
             waits: c6_output_and_input_left_over_are_not_lost,
             waits: c7_accepting_stops_without_descriptors_and_resumes,
@@ -152,17 +152,17 @@ macro_rules! contract_suite {
             waits: c8_a_paused_connection_still_sends,
             waits: c8_a_paused_connection_reports_a_reset,
             waits: c8_a_paused_connection_that_ended_does_not_spin,
-            waits: c8_resume_before_anything_came,
+            waits: c8_resume_without_input,
             waits: c10_a_wake_before_the_wait_ends_it,
             waits: c10_many_wakes_end_one_wait,
             waits: c10_wakes_from_other_threads_end_waits,
         );
     };
-    ($rig:ty; $($room:ident: $test:ident,)*) => {
+    ($rig:ty; $($module:ident: $test:ident,)*) => {
         $(
             #[test]
             fn $test() {
-                $crate::contract::$room::$test::<$rig>();
+                $crate::contract::$module::$test::<$rig>();
             }
         )*
     };

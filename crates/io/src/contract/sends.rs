@@ -1,11 +1,11 @@
 //! C3: one send in flight, and its batch is returned exactly once.
 
 use super::world::{Seen, World};
-use super::{Heard, Rig, pattern};
+use super::{PeerRead, Rig, pattern};
 use crate::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 
 /// C3: a batch returned as done is empty.
-pub fn c3_a_send_that_fits_comes_home_at_once<R: Rig>() {
+pub fn c3_a_send_that_fits_is_returned_at_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     for round in 0..20u8 {
@@ -21,20 +21,20 @@ pub fn c3_a_send_that_fits_comes_home_at_once<R: Rig>() {
         }
         assert_eq!(world.read(&mut peer, len).0.len(), len);
     }
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C3: `Sent` comes once, with an empty batch.
-pub fn c3_a_send_that_must_wait_comes_home_once<R: Rig>() {
+pub fn c3_a_send_that_must_wait_is_returned_once<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     for round in 1..=3 {
         let bytes = world.fill(id);
-        world.quiet();
+        world.assert_idle();
         assert!(world.read(&mut peer, bytes.len()).0 == bytes, "the stream differs");
         world.until("the batch", |world| world.count(Seen::Sent(id, 0)) == round);
     }
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C3: a reader that reads a little at a time.
@@ -57,7 +57,7 @@ pub fn c3_a_slow_reader_gets_every_byte<R: Rig>() {
     assert!(read == bytes, "the stream differs");
 }
 
-fn ends_with_a_batch_in_flight<R: Rig>(
+fn assert_end_returns_the_batch<R: Rig>(
     world: &mut World<R>,
     id: ConnId,
     why: Closed,
@@ -74,43 +74,43 @@ fn ends_with_a_batch_in_flight<R: Rig>(
         }
         _ => panic!("Sent, then Closed, expected: {about:?}"),
     }
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C3: our own close.
-pub fn c3_close_brings_the_batch_home_before_closed<R: Rig>() {
+pub fn c3_close_returns_the_batch_before_closed<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, _peer) = world.pair();
     world.fill(id);
-    ends_with_a_batch_in_flight(&mut world, id, Closed::Local, |world| world.close(id));
+    assert_end_returns_the_batch(&mut world, id, Closed::Local, |world| world.close(id));
 }
 
 /// C3: our own reset.
-pub fn c3_abort_brings_the_batch_home_before_closed<R: Rig>() {
+pub fn c3_abort_returns_the_batch_before_closed<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, peer) = world.pair();
     world.fill(id);
-    ends_with_a_batch_in_flight(&mut world, id, Closed::Local, |world| world.abort(id));
+    assert_end_returns_the_batch(&mut world, id, Closed::Local, |world| world.abort(id));
     drop(peer);
 }
 
 /// C3: the peer's reset.
-pub fn c3_reset_brings_the_batch_home_before_closed<R: Rig>() {
+pub fn c3_reset_returns_the_batch_before_closed<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, peer) = world.pair();
     world.fill(id);
-    ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
+    assert_end_returns_the_batch(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
 }
 
 /// C3, C8: the peer's reset, with unread input before it.
-pub fn c3_reset_brings_the_batch_home_while_paused<R: Rig>() {
+pub fn c3_reset_returns_the_batch_while_paused<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     world.pause(id);
     world.fill(id);
     world.rig.write(&mut peer, b"unread");
-    world.quiet();
-    ends_with_a_batch_in_flight(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
+    world.assert_idle();
+    assert_end_returns_the_batch(&mut world, id, Closed::Reset, |world| world.rig.reset(peer));
 }
 
 /// C3: the number of unsent bytes is known at any time.
@@ -125,7 +125,7 @@ pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
     assert!(unsent > len - R::CAPACITY && unsent <= len, "{unsent} of {len}");
     let (mut read, mut falls) = (Vec::new(), 0);
     world.until("the slow reader", |world| {
-        while world.rig.read(&mut peer, &mut read) == Heard::Bytes {}
+        while world.rig.read(&mut peer, &mut read) == PeerRead::Bytes {}
         let now = world.rig.driver().unsent(id);
         assert!(now <= unsent, "it grew");
         assert!(now + read.len() <= len, "{now} unsent, {} read of {len}", read.len());
@@ -139,38 +139,38 @@ pub fn c3_unsent_falls_while_a_slow_reader_reads<R: Rig>() {
 
 /// C3: the bytes that left at once and those sent after them are one stream, and nothing is in
 /// flight in between.
-pub fn c3_trying_takes_what_fits_and_the_rest_follows<R: Rig>() {
+pub fn c3_try_send_takes_what_fits_and_send_takes_the_rest<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let bytes = pattern(3 * R::CAPACITY, 5);
     let (mut taken, mut tries) = (0, 0);
     while tries < 100 {
-        let piece = (bytes.len() - taken).min(1 + R::CAPACITY / 3);
-        let sent = world.rig.driver().try_send(id, &bytes[taken..taken + piece]);
-        assert!(sent <= piece, "{sent} of {piece}");
+        let chunk = (bytes.len() - taken).min(1 + R::CAPACITY / 3);
+        let sent = world.rig.driver().try_send(id, &bytes[taken..taken + chunk]);
+        assert!(sent <= chunk, "{sent} of {chunk}");
         assert_eq!(world.rig.driver().unsent(id), 0, "something is in flight");
         taken += sent;
         tries += 1;
-        if sent < piece {
+        if sent < chunk {
             break;
         }
     }
-    assert!(taken < bytes.len(), "more than fits was taken");
-    world.quiet();
+    assert!(taken < bytes.len(), "more bytes were taken than fit");
+    world.assert_idle();
     world.send_bytes(id, bytes[taken..].to_vec());
     assert!(world.read(&mut peer, bytes.len()).0 == bytes, "the stream differs");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C3, C5: an unknown id takes nothing; a broken connection reports its end.
-pub fn c3_trying_on_what_is_gone_takes_nothing<R: Rig>() {
+pub fn c3_try_send_on_a_closed_connection_takes_nothing<R: Rig>() {
     let mut world = World::<R>::new();
-    assert_eq!(world.rig.driver().try_send(ConnId::new(0, 9, 9), b"nobody"), 0);
+    assert_eq!(world.rig.driver().try_send(ConnId::new(0, 9, 9), b"unknown"), 0);
     let (id, peer) = world.pair();
     world.rig.reset(peer);
     world.until_seen(Seen::Closed(id, Closed::Reset));
     assert_eq!(world.rig.driver().try_send(id, b"too late"), 0);
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C3: a send may be pending before the connection is established.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{Heard, Rig};
+use super::{PeerRead, Rig};
 use crate::readiness::poller::Poller;
 use crate::{ListenOptions, Options, ReadinessDriver, listen};
 
@@ -15,7 +15,7 @@ pub struct TcpRig<P: Poller> {
     driver: ReadinessDriver<P>,
     listening: Option<SocketAddr>,
     /// Bound and not listening.
-    nobody: Vec<Socket>,
+    unused: Vec<Socket>,
 }
 
 /// Small, so that few bytes fill a connection.
@@ -36,7 +36,7 @@ impl<P: Poller> Rig for TcpRig<P> {
             ..Options::default()
         };
         let driver = ReadinessDriver::new(options).expect("a descriptor or two");
-        Self { driver, listening: None, nobody: Vec::new() }
+        Self { driver, listening: None, unused: Vec::new() }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -79,12 +79,12 @@ impl<P: Poller> Rig for TcpRig<P> {
         }
     }
 
-    fn nobody(&mut self) -> SocketAddr {
+    fn refusing_address(&mut self) -> SocketAddr {
         // Bound and not listening: connections are refused, and no other process takes the port.
         let socket = small_socket();
         socket.bind(&loopback().into()).expect("a port");
         let address = socket.local_addr().expect("an address").as_socket().expect("an IP address");
-        self.nobody.push(socket);
+        self.unused.push(socket);
         address
     }
 
@@ -96,16 +96,16 @@ impl<P: Poller> Rig for TcpRig<P> {
         }
     }
 
-    fn read(&mut self, peer: &mut TcpStream, into: &mut Vec<u8>) -> Heard {
+    fn read(&mut self, peer: &mut TcpStream, into: &mut Vec<u8>) -> PeerRead {
         let before = into.len();
         into.resize(before + 64 * 1024, 0);
         let read = peer.read(&mut into[before..]);
         into.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {
-            Ok(0) => Heard::Finished,
-            Ok(_) => Heard::Bytes,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Heard::Nothing,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Heard::Reset,
+            Ok(0) => PeerRead::Finished,
+            Ok(_) => PeerRead::Bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => PeerRead::Nothing,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => PeerRead::Reset,
             Err(error) => panic!("the peer cannot read: {error}"),
         }
     }
@@ -120,7 +120,7 @@ impl<P: Poller> Rig for TcpRig<P> {
 
     /// The limit belongs to the process, so only a test binary of its own may change it: see
     /// `tests/descriptors.rs`.
-    fn starve(&mut self, _: bool) -> bool {
+    fn exhaust_descriptors(&mut self, _: bool) -> bool {
         false
     }
 }

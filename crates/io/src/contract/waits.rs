@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::world::{Seen, World};
-use super::{Heard, Rig, pattern};
+use super::{PeerRead, Rig, pattern};
 use crate::{Closed, Driver, Instant};
 
 /// C6: there is nothing to do.
 pub fn c6_an_idle_wait_lasts_to_its_deadline<R: Rig>() {
     let mut world = World::<R>::new();
-    world.quiet();
+    world.assert_idle();
     let (_id, _peer) = world.pair();
-    world.quiet();
-    world.quiet();
+    world.assert_idle();
+    world.assert_idle();
 }
 
 /// C6: deadlines shorter than the clock tick of an operating system's wait.
 pub fn c6_short_deadlines_do_not_spin<R: Rig>() {
     let mut world = World::<R>::new();
     let (_id, _peer) = world.pair();
-    world.quiet();
+    world.assert_idle();
     let waits = world.waits;
     for _ in 0..50 {
         let deadline = world.now().after(Duration::from_micros(250));
@@ -35,15 +35,15 @@ pub fn c6_short_deadlines_do_not_spin<R: Rig>() {
 }
 
 /// C6: pending events are reported although the deadline has passed.
-pub fn c6_a_deadline_of_the_past_polls<R: Rig>() {
+pub fn c6_a_past_deadline_polls<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     world.wait(Some(Instant(0)));
     assert_eq!(world.drain(), 0);
     world.write_all(&mut peer, b"now");
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     while world.received(id) != b"now" {
-        assert!(world.now() < end, "never told");
+        assert!(world.now() < end, "never reported");
         world.rig.step();
         world.wait(Some(Instant(0)));
         world.drain();
@@ -56,14 +56,14 @@ pub fn c6_a_finished_connection_does_not_spin<R: Rig>() {
     let (id, mut peer) = world.pair();
     world.rig.finish(&mut peer);
     world.until_seen(Seen::Finished(id));
-    world.quiet();
+    world.assert_idle();
     world.rig.driver().finish(id);
-    world.quiet();
+    world.assert_idle();
     // Both directions have ended. Pausing makes no difference.
     world.pause(id);
-    world.quiet();
+    world.assert_idle();
     world.resume(id);
-    world.quiet();
+    world.assert_idle();
     world.close(id);
     world.until_seen(Seen::Closed(id, Closed::Local));
 }
@@ -73,27 +73,27 @@ pub fn c6_a_full_connection_does_not_spin<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     let len = world.fill(id).len();
-    world.quiet();
+    world.assert_idle();
     world.read(&mut peer, len);
     world.until_seen(Seen::Sent(id, 0));
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C6: a peer that writes as fast as it is read.
-pub fn c6_one_loud_connection_does_not_fill_a_turn<R: Rig>() {
+pub fn c6_one_busy_connection_does_not_fill_a_turn<R: Rig>() {
     let mut world = World::<R>::new();
     let (loud, mut loud_peer) = world.pair();
     let (quiet, mut quiet_peer) = world.pair();
-    let piece = pattern(10_000, 1);
+    let chunk = pattern(10_000, 1);
     let mut turns = 0;
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     while turns < 20 {
-        assert!(world.now() < end, "the quiet one is never heard");
-        world.rig.write(&mut loud_peer, &piece);
+        assert!(world.now() < end, "the quiet connection gets no turn");
+        world.rig.write(&mut loud_peer, &chunk);
         let before = world.received(quiet).len();
         assert_eq!(world.rig.write(&mut quiet_peer, b"?"), 1);
         while world.received(quiet).len() == before {
-            assert!(world.now() < end, "the quiet one is not heard");
+            assert!(world.now() < end, "the quiet connection gets no turn");
             world.rig.step();
             let deadline = world.now().after(R::SLICE);
             world.wait(Some(deadline));
@@ -102,7 +102,7 @@ pub fn c6_one_loud_connection_does_not_fill_a_turn<R: Rig>() {
                 events += 1;
                 assert!(events < 200, "a turn that does not end");
                 if matches!(seen, Seen::Received(id, _) if id == loud) {
-                    world.rig.write(&mut loud_peer, &piece);
+                    world.rig.write(&mut loud_peer, &chunk);
                 }
             }
         }
@@ -120,7 +120,7 @@ pub fn c6_events_left_over_are_not_lost<R: Rig>() {
         world.rig.finish(&mut peer);
         ids.push((id, peer));
     }
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     while !ids.iter().all(|(id, _)| world.saw(Seen::Finished(*id))) {
         assert!(world.now() < end, "events were lost");
         world.rig.step();
@@ -132,7 +132,7 @@ pub fn c6_events_left_over_are_not_lost<R: Rig>() {
     for (id, _) in &ids {
         world.close(*id);
     }
-    let end = world.now().after(R::PATIENCE);
+    let end = world.now().after(R::TIMEOUT);
     while !ids.iter().all(|(id, _)| world.saw(Seen::Closed(*id, Closed::Local))) {
         assert!(world.now() < end, "ends were lost");
         let deadline = world.now().after(R::SLICE);
@@ -148,11 +148,11 @@ pub fn c6_output_and_input_left_over_are_not_lost<R: Rig>() {
         let (id, mut peer) = world.pair();
         world.fill(id);
         let (mut read, mut written) = (Vec::new(), 0);
-        let end = world.now().after(R::PATIENCE);
+        let end = world.now().after(R::TIMEOUT);
         while !world.saw(Seen::Sent(id, 0)) || world.received(id).len() < written {
             assert!(world.now() < end, "{} of {written} received", world.received(id).len());
             if !world.saw(Seen::Sent(id, 0)) {
-                while world.rig.read(&mut peer, &mut read) == Heard::Bytes {}
+                while world.rig.read(&mut peer, &mut read) == PeerRead::Bytes {}
                 written += world.rig.write(&mut peer, b"!");
             }
             world.rig.step();
@@ -170,27 +170,27 @@ pub fn c7_accepting_stops_without_descriptors_and_resumes<R: Rig>() {
     let address = world.rig.listen();
     let before = world.seen.len();
     let _waiting: Vec<_> = (0..5).map(|_| world.rig.dial(address).expect("a backlog")).collect();
-    if !world.rig.starve(true) {
+    if !world.rig.exhaust_descriptors(true) {
         return;
     }
     world.until_seen(Seen::AcceptStopped);
-    world.quiet();
+    world.assert_idle();
     // Existing connections continue.
     world.write_all(&mut peer, b"still here");
-    world.until("what it says", |world| world.received(id) == b"still here");
+    world.until("its input", |world| world.received(id) == b"still here");
     // Still none: reported once more.
     world.rig.driver().resume_accept();
-    world.until("the news", |world| world.count(Seen::AcceptStopped) == 2);
-    world.quiet();
-    world.rig.starve(false);
-    world.quiet();
+    world.until("the second report", |world| world.count(Seen::AcceptStopped) == 2);
+    world.assert_idle();
+    world.rig.exhaust_descriptors(false);
+    world.assert_idle();
     world.rig.driver().resume_accept();
-    world.until("those who waited", |world| {
+    world.until("the waiting connections", |world| {
         let adopted = |seen: &&Seen| matches!(seen, Seen::Adopted(_));
         world.seen[before..].iter().filter(adopted).count() == 5
     });
     assert_eq!(world.count(Seen::AcceptStopped), 2);
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C8: input that came during the pause is delivered after it, the end of stream last.
@@ -204,14 +204,14 @@ pub fn c8_a_paused_connection_loses_nothing<R: Rig>() {
         while at < (round + 1) * 5_000 {
             at += world.rig.write(&mut peer, &input[at..(round + 1) * 5_000]);
         }
-        world.quiet();
+        world.assert_idle();
         world.resume(id);
-        world.until("what came meanwhile", |world| world.received(id).len() == at);
-        world.quiet();
+        world.until("the input of the pause", |world| world.received(id).len() == at);
+        world.assert_idle();
     }
     world.pause(id);
     world.rig.finish(&mut peer);
-    world.quiet();
+    world.assert_idle();
     world.resume(id);
     world.until_seen(Seen::Finished(id));
     assert!(world.received(id) == input);
@@ -227,9 +227,9 @@ pub fn c8_pause_takes_effect_within_the_turn<R: Rig>() {
         world.write_all(&mut peer_a, b"a");
         world.write_all(&mut peer_b, b"b");
         let mut paused = false;
-        let end = world.now().after(R::PATIENCE);
+        let end = world.now().after(R::TIMEOUT);
         while !paused {
-            assert!(world.now() < end, "nothing came");
+            assert!(world.now() < end, "no event");
             world.rig.step();
             let deadline = world.now().after(R::SLICE);
             world.wait(Some(deadline));
@@ -242,7 +242,7 @@ pub fn c8_pause_takes_effect_within_the_turn<R: Rig>() {
                 }
             }
         }
-        world.quiet();
+        world.assert_idle();
         world.resume(a);
         world.resume(b);
         world.until("both", |world| {
@@ -258,12 +258,12 @@ pub fn c8_a_paused_connection_still_sends<R: Rig>() {
     world.pause(id);
     world.write_all(&mut peer, b"later");
     let bytes = world.fill(id);
-    world.quiet();
+    world.assert_idle();
     assert!(world.read(&mut peer, bytes.len()).0 == bytes);
     world.until_seen(Seen::Sent(id, 0));
-    world.quiet();
+    world.assert_idle();
     world.resume(id);
-    world.until("what came meanwhile", |world| world.received(id) == b"later");
+    world.until("the input of the pause", |world| world.received(id) == b"later");
 }
 
 /// C8: a reset is reported at once, with and without unread input.
@@ -275,7 +275,7 @@ pub fn c8_a_paused_connection_reports_a_reset<R: Rig>() {
         if unread {
             world.write_all(&mut peer, b"unread");
         }
-        world.quiet();
+        world.assert_idle();
         world.rig.reset(peer);
         world.until_seen(Seen::Closed(id, Closed::Reset));
     }
@@ -289,16 +289,16 @@ pub fn c8_a_paused_connection_that_ended_does_not_spin<R: Rig>() {
     world.write_all(&mut peer, b"unread");
     world.rig.finish(&mut peer);
     world.rig.driver().finish(id);
-    world.quiet();
-    world.quiet();
+    world.assert_idle();
+    world.assert_idle();
     world.resume(id);
     world.until_seen(Seen::Finished(id));
     assert_eq!(world.received(id), b"unread");
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C8: repeated pauses and resumes with no input in between.
-pub fn c8_resume_before_anything_came<R: Rig>() {
+pub fn c8_resume_without_input<R: Rig>() {
     let mut world = World::<R>::new();
     let (id, mut peer) = world.pair();
     for round in 1..=10 {
@@ -310,7 +310,7 @@ pub fn c8_resume_before_anything_came<R: Rig>() {
         world.write_all(&mut peer, b"x");
         world.until("a byte", |world| world.received(id).len() == round);
     }
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C10: a wake outside a wait ends the next one.
@@ -319,13 +319,13 @@ pub fn c10_a_wake_before_the_wait_ends_it<R: Rig>() {
     let waker = world.rig.driver().waker();
     for _ in 0..10 {
         waker.wake();
-        let deadline = world.now().after(R::PATIENCE);
+        let deadline = world.now().after(R::TIMEOUT);
         world.wait(Some(deadline));
-        assert!(world.now() < deadline, "it slept");
-        assert_eq!(world.drain(), 0, "a wake is no event");
+        assert!(world.now() < deadline, "the wait reached its deadline");
+        assert_eq!(world.drain(), 0, "a wake is not an event");
     }
     // Nothing is left over, except possibly the last signal.
-    world.quiet();
+    world.assert_idle();
 }
 
 /// C10: many wakes end one wait.
@@ -336,8 +336,8 @@ pub fn c10_many_wakes_end_one_wait<R: Rig>() {
         world.rig.driver().waker().wake();
     }
     world.write_all(&mut peer, b"both");
-    world.until("input besides", |world| world.received(id) == b"both");
-    world.quiet();
+    world.until("the input", |world| world.received(id) == b"both");
+    world.assert_idle();
 }
 
 /// C10: the hand-over of commands: the shard sees after a wait whatever a thread stored before its
@@ -347,17 +347,17 @@ pub fn c10_wakes_from_other_threads_end_waits<R: Rig>() {
         return;
     }
     const THREADS: usize = 4;
-    const MAILS: usize = 2_000;
-    let mailbox = Arc::new(AtomicUsize::new(0));
+    const COMMANDS: usize = 2_000;
+    let commands = Arc::new(AtomicUsize::new(0));
     let mut world = World::<R>::new();
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
-            let (waker, mailbox) = (world.rig.driver().waker(), Arc::clone(&mailbox));
+            let (waker, commands) = (world.rig.driver().waker(), Arc::clone(&commands));
             std::thread::spawn(move || {
-                for mail in 0..MAILS {
-                    mailbox.fetch_add(1, Ordering::Relaxed);
+                for command in 0..COMMANDS {
+                    commands.fetch_add(1, Ordering::Relaxed);
                     waker.wake();
-                    if mail % 16 == 0 {
+                    if command % 16 == 0 {
                         std::thread::yield_now();
                     }
                 }
@@ -365,16 +365,20 @@ pub fn c10_wakes_from_other_threads_end_waits<R: Rig>() {
         })
         .collect();
     let mut got = 0;
-    while got < THREADS * MAILS {
+    while got < THREADS * COMMANDS {
         // Without a wake the wait would last until its deadline.
-        let deadline = world.now().after(R::PATIENCE);
+        let deadline = world.now().after(R::TIMEOUT);
         world.wait(Some(deadline));
-        assert!(world.now() < deadline, "a wake was lost: {got} mails of {}", THREADS * MAILS);
+        assert!(
+            world.now() < deadline,
+            "a wake was lost: {got} commands of {}",
+            THREADS * COMMANDS
+        );
         world.drain();
-        got += mailbox.swap(0, Ordering::Relaxed);
+        got += commands.swap(0, Ordering::Relaxed);
     }
     for thread in threads {
         thread.join().expect("it does not panic");
     }
-    world.quiet();
+    world.assert_idle();
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Heard, Rig};
+use super::{PeerRead, Rig};
 use crate::{Batch, Closed, ConnId, Driver, Event, Instant, Segment, SendOutcome};
 
 /// Number of events in one turn above which the turn is assumed never to end.
@@ -119,15 +119,18 @@ impl<R: Rig> World<R> {
             }
             Event::Sent(id, batch) => {
                 let conn = live(&mut self.conns, id, "Sent");
-                assert!(std::mem::take(&mut conn.in_flight), "C3: {id:?} sent what it had not");
+                assert!(
+                    std::mem::take(&mut conn.in_flight),
+                    "C3: {id:?} sent without a send in flight"
+                );
                 Seen::Sent(id, batch.len())
             }
             Event::Closed(id, why) => {
                 let conn = live(&mut self.conns, id, "Closed");
                 conn.closed = true;
-                assert!(!conn.in_flight, "C3: {id:?} closed, and its batch did not come home");
+                assert!(!conn.in_flight, "C3: {id:?} closed, and its batch was not returned");
                 let ours = conn.closing;
-                assert!(ours || why != Closed::Local, "C9: {id:?} closed by us, who did not");
+                assert!(ours || why != Closed::Local, "C9: {id:?} closed locally without a close");
                 assert!(
                     (why == Closed::Refused) <= conn.connecting,
                     "C9: {id:?} refused after it was connected"
@@ -159,11 +162,11 @@ impl<R: Rig> World<R> {
     /// Runs turns until `holds` returns true.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
-        let end = self.now().after(R::PATIENCE);
+        let end = self.now().after(R::TIMEOUT);
         while !holds(self) {
             if self.now() > end {
                 let last = self.seen.len().saturating_sub(20);
-                panic!("waited in vain for {what}; last events: {:?}", &self.seen[last..]);
+                panic!("timed out waiting for {what}; last events: {:?}", &self.seen[last..]);
             }
             self.turn();
         }
@@ -189,12 +192,17 @@ impl<R: Rig> World<R> {
 
     /// Waits for ten slices, and asserts that there are no events and that the driver sleeps.
     #[track_caller]
-    pub fn quiet(&mut self) {
+    pub fn assert_idle(&mut self) {
         let (waits, end) = (self.waits, self.now().after(R::SLICE * 10));
         while self.now() < end {
             self.wait(Some(end));
             let events = self.drain();
-            assert_eq!(events, 0, "out of the blue: {:?}", &self.seen[self.seen.len() - events..]);
+            assert_eq!(
+                events,
+                0,
+                "unexpected events: {:?}",
+                &self.seen[self.seen.len() - events..]
+            );
             let waits = self.waits - waits;
             assert!(waits <= 10, "C6: {waits} waits for one deadline: it spins");
         }
@@ -202,14 +210,14 @@ impl<R: Rig> World<R> {
 
     /// Adopts a socket.
     pub fn adopt(&mut self, socket: <R::Driver as Driver>::Socket) -> ConnId {
-        let id = self.rig.driver().adopt(socket).expect("there is room");
+        let id = self.rig.driver().adopt(socket).expect("a free slot");
         self.begin(id, false);
         id
     }
 
     /// Connects to a remote.
     pub fn connect(&mut self, to: std::net::SocketAddr) -> ConnId {
-        let id = self.rig.driver().connect(to, None).expect("there is room");
+        let id = self.rig.driver().connect(to, None).expect("a free slot");
         self.begin(id, true);
         id
     }
@@ -225,7 +233,7 @@ impl<R: Rig> World<R> {
     #[track_caller]
     pub fn pair(&mut self) -> (ConnId, R::Peer) {
         let address = self.rig.listen();
-        let peer = self.rig.dial(address).expect("somebody listens");
+        let peer = self.rig.dial(address).expect("the driver listens");
         let seen = self.seen.len();
         self.until("a connection", |world| {
             world.seen[seen..].iter().any(|seen| matches!(seen, Seen::Adopted(_)))
@@ -243,8 +251,8 @@ impl<R: Rig> World<R> {
         match self.rig.driver().send(id, Box::new(batch)) {
             SendOutcome::Done(_) => true,
             SendOutcome::Pending => {
-                assert!(!gone, "C5: a send to nobody is pending");
-                let conn = self.conns.get_mut(&id).expect("an id that we have");
+                assert!(!gone, "C5: a send on an unknown id is pending");
+                let conn = self.conns.get_mut(&id).expect("a known id");
                 assert!(!std::mem::replace(&mut conn.in_flight, true), "C3: two sends in flight");
                 false
             }
@@ -308,20 +316,20 @@ impl<R: Rig> World<R> {
 
     /// Makes the peer read until it has `len` bytes, the stream ends or the connection is reset.
     #[track_caller]
-    pub fn read(&mut self, peer: &mut R::Peer, len: usize) -> (Vec<u8>, Heard) {
-        let (mut bytes, mut heard) = (Vec::new(), Heard::Nothing);
+    pub fn read(&mut self, peer: &mut R::Peer, len: usize) -> (Vec<u8>, PeerRead) {
+        let (mut bytes, mut outcome) = (Vec::new(), PeerRead::Nothing);
         self.until("bytes for the peer", |world| {
             while bytes.len() < len {
-                heard = world.rig.read(peer, &mut bytes);
-                match heard {
-                    Heard::Bytes => {}
-                    Heard::Nothing => return false,
-                    Heard::Finished | Heard::Reset => return true,
+                outcome = world.rig.read(peer, &mut bytes);
+                match outcome {
+                    PeerRead::Bytes => {}
+                    PeerRead::Nothing => return false,
+                    PeerRead::Finished | PeerRead::Reset => return true,
                 }
             }
             true
         });
-        (bytes, heard)
+        (bytes, outcome)
     }
 
     /// Fills a connection whose peer does not read, so that a send of [`Rig::CAPACITY`] bytes is in
@@ -329,7 +337,7 @@ impl<R: Rig> World<R> {
     #[track_caller]
     pub fn fill(&mut self, id: ConnId) -> Vec<u8> {
         let bytes = super::pattern(R::CAPACITY, 7);
-        assert!(!self.send_bytes(id, bytes.clone()), "CAPACITY fitted");
+        assert!(!self.send_bytes(id, bytes.clone()), "CAPACITY bytes fitted");
         bytes
     }
 }

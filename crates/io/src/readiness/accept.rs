@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use super::poller::Poller;
 use super::turn::Step;
-use super::{MOST_CONNECTIONS, MOST_LISTENERS};
+use super::{MAX_CONNECTIONS, MAX_LISTENERS};
 use crate::{ConnId, Options};
 
 /// Accepts until no connection is waiting or the turn's budget is spent. Stops, and reports it
@@ -19,7 +19,7 @@ pub(crate) struct Listeners<P: Poller> {
     turn: u64,
     stopped: bool,
     /// A stop that has not been reported yet.
-    news: Option<ErrorKind>,
+    stop_report: Option<ErrorKind>,
 }
 
 struct Listening<L> {
@@ -35,7 +35,14 @@ struct Listening<L> {
 
 impl<P: Poller> Listeners<P> {
     pub(crate) fn new() -> Self {
-        Self { listeners: Vec::new(), ready: 0, budget: 0, turn: 0, stopped: false, news: None }
+        Self {
+            listeners: Vec::new(),
+            ready: 0,
+            budget: 0,
+            turn: 0,
+            stopped: false,
+            stop_report: None,
+        }
     }
 
     pub(crate) fn add(
@@ -44,10 +51,10 @@ impl<P: Poller> Listeners<P> {
         listener: TcpListener,
         options: &Options,
     ) -> io::Result<()> {
-        if self.listeners.len() == MOST_LISTENERS {
+        if self.listeners.len() == MAX_LISTENERS {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "too many listeners"));
         }
-        let slot = MOST_CONNECTIONS + self.listeners.len();
+        let slot = MAX_CONNECTIONS + self.listeners.len();
         let token = ConnId::new(options.shard, slot as u32, 0).to_bits();
         let mut listener = P::listener(listener, options)?;
         if !self.stopped {
@@ -68,14 +75,14 @@ impl<P: Poller> Listeners<P> {
     #[cold]
     pub(crate) fn on_ready(&mut self, id: ConnId) {
         // The waker's slot, and that of a listener closed in this turn, are beyond the end.
-        if let Some(listening) = self.listeners.get_mut(id.slot() - MOST_CONNECTIONS)
+        if let Some(listening) = self.listeners.get_mut(id.slot() - MAX_CONNECTIONS)
             && !listening.ready
             && !self.stopped
         {
             // Connections that come one by one cost one accept each, and no accept that finds none.
             // A burst shows as events in consecutive turns, and is accepted in doubling batches.
-            let crowd = listening.turn + 1 == self.turn;
-            listening.batch = if crowd { listening.batch.saturating_mul(2) } else { 1 };
+            let burst = listening.turn + 1 == self.turn;
+            listening.batch = if burst { listening.batch.saturating_mul(2) } else { 1 };
             listening.left = if P::LEVEL { listening.batch } else { usize::MAX };
             listening.turn = self.turn;
             listening.ready = true;
@@ -88,7 +95,7 @@ impl<P: Poller> Listeners<P> {
         self.budget = budget;
         self.turn += 1;
         if level && self.ready > 0 {
-            self.rest();
+            self.clear_ready();
         }
     }
 
@@ -98,14 +105,14 @@ impl<P: Poller> Listeners<P> {
     }
 
     /// Returns whether a stop is to be reported without any event.
-    pub(crate) fn has_news(&self) -> bool {
-        self.news.is_some()
+    pub(crate) fn has_stop_report(&self) -> bool {
+        self.stop_report.is_some()
     }
 
     /// Returns the next connection, or reports that accepting has stopped.
     #[cold]
     pub(crate) fn next(&mut self, poller: &P, options: &Options) -> Option<Step<P::Socket>> {
-        if let Some(kind) = self.news.take() {
+        if let Some(kind) = self.stop_report.take() {
             self.ready -= 1;
             return Some(Step::AcceptStopped(kind));
         }
@@ -147,13 +154,13 @@ impl<P: Poller> Listeners<P> {
         if let Some(error) = failed {
             // No memory for registering either: still stopped.
             self.stop(poller);
-            self.news = Some(kind(&error));
+            self.stop_report = Some(kind(&error));
             self.ready += 1;
         }
     }
 
     pub(crate) fn clear(&mut self, poller: &P) {
-        self.news = None;
+        self.stop_report = None;
         self.stop(poller);
         self.stopped = false;
         self.listeners.clear();
@@ -161,15 +168,15 @@ impl<P: Poller> Listeners<P> {
 
     fn stop(&mut self, poller: &P) {
         for listening in &mut self.listeners {
-            let _ = poller.forget_listener(&mut listening.listener);
+            let _ = poller.deregister_listener(&mut listening.listener);
         }
-        self.rest();
+        self.clear_ready();
         self.stopped = true;
     }
 
-    fn rest(&mut self) {
+    fn clear_ready(&mut self) {
         self.listeners.iter_mut().for_each(|listening| listening.ready = false);
-        self.ready = usize::from(self.news.is_some());
+        self.ready = usize::from(self.stop_report.is_some());
     }
 }
 

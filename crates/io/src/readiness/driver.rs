@@ -30,20 +30,20 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     /// turn longer than 0.1 s a distant deadline may therefore be late by the length of that turn.
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
         self.lent = 0;
-        if !self.newcomers.is_empty() {
-            self.register_newcomers();
+        if !self.unregistered.is_empty() {
+            self.register_deferred();
         }
-        if !P::LEVEL && self.rest.bits != 0 {
+        if !P::LEVEL && self.pending.bits != 0 {
             // No further edge would report it.
-            let id = self.rest.id;
+            let id = self.pending.id;
             if let Some(entry) = self.table.entry(id) {
-                entry.flags |= flag::CAN_READ | flag::CAN_WRITE | flag::TROUBLE;
+                entry.flags |= flag::CAN_READ | flag::CAN_WRITE | flag::ERROR_PENDING;
             }
-            self.enlist(id);
+            self.enqueue(id);
         }
-        let busy = !self.local.is_empty()
-            || self.listeners.has_news()
-            || !P::LEVEL && (!self.list.is_empty() || self.listeners.are_ready());
+        let busy = !self.queued_events.is_empty()
+            || self.listeners.has_stop_report()
+            || !P::LEVEL && (!self.ready_list.is_empty() || self.listeners.are_ready());
         let timeout = match deadline {
             _ if busy => Some(Duration::ZERO),
             None => None,
@@ -61,10 +61,10 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.wakeup.awake();
         self.now = P::clock();
         self.events = waited?;
-        (self.taken, self.rest.bits) = (0, 0);
+        (self.taken, self.pending.bits) = (0, 0);
         self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);
         if !P::LEVEL {
-            self.note_edges();
+            self.record_edges();
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let step = match self.receive_next() {
             // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
-                self.note_full(id, n, READS_PER_EVENT - 1);
+                self.read_again_if_full(id, n, READS_PER_EVENT - 1);
                 self.lent = n;
                 return Some(Event::Received(id, &mut self.buffer[..n]));
             }
@@ -97,18 +97,18 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn adopt(&mut self, socket: P::Socket) -> io::Result<ConnId> {
-        if !P::LATE {
+        if !P::DEFERS_REGISTRATION {
             return self.enter(socket, if P::LEVEL { flag::ARMED_READ } else { 0 });
         }
         let id = self.table.next_id()?;
-        self.table.insert(socket, flag::ARMED_READ | flag::NEW);
-        self.newcomers.push(id);
+        self.table.insert(socket, flag::ARMED_READ | flag::UNREGISTERED);
+        self.unregistered.push(id);
         Ok(id)
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.table.next_id()?;
-        let socket = P::dialled(crate::dial::dial(peer, local, &self.options)?);
+        let socket = P::from_connecting(crate::connect::start_connect(peer, local, &self.options)?);
         let armed = if P::LEVEL { flag::ARMED_READ | flag::ARMED_WRITE } else { 0 };
         self.enter(socket, flag::CONNECTING | armed)
     }
@@ -139,7 +139,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             Some(Entry { socket: Some(socket), flags, .. }) if *flags & flag::CONNECTING == 0 => {
                 match P::send(socket, bytes) {
                     Ok(n) => n,
-                    Err(error) => self.fail_to_send(conn, &error),
+                    Err(error) => self.handle_try_send_error(conn, &error),
                 }
             }
             _ => 0,
@@ -147,7 +147,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
     }
 
     fn unsent(&self, conn: ConnId) -> usize {
-        match self.table.peek(conn) {
+        match self.table.entry_ref(conn) {
             Some(entry) if entry.outgoing != NONE => self.outgoing.unsent(entry.outgoing),
             _ => 0,
         }
@@ -170,7 +170,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         if P::LEVEL {
             self.sync(conn);
         } else if entry.flags & flag::CAN_READ != 0 {
-            self.enlist(conn);
+            self.enqueue(conn);
         }
     }
 

@@ -31,7 +31,7 @@ impl<P: Poller> ReadinessDriver<P> {
     #[cold]
     pub(super) fn modify(&mut self, id: ConnId) {
         let Some(entry) = self.table.entry(id) else { return };
-        if entry.flags & flag::NEW != 0 {
+        if entry.flags & flag::UNREGISTERED != 0 {
             // Its registration is still pending, and will use the interest of that moment.
             return;
         }
@@ -45,12 +45,12 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Adds a connection to the list of those that may have work. Edge-triggered only.
-    pub(super) fn enlist(&mut self, id: ConnId) {
+    pub(super) fn enqueue(&mut self, id: ConnId) {
         if let Some(entry) = self.table.entry(id)
             && entry.flags & flag::QUEUED == 0
         {
             entry.flags |= flag::QUEUED;
-            self.list.push_back(id);
+            self.ready_list.push_back(id);
         }
     }
 }

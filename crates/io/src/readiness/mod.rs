@@ -24,14 +24,14 @@ use self::interest::interest;
 use self::outgoing::Outgoing;
 use self::poller::Poller;
 use self::table::{NONE, Table, flag};
-use self::turn::{Local, Rest};
+use self::turn::{Pending, QueuedEvent};
 use crate::wakeup::Wakeup;
 use crate::{Closed, ConnId, Instant, Options};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.
-pub(crate) const MOST_CONNECTIONS: usize = ConnId::MAX_SLOTS - MOST_LISTENERS - 1;
+pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
 /// Maximum listeners of one driver.
-const MOST_LISTENERS: usize = 1024;
+const MAX_LISTENERS: usize = 1024;
 const WAKE_SLOT: usize = ConnId::MAX_SLOTS - 1;
 
 /// A [`Driver`](crate::Driver) over a readiness poll.
@@ -48,19 +48,19 @@ pub struct ReadinessDriver<P: Poller> {
     events: usize,
     taken: usize,
     /// The rest of the current event.
-    rest: Rest,
+    pending: Pending,
     /// Connections that may have something to read or write, and how many of them this turn looks
     /// at. Edge-triggered only.
-    list: VecDeque<ConnId>,
+    ready_list: VecDeque<ConnId>,
     quota: usize,
     /// Connections accepted since the last wait whose registration is deferred, and how many of
     /// them were read.
-    newcomers: Vec<ConnId>,
-    tried: usize,
+    unregistered: Vec<ConnId>,
+    cursor: usize,
     table: Table<P::Socket>,
     outgoing: Outgoing,
     /// Events caused by our own calls.
-    local: VecDeque<Local>,
+    queued_events: VecDeque<QueuedEvent>,
     listeners: Listeners<P>,
     buffer: Box<[u8]>,
     /// Bytes of `buffer` that are lent.
@@ -82,14 +82,14 @@ impl<P: Poller> ReadinessDriver<P> {
             now: P::clock(),
             events: 0,
             taken: 0,
-            rest: Rest { id: ConnId::from_bits(0), bits: 0, reads: 0 },
-            list: VecDeque::new(),
+            pending: Pending { id: ConnId::from_bits(0), bits: 0, reads: 0 },
+            ready_list: VecDeque::new(),
             quota: 0,
-            newcomers: Vec::new(),
-            tried: 0,
+            unregistered: Vec::new(),
+            cursor: 0,
             table: Table::new(options.shard, options.first_generation, options.max_connections),
             outgoing: Outgoing::default(),
-            local: VecDeque::new(),
+            queued_events: VecDeque::new(),
             listeners: Listeners::new(),
             buffer: vec![0; options.receive_buffer].into_boxed_slice(),
             lent: 0,
@@ -121,12 +121,12 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Registers the connections that were accepted in this turn and are still open.
-    fn register_newcomers(&mut self) {
-        self.tried = 0;
-        for at in 0..self.newcomers.len() {
-            let id = self.newcomers[at];
+    fn register_deferred(&mut self) {
+        self.cursor = 0;
+        for at in 0..self.unregistered.len() {
+            let id = self.unregistered[at];
             let Some(entry) = self.table.entry(id) else { continue };
-            entry.flags &= !flag::NEW;
+            entry.flags &= !flag::UNREGISTERED;
             let interest = interest(entry.flags);
             if let Some(socket) = &mut entry.socket
                 && self.poller.register(socket, id.to_bits(), interest).is_err()
@@ -135,7 +135,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 self.end(id, Closed::Reset);
             }
         }
-        self.newcomers.clear();
+        self.unregistered.clear();
     }
 
     /// Closes the socket and queues the events: the batch in flight first, the end last.
@@ -145,9 +145,9 @@ impl<P: Poller> ReadinessDriver<P> {
         let Some(mut socket) = entry.socket.take() else { return };
         if entry.outgoing != NONE {
             let index = std::mem::replace(&mut entry.outgoing, NONE);
-            self.local.push_back(Local::Sent(id, self.outgoing.remove(index)));
+            self.queued_events.push_back(QueuedEvent::Sent(id, self.outgoing.remove(index)));
         }
-        self.local.push_back(Local::Closed(id, why));
-        self.poller.forget(&mut socket);
+        self.queued_events.push_back(QueuedEvent::Closed(id, why));
+        self.poller.deregister(&mut socket);
     }
 }

@@ -65,7 +65,7 @@ pub trait Poller: Sized + Send {
     ///
     /// An accepted socket is then read at once, and registered before the next wait if it is still
     /// open. A connection with a single request is never registered at all.
-    const LATE: bool;
+    const DEFERS_REGISTRATION: bool;
 
     /// Creates a poller for `max_events` events per wait, and the signal, which is reported as
     /// `wake_token`.
@@ -89,7 +89,7 @@ pub trait Poller: Sized + Send {
     fn modify(&self, socket: &Self::Socket, token: u64, interest: Interest) -> io::Result<()>;
 
     /// Deregisters a socket that is about to be dropped.
-    fn forget(&self, socket: &mut Self::Socket);
+    fn deregister(&self, socket: &mut Self::Socket);
 
     /// Takes over a non-blocking listener and sets the options that its connections inherit.
     fn listener(listener: TcpListener, options: &Options) -> io::Result<Self::Listener>;
@@ -98,7 +98,7 @@ pub trait Poller: Sized + Send {
     fn register_listener(&self, listener: &mut Self::Listener, token: u64) -> io::Result<()>;
 
     /// Deregisters a listener.
-    fn forget_listener(&self, listener: &mut Self::Listener) -> io::Result<()>;
+    fn deregister_listener(&self, listener: &mut Self::Listener) -> io::Result<()>;
 
     /// Accepts the next connection.
     fn accept(
@@ -107,7 +107,7 @@ pub trait Poller: Sized + Send {
     ) -> io::Result<(Self::Socket, SocketAddr)>;
 
     /// Takes over a non-blocking socket whose connect was started.
-    fn dialled(socket: socket2::Socket) -> Self::Socket;
+    fn from_connecting(socket: socket2::Socket) -> Self::Socket;
 
     /// Returns whether a connect succeeded, for a socket reported with `bits`; `None` if it is
     /// still in progress.

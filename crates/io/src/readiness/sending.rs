@@ -41,7 +41,7 @@ impl<P: Poller> ReadinessDriver<P> {
             Sending::All => SendOutcome::Done(batch),
             Sending::Part => self.keep(id, batch, lent),
             Sending::Broken(why) => {
-                self.break_off(id, why);
+                self.handle_send_error(id, why);
                 SendOutcome::Done(batch)
             }
         }
@@ -50,9 +50,9 @@ impl<P: Poller> ReadinessDriver<P> {
     /// Handles the failure of a `try_send`. Returns 0, the number of bytes sent.
     #[cold]
     #[inline(never)]
-    pub(super) fn fail_to_send(&mut self, id: ConnId, error: &io::Error) -> usize {
+    pub(super) fn handle_try_send_error(&mut self, id: ConnId, error: &io::Error) -> usize {
         if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
-            self.break_off(id, error.kind());
+            self.handle_send_error(id, error.kind());
         }
         0
     }
@@ -62,7 +62,7 @@ impl<P: Poller> ReadinessDriver<P> {
     /// A peer that replies early and closes resets the connection because we keep sending, and its
     /// reply is still in the kernel. That input is delivered first, unless reading is paused.
     #[cold]
-    fn break_off(&mut self, id: ConnId, why: ErrorKind) {
+    fn handle_send_error(&mut self, id: ConnId, why: ErrorKind) {
         let Some(entry) = self.table.entry(id) else { return };
         // Any other failure may leave the connection as it is, and its end would never be read.
         let is_over = matches!(why, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
@@ -76,10 +76,10 @@ impl<P: Poller> ReadinessDriver<P> {
         // EPIPE: Linux reports a reset that followed an end of stream this way, and only once.
         // Reading then ends with an end of stream in any case.
         if why == ErrorKind::BrokenPipe {
-            entry.flags |= flag::ENDED;
+            entry.flags |= flag::FIN_BEFORE_RESET;
         }
         if !P::LEVEL {
-            self.enlist(id);
+            self.enqueue(id);
         }
     }
 
@@ -99,7 +99,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 None
             }
             Sending::Broken(why) => {
-                self.break_off(id, why);
+                self.handle_send_error(id, why);
                 None
             }
         }

@@ -38,19 +38,19 @@ pub(crate) mod flag {
     /// Edge-triggered: room for output may be available.
     pub(crate) const CAN_WRITE: u16 = 1 << 7;
     /// Edge-triggered: an error or hang-up was reported and is not handled yet.
-    pub(crate) const TROUBLE: u16 = 1 << 8;
+    pub(crate) const ERROR_PENDING: u16 = 1 << 8;
     /// Edge-triggered: in the list of ready connections.
     pub(crate) const QUEUED: u16 = 1 << 9;
 
     /// Not registered yet; see
     /// [`Poller::DEFERS_REGISTRATION`](super::poller::Poller::DEFERS_REGISTRATION).
-    pub(crate) const NEW: u16 = 1 << 10;
+    pub(crate) const UNREGISTERED: u16 = 1 << 10;
 
     /// A send has failed: no more output is sent, and input in the kernel is read before the end is
     /// reported.
     pub(crate) const BROKEN: u16 = 1 << 11;
     /// Together with `BROKEN`: the peer's end of stream came before its reset.
-    pub(crate) const ENDED: u16 = 1 << 12;
+    pub(crate) const FIN_BEFORE_RESET: u16 = 1 << 12;
 
     /// While any of these is set, nothing is read.
     pub(crate) const NOT_READING: u16 = CONNECTING | PAUSED | FINISHED;
@@ -60,7 +60,7 @@ pub(crate) mod flag {
 pub(crate) struct Table<S> {
     shard: u16,
     first_generation: u32,
-    most: usize,
+    max_connections: usize,
     live: usize,
     free: u32,
     entries: Vec<Entry<S>>,
@@ -68,9 +68,9 @@ pub(crate) struct Table<S> {
 
 impl<S> Table<S> {
     /// Reserves address space for `max_connections` connections; memory is used on demand.
-    pub(crate) fn new(shard: u16, first_generation: u32, most: usize) -> Self {
-        let entries = Vec::with_capacity(most);
-        Self { shard, first_generation, most, live: 0, free: NONE, entries }
+    pub(crate) fn new(shard: u16, first_generation: u32, max_connections: usize) -> Self {
+        let entries = Vec::with_capacity(max_connections);
+        Self { shard, first_generation, max_connections, live: 0, free: NONE, entries }
     }
 
     /// Returns the number of slots in use, including those whose end was not delivered yet.
@@ -84,7 +84,9 @@ impl<S> Table<S> {
     /// Every slot is in use.
     pub(crate) fn next_id(&self) -> io::Result<ConnId> {
         let (slot, generation) = match self.free {
-            NONE if self.entries.len() < self.most => (self.entries.len(), self.first_generation),
+            NONE if self.entries.len() < self.max_connections => {
+                (self.entries.len(), self.first_generation)
+            }
             NONE => {
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "every slot is taken"));
             }
@@ -97,7 +99,7 @@ impl<S> Table<S> {
     pub(crate) fn insert(&mut self, socket: S, flags: u16) {
         self.live += 1;
         if self.free == NONE {
-            debug_assert!(self.entries.len() < self.most, "next_id was asked first");
+            debug_assert!(self.entries.len() < self.max_connections, "next_id was asked first");
             let generation = self.first_generation;
             self.entries.push(Entry { socket: Some(socket), generation, outgoing: NONE, flags });
             return;
@@ -116,7 +118,7 @@ impl<S> Table<S> {
     }
 
     /// Returns the open connection with that id, read-only.
-    pub(crate) fn peek(&self, id: ConnId) -> Option<&Entry<S>> {
+    pub(crate) fn entry_ref(&self, id: ConnId) -> Option<&Entry<S>> {
         let entry = self.entries.get(id.slot())?;
         let is_current = entry.generation == id.generation() && id.shard() == self.shard.into();
         (is_current && entry.socket.is_some()).then_some(entry)
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_follows_another_goes_on_with_its_generations() {
+    fn a_successor_table_continues_the_generations() {
         let mut table = Table::new(3, ConnId::MAX_GENERATION, 1);
         for generation in [ConnId::MAX_GENERATION, 0] {
             let id = table.next_id().unwrap();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
 use super::table::{NONE, flag};
-use super::{MOST_CONNECTIONS, ReadinessDriver};
+use super::{MAX_CONNECTIONS, ReadinessDriver};
 use crate::{Batch, Closed, ConnId};
 
 /// Maximum receives for one readable event. More than one only if the buffer was filled completely.
@@ -13,7 +13,7 @@ pub(super) const READS_PER_EVENT: u8 = 4;
 
 /// Pending work for a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Rest {
+pub(super) struct Pending {
     pub(super) id: ConnId,
     pub(super) bits: u8,
     /// Number of receives left.
@@ -21,7 +21,7 @@ pub(super) struct Rest {
 }
 
 /// An event caused by our own calls.
-pub(super) enum Local {
+pub(super) enum QueuedEvent {
     Sent(ConnId, Box<Batch>),
     Closed(ConnId, Closed),
 }
@@ -42,7 +42,8 @@ impl<P: Poller> ReadinessDriver<P> {
     /// a connection that is being read, with no other work pending. Otherwise does nothing.
     #[inline(always)]
     pub(super) fn receive_next(&mut self) -> Option<(ConnId, io::Result<usize>)> {
-        let is_alone = self.local.is_empty() && !self.listeners.are_ready() && self.rest.bits == 0;
+        let is_alone =
+            self.queued_events.is_empty() && !self.listeners.are_ready() && self.pending.bits == 0;
         if !P::LEVEL || self.taken >= self.events || !is_alone {
             return None;
         }
@@ -62,10 +63,10 @@ impl<P: Poller> ReadinessDriver<P> {
     #[inline(never)]
     pub(super) fn step(&mut self) -> Option<Step<P::Socket>> {
         loop {
-            if let Some(local) = self.local.pop_front() {
+            if let Some(local) = self.queued_events.pop_front() {
                 return Some(match local {
-                    Local::Sent(id, batch) => Step::Sent(id, batch),
-                    Local::Closed(id, why) => {
+                    QueuedEvent::Sent(id, batch) => Step::Sent(id, batch),
+                    QueuedEvent::Closed(id, why) => {
                         self.table.release(id);
                         Step::Closed(id, why)
                     }
@@ -76,69 +77,69 @@ impl<P: Poller> ReadinessDriver<P> {
             {
                 return Some(step);
             }
-            let rest = self.next_ready()?;
-            if let Some(step) = self.serve(rest) {
+            let pending = self.next_ready()?;
+            if let Some(step) = self.handle_ready(pending) {
                 return Some(step);
             }
         }
     }
 
     /// Returns the next connection that has work.
-    fn next_ready(&mut self) -> Option<Rest> {
-        if self.rest.bits != 0 {
-            let rest = self.rest;
-            self.rest.bits = 0;
-            return Some(rest);
+    fn next_ready(&mut self) -> Option<Pending> {
+        if self.pending.bits != 0 {
+            let pending = self.pending;
+            self.pending.bits = 0;
+            return Some(pending);
         }
         if P::LEVEL {
             while self.taken < self.events {
                 let Ready { token, bits } = self.poller.ready(self.taken);
                 self.taken += 1;
                 let id = ConnId::from_bits(token);
-                if id.slot() < MOST_CONNECTIONS {
-                    return Some(Rest { id, bits, reads: READS_PER_EVENT });
+                if id.slot() < MAX_CONNECTIONS {
+                    return Some(Pending { id, bits, reads: READS_PER_EVENT });
                 }
                 self.listeners.on_ready(id);
                 if self.listeners.are_ready() {
                     // Empty bits do nothing, so that the listeners are served next.
-                    return Some(Rest { id, bits: 0, reads: 0 });
+                    return Some(Pending { id, bits: 0, reads: 0 });
                 }
             }
             // A client's first request has usually arrived before its connection is accepted, and
             // many connections have only one request.
-            let id = *self.newcomers.get(self.tried)?;
-            self.tried += 1;
-            return Some(Rest { id, bits: READ, reads: READS_PER_EVENT });
+            let id = *self.unregistered.get(self.cursor)?;
+            self.cursor += 1;
+            return Some(Pending { id, bits: READ, reads: READS_PER_EVENT });
         }
         while self.quota > 0 {
             self.quota -= 1;
-            let id = self.list.pop_front()?;
+            let id = self.ready_list.pop_front()?;
             let Some(entry) = self.table.entry(id) else { continue };
             let mut bits = 0;
             for (flag, bit) in
-                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::TROUBLE, ERROR)]
+                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::ERROR_PENDING, ERROR)]
             {
                 bits |= if entry.flags & flag != 0 { bit } else { 0 };
             }
-            entry.flags &= !(flag::QUEUED | flag::TROUBLE);
-            return Some(Rest { id, bits, reads: 1 });
+            entry.flags &= !(flag::QUEUED | flag::ERROR_PENDING);
+            return Some(Pending { id, bits, reads: 1 });
         }
         None
     }
 
-    /// Does one unit of work for a connection. The rest is stored in `self.rest`.
-    fn serve(&mut self, rest: Rest) -> Option<Step<P::Socket>> {
-        let Rest { id, bits, reads } = rest;
+    /// Does one unit of work for a connection. The rest is stored in `self.pending`.
+    fn handle_ready(&mut self, pending: Pending) -> Option<Step<P::Socket>> {
+        let Pending { id, bits, reads } = pending;
         // The connection may have been closed in this very turn: the event is stale.
         let entry = self.table.entry(id)?;
         if entry.flags & flag::CONNECTING != 0 {
-            return self.serve_connecting(rest);
+            return self.handle_connecting(pending);
         }
         let can_send = entry.outgoing != NONE && entry.flags & flag::BROKEN == 0;
         if bits & (WRITE | ERROR) != 0 && can_send {
-            self.rest = Rest { bits: bits & !WRITE & !ERROR, ..rest };
+            self.pending = Pending { bits: bits & !WRITE & !ERROR, ..pending };
             if bits & ERROR != 0 {
-                self.rest.bits |= READ;
+                self.pending.bits |= READ;
             }
             return self.continue_sending(id);
         }
@@ -146,11 +147,11 @@ impl<P: Poller> ReadinessDriver<P> {
             if entry.flags & flag::NOT_READING == 0 {
                 let step = self.receive(id, reads);
                 if !P::LEVEL && bits & ERROR != 0 && step.is_some() {
-                    self.keep_trouble(id);
+                    self.keep_error_pending(id);
                 }
                 return step;
             }
-            self.serve_deaf(rest);
+            self.handle_while_paused(pending);
         } else if bits & WRITE != 0 {
             // Room for output, and nothing to send.
             self.sync(id);
@@ -162,10 +163,10 @@ impl<P: Poller> ReadinessDriver<P> {
     ///
     /// No further edge reports it: a reset that came with a FIN is noticed only by looking again.
     #[cold]
-    fn keep_trouble(&mut self, id: ConnId) {
+    fn keep_error_pending(&mut self, id: ConnId) {
         if let Some(entry) = self.table.entry(id) {
-            entry.flags |= flag::TROUBLE;
-            self.enlist(id);
+            entry.flags |= flag::ERROR_PENDING;
+            self.enqueue(id);
         }
     }
 
@@ -177,16 +178,16 @@ impl<P: Poller> ReadinessDriver<P> {
             }
         };
         if let Ok(n) = received {
-            self.note_full(id, n, reads - 1);
+            self.read_again_if_full(id, n, reads - 1);
         }
         self.received(id, received)
     }
 
     /// Schedules up to `reads` more receives if `n` bytes filled the buffer.
     #[inline]
-    pub(super) fn note_full(&mut self, id: ConnId, n: usize, reads: u8) {
+    pub(super) fn read_again_if_full(&mut self, id: ConnId, n: usize, reads: u8) {
         if P::LEVEL && n == self.buffer.len() && reads > 0 {
-            self.rest = Rest { id, bits: READ, reads };
+            self.pending = Pending { id, bits: READ, reads };
         }
     }
 
@@ -199,7 +200,7 @@ impl<P: Poller> ReadinessDriver<P> {
         let entry = self.table.entry(id)?;
         match received {
             Ok(0) if entry.flags & flag::BROKEN != 0 => {
-                let ended = entry.flags & flag::ENDED != 0;
+                let ended = entry.flags & flag::FIN_BEFORE_RESET != 0;
                 self.end(id, Closed::Reset);
                 ended.then_some(Step::Finished(id))
             }
@@ -211,7 +212,7 @@ impl<P: Poller> ReadinessDriver<P> {
             }
             Ok(n) => {
                 if !P::LEVEL {
-                    self.enlist(id);
+                    self.enqueue(id);
                 }
                 Some(Step::Received(id, n))
             }
@@ -230,7 +231,7 @@ impl<P: Poller> ReadinessDriver<P> {
 
     /// Handles an event of a connection that is not read: paused, or the peer's stream has ended.
     #[cold]
-    pub(super) fn serve_deaf(&mut self, Rest { id, bits, .. }: Rest) {
+    pub(super) fn handle_while_paused(&mut self, Pending { id, bits, .. }: Pending) {
         let Some(entry) = self.table.entry(id) else { return };
         let Some(socket) = &entry.socket else { return };
         if bits & ERROR != 0 && P::take_error(socket) {
@@ -251,9 +252,9 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     #[cold]
-    pub(super) fn serve_connecting(
+    pub(super) fn handle_connecting(
         &mut self,
-        Rest { id, bits, .. }: Rest,
+        Pending { id, bits, .. }: Pending,
     ) -> Option<Step<P::Socket>> {
         let entry = self.table.entry(id)?;
         match P::connected(entry.socket.as_ref()?, bits) {
@@ -261,7 +262,7 @@ impl<P: Poller> ReadinessDriver<P> {
             Some(true) => {
                 entry.flags &= !flag::CONNECTING;
                 // Output that was sent before the connection was established leaves now.
-                self.rest = Rest { id, bits: bits & (READ | WRITE), reads: READS_PER_EVENT };
+                self.pending = Pending { id, bits: bits & (READ | WRITE), reads: READS_PER_EVENT };
                 self.sync(id);
                 Some(Step::Connected(id))
             }
@@ -273,23 +274,25 @@ impl<P: Poller> ReadinessDriver<P> {
     }
 
     /// Records the edges that a wait reported.
-    pub(super) fn note_edges(&mut self) {
+    pub(super) fn record_edges(&mut self) {
         for index in 0..self.events {
             let Ready { token, bits } = self.poller.ready(index);
             let id = ConnId::from_bits(token);
-            if id.slot() >= MOST_CONNECTIONS {
+            if id.slot() >= MAX_CONNECTIONS {
                 self.listeners.on_ready(id);
                 continue;
             }
             let Some(entry) = self.table.entry(id) else { continue };
-            for (flag, bit) in
-                [(flag::CAN_READ, READ), (flag::CAN_WRITE, WRITE), (flag::TROUBLE, ERROR | HANG_UP)]
-            {
+            for (flag, bit) in [
+                (flag::CAN_READ, READ),
+                (flag::CAN_WRITE, WRITE),
+                (flag::ERROR_PENDING, ERROR | HANG_UP),
+            ] {
                 entry.flags |= if bits & bit != 0 { flag } else { 0 };
             }
-            self.enlist(id);
+            self.enqueue(id);
         }
         self.events = 0;
-        self.quota = self.list.len();
+        self.quota = self.ready_list.len();
     }
 }

@@ -31,12 +31,12 @@
 //! or [`thread_limit`] if that is lower. Numbers are reused; [`Options::first_generation`]
 //! distinguishes the ids of successive connections (C5).
 
-mod bell;
-mod ceiling;
 mod poller;
+mod thread_limit;
+mod wake_fd;
 
-pub use self::ceiling::{Ceiling, most_threads};
-pub use self::poller::{PollPoller, Ring};
+pub use self::poller::{PollPoller, WakeSignal};
+pub use self::thread_limit::{ThreadLimit, thread_limit};
 
 use crate::{ConnId, Options, ReadinessDriver};
 
@@ -55,9 +55,9 @@ pub const DESCRIPTORS: usize = if cfg!(target_os = "linux") { 2 } else { 3 };
 /// Returns the options of a connection's own driver: that of shard `shard`, which had `generation`
 /// connections before. Socket options are taken from `base`.
 #[must_use]
-pub fn seat_options(base: &Options, seat: u16, generation: u32) -> Options {
+pub fn connection_options(base: &Options, shard: u16, generation: u32) -> Options {
     Options {
-        shard: seat,
+        shard,
         first_generation: generation & ConnId::MAX_GENERATION,
         receive_buffer: RECEIVE_BUFFER,
         max_events: 1,

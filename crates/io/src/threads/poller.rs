@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::bell::Bell;
+use super::wake_fd::WakeFd;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
 use crate::{Instant, Options};
 
@@ -20,7 +20,7 @@ pub struct PollPoller {
     watched: RefCell<Watched>,
     /// The events of the last wait.
     ready: Vec<Ready>,
-    bell: Arc<Bell>,
+    wake_fd: Arc<WakeFd>,
 }
 
 /// The arguments of poll(2), and the token of each. The wake descriptor comes first.
@@ -30,30 +30,30 @@ struct Watched {
 }
 
 /// Ends the wait of a [`PollPoller`].
-pub struct Ring(Arc<Bell>);
+pub struct WakeSignal(Arc<WakeFd>);
 
-impl Signal for Ring {
+impl Signal for WakeSignal {
     fn signal(&self) {
-        self.0.ring();
+        self.0.signal();
     }
 }
 
 impl Poller for PollPoller {
     type Socket = TcpStream;
     type Listener = TcpListener;
-    type Signal = Ring;
+    type Signal = WakeSignal;
 
     const LEVEL: bool = true;
-    const LATE: bool = false;
+    const DEFERS_REGISTRATION: bool = false;
 
-    fn new(_: usize, wake_token: u64) -> io::Result<(Self, Ring)> {
-        let bell = Arc::new(Bell::new()?);
+    fn new(_: usize, wake_token: u64) -> io::Result<(Self, WakeSignal)> {
+        let wake_fd = Arc::new(WakeFd::new()?);
         // Room for the wake descriptor and one connection, all that a connection's thread has.
         let mut watched = Watched { polled: Vec::with_capacity(2), tokens: Vec::with_capacity(2) };
-        watched.add(bell.as_raw_fd(), wake_token, libc::POLLIN);
+        watched.add(wake_fd.as_raw_fd(), wake_token, libc::POLLIN);
         let ready = Vec::with_capacity(1);
-        let ring = Ring(Arc::clone(&bell));
-        Ok((Self { watched: RefCell::new(watched), ready, bell }, ring))
+        let signal = WakeSignal(Arc::clone(&wake_fd));
+        Ok((Self { watched: RefCell::new(watched), ready, wake_fd }, signal))
     }
 
     fn clock() -> Instant {
@@ -69,7 +69,7 @@ impl Poller for PollPoller {
             Err(error) => return Err(error),
         }
         if polled[0].revents != 0 {
-            self.bell.silence();
+            self.wake_fd.clear();
         }
         for (entry, &token) in polled.iter().zip(&*tokens).skip(1) {
             let bit = |event: i16, bit: u8| if entry.revents & event != 0 { bit } else { 0 };
@@ -109,14 +109,14 @@ impl Poller for PollPoller {
         Ok(())
     }
 
-    fn forget(&self, socket: &mut TcpStream) {
+    fn deregister(&self, socket: &mut TcpStream) {
         self.watched.borrow_mut().remove(socket.as_raw_fd());
     }
 
     fn listener(listener: TcpListener, options: &Options) -> io::Result<TcpListener> {
         let socket = SockRef::from(&listener);
         socket.set_tcp_nodelay(true)?;
-        crate::dial::tune(socket, options)?;
+        crate::connect::apply_options(socket, options)?;
         Ok(listener)
     }
 
@@ -125,7 +125,7 @@ impl Poller for PollPoller {
         Ok(())
     }
 
-    fn forget_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
+    fn deregister_listener(&self, listener: &mut TcpListener) -> io::Result<()> {
         self.watched.borrow_mut().remove(listener.as_raw_fd());
         Ok(())
     }
@@ -137,12 +137,12 @@ impl Poller for PollPoller {
         // nothing.
         if !cfg!(target_os = "linux") {
             let _ = socket.set_nodelay(true);
-            let _ = crate::dial::tune(SockRef::from(&socket), options);
+            let _ = crate::connect::apply_options(SockRef::from(&socket), options);
         }
         Ok((socket, peer))
     }
 
-    fn dialled(socket: socket2::Socket) -> TcpStream {
+    fn from_connecting(socket: socket2::Socket) -> TcpStream {
         socket.into()
     }
 

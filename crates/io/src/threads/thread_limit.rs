@@ -2,7 +2,7 @@
 
 /// The lowest of the system's limits on threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ceiling {
+pub struct ThreadLimit {
     /// Maximum threads of this process, including those it has.
     pub threads: usize,
     /// The limit's usual name, for advice on raising it.
@@ -15,7 +15,7 @@ pub struct Ceiling {
 /// runs, a guard page for each, and one spare for the allocator and for large messages. A process
 /// that is out of maps is not always refused a thread: the thread may start, fail to get its second
 /// stack, and abort the process.
-const MAPS_A_THREAD: usize = 5;
+const MAPS_PER_THREAD: usize = 5;
 
 /// Returns the lowest limit that the system reports, if it reports any: Linux's `/proc` and the
 /// process's cgroup.
@@ -23,27 +23,27 @@ const MAPS_A_THREAD: usize = 5;
 /// Threads of other processes are counted as free, so starting a thread can fail below the limit;
 /// such a connection is then refused.
 #[must_use]
-pub fn most_threads() -> Option<Ceiling> {
+pub fn thread_limit() -> Option<ThreadLimit> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     lowest([
         (number("/proc/sys/kernel/threads-max"), "kernel.threads-max", 1),
         (number("/proc/sys/kernel/pid_max"), "kernel.pid_max", 1),
-        (number("/proc/sys/vm/max_map_count"), "vm.max_map_count", MAPS_A_THREAD),
-        (processes_of_the_user(), "ulimit -u", 1),
-        (pids_of_the_cgroup(), "pids.max of the cgroup", 1),
+        (number("/proc/sys/vm/max_map_count"), "vm.max_map_count", MAPS_PER_THREAD),
+        (user_process_limit(), "ulimit -u", 1),
+        (cgroup_pid_limit(), "pids.max of the cgroup", 1),
     ])
 }
 
-fn lowest<const N: usize>(limits: [(Option<u64>, &'static str, usize); N]) -> Option<Ceiling> {
+fn lowest<const N: usize>(limits: [(Option<u64>, &'static str, usize); N]) -> Option<ThreadLimit> {
     let known = limits.into_iter().filter_map(|(most, limit, each)| {
         let threads = usize::try_from(most?).unwrap_or(usize::MAX) / each;
-        Some(Ceiling { threads, limit, each })
+        Some(ThreadLimit { threads, limit, each })
     });
-    known.min_by_key(|ceiling| ceiling.threads)
+    known.min_by_key(|limit| limit.threads)
 }
 
 /// Returns RLIMIT_NPROC; root is exempt from it.
-fn processes_of_the_user() -> Option<u64> {
+fn user_process_limit() -> Option<u64> {
     if rustix::process::geteuid().is_root() {
         return None;
     }
@@ -54,7 +54,7 @@ fn processes_of_the_user() -> Option<u64> {
 }
 
 /// Returns the lowest `pids.max` from the process's cgroup (version 2) up to the root.
-fn pids_of_the_cgroup() -> Option<u64> {
+fn cgroup_pid_limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let root = std::path::Path::new("/sys/fs/cgroup");
@@ -73,13 +73,13 @@ mod tests {
     fn the_lowest_limit_is_named() {
         let found =
             lowest([(Some(9), "a", 1), (None, "b", 1), (Some(36), "c", 5), (Some(8), "d", 1)]);
-        assert_eq!(found, Some(Ceiling { threads: 7, limit: "c", each: 5 }));
+        assert_eq!(found, Some(ThreadLimit { threads: 7, limit: "c", each: 5 }));
         assert_eq!(lowest([(None, "a", 1)]), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_thread_takes_no_more_maps_than_it_is_counted_for() {
+    fn a_thread_takes_no_more_maps_than_assumed() {
         const THREADS: usize = 200;
         let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         let before = maps();
@@ -96,14 +96,14 @@ mod tests {
             all.wait();
             let taken = maps() - before;
             all.wait();
-            assert!(taken <= THREADS * MAPS_A_THREAD, "{taken} of {THREADS}");
+            assert!(taken <= THREADS * MAPS_PER_THREAD, "{taken} of {THREADS}");
         });
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn linux_tells() {
-        let Ceiling { threads, limit, .. } = most_threads().unwrap();
+    fn linux_reports_a_limit() {
+        let ThreadLimit { threads, limit, .. } = thread_limit().unwrap();
         assert!(threads > 1, "{limit} is {threads}");
     }
 }

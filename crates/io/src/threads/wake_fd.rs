@@ -5,27 +5,27 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// An eventfd, one descriptor (Linux).
 #[cfg(target_os = "linux")]
-pub(crate) struct Bell(std::os::fd::OwnedFd);
+pub(crate) struct WakeFd(std::os::fd::OwnedFd);
 
 #[cfg(target_os = "linux")]
-impl Bell {
+impl WakeFd {
     pub(crate) fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         // Fails only after 2^64 signals.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn silence(&self) {
+    pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 #[cfg(target_os = "linux")]
-impl AsRawFd for Bell {
+impl AsRawFd for WakeFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -33,34 +33,34 @@ impl AsRawFd for Bell {
 
 /// A pair of sockets (systems without eventfd).
 #[cfg(not(target_os = "linux"))]
-pub(crate) struct Bell {
-    heard: std::os::unix::net::UnixStream,
-    rung: std::os::unix::net::UnixStream,
+pub(crate) struct WakeFd {
+    receiver: std::os::unix::net::UnixStream,
+    sender: std::os::unix::net::UnixStream,
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Bell {
+impl WakeFd {
     pub(crate) fn new() -> io::Result<Self> {
-        let (heard, rung) = std::os::unix::net::UnixStream::pair()?;
-        heard.set_nonblocking(true)?;
-        rung.set_nonblocking(true)?;
-        Ok(Self { heard, rung })
+        let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
+        receiver.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        Ok(Self { receiver, sender })
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         // A full socket is readable already.
-        let _ = io::Write::write(&mut &self.rung, &[1]);
+        let _ = io::Write::write(&mut &self.sender, &[1]);
     }
 
-    pub(crate) fn silence(&self) {
-        let mut heard = [0; 64];
-        while io::Read::read(&mut &self.heard, &mut heard).is_ok_and(|n| n == heard.len()) {}
+    pub(crate) fn clear(&self) {
+        let mut bytes = [0; 64];
+        while io::Read::read(&mut &self.receiver, &mut bytes).is_ok_and(|n| n == bytes.len()) {}
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-impl AsRawFd for Bell {
+impl AsRawFd for WakeFd {
     fn as_raw_fd(&self) -> RawFd {
-        self.heard.as_raw_fd()
+        self.receiver.as_raw_fd()
     }
 }

@@ -46,7 +46,7 @@ fn few_descriptors(
 
 #[cfg(unix)]
 fn few_threads(family: Family, connections: usize) -> Option<String> {
-    let ceiling = throng_io::threads::most_threads().filter(|_| family == Family::Threads)?;
+    let ceiling = throng_io::threads::thread_limit().filter(|_| family == Family::Threads)?;
     // As the server keeps some back.
     let needed = connections + 64;
     (ceiling.threads < needed).then(|| {
