@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_follows_the_time_it_is_told_even_backwards() {
+    fn the_cache_follows_its_clock_even_backwards() {
         let mut cache = DateCache::new();
         assert_eq!(cache.at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(cache.at(784_111_778), "Sun, 06 Nov 1994 08:49:38 GMT");

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_handlers_may_return() {
+    fn handlers_may_return_many_types() {
         let first = |response: Response| {
             let body = String::from_utf8_lossy(response.body()).into_owned();
             format!("{} {body}", response.status().code())

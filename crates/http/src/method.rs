@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn allow_lists_what_is_answered() {
+    fn allow_lists_the_supported_methods() {
         assert_eq!(Allow::NONE.with(Method::Get).to_string(), "GET, HEAD, OPTIONS");
         assert_eq!(Allow::NONE.with(Method::Post).to_string(), "POST, OPTIONS");
         assert_eq!(Allow::NONE.to_string(), "");

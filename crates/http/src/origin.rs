@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_10_2_pages_of_the_same_host_are_let_in() {
+    fn rfc6455_10_2_pages_of_the_same_host_are_accepted() {
         for (origin, host, expected) in [
             ("http://example.com", "example.com", true),
             ("https://example.com", "example.com", true),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_no_browser_sends_no_origin() {
+    fn a_client_without_origin_is_accepted() {
         assert!(Origins::SameHost.allow([], Some("example.com")));
         assert!(Origins::SameHost.allow([], None));
         assert!(Origins::list(["https://a.example"]).allow([], None));

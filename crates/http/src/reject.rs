@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_why() {
+    fn refusals_state_a_reason() {
         let cases = [
             (Reject::status(404), 404, "404 Not Found\n", vec![]),
             (Reject::status(200), 500, "500 Internal Server Error\n", vec![]),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_4_4_a_refused_handshake_says_what_is_spoken() {
+    fn rfc6455_4_4_a_refused_handshake_names_the_supported_version() {
         let (status, _, headers) = parts(Refusal::Version.into());
         assert_eq!(status, 426);
         assert!(headers.contains(&("Sec-WebSocket-Version".into(), "13".into())), "{headers:?}");

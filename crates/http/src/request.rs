@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn params_are_decoded_when_asked_for() {
+    fn params_are_decoded_on_demand() {
         with_request("/r/a%20b%2Fc/x/%C3%A9?q", "", |request| {
             assert_eq!(request.param("name"), Some("a b/c"));
             assert_eq!(request.param("rest"), Some("x/\u{e9}"));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_decoded_when_asked_for() {
+    fn queries_are_decoded_on_demand() {
         with_request("/r/a/?x=1&y=a+b%21&%7A=3&x=2", "", |request| {
             assert_eq!(request.query("x"), Some("1"));
             assert_eq!(request.query("y"), Some("a b!"));

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_length_date_and_type() {
+    fn a_response_has_length_date_and_type() {
         assert_eq!(
             text("OK", &TO),
             format!(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9112_9_3_connection_says_what_is_not_the_default() {
+    fn rfc9112_9_3_connection_overrides_the_default() {
         for (is_http11, keep_alive, expected) in [
             (true, true, None),
             (true, false, Some("close")),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_cannot_split_an_answer_or_change_its_framing() {
+    fn headers_cannot_split_a_response_or_change_its_framing() {
         let new = || Response::text("x");
         for (name, value) in
             [("X", "a\r\nY: b"), ("X", "\0"), ("X\r\nY", "a"), ("", "a"), ("X Y", "a")]
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn content_type_is_there_once() {
+    fn content_type_occurs_once() {
         let response = Response::text("{}").header("content-type", "application/json").unwrap();
         let text = text(response, &TO);
         assert_eq!(text.to_lowercase().matches("content-type").count(), 1);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_answers() {
+    fn errors_are_responses() {
         let page = text(http1::Error::MissingHost, &ReplyTo::error(DATE));
         assert!(page.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{page}");
         assert!(page.contains("Connection: close\r\n"));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spelled_out_wins_over_a_name_and_that_over_the_rest() {
+    fn a_literal_segment_wins_over_a_parameter_and_that_over_a_rest() {
         let router = router(&[
             ("/{*rest}", "rest"),
             ("/{a}", "param"),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_get_that_answers_no_head_does_not_promise_it() {
+    fn a_get_without_head_does_not_allow_head() {
         let mut router = Router::new();
         router.add_get_only("/ws", "ws").unwrap();
         router.add_get_only("/both", "ws").unwrap();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_admitted_is_not_there() {
+    fn inadmissible_files_are_not_found() {
         let mut router = Router::new();
         router.add(Method::Get, "/{*rest}", "socket").unwrap();
         router.add_any("/{*rest}", "any").unwrap();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_pattern_is_told_when_it_is_registered() {
+    fn an_invalid_pattern_is_reported_at_registration() {
         let add = |pattern: &str| Router::new().add(Method::Get, pattern, ()).unwrap_err();
         for pattern in ["", "a", "{a}", "*"] {
             assert_eq!(add(pattern), RouteError::NoLeadingSlash(pattern.into()));
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_many_segments_costs_no_more_than_the_tree_is_deep() {
+    fn matching_a_long_path_costs_no_more_than_the_depth_of_the_tree() {
         // A router that recursed by path would overflow the stack here; one that backtracked without
         // bounds would not come back.
         let router = router(&[

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_that_is_none_becomes_500() {
+    fn an_invalid_status_code_becomes_500() {
         for code in [0, 99, 600, 999, 1000, u16::MAX] {
             assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_15_2_what_is_interim_is_no_answer() {
+    fn rfc9110_15_2_an_interim_status_is_not_a_response() {
         for code in [100, 101, 102, 103, 199] {
             assert_eq!(Status::new(code), Status::INTERNAL_SERVER_ERROR, "{code}");
         }

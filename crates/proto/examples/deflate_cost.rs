@@ -1,5 +1,6 @@
-//! What compression costs: nanoseconds a message and size, by level, memory level and window, with and
-//! without history; and what hostile input costs a byte. Run it with `--release`.
+//! The cost of compression: nanoseconds per message and compressed size, by level, memory level and
+//! window, with and without history; and the cost per byte of hostile input. Run it with
+//! `--release`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use throng_proto::ws::Deflated;
 use throng_proto::ws::deflate::{Deflater, History, Inflater, Mode, Settings};
 
-/// Messages of one kind, different from each other.
+/// Messages of one kind, each different from the others.
 struct Kind {
     name: &'static str,
     messages: Vec<Vec<u8>>,
@@ -43,7 +44,7 @@ fn main() {
 }
 
 const MESSAGES: u64 = 512;
-/// Of which the best counts, so that whatever else runs disturbs little.
+/// Number of rounds; the best one counts, so that other programs disturb the result little.
 const ROUNDS: usize = 25;
 
 fn deflater(level: u8, mem_level: u8) -> Deflater {
@@ -55,7 +56,7 @@ fn deflater(level: u8, mem_level: u8) -> Deflater {
     }
 }
 
-/// The best time of `work` over all messages, in nanoseconds a message.
+/// Returns the best time of `work` over all messages, in nanoseconds per message.
 fn best(mut work: impl FnMut()) -> f64 {
     let times = (0..ROUNDS).map(|_| {
         let begin = Instant::now();
@@ -96,7 +97,7 @@ fn with_history(kind: &Kind, level: u8, bits: u8) {
     let mut inflater = Inflater::new();
     let mut history = History::new(bits);
     let mut compressed = Vec::new();
-    // The second time the history is full from the beginning.
+    // In the second pass the history is full from the beginning.
     for _ in 0..2 {
         compressed.clear();
         for message in &kind.messages {
@@ -136,15 +137,16 @@ fn print_row(
 ) {
     let total = |messages: &[Vec<u8>]| messages.iter().map(Vec::len).sum::<usize>() as f64;
     println!(
-        "{:<7} {level:>5} {mem_level:>3} {window:>7} {history:>7} | {deflate:>5.0} ns {inflate:>5.0} ns {:>5.0} ns | {:>4.1} %",
+        "{:<7} {level:>5} {mem_level:>3} {window:>7} {history:>7} | \
+            {deflate:>5.0} ns {inflate:>5.0} ns {:>5.0} ns | {:>4.1} %",
         kind.name,
         deflate + inflate,
         100.0 * total(compressed) / total(&kind.messages)
     );
 }
 
-/// The cost of a compressed byte in messages that say as little as possible, and in one that inflates to as
-/// much as possible.
+/// Measures the cost per compressed byte of messages that produce as little output as possible, and
+/// of one that inflates as much as possible.
 fn hostile() {
     let mut fixed = Bits::default();
     fixed.put(0b010, 3).put(0, 7);
@@ -192,10 +194,10 @@ fn hostile() {
     }
 }
 
-/// What hostile messages may inflate to.
+/// The inflated size allowed for hostile messages.
 const LIMIT: usize = 4 << 20;
 
-/// Bits as DEFLATE packs them, from the lowest.
+/// Bits packed as in DEFLATE, lowest first.
 #[derive(Default)]
 struct Bits(Vec<bool>);
 
@@ -205,7 +207,7 @@ impl Bits {
         self
     }
 
-    /// A block with this code of code lengths, 257 literals and one distance.
+    /// Writes a block with this code of code lengths, 257 literals and one distance.
     fn dynamic_block(&mut self, code: &[(usize, usize)], content: impl FnOnce(&mut Self)) {
         const ORDER: [usize; 19] =
             [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
@@ -217,7 +219,7 @@ impl Bits {
         content(self);
     }
 
-    /// As often as it takes to end with a whole byte.
+    /// Repeats the bits until they end on a byte boundary.
     fn repeated(&self) -> Vec<u8> {
         let bits: Vec<bool> = self.0.repeat(8);
         let byte =
@@ -237,7 +239,8 @@ fn random(n: u64, salt: u64) -> u64 {
 fn status(n: u64) -> Vec<u8> {
     let (id, load, free) = (random(n, 1) % 1000, random(n, 2) % 100, random(n, 3) % 1_000_000);
     format!(
-        "{{\"event\":\"status\",\"node\":\"eu-west-{id}\",\"load\":0.{load:02},\"free\":{free},\"up\":true,\"seq\":{}}}",
+        "{{\"event\":\"status\",\"node\":\"eu-west-{id}\",\"load\":0.{load:02},\"free\":{free},\
+        \"up\":true,\"seq\":{}}}",
         700_000 + n
     )
     .into_bytes()

@@ -1,7 +1,8 @@
-//! What decoding and writing HTTP/1.1 heads costs: instructions a request, by callgrind, beside httparse.
+//! The cost of decoding and encoding HTTP/1.1 heads: instructions per request, counted by
+//! callgrind, compared with httparse.
 //!
 //! Run it with `cargo run --release -p throng-proto --example http1_cost`. It starts itself under
-//! valgrind, once for each number, with few and with many rounds: the difference is the work alone.
+//! valgrind, once for each number, with few and with many rounds; the difference is the work alone.
 //! Without valgrind, or with `--time`, it prints nanoseconds instead, the best of many rounds.
 
 use std::collections::HashMap;
@@ -13,35 +14,41 @@ use std::time::Instant;
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, HeaderName, HeaderValue, Limits, Request, ResponseHead};
 
-/// The request of a benchmark client with nothing to say.
+/// The smallest request of a benchmark client.
 const BARE: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1:1234\r\n\r\n";
-/// What wrk is told to send in the TechEmpower benchmarks.
+/// The request of wrk in the TechEmpower benchmarks.
 const WRK: &str = "GET /json HTTP/1.1\r\nHost: localhost:8080\r\n\
-    Accept: application/json,text/html;q=0.9,application/xhtml+xml;q=0.9,application/xml;q=0.8,*/*;q=0.7\r\n\
+    Accept: application/json,text/html;q=0.9,application/xhtml+xml;q=0.9,application/xml;q=0.8,\
+    */*;q=0.7\r\n\
     Connection: keep-alive\r\n\r\n";
-/// What Chrome sends for a page.
+/// The request of Chrome for a page.
 const BROWSER: &str = "GET /articles/2024/05/how-to?page=2 HTTP/1.1\r\nHost: www.example.com\r\n\
     Connection: keep-alive\r\n\
     sec-ch-ua: \"Chromium\";v=\"124\", \"Google Chrome\";v=\"124\", \"Not-A.Brand\";v=\"99\"\r\n\
     sec-ch-ua-mobile: ?0\r\nsec-ch-ua-platform: \"Linux\"\r\nUpgrade-Insecure-Requests: 1\r\n\
-    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/124.0.0.0 Safari/537.36\r\n\
-    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r\n\
-    Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-User: ?1\r\nSec-Fetch-Dest: document\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, \
+    like Gecko) Chrome/124.0.0.0 Safari/537.36\r\n\
+    Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,\
+    */*;q=0.8\r\n\
+    Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-User: ?1\r\n\
+    Sec-Fetch-Dest: document\r\n\
     Referer: https://www.example.com/articles\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\
-    Accept-Language: en-US,en;q=0.9\r\nCookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\r\n";
-/// A small call of an interface, with its body.
+    Accept-Language: en-US,en;q=0.9\r\n\
+    Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\r\n";
+/// A small API call with a body.
 const POST: &str = "POST /api/items HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: client/1.0\r\n\
-    Accept: */*\r\nContent-Type: application/json\r\nContent-Length: 27\r\n\r\n{\"id\":17,\"name\":\"an item\"}\n";
+    Accept: */*\r\nContent-Type: application/json\r\nContent-Length: 27\r\n\r\n\
+    {\"id\":17,\"name\":\"an item\"}\n";
 
 const REQUESTS: [(&str, &str); 4] =
     [("bare", BARE), ("wrk", WRK), ("browser", BROWSER), ("post", POST)];
 
-/// Reads a request, so many times.
+/// Decodes a request the given number of times.
 type Read = fn(&str, u64);
-/// Writes a head, so many times.
+/// Encodes a head the given number of times.
 type Write = fn(u64);
 
-/// What is done with each request, in the order of the columns.
+/// The operations on each request, in the order of the columns.
 const READS: [(&str, Read); 6] = [
     ("A decode", |text, rounds| decode(text, rounds, |_| {})),
     ("B + walk all", |text, rounds| decode(text, rounds, walk)),
@@ -77,7 +84,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The work of a cell: `read/REQUEST/WAY` or `write/WAY`, by number.
+/// Finds the work of a cell by name: `read/REQUEST/WAY` or `write/WAY`, by number.
 fn find_case(case: &str) -> Option<Box<dyn Fn(u64)>> {
     let parts: Vec<&str> = case.split('/').collect();
     match parts[..] {
@@ -113,7 +120,7 @@ fn table(unit: &str, cost: fn(&str) -> Option<f64>) {
     }
 }
 
-/// User instructions for one round: what callgrind counts in 3,000, less what it counts in 1,000.
+/// Measures the user instructions of one round: callgrind's count for 3,000 less that for 1,000.
 fn instructions(case: &str) -> Option<f64> {
     let count = |rounds: u64| -> Option<f64> {
         let output = Command::new("valgrind")
@@ -140,8 +147,8 @@ fn nanoseconds(case: &str) -> Option<f64> {
     Some(times.fold(f64::MAX, f64::min))
 }
 
-/// Variant A of the article: only what framing needs. Asks until the decoder says that nothing is left, as a
-/// server does.
+/// Variant A: only what framing needs. Calls the decoder until it returns nothing, as a server
+/// does.
 fn decode(text: &str, rounds: u64, mut handle: impl FnMut(&Request<'_>)) {
     let mut bytes = text.as_bytes().to_vec();
     let mut decoder = Decoder::new();
@@ -177,7 +184,7 @@ fn find_three(request: &Request<'_>) {
     black_box(request.header("If-None-Match"));
 }
 
-/// Variant D: every header in a map of its own strings, as the slowest servers of the article do.
+/// Variant D: copies every header into a map of owned strings, as slow servers do.
 fn into_map(request: &Request<'_>) {
     let own = |header: throng_proto::http1::Header<'_>| {
         (header.name.to_ascii_lowercase(), String::from_utf8_lossy(header.value).into_owned())
@@ -201,7 +208,7 @@ fn parse_with_httparse(
     }
 }
 
-/// It finds lines and names, and judges neither Host nor framing.
+/// Parses with httparse, which finds lines and names, and validates neither Host nor framing.
 fn httparse(text: &str, rounds: u64) {
     parse_with_httparse(text, rounds, |request| {
         black_box(&request.headers);

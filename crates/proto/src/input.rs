@@ -1,40 +1,40 @@
-//! The bytes a driver lent, seen as "what is left to decode".
+//! A cursor over the bytes that a driver lent.
 
 use std::mem;
 
-/// What is left of the bytes a driver lent for one event.
+/// The rest of the bytes that a driver lent for one event.
 ///
-/// A decoder takes what it understands from the front and leaves the rest. Taken bytes keep the
-/// lifetime `'b` of the loan, not of the `Input`, so a payload can be unmasked in place, handed to a
-/// handler, and the next frame decoded without a copy.
+/// A decoder takes bytes from the front and leaves the rest. Taken bytes keep the lifetime `'b` of
+/// the loan, not of the `Input`, so a payload can be unmasked in place and passed to a handler, and
+/// the next frame decoded, without a copy.
 #[derive(Debug)]
 pub struct Input<'b> {
     rest: &'b mut [u8],
 }
 
 impl<'b> Input<'b> {
-    /// Everything the driver lent.
+    /// Wraps all bytes that the driver lent.
     #[inline]
     #[must_use]
     pub fn new(bytes: &'b mut [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Nothing is left.
+    /// Returns whether no bytes are left.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// The bytes left, for a look before they are taken.
+    /// Returns the bytes left, without taking them.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
@@ -45,7 +45,7 @@ impl<'b> Input<'b> {
     #[inline]
     pub fn take(&mut self, n: usize) -> &'b mut [u8] {
         let rest = mem::take(&mut self.rest);
-        // A shorter answer instead of a panic: the network reaches this function.
+        // Fewer bytes instead of a panic: input from the network reaches this function.
         let (taken, rest) = rest.split_at_mut(n.min(rest.len()));
         self.rest = rest;
         taken
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn take_gives_what_there_is() {
+    fn take_returns_what_is_left() {
         let mut bytes = *b"abc";
         let mut input = Input::new(&mut bytes);
         assert_eq!(input.take(10), b"abc");

@@ -1,9 +1,11 @@
-//! Protocols as bytes <-> events.
+//! Protocols without I/O: bytes in, events out, and back.
 //!
-//! * Duty: decode what a peer sent into events, strictly; encode what is to be sent. RFC 6455, RFC 9112, PROXY protocol.
-//! * Not its duty: I/O, clocks, threads, policy. What an event means is for the engine and its users.
+//! * Duty: decode a peer's bytes to events, strictly; encode output. RFC 6455, RFC 9112, PROXY
+//!   protocol.
+//! * Not its duty: I/O, clocks, threads, policy. The engine and its users decide what an event
+//!   means.
 //! * Depends on: throng-simd for masking and UTF-8; nothing that knows a socket.
-//! * Start reading at: [`ws::Decoder`], the road of a frame; [`Input`], the bytes it eats.
+//! * Start reading at: [`ws::Decoder`], the path of a frame; [`Input`], the bytes that it takes.
 #![forbid(unsafe_code)]
 
 pub mod http1;

@@ -1,17 +1,19 @@
-//! The PROXY protocol, version 2: who is behind a proxy, said once at the start of a connection.
+//! The PROXY protocol, version 2: the client's address behind a proxy, sent once at the start of a
+//! connection.
 //!
-//! As HAProxy's `proxy-protocol.txt` has it (section 2.2). Version 1, a line of text, is told apart and refused.
+//! Specified in HAProxy's `proxy-protocol.txt`, section 2.2. Version 1, a line of text, is
+//! recognised and refused.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest header that is read. The addresses take 52 bytes at most; the rest are additions, of which a client's
-/// certificate is the largest that is in use.
+/// Maximum length of a header. The addresses take at most 52 bytes; the rest are TLVs, of which a
+/// client's certificate is the largest in use.
 pub const MAX_LENGTH: usize = 4096;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const VERSION_1: &[u8] = b"PROXY ";
-/// The signature, the command, the family and the length.
+/// Length of the signature, the command, the family and the length field.
 const FIXED: usize = 16;
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
@@ -20,38 +22,41 @@ const TCP6: u8 = 0x21;
 const TCP4_LENGTH: usize = 12;
 const TCP6_LENGTH: usize = 36;
 
-/// What the first bytes of a connection are.
+/// The result of decoding the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// A header has at least this many bytes, more than were given; so far nothing is wrong.
+    /// More bytes are needed: a header has at least this many. No error so far.
     Needs(usize),
-    /// A whole header.
+    /// A complete header.
     Header(Header),
 }
 
-/// What a header said.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The client and the address it connected to, as the proxy saw them. `None`: the proxy speaks for itself (a
-    /// health check), or of a client that has no TCP address; the connection's own addresses are those that count.
+    /// The client and the address it connected to, as seen by the proxy.
+    ///
+    /// `None` if the proxy made the connection itself (a health check), or for a client without a
+    /// TCP address; use the addresses of the connection then.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Bytes of the header; what follows is the client's.
+    /// Length of the header in bytes; the client's data follows.
     pub len: usize,
 }
 
-/// Why a connection does not begin as agreed; close it without an answer. The peer's fault, or the configuration's.
+/// An invalid header: close the connection without a response. The fault of the peer, or of the
+/// configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no PROXY header.
+    /// The connection does not start with a PROXY header.
     Missing,
-    /// There is one of version 1.
+    /// The header has version 1.
     Version1,
     /// The version is neither 1 nor 2.
     Version,
     /// The command is neither LOCAL nor PROXY.
     Command,
-    /// The address family or the transport is none of those that the standard has.
+    /// The address family or the transport is not defined by the standard.
     Family,
     /// The length is too small for the addresses.
     Short,
@@ -77,8 +82,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads the header at the start of a connection's first `bytes`. Additions (TLVs) are skipped unread, their checksum
-/// with them.
+/// Decodes the header from the first `bytes` of a connection. TLVs, including their checksum, are
+/// skipped.
 ///
 /// ```
 /// use throng_proto::proxy_protocol::{Decoded, Header, decode, encode};
@@ -93,12 +98,12 @@ impl std::error::Error for Error {}
 ///
 /// # Errors
 ///
-/// The first rule that was broken; more bytes do not mend it, and how they are cut does not change it.
+/// The first violated rule. More bytes do not change it, nor does how they are split.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     let start = bytes.len().min(SIGNATURE.len());
     if bytes[..start] != SIGNATURE[..start] {
-        let told = bytes.len().min(VERSION_1.len());
-        return match (bytes[..told] == VERSION_1[..told], told == VERSION_1.len()) {
+        let compared = bytes.len().min(VERSION_1.len());
+        return match (bytes[..compared] == VERSION_1[..compared], compared == VERSION_1.len()) {
             (true, false) => Ok(Decoded::Needs(VERSION_1.len())),
             (true, true) => Err(Error::Version1),
             (false, _) => Err(Error::Missing),
@@ -118,8 +123,8 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, Error> {
     if FIXED + length > MAX_LENGTH {
         return Err(Error::Long);
     }
-    // A local one's family is to be ignored. Of the others, the standard's list: unspecified, or one of three families
-    // with one of two transports.
+    // The family of a LOCAL header is to be ignored. For the others the standard lists:
+    // unspecified, or one of three families with one of two transports.
     let needed = match (command, family) {
         (LOCAL, _) | (_, 0x00) => 0,
         (_, 0x11 | 0x12) => TCP4_LENGTH,
@@ -159,10 +164,11 @@ fn pair<A: Into<IpAddr>>(source: A, destination: A, ports: [u8; 4]) -> (SocketAd
     (address(source, [a, b]), address(destination, [c, d]))
 }
 
-/// Appends the header that says who the client is (`source`) and where it connected to (`destination`).
+/// Appends a header with the client's address (`source`) and the address it connected to
+/// (`destination`).
 ///
-/// An IPv4 address in IPv6's clothes goes as the IPv4 address it is; if only one of the two is IPv4, it is dressed, since
-/// both must be of one family.
+/// An IPv4-mapped IPv6 address is written as IPv4. If only one of the two is IPv4, it is written as
+/// IPv4-mapped, since both must be of one family.
 pub fn encode(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(&SIGNATURE);
     match (source.ip().to_canonical(), destination.ip().to_canonical()) {
@@ -173,15 +179,15 @@ pub fn encode(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
         }
         (source, destination) => {
             out.extend_from_slice(&[PROXY, TCP6, 0, TCP6_LENGTH as u8]);
-            out.extend_from_slice(&dressed(source).octets());
-            out.extend_from_slice(&dressed(destination).octets());
+            out.extend_from_slice(&to_ipv6_mapped(source).octets());
+            out.extend_from_slice(&to_ipv6_mapped(destination).octets());
         }
     }
     out.extend_from_slice(&source.port().to_be_bytes());
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-fn dressed(address: IpAddr) -> Ipv6Addr {
+fn to_ipv6_mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -232,7 +238,7 @@ mod tests {
             (0x21, 0x11, &tcp4[..], Ok(v4)),
             (0x21, 0x21, &tcp6, Ok(v6)),
             (0x21, 0x11, &with_tlv, Ok(v4)),
-            // Speaks for itself, or of what is no TCP address.
+            // LOCAL, or an address that is not TCP.
             (0x20, 0x00, &[], Ok(None)),
             (0x20, 0x11, &tcp4, Ok(None)),
             (0x20, 0x99, &[1, 2], Ok(None)),
@@ -265,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn other_beginnings_are_told_as_soon_as_they_are_known() {
+    fn other_protocols_are_detected_as_soon_as_possible() {
         for (bytes, expected) in [
             (&b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"[..], Err(Error::Version1)),
             (b"PROXY ", Err(Error::Version1)),
@@ -283,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_health_check_speaks_for_itself() {
+    fn a_health_check_has_no_addresses() {
         let mut bytes = Vec::new();
         encode_local(&mut bytes);
         assert_eq!(bytes, header(0x20, 0, &[]));
@@ -291,10 +297,13 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
-        fn what_is_written_is_read(source: SocketAddr, destination: SocketAddr, rest: Vec<u8>) {
+        fn encoded_messages_decode(source: SocketAddr, destination: SocketAddr, rest: Vec<u8>) {
             let is_v4 = |address: SocketAddr| address.ip().to_canonical().is_ipv4();
             let mut bytes = Vec::new();
             encode(source, destination, &mut bytes);
@@ -307,7 +316,7 @@ mod tests {
             bytes.extend(rest);
             let Ok(Decoded::Header(header)) = decode(&bytes) else { panic!("it is whole") };
             prop_assert_eq!(header.len, len);
-            // Flow labels and scopes are no part of it.
+            // Flow labels and scopes are not transmitted.
             let canonical = |address: SocketAddr| {
                 SocketAddr::new(address.ip().to_canonical(), address.port())
             };
@@ -317,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn more_bytes_change_nothing_that_was_decided(
+        fn more_bytes_do_not_change_a_decision(
             valid: bool,
             head in prop::collection::vec(any::<u8>(), 0..4),
             block in prop::collection::vec(any::<u8>(), 0..300),

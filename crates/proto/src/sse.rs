@@ -1,14 +1,15 @@
-//! Server-sent events: messages as the lines that a browser's `EventSource` reads.
+//! Server-sent events: the text format that a browser's `EventSource` reads.
 //!
-//! WHATWG HTML section 9.2: an event is `field: value` lines up to an empty one; CR, LF and CRLF all end a line.
+//! WHATWG HTML section 9.2: an event is a sequence of `field: value` lines up to an empty one; CR,
+//! LF and CRLF all end a line.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// A comment: keeps proxies from cutting a silent stream, and readers ignore it.
+/// A comment, which readers ignore: keeps proxies from closing a silent stream.
 pub const COMMENT: &[u8] = b":\n\n";
 
-/// Appends one message: a text as its lines, anything else as an event of type `binary` in base64.
+/// Appends one message: text as its lines, anything else as an event of type `binary` in base64.
 pub fn encode(text: bool, payload: &[u8], out: &mut Vec<u8>) {
     if !text {
         out.extend_from_slice(b"event: binary\ndata: ");

@@ -1,11 +1,12 @@
-//! What the decoder holds, counted by the allocator.
+//! Memory use of the decoder, counted by the allocator.
 #![allow(missing_docs)]
 
 use allocation_counter::measure;
 use throng_proto::Input;
 use throng_proto::ws::{Decoder, Event, Limits, Opcode, Role, Spare, encode_header, encode_masked};
 
-/// What `work` allocated on this thread: calls, and bytes held at most and at its end beyond those before it.
+/// Counts the allocations of `work` on this thread: calls, and bytes at the peak and at the end in
+/// addition to those before.
 fn count(work: impl FnOnce()) -> (u64, usize, usize) {
     let counted = measure(work);
     (counted.count_total, counted.bytes_max as usize, counted.bytes_current.max(0) as usize)
@@ -21,7 +22,7 @@ fn frames(count: usize, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Events in these lent bytes.
+/// Decodes the events in these lent bytes.
 fn pull(decoder: &mut Decoder, lent: &mut [u8], spare: &mut Spare) -> usize {
     let mut input = Input::new(lent);
     let mut events = 0;
@@ -57,7 +58,7 @@ fn frames_that_arrive_whole_allocate_nothing() {
 }
 
 #[test]
-fn head_that_is_cut_allocates_nothing() {
+fn a_split_header_allocates_nothing() {
     let mut bytes = frames(1, Opcode::Binary, &[7; 300]);
     let mut decoder = Decoder::new(Role::Server);
     let (first, second) = bytes.split_at_mut(7);
@@ -69,7 +70,8 @@ fn head_that_is_cut_allocates_nothing() {
     assert_eq!(calls, 0);
 }
 
-/// fastwebsockets reserves what a head declares: a few bytes from each of many peers take all memory.
+/// fastwebsockets reserves what a header declares: a few bytes from each of many peers use all
+/// memory.
 #[test]
 fn accident_declared_length_is_not_reserved() {
     let head = encode_header(Opcode::Binary, true, 4 << 20, Some(KEY));
@@ -87,7 +89,7 @@ fn accident_declared_length_is_not_reserved() {
             assert_eq!(decoder.buffered(), received);
         }
     });
-    // Growing holds the old buffer and the new one for a moment.
+    // While growing, the old buffer and the new one exist for a moment.
     assert!(peak <= 3 * received, "{peak} bytes for {received}");
 }
 

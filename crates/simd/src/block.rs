@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_in_every_lane_is_of_its_class() {
+    fn every_byte_in_every_lane_has_its_class() {
         for byte in 0..=255u8 {
             for around in [b'a', b'\t', 0, 0xff, b'#'] {
                 for lane in 0..SIZE {

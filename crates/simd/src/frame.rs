@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_are_there_whatever_room_there_was() {
+    fn both_parts_are_appended_whatever_the_spare_capacity() {
         for room in 0..20 {
             for len in 0..12 {
                 let payload: Vec<_> = (10..10 + len).collect();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_at_the_byte_that_breaks_the_sequence() {
+    fn refuses_at_the_first_invalid_byte() {
         let others = [0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
         let others = if cfg!(miri) { &others[2..5] } else { &others[..] };
         for first in (0..=u8::MAX).step_by(if cfg!(miri) { 13 } else { 1 }) {
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn autobahn_6_4_bad_bytes_named() {
+    fn autobahn_6_4_invalid_bytes_are_located() {
         // "κόσμε", then U+110000, then "edited".
         let text = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4\x90\x80\x80edited";
         assert_eq!(byte_by_byte(text, KEY), Err(12));
     }
 
     #[test]
-    fn text_cut_anywhere_is_the_text() {
+    fn text_split_anywhere_is_accepted() {
         let text = "a κόσμε 🦀 zażółć ".repeat(if cfg!(miri) { 1 } else { 40 });
         for cut in 0..=text.len() {
             let mut joined = JoinBuffer::new();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_pushed_as_text_is_no_text() {
+    fn bytes_not_pushed_as_text_are_not_text() {
         let mut joined = JoinBuffer::new();
         joined.push(b"abc", None);
         assert_eq!(joined.as_str(), None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn reserves_what_is_asked_and_no_more() {
+    fn reserves_exactly_the_requested_capacity() {
         let mut joined = JoinBuffer::new();
         joined.reserve(1000);
         assert_eq!(joined.capacity(), 1000);

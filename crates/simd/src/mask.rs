@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn in_place_as_the_rfc_says_at_all_lengths_and_offsets() {
+    fn masking_in_place_as_the_rfc_defines_at_all_lengths_and_offsets() {
         for len in lengths() {
             for offset in 0..if cfg!(miri) { 2 } else { 64 } {
                 let mut bytes = sample(offset + len + 3);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn appended_as_the_rfc_says_at_all_lengths() {
+    fn appending_masks_as_the_rfc_defines_at_all_lengths() {
         for len in lengths() {
             let bytes = sample(len);
             let mut out = b"before".to_vec();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_above_ascii_is_seen_wherever_it_is() {
+    fn one_byte_above_ascii_is_detected_at_any_position() {
         for len in lengths() {
             for at in (0..len).step_by(if cfg!(miri) { 37 } else { 1 }) {
                 let mut bytes = oracle(&vec![b'a'; len], KEY);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_vectors_do_as_plain_words() {
+    fn wide_vectors_equal_plain_words() {
         let mut wide = vec![[0x5a; BLOCK]; 5];
         wide[3][77] = 0xff;
         let mut plain = wide.clone();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_with_a_rotated_key_are_as_the_whole() {
+    fn chunks_with_a_rotated_key_equal_the_whole() {
         let bytes = sample(if cfg!(miri) { 30 } else { 600 });
         let mut whole = bytes.clone();
         apply(&mut whole, KEY);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn as_std_on_every_start_of_a_sequence() {
+    fn agrees_with_std_on_every_start_of_a_sequence() {
         let step = if cfg!(miri) { 1009 } else { 1 };
         for first in (0..=u16::MAX).step_by(step) {
             let [a, b] = first.to_be_bytes();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn as_std_wherever_a_bad_or_a_wide_character_is() {
+    fn agrees_with_std_wherever_an_invalid_or_wide_character_is() {
         let lengths = if cfg!(miri) { 20 } else { 400 };
         for len in (0..lengths).step_by(7) {
             agrees(&vec![b'a'; len]);

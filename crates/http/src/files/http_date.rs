@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_5_6_7_what_is_not_a_date() {
+    fn rfc9110_5_6_7_invalid_dates() {
         for text in [
             "",
             "0",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_messages_decode() {
         // A prime step, so that all times of day and days of the year come.
         for seconds in (0..253_402_300_799u64).step_by(9_999_991) {
             let text = imf_fixdate(seconds);
@@ -226,7 +226,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_is_too_odd(text: Vec<u8>) {
+        fn any_text_is_parsed_or_refused(text: Vec<u8>) {
             let _ = parse(&text, NOW);
         }
     }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_within_the_root_only() {
+    fn links_are_followed_only_within_the_root() {
         let site = Site::new();
         let root = site.root(true);
         for (path, expected) in [
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_not_followed_at_all_if_so_asked() {
+    fn links_are_not_followed_if_disabled() {
         let site = Site::new();
         let root = site.root(false);
         for (path, expected) in [("a", "a"), ("sub/b", "b"), ("sub/deep", "directory")] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_put_in_place_of_a_directory_meanwhile_leads_nowhere() {
+    fn a_directory_replaced_by_a_link_leads_nowhere() {
         let site = Site::new();
         // By steps resolves first and opens then. This is what it opens if `sub` became a link in between.
         let root = site.root(false);
@@ -344,7 +344,7 @@ mod tests {
 
     /// What `openat2` makes impossible has to be as impossible without it.
     #[test]
-    fn no_race_by_steps_leaves_the_root() {
+    fn no_race_in_stepwise_opening_leaves_the_root() {
         let site = Site::new();
         let root = site.root(true);
         let path = |name: &str| site.0.join("root").join(name);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_may_itself_be_a_link_and_be_pointed_elsewhere() {
+    fn a_root_may_be_a_link_and_be_retargeted() {
         let site = Site::new();
         let root = Root { path: site.0.join("current"), follows_links: true };
         symlink("root", site.0.join("current")).unwrap();

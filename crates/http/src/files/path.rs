@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_decoded_one_by_one() {
+    fn path_segments_are_decoded_one_by_one() {
         for (raw, names, is_directory) in [
             ("", "", true),
             ("a", "a", false),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_name_is_refused() {
+    fn invalid_names_are_refused() {
         for raw in [
             "/", "//", "/a", "a//b", "a//", ".", "..", "a/..", "a/../b", "%2e%2E/b", "a/.%2e",
             "./a", "a/./b", "a%2Fb", "%2fetc", "a%5Cb", "a\\b", "a%0Ab", "%7F", "%C2%85",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_gives_some_names_another_meaning() {
+    fn windows_device_names_are_refused() {
         for name in [
             "C:",
             "c:x",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc3986_4_2_a_directorys_location_is_a_relative_path() {
+    fn rfc3986_4_2_the_location_of_a_directory_is_a_relative_path() {
         for (raw, expected) in [
             ("a", "./a/"),
             ("x/a%20b", "./a%20b/"),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_14_1_2_what_is_not_there() {
+    fn rfc9110_14_1_2_unsatisfiable_ranges() {
         for value in [
             "bytes=1000-",
             "bytes=1000-1000",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_14_2_what_is_not_understood_is_ignored() {
+    fn rfc9110_14_2_invalid_ranges_are_ignored() {
         for value in [
             "",
             "bytes",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc9110_15_3_7_2_ranges_that_touch_are_joined_in_their_order() {
+    fn rfc9110_15_3_7_2_adjacent_ranges_are_joined_in_order() {
         for (value, expected) in [
             ("bytes=0-4,5-9", "0..10"),
             ("bytes=0-4,6-9", "0..5 6..10"),
@@ -229,7 +229,7 @@ mod tests {
     proptest! {
         /// The model marks bytes: which of a file of `length` bytes does the set name?
         #[test]
-        fn parts_are_what_a_naive_model_marks(
+        fn ranges_match_a_naive_model(
             length in 1u64..40,
             specs in prop::collection::vec(of_spec(), 1..10),
         ) {
@@ -265,14 +265,14 @@ mod tests {
         }
 
         #[test]
-        fn no_value_is_too_odd(value: Vec<u8>, length: u64) {
+        fn any_value_is_parsed_or_refused(value: Vec<u8>, length: u64) {
             let _ = parse(&value, length);
             let value = [b"bytes=", &*value].concat();
             let _ = parse(&value, length);
         }
 
         #[test]
-        fn nothing_leaves_the_file(
+        fn no_range_exceeds_the_file(
             specs in "([0-9]{0,22}-[0-9]{0,22},){1,8}",
             length: u64,
         ) {

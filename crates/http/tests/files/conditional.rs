@@ -94,7 +94,7 @@ fn rfc9110_13_1_4_if_unmodified_since() {
 }
 
 #[test]
-fn rfc9110_13_2_2_conditions_are_judged_in_order() {
+fn rfc9110_13_2_2_conditions_are_evaluated_in_order() {
     check(&[
         // If-Unmodified-Since is ignored beside If-Match.
         (&format!("If-Match: $|If-Unmodified-Since: {BEFORE}"), 200),
@@ -144,7 +144,7 @@ fn rfc9110_13_1_5_if_range() {
 }
 
 #[test]
-fn rfc9110_8_8_2_2_what_has_just_changed_is_not_resumed() {
+fn rfc9110_8_8_2_2_a_recently_changed_file_is_not_resumed() {
     let site = Site::new(&[("a.txt", b"0123456789")]);
     let status = |lines: &str| -> u16 {
         let lines = format!("{lines}\r\n");
@@ -166,7 +166,7 @@ fn rfc9110_8_8_2_2_what_has_just_changed_is_not_resumed() {
 }
 
 #[test]
-fn rfc9110_15_4_5_a_304_says_what_its_200_said() {
+fn rfc9110_15_4_5_a_304_has_the_headers_of_its_200() {
     let site = Site::new(&[("a.txt", b"0123456789")]);
     let files = site.files().cache_control("max-age=5").expect("valid");
     let get = |lines: &str| -> Answer { ask(&files, "GET", "/assets/a.txt", lines) };

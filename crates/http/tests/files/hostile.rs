@@ -206,7 +206,7 @@ fn no_path_before_the_route_leaves_the_root() {
 }
 
 #[test]
-fn a_compressed_form_does_not_lead_out_either() {
+fn a_precompressed_file_does_not_lead_outside_either() {
     let site = site();
     let files = site.files().precompressed(true);
     let answer = ask(&files, "GET", "/assets/linked.txt", "Accept-Encoding: gzip\r\n");
@@ -214,7 +214,7 @@ fn a_compressed_form_does_not_lead_out_either() {
 }
 
 #[test]
-fn links_within_the_root_are_followed_unless_switched_off() {
+fn links_within_the_root_are_followed_unless_disabled() {
     let site = Site::new(&[("dir/a.txt", b"public")]);
     symlink("dir", site.path("link")).expect("a link");
     symlink(site.path("dir/a.txt"), site.path("absolute.txt")).expect("a link");
@@ -319,7 +319,7 @@ fn no_string_leaves_the_root() {
 
 /// A route without `{*rest}` is answered by its path, under the same rules.
 #[test]
-fn a_route_of_another_shape_leaves_the_root_no_more() {
+fn a_route_with_another_pattern_does_not_leave_the_root_either() {
     use throng_http::{Params, Request};
     let site = site();
     let files = site.files();

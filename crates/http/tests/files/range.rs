@@ -64,7 +64,7 @@ fn rfc9110_14_4_a_range_beyond_the_end_is_416_with_the_length() {
 }
 
 #[test]
-fn rfc9110_14_2_head_and_what_is_not_understood_get_the_whole() {
+fn rfc9110_14_2_head_and_invalid_ranges_get_the_whole_file() {
     let site = site();
     let head = ask(&site.files(), "HEAD", "/assets/a.txt", "Range: bytes=0-1\r\n");
     assert_eq!((head.status, head.expect("Content-Length")), (200, "36"));
@@ -128,7 +128,7 @@ proptest! {
 
     /// Whatever the set of ranges, the bytes sent are those of the file at the places named.
     #[test]
-    fn every_part_is_that_part_of_the_file(specs in "(([0-9]{1,2})?-([0-9]{1,2})?, ?){1,9}") {
+    fn every_range_has_the_bytes_of_the_file(specs in "(([0-9]{1,2})?-([0-9]{1,2})?, ?){1,9}") {
         let site = site();
         let answer = site.get("a.txt", &format!("Range: bytes={specs}\r\n"));
         match answer.status {

@@ -8,7 +8,7 @@ use std::{env, fs, iter};
 use throng_http::{Files, HeaderError, ReplyTo, Request, Response};
 
 #[test]
-fn a_file_is_served_with_all_that_describes_it() {
+fn a_file_is_served_with_its_metadata() {
     let site = Site::new(&[("dir/a.html", b"<p>hello")]);
     let answer = site.get("dir/a.html", "");
     assert_eq!((answer.status, answer.text()), (200, "<p>hello"));
@@ -50,7 +50,7 @@ fn rfc9110_9_3_2_head_is_answered_as_get_without_the_body() {
 }
 
 #[test]
-fn rfc9110_15_5_6_other_methods_are_told_which_there_are() {
+fn rfc9110_15_5_6_other_methods_get_405_with_allow() {
     let site = Site::new(&[("a.txt", b"hello")]);
     for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "get"] {
         let answer = ask(&site.files(), method, "/assets/a.txt", "");
@@ -86,7 +86,7 @@ fn a_directory_is_its_index() {
 }
 
 #[test]
-fn an_index_that_is_a_directory_is_none() {
+fn an_index_that_is_a_directory_is_ignored() {
     let site = Site::new(&[("index.html/index.html", b"deep")]);
     assert_eq!(site.get("", "").status, 404);
     assert_eq!(site.get("index.html/", "").text(), "deep");
@@ -113,7 +113,7 @@ fn rfc9110_10_2_2_a_directory_without_its_slash_is_redirected_to_itself() {
 }
 
 #[test]
-fn what_is_not_there_is_404_and_what_may_not_be_read_403() {
+fn a_missing_file_is_404_and_an_unreadable_one_403() {
     let site = Site::new(&[("a.txt", b"a"), ("closed.txt", b"x")]);
     fs::set_permissions(site.path("closed.txt"), fs::Permissions::from_mode(0o000)).unwrap();
     for path in ["b.txt", "a.txt/b", "sub/", "sub/a.txt", &"x".repeat(300), &"x/".repeat(3000)] {
@@ -126,7 +126,7 @@ fn what_is_not_there_is_404_and_what_may_not_be_read_403() {
 }
 
 #[test]
-fn hidden_files_are_not_there_but_for_well_known() {
+fn hidden_files_are_not_found_except_well_known() {
     let site = Site::new(&[
         (".env", b"x"),
         (".git/config", b"x"),
@@ -145,7 +145,7 @@ fn hidden_files_are_not_there_but_for_well_known() {
 }
 
 #[test]
-fn what_is_no_file_is_not_there_and_never_waited_for() {
+fn special_files_are_not_found_and_never_block() {
     let site = Site::new(&[("a.txt", b"a")]);
     let made = Command::new("mkfifo").arg(site.path("fifo")).status().expect("mkfifo");
     assert!(made.success());
@@ -157,11 +157,11 @@ fn what_is_no_file_is_not_there_and_never_waited_for() {
 
 /// In a process of its own: the tests beside it need descriptors, too.
 #[test]
-fn without_descriptors_it_is_503_and_later_works_again() {
+fn without_descriptors_the_response_is_503_until_some_are_free() {
     const CHILD: &str = "THRONG_FILES_WITHOUT_DESCRIPTORS";
     if env::var_os(CHILD).is_none() {
         let command = "ulimit -n 64 && exec \"$0\" --exact --test-threads 1 \
-                       serving::without_descriptors_it_is_503_and_later_works_again";
+                       serving::without_descriptors_the_response_is_503_until_some_are_free";
         let mut child = Command::new("sh");
         child.args(["-c", command]).arg(env::current_exe().expect("this program")).env(CHILD, "1");
         let output = child.output().expect("a child");
@@ -183,7 +183,7 @@ fn without_descriptors_it_is_503_and_later_works_again() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_sent_breaks_and_one_that_grows_is_cut() {
+fn a_file_that_shrinks_while_sent_fails_and_one_that_grows_is_truncated() {
     let site = Site::new(&[("a.bin", &[1; 200_000])]);
     let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "" };
     let files = site.files();
@@ -203,7 +203,7 @@ fn a_file_that_shrinks_while_it_is_sent_breaks_and_one_that_grows_is_cut() {
 }
 
 #[test]
-fn a_file_is_streamed_in_helpings() {
+fn a_file_is_streamed_in_chunks() {
     let site = Site::new(&[("a.bin", &[7; 1_000_000])]);
     let files = site.files();
     let look = |request: &Request<'_>| {
@@ -303,7 +303,7 @@ fn rfc9110_8_8_1_every_change_changes_the_tag() {
 }
 
 #[test]
-fn rfc9110_8_8_2_2_what_has_just_changed_has_a_weak_tag() {
+fn rfc9110_8_8_2_2_a_recently_changed_file_has_a_weak_tag() {
     let site = Site::new(&[("a.txt", b"a")]);
     let files = site.files();
     let etag = |now| ask_at(&files, "GET", "/assets/a.txt", "", now).expect("ETag").to_owned();
@@ -328,7 +328,7 @@ fn rfc9110_8_8_2_1_last_modified_is_never_in_the_future() {
 }
 
 #[test]
-fn check_names_the_directory_that_is_not_there() {
+fn check_names_the_missing_directory() {
     let site = Site::new(&[("a.txt", b"")]);
     site.files().check().expect("a directory");
     for path in [site.path("none"), site.path("a.txt")] {
@@ -338,7 +338,7 @@ fn check_names_the_directory_that_is_not_there() {
 }
 
 #[test]
-fn rfc9110_12_5_3_a_compressed_form_is_sent_to_who_accepts_it() {
+fn rfc9110_12_5_3_a_precompressed_file_is_sent_to_clients_that_accept_it() {
     let site = Site::new(&[
         ("a.js", b"plain"),
         ("a.js.br", b"brotli"),

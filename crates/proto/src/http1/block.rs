@@ -1,11 +1,13 @@
-//! The loops over the bytes of a head, sixteen at a time.
+//! Loops over the bytes of a head, sixteen at a time.
 //!
-//! Each function answers as its byte-by-byte counterpart in `scan` would; the tests hold them to it.
+//! Each function returns the same result as its byte-by-byte counterpart in `scan`; the tests check
+//! this.
 
 use super::scan;
 use throng_simd::block;
 
-/// The index of the first byte that is marked, looking at whole blocks; else how many bytes those are.
+/// Finds the index of the first marked byte in whole blocks, or else returns the length of these
+/// blocks.
 #[inline]
 fn first_marked(bytes: &[u8], marks: impl Fn(&[u8; 16]) -> block::Marks) -> Result<usize, usize> {
     let (blocks, _) = bytes.as_chunks::<{ block::SIZE }>();
@@ -20,7 +22,7 @@ fn first_marked(bytes: &[u8], marks: impl Fn(&[u8; 16]) -> block::Marks) -> Resu
     Err(passed)
 }
 
-/// As [`scan::find_control`].
+/// Block version of [`scan::find_control`].
 #[inline(always)]
 pub(crate) fn find_control(bytes: &[u8]) -> Option<usize> {
     match first_marked(bytes, block::controls) {
@@ -34,7 +36,7 @@ fn find_control_in_tail(bytes: &[u8], passed: usize) -> Option<usize> {
     scan::find_control(&bytes[passed..]).map(|at| passed + at)
 }
 
-/// As [`scan::find_byte`].
+/// Block version of [`scan::find_byte`].
 #[inline]
 pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
     match first_marked(bytes, |bytes| block::equal(bytes, wanted)) {
@@ -43,17 +45,17 @@ pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
     }
 }
 
-/// How many bytes at the start are of a token: [`scan::is_token_byte`].
+/// Returns the length of the token at the start: bytes that satisfy [`scan::is_token_byte`].
 #[inline(always)]
 pub(crate) fn token_length(bytes: &[u8]) -> usize {
-    // Nearly all names end at a colon after letters, digits and dashes.
+    // Nearly all names consist of letters, digits and dashes up to a colon.
     match plain_length(bytes) {
         at if bytes.get(at) == Some(&b':') => at,
         at => token_length_from(bytes, at),
     }
 }
 
-/// As [`token_length`], of which `at` are known.
+/// Continues [`token_length`] after the first `at` bytes, which are token bytes.
 #[inline(never)]
 fn token_length_from(bytes: &[u8], mut at: usize) -> usize {
     while at < bytes.len() && scan::is_token_byte(bytes[at]) {
@@ -62,8 +64,8 @@ fn token_length_from(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// How many letters, digits, `-` and `.` there are at the start, or fewer: what is left of a block is not
-/// looked at.
+/// Returns the number of letters, digits, `-` and `.` at the start, or fewer: an incomplete last
+/// block is not examined.
 #[inline(always)]
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     match first_marked(bytes, block::not_plain) {
@@ -71,7 +73,8 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// How many bytes at the start may stand in a request target: [`scan::is_target_byte`].
+/// Returns the number of bytes at the start that may appear in a request target:
+/// [`scan::is_target_byte`].
 #[inline]
 pub(crate) fn target_length(bytes: &[u8]) -> usize {
     let mut at = match first_marked(bytes, |bytes| block::not_visible(bytes, b'#')) {
@@ -88,9 +91,10 @@ pub(crate) fn target_length(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Each function beside its byte-by-byte meaning, for every byte at every place of blocks and tails.
+    /// Compares each function with its byte-by-byte counterpart, for every byte at every position
+    /// of blocks and tails.
     #[test]
-    fn blocks_judge_every_byte_at_every_offset_as_alone() {
+    fn blocks_classify_every_byte_at_every_offset_as_scalar_code() {
         for byte in 0..=255u8 {
             for length in [1, 7, 15, 16, 17, 31, 32, 40] {
                 for offset in 0..length {
@@ -116,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_is_found() {
+    fn the_first_of_several_matches_is_found() {
         for length in 0..50 {
             for at in 0..length {
                 let mut bytes = vec![b'x'; length];

@@ -1,20 +1,22 @@
-//! Heads and chunks to bytes, appended to the caller's buffer.
+//! Encodes heads and chunks, appending to the caller's buffer.
 //!
-//! A name or value that could break out of its line is refused by its type: without a [`HeaderName`] and
-//! a [`HeaderValue`] nothing can be written, and they cannot be made of CR, LF or NUL.
+//! The types prevent injection: nothing can be written without a [`HeaderName`] and a
+//! [`HeaderValue`], and neither can contain CR, LF or NUL.
 
 use super::head::StartLine;
 use super::target::{self, RequestLine};
 use super::{Error, block, scan};
 use std::fmt;
 
-/// Why a header was refused: it would have changed the shape of the message.
+/// An invalid header, which would have changed the structure of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidHeader {
-    /// The name is empty or not a token. RFC 9110 section 5.1.
+    /// The name is empty or not a token.
+    /// [RFC 9110 section 5.1](https://www.rfc-editor.org/rfc/rfc9110#section-5.1).
     Name,
-    /// The value has a control character: CR, LF and NUL among them. RFC 9110 section 5.5.
+    /// The value contains a control character, such as CR, LF or NUL.
+    /// [RFC 9110 section 5.5](https://www.rfc-editor.org/rfc/rfc9110#section-5.5).
     Value,
 }
 
@@ -34,7 +36,7 @@ impl std::error::Error for InvalidHeader {}
 pub struct HeaderName<'a>(&'a str);
 
 impl<'a> HeaderName<'a> {
-    /// Checks a name.
+    /// Validates a name.
     ///
     /// # Errors
     ///
@@ -43,11 +45,12 @@ impl<'a> HeaderName<'a> {
         if scan::is_token(name.as_bytes()) { Ok(Self(name)) } else { Err(InvalidHeader::Name) }
     }
 
-    /// A name known when the program is built: `const DATE: HeaderName = HeaderName::literal("Date");`
+    /// Creates a name known at compile time: `const DATE: HeaderName =
+    /// HeaderName::literal("Date");`
     ///
     /// # Panics
     ///
-    /// If the name is not valid; in a `const` that is an error of compilation.
+    /// If the name is invalid; in a `const` that is a compile-time error.
     #[must_use]
     pub const fn literal(name: &'a str) -> Self {
         match Self::new(name) {
@@ -56,7 +59,7 @@ impl<'a> HeaderName<'a> {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
@@ -68,7 +71,7 @@ impl<'a> HeaderName<'a> {
 pub struct HeaderValue<'a>(&'a str);
 
 impl<'a> HeaderValue<'a> {
-    /// Checks a value.
+    /// Validates a value.
     ///
     /// # Errors
     ///
@@ -80,11 +83,11 @@ impl<'a> HeaderValue<'a> {
         Ok(Self(value))
     }
 
-    /// A value known when the program is built.
+    /// Creates a value known at compile time.
     ///
     /// # Panics
     ///
-    /// If the value is not valid; in a `const` that is an error of compilation.
+    /// If the value is invalid; in a `const` that is a compile-time error.
     #[must_use]
     pub const fn literal(value: &'a str) -> Self {
         match Self::new(value) {
@@ -93,7 +96,7 @@ impl<'a> HeaderValue<'a> {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub const fn as_str(self) -> &'a str {
         self.0
@@ -106,7 +109,10 @@ impl<'a> HeaderValue<'a> {
 /// use throng_proto::http1::ResponseHead;
 ///
 /// let mut out = Vec::new();
-/// ResponseHead::start(&mut out, 200, "OK").header("Content-Type", "text/plain")?.content_length(2).finish();
+/// ResponseHead::start(&mut out, 200, "OK")
+///     .header("Content-Type", "text/plain")?
+///     .content_length(2)
+///     .finish();
 /// out.extend_from_slice(b"OK");
 /// assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nOK");
 /// # Ok::<(), throng_proto::http1::InvalidHeader>(())
@@ -118,13 +124,15 @@ pub struct ResponseHead<'o> {
 }
 
 impl<'o> ResponseHead<'o> {
-    /// The status line. `status` outside 100 to 999 is written as 500; a `reason` that has a control
-    /// character is left out, since it means nothing to any recipient.
+    /// Writes the status line.
+    ///
+    /// A `status` outside 100 to 999 is written as 500. A `reason` with a control character is left
+    /// out, since recipients ignore it.
     #[inline]
     pub fn start(out: &'o mut Vec<u8>, status: u16, reason: &str) -> Self {
-        // One write where it can be: each one checks the room anew. The usual heads fit in this much.
+        // Reserve once: each write checks the capacity again. The usual heads fit in this much.
         out.reserve(192);
-        // Whole, where there is no doubt about the reason; the others are put together.
+        // Common status lines are written whole; others are assembled.
         match (status, reason) {
             (200, "OK") => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
             (204, "No Content") => out.extend_from_slice(b"HTTP/1.1 204 No Content\r\n"),
@@ -135,44 +143,44 @@ impl<'o> ResponseHead<'o> {
         Self { lines: Lines { out } }
     }
 
-    /// Appends a header after checking both parts.
+    /// Validates and appends a header.
     ///
     /// # Errors
     ///
-    /// Nothing is written if one is not valid.
+    /// Nothing is written if the name or the value is invalid.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, InvalidHeader> {
         self.lines.push(HeaderName::new(name)?, HeaderValue::new(value)?);
         Ok(self)
     }
 
-    /// Appends a header whose parts were checked before.
+    /// Appends a header that is already validated.
     #[inline]
     pub fn field(mut self, name: HeaderName<'_>, value: HeaderValue<'_>) -> Self {
         self.lines.push(name, value);
         self
     }
 
-    /// Appends Content-Length. Not together with [`chunked`](Self::chunked).
+    /// Appends Content-Length. Not to be combined with [`chunked`](Self::chunked).
     #[inline]
     pub fn content_length(mut self, length: u64) -> Self {
         self.lines.push_length(length);
         self
     }
 
-    /// Appends `Transfer-Encoding: chunked`; the body is then written by [`encode_chunk`]. Not in an
-    /// answer to HTTP/1.0.
+    /// Appends `Transfer-Encoding: chunked`; the body is then written by [`encode_chunk`]. Not for
+    /// a response to HTTP/1.0.
     pub fn chunked(self) -> Self {
         self.field(HeaderName("Transfer-Encoding"), HeaderValue("chunked"))
     }
 
-    /// The empty line: the head is complete and the body follows.
+    /// Writes the empty line that ends the head; the body follows.
     #[inline]
     pub fn finish(self) {
         self.lines.out.extend_from_slice(b"\r\n");
     }
 }
 
-/// Any status line but those that most answers begin with.
+/// Writes a status line that is not one of the common ones.
 fn push_status_line(status: u16, reason: &str, out: &mut Vec<u8>) {
     let status = if matches!(status, 100..=999) { status } else { 500 };
     let [a, b, c] = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
@@ -191,12 +199,12 @@ pub struct RequestHead<'o> {
 }
 
 impl<'o> RequestHead<'o> {
-    /// The request line and Host.
+    /// Writes the request line and Host.
     ///
     /// # Errors
     ///
-    /// The [`Error`] a strict server would answer with, for a method, target or host that is not
-    /// valid; nothing is written then.
+    /// The [`Error`] that a strict server would respond with, for a method, target or host that is
+    /// invalid; nothing is written then.
     pub fn start(
         out: &'o mut Vec<u8>,
         method: &str,
@@ -207,7 +215,7 @@ impl<'o> RequestHead<'o> {
         for part in [method, " ", target, " HTTP/1.1"] {
             out.extend_from_slice(part.as_bytes());
         }
-        // One grammar for what is written and what is read.
+        // The same grammar for writing and reading.
         let line = RequestLine::parse(&out[before..], 0);
         let checked = if !scan::is_token(method.as_bytes()) {
             Err(Error::BadRequestLine)
@@ -228,11 +236,11 @@ impl<'o> RequestHead<'o> {
         Ok(Self { lines: Lines { out } })
     }
 
-    /// Appends a header after checking both parts.
+    /// Validates and appends a header.
     ///
     /// # Errors
     ///
-    /// Nothing is written if one is not valid.
+    /// Nothing is written if the name or the value is invalid.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, InvalidHeader> {
         self.lines.push(HeaderName::new(name)?, HeaderValue::new(value)?);
         Ok(self)
@@ -250,13 +258,13 @@ impl<'o> RequestHead<'o> {
         self
     }
 
-    /// The empty line: the head is complete and the body follows.
+    /// Writes the empty line that ends the head; the body follows.
     pub fn finish(self) {
         self.lines.out.extend_from_slice(b"\r\n");
     }
 }
 
-/// The field lines of either head.
+/// The field lines of a request or response head.
 #[derive(Debug)]
 struct Lines<'o> {
     out: &'o mut Vec<u8>,
@@ -282,13 +290,15 @@ impl Lines<'_> {
     }
 }
 
-/// Appends `100 Continue`: send it once, when the body of a request that
-/// [expects it](super::Request::expects_continue) is wanted.
+/// Appends a `100 Continue` response.
+///
+/// Send it once, when the body of a request that [expects it](super::Request::expects_continue) is
+/// wanted.
 pub fn encode_continue(out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-/// Appends one chunk. No data is no chunk: an empty one would end the body.
+/// Appends one chunk. Empty data writes nothing: an empty chunk would end the body.
 pub fn encode_chunk(data: &[u8], out: &mut Vec<u8>) {
     if data.is_empty() {
         return;
@@ -312,7 +322,7 @@ pub fn encode_last_chunk(trailers: &[(HeaderName<'_>, HeaderValue<'_>)], out: &m
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `number` in decimal, without the machinery of `fmt`.
+/// Appends `number` in decimal, without the overhead of `fmt`.
 #[inline]
 pub fn push_decimal(mut number: u64, out: &mut Vec<u8>) {
     if number < 10 {
@@ -332,5 +342,5 @@ pub fn push_decimal(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// What `u64::MAX` needs.
+/// Number of digits of `u64::MAX`.
 const DIGITS: usize = 20;

@@ -1,83 +1,108 @@
-//! Why a message was refused.
+//! Protocol errors.
 
 use std::fmt;
 
-/// The rule a peer broke, or the limit it passed. After one, the decoder yields nothing more: where
-/// the next message starts is no longer known, so the connection is answered with [`status`] and
-/// closed.
+/// The rule that a peer violated, or the limit that it exceeded.
+///
+/// After an error the decoder returns no more events, because the start of the next message is no
+/// longer known. Respond with [`status`] and close the connection.
 ///
 /// [`status`]: Error::status
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request line is not `method SP target SP version`. RFC 9112 section 3.
+    /// The request line is not `method SP target SP version`.
+    /// [RFC 9112 section 3](https://www.rfc-editor.org/rfc/rfc9112#section-3).
     BadRequestLine,
-    /// The target is of no form that the method allows. RFC 9112 section 3.2.
+    /// The target has no form that the method allows.
+    /// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
     BadTarget,
-    /// The status line is not `version SP 3DIGIT SP reason`. RFC 9112 section 4.
+    /// The status line is not `version SP 3DIGIT SP reason`.
+    /// [RFC 9112 section 4](https://www.rfc-editor.org/rfc/rfc9112#section-4).
     BadStatusLine,
-    /// The version is not `HTTP/` digit `.` digit. RFC 9112 section 2.3.
+    /// The version is not `HTTP/` digit `.` digit.
+    /// [RFC 9112 section 2.3](https://www.rfc-editor.org/rfc/rfc9112#section-2.3).
     BadVersion,
-    /// The major version is not 1. RFC 9110 section 15.6.6.
+    /// The major version is not 1.
+    /// [RFC 9110 section 15.6.6](https://www.rfc-editor.org/rfc/rfc9110#section-15.6.6).
     UnsupportedVersion,
-    /// A line ends in LF without CR. RFC 9112 section 2.2.
+    /// A line ends in LF without CR.
+    /// [RFC 9112 section 2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2).
     BareLineFeed,
-    /// A field line starts with white space: obsolete line folding. RFC 9112 section 5.2.
+    /// A field line starts with white space (obsolete line folding).
+    /// [RFC 9112 section 5.2](https://www.rfc-editor.org/rfc/rfc9112#section-5.2).
     FoldedLine,
-    /// White space stands between a field name and its colon. RFC 9112 section 5.1.
+    /// White space between a field name and its colon.
+    /// [RFC 9112 section 5.1](https://www.rfc-editor.org/rfc/rfc9112#section-5.1).
     SpaceBeforeColon,
-    /// A field name is empty or has a byte that is not of a token. RFC 9110 section 5.1.
+    /// A field name is empty or contains a byte that is not a token character.
+    /// [RFC 9110 section 5.1](https://www.rfc-editor.org/rfc/rfc9110#section-5.1).
     BadFieldName,
-    /// A field value has a control character, such as a CR without LF. RFC 9110 section 5.5.
+    /// A field value contains a control character, such as a CR without LF.
+    /// [RFC 9110 section 5.5](https://www.rfc-editor.org/rfc/rfc9110#section-5.5).
     BadFieldValue,
-    /// An HTTP/1.1 request has no Host. RFC 9112 section 3.2.
+    /// An HTTP/1.1 request has no Host.
+    /// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
     MissingHost,
-    /// There is more than one Host. RFC 9112 section 3.2.
+    /// There is more than one Host.
+    /// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
     RepeatedHost,
-    /// Host is not a host with an optional port. RFC 9112 section 3.2.
+    /// Host is not a host with an optional port.
+    /// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
     BadHost,
-    /// Expect names something besides 100-continue. RFC 9110 section 10.1.1.
+    /// Expect contains an expectation other than 100-continue.
+    /// [RFC 9110 section 10.1.1](https://www.rfc-editor.org/rfc/rfc9110#section-10.1.1).
     UnknownExpectation,
-    /// Content-Length is not one row of digits that fits 64 bits. RFC 9112 section 6.3.
+    /// Content-Length is not a sequence of digits that fits 64 bits.
+    /// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
     BadContentLength,
-    /// There is more than one Content-Length, be they equal or not. RFC 9112 section 6.3.
+    /// There is more than one Content-Length, equal or not.
+    /// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
     RepeatedContentLength,
-    /// Content-Length and Transfer-Encoding in one message. RFC 9112 section 6.3.
+    /// Content-Length and Transfer-Encoding in one message.
+    /// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
     LengthWithEncoding,
-    /// Transfer-Encoding does not end in one `chunked`, or is repeated. RFC 9112 section 6.3.
+    /// Transfer-Encoding does not end in one `chunked`, or is repeated.
+    /// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
     BadTransferEncoding,
-    /// Transfer-Encoding names a coding besides `chunked`. RFC 9112 section 6.1.
+    /// Transfer-Encoding contains a coding other than `chunked`.
+    /// [RFC 9112 section 6.1](https://www.rfc-editor.org/rfc/rfc9112#section-6.1).
     UnsupportedTransferEncoding,
-    /// Transfer-Encoding in an HTTP/1.0 message. RFC 9112 section 6.1.
+    /// Transfer-Encoding in an HTTP/1.0 message.
+    /// [RFC 9112 section 6.1](https://www.rfc-editor.org/rfc/rfc9112#section-6.1).
     EncodingInHttp10,
     /// A chunk size is not hexadecimal digits followed by `;` or CRLF, or does not fit 64 bits.
-    /// RFC 9112 section 7.1.
+    /// [RFC 9112 section 7.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1).
     BadChunkSize,
-    /// A chunk extension has a control character. RFC 9112 section 7.1.1.
+    /// A chunk extension has a control character.
+    /// [RFC 9112 section 7.1.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1.1).
     BadChunkExtension,
-    /// Chunk extensions are long beside the content they describe. RFC 9112 section 7.1.1.
+    /// Chunk extensions are long in relation to the content.
+    /// [RFC 9112 section 7.1.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1.1).
     ChunkExtensionTooLong,
-    /// The data of a chunk is not followed by CRLF. RFC 9112 section 7.1.
+    /// The data of a chunk is not followed by CRLF.
+    /// [RFC 9112 section 7.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1).
     BadChunkEnd,
-    /// A trailer line is not a valid field line. RFC 9112 section 7.1.2.
+    /// A trailer line is not a valid field line.
+    /// [RFC 9112 section 7.1.2](https://www.rfc-editor.org/rfc/rfc9112#section-7.1.2).
     BadTrailer,
-    /// A trailer's name is one that only a header may have, such as Content-Length or Host. RFC 9110
-    /// section 6.5.1.
+    /// A trailer has a name that only a header may have, such as Content-Length or Host.
+    /// [RFC 9110 section 6.5.1](https://www.rfc-editor.org/rfc/rfc9110#section-6.5.1).
     ForbiddenTrailer,
-    /// The request line alone passes `max_header_bytes`.
+    /// The request line alone exceeds `max_header_bytes`.
     TargetTooLong,
-    /// A head or a trailer section passes `max_header_bytes`.
+    /// A head or a trailer section exceeds `max_header_bytes`.
     HeadTooLarge,
     /// A head or a trailer section has more than `max_headers` lines.
     TooManyHeaders,
-    /// The content passes `max_body`.
+    /// The content exceeds `max_body`.
     BodyTooLarge,
     /// The connection ended inside a response.
     Truncated,
 }
 
 impl Error {
-    /// The status to answer with: 400, 413, 414, 417, 431, 501 or 505.
+    /// Returns the status of the response: 400, 413, 414, 417, 431, 501 or 505.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -91,7 +116,7 @@ impl Error {
         }
     }
 
-    /// One sentence for the peer: what was wrong, and what is right.
+    /// Returns one sentence for the peer: the violated rule and what is expected.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -101,7 +126,7 @@ impl Error {
             Self::BadTarget => "the request target is not valid for this method",
             Self::BadStatusLine => "the status line must be: version, space, three digits, reason",
             Self::BadVersion => "the version must be written HTTP/1.1 or HTTP/1.0",
-            Self::UnsupportedVersion => "only HTTP/1.1 and HTTP/1.0 are spoken here",
+            Self::UnsupportedVersion => "only HTTP/1.1 and HTTP/1.0 are supported",
             Self::BareLineFeed => "lines must end in CR LF, not in LF alone",
             Self::FoldedLine => "a header line must not start with white space (line folding)",
             Self::SpaceBeforeColon => {
@@ -112,8 +137,8 @@ impl Error {
             Self::MissingHost => "an HTTP/1.1 request needs a Host header",
             Self::RepeatedHost => "a request must have one Host header, not several",
             Self::BadHost => "Host must be a host name or address with an optional port",
-            Self::UnknownExpectation => "no expectation besides 100-continue is known here",
-            Self::BadContentLength => "Content-Length must be one row of digits",
+            Self::UnknownExpectation => "no expectation besides 100-continue is supported",
+            Self::BadContentLength => "Content-Length must be a sequence of digits",
             Self::RepeatedContentLength => "a message must have one Content-Length, not several",
             Self::LengthWithEncoding => {
                 "a message must not have both Content-Length and Transfer-Encoding"

@@ -1,25 +1,27 @@
-//! Field lines: their grammar, what framing needs of them, and lazy look-ups. RFC 9112 section 5.
+//! Field lines: their grammar, the fields that framing needs, and lazy lookups.
+//! [RFC 9112 section 5](https://www.rfc-editor.org/rfc/rfc9112#section-5).
 
 use super::head::Span;
 use super::{Error, Limits, block, scan, target};
 
-/// How the content of a message is framed. RFC 9112 section 6.3.
+/// The framing of a message's content.
+/// [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// So many bytes; 0 also when the head names no framing and there is no content.
+    /// A known number of bytes; 0 also when the head names no framing and there is no content.
     Known(u64),
-    /// In chunks; the length is known when the last one came.
+    /// In chunks; the length is known when the last one has arrived.
     Chunked,
     /// Until the connection ends. Responses only.
     UntilClose,
 }
 
-/// What a head says about framing and the connection, gathered line by line.
+/// Framing and connection information of a head, collected line by line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
-    /// Means something if `has_length`.
+pub(crate) struct FramingFields {
+    /// Valid if `has_length`.
     content_length: u64,
-    /// The value of Host, if `has_host`.
+    /// The value of Host; valid if `has_host`.
     host: Span,
     lines: u32,
     encoding: Encoding,
@@ -30,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) says_upgrade: bool,
     pub(crate) has_origin: bool,
     pub(crate) expects_continue: bool,
-    /// Expect names something else than 100-continue.
+    /// Expect contains an expectation other than 100-continue.
     pub(crate) expects_unknown: bool,
 }
 
@@ -38,11 +40,11 @@ pub(crate) struct Facts {
 enum Encoding {
     Absent,
     Chunked,
-    /// Known to the RFC or not, but not to us; ends in chunked.
+    /// A coding that we do not support, whether the RFC defines it or not; ends in chunked.
     Other,
 }
 
-impl Facts {
+impl FramingFields {
     pub(crate) const fn new() -> Self {
         Self {
             content_length: 0,
@@ -60,15 +62,15 @@ impl Facts {
         }
     }
 
-    /// The value of Host, if there is one.
+    /// Returns the value of Host, if there is one.
     #[inline]
     pub(crate) fn host(&self) -> Option<Span> {
         self.has_host.then_some(self.host)
     }
 
-    /// Judges one field line: the first `length` of `bytes`, then comes its CRLF. It starts at `offset` in the
-    /// head. `is_plain`: it is known to have no control character.
-    pub(crate) fn note_line(
+    /// Validates one field line: the first `length` of `bytes`, followed by its CRLF. It starts at
+    /// `offset` in the head. `is_plain` means that it is known to have no control character.
+    pub(crate) fn record_line(
         &mut self,
         bytes: &[u8],
         length: usize,
@@ -86,16 +88,17 @@ impl Facts {
             (_, [b' ' | b'\t', ..]) => Err(Error::SpaceBeforeColon),
             ([_, ..], [b':', value @ ..]) if is_plain || scan::is_field_value(value) => {
                 let field = FieldLine { name_length, value_length: value.len() };
-                self.note_field(bytes, field, offset, limits)
+                self.record_field(bytes, field, offset, limits)
             }
             ([_, ..], [b':', ..]) => Err(Error::BadFieldValue),
             _ => Err(Error::BadFieldName),
         }
     }
 
-    /// Notes one field line at the start of `bytes`, and at `offset` in the head, whose grammar was checked.
+    /// Records one field line at the start of `bytes`, and at `offset` in the head, whose grammar
+    /// is valid.
     #[inline(always)]
-    pub(crate) fn note_field(
+    pub(crate) fn record_field(
         &mut self,
         bytes: &[u8],
         field: FieldLine,
@@ -106,16 +109,16 @@ impl Facts {
         if self.lines as usize > limits.max_headers {
             return Err(Error::TooManyHeaders);
         }
-        // The length tells most names apart before a byte is compared.
+        // The length distinguishes most names before a byte is compared.
         if matches!(field.name_length, 4 | 6 | 10 | 14 | 17) {
-            self.note_known_field(bytes, field, offset)
+            self.record_known_field(bytes, field, offset)
         } else {
             Ok(())
         }
     }
 
-    /// Notes a field that may be one of those that framing and the connection hang on.
-    fn note_known_field(
+    /// Records a field that may be one of those that framing and the connection depend on.
+    fn record_known_field(
         &mut self,
         bytes: &[u8],
         field: FieldLine,
@@ -123,28 +126,29 @@ impl Facts {
     ) -> Result<(), Error> {
         let Some((name, value)) = field.of(bytes) else { return Err(Error::BadFieldName) };
         match name.len() {
-            4 if scan::is_name(name, b"host") => self.note_host(&bytes[5..], value, offset + 5),
+            4 if scan::is_name(name, b"host") => self.record_host(&bytes[5..], value, offset + 5),
             6 if scan::is_name(name, b"origin") => {
                 self.has_origin = true;
                 Ok(())
             }
             6 if scan::is_name(name, b"expect") => {
-                self.note_expect(value);
+                self.record_expect(value);
                 Ok(())
             }
             10 if scan::is_name(name, b"connection") => {
-                self.note_connection(value);
+                self.record_connection(value);
                 Ok(())
             }
-            14 if scan::is_name(name, b"content-length") => self.note_length(value),
-            17 if scan::is_name(name, b"transfer-encoding") => self.note_encoding(value),
+            14 if scan::is_name(name, b"content-length") => self.record_length(value),
+            17 if scan::is_name(name, b"transfer-encoding") => self.record_encoding(value),
             _ => Ok(()),
         }
     }
 
-    /// `value` is at `offset` in the head; `bytes` begin with it and go on after it.
+    /// Records a field of that kind. `value` is at `offset` in the head; `bytes` starts with it and
+    /// continues after it.
     #[inline]
-    fn note_host(&mut self, bytes: &[u8], value: &[u8], offset: usize) -> Result<(), Error> {
+    fn record_host(&mut self, bytes: &[u8], value: &[u8], offset: usize) -> Result<(), Error> {
         if self.has_host {
             return Err(Error::RepeatedHost);
         }
@@ -159,7 +163,7 @@ impl Facts {
         Ok(())
     }
 
-    fn note_length(&mut self, value: &[u8]) -> Result<(), Error> {
+    fn record_length(&mut self, value: &[u8]) -> Result<(), Error> {
         if self.has_length {
             return Err(Error::RepeatedContentLength);
         }
@@ -168,7 +172,7 @@ impl Facts {
         Ok(())
     }
 
-    fn note_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
+    fn record_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
         if self.encoding != Encoding::Absent {
             return Err(Error::BadTransferEncoding);
         }
@@ -176,8 +180,8 @@ impl Facts {
         Ok(())
     }
 
-    fn note_connection(&mut self, value: &[u8]) {
-        // What browsers and benchmarks send, known at a glance.
+    fn record_connection(&mut self, value: &[u8]) {
+        // The values of browsers and benchmark clients, compared first.
         if matches!(value, b" keep-alive" | b" Keep-Alive") {
             self.says_keep_alive = true;
             return;
@@ -189,8 +193,9 @@ impl Facts {
         }
     }
 
-    /// RFC 9110 section 10.1.1; empty members of a list mean nothing (section 5.6.1.2).
-    fn note_expect(&mut self, value: &[u8]) {
+    /// Records an expectation, RFC 9110 section 10.1.1; empty members of the list are ignored
+    /// (section 5.6.1.2).
+    fn record_expect(&mut self, value: &[u8]) {
         for expectation in scan::list_members(value).filter(|member| !member.is_empty()) {
             let is_continue = expectation.eq_ignore_ascii_case(b"100-continue");
             self.expects_continue |= is_continue;
@@ -198,7 +203,8 @@ impl Facts {
         }
     }
 
-    /// RFC 9112 section 6.3, with every ambiguity refused. `None`: the head names no framing.
+    /// Determines the framing by RFC 9112 section 6.3, refusing every ambiguity. `None` if the head
+    /// names no framing.
     #[inline]
     pub(crate) fn framing(&self, minor: u8) -> Result<Option<BodyLength>, Error> {
         match (self.encoding, self.has_length) {
@@ -211,27 +217,27 @@ impl Facts {
         }
     }
 
-    /// RFC 9112 section 9.3: whether the sender lets the connection go on.
+    /// Returns whether the sender keeps the connection open, RFC 9112 section 9.3.
     #[inline]
     pub(crate) const fn keeps_alive(&self, minor: u8) -> bool {
         !self.says_close && (minor > 0 || self.says_keep_alive)
     }
 }
 
-/// A field line whose grammar was checked, as lengths from its start.
+/// A field line whose grammar is valid, as lengths from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldLine {
     name_length: usize,
-    /// With white space at its ends.
+    /// Including white space at its ends.
     value_length: usize,
 }
 
 impl FieldLine {
-    /// The usual line: at the start of `bytes` are a name, a colon, a value and CRLF, and all of it is here.
-    /// `None` decides nothing.
+    /// Parses the common case: at the start of `bytes` are a name, a colon, a value and CRLF, all
+    /// of it received. `None` decides nothing.
     #[inline]
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
-        // The name first: its bytes are none of a control character, so they need no second look.
+        // The name first: none of its bytes is a control character, so they need no second check.
         let name_length = block::token_length(bytes);
         let [b':', value @ ..] = bytes.get(name_length..)? else { return None };
         let value_length = block::find_control(value)?;
@@ -239,13 +245,13 @@ impl FieldLine {
         is_whole.then_some(Self { name_length, value_length })
     }
 
-    /// Where its CR is.
+    /// Returns the position of its CR.
     #[inline]
     pub(crate) const fn end(self) -> usize {
         self.name_length + 1 + self.value_length
     }
 
-    /// Name and value.
+    /// Returns name and value.
     #[inline]
     fn of(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (name, [b':', after @ ..]) = bytes.split_at_checked(self.name_length)? else {
@@ -255,7 +261,7 @@ impl FieldLine {
     }
 }
 
-/// RFC 9110 section 8.6: digits, nothing else. No sign, no list, no overflow.
+/// Parses a length, RFC 9110 section 8.6: digits only. No sign, no list, no overflow.
 fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -266,7 +272,8 @@ fn parse_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// RFC 9112 section 6.3: `chunked` must be the last coding and must not be applied twice.
+/// Parses the codings, RFC 9112 section 6.3: `chunked` must be the last one and must not be applied
+/// twice.
 fn parse_encoding(value: &[u8]) -> Result<Encoding, Error> {
     let mut encoding = Encoding::Absent;
     let mut others = false;
@@ -289,37 +296,37 @@ fn parse_encoding(value: &[u8]) -> Result<Encoding, Error> {
     }
 }
 
-/// One field line of a message that was accepted.
+/// One field line of an accepted message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// The name as sent; compare it without regard to case.
+    /// The name as sent; compare it case-insensitively.
     pub name: &'a str,
-    /// The value without white space at its ends. May hold bytes that are not UTF-8.
+    /// The value without surrounding white space. May contain bytes that are not UTF-8.
     pub value: &'a [u8],
 }
 
-/// The field lines of a message, kept as they came and read when asked for: a handler that looks at
-/// no header pays for none.
+/// The field lines of a message, stored as received and parsed on demand, so that a handler that
+/// reads no header pays nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeaderLines<'a> {
     lines: &'a [u8],
 }
 
 impl<'a> HeaderLines<'a> {
-    /// `lines` were accepted by a scan: each is `name ":" value CRLF`.
+    /// Wraps `lines` that a scan has accepted: each is `name ":" value CRLF`.
     #[inline]
     pub(crate) const fn new(lines: &'a [u8]) -> Self {
         Self { lines }
     }
 
-    /// All lines in the order they came, each with its CRLF.
+    /// Returns all lines in the order received, each with its CRLF.
     #[inline]
     #[must_use]
     pub const fn raw(self) -> &'a [u8] {
         self.lines
     }
 
-    /// All fields in the order they came.
+    /// Returns all fields in the order received.
     pub fn iter(self) -> impl Iterator<Item = Header<'a>> {
         let mut rest = self.lines;
         std::iter::from_fn(move || {
@@ -331,25 +338,26 @@ impl<'a> HeaderLines<'a> {
         })
     }
 
-    /// Shows all fields in the order they came: name, and value without white space around it.
-    pub(crate) fn each(self, mut see: impl FnMut(&'a [u8], &'a [u8])) {
+    /// Calls `visit` for all fields in the order received: name, and value without surrounding
+    /// white space.
+    pub(crate) fn for_each(self, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
         let mut rest = self.lines;
         while let Some((line, after)) = next_line(rest) {
             rest = after;
             if let Some(colon) = scan::find_byte(line, b':') {
-                see(&line[..colon], scan::trim_ows(&line[colon + 1..]));
+                visit(&line[..colon], scan::trim_ows(&line[colon + 1..]));
             }
         }
     }
 
-    /// The values of all fields called `name`, without regard to case, in the order they came.
+    /// Returns the values of all fields called `name`, case-insensitively, in the order received.
     pub fn all_bytes(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.lines;
         std::iter::from_fn(move || {
             loop {
                 let (line, after) = next_line(rest)?;
                 rest = after;
-                // The colon's place first: it tells most names apart with one look.
+                // The position of the colon first: it distinguishes most names with one comparison.
                 if line.get(name.len()) == Some(&b':')
                     && line[..name.len()].eq_ignore_ascii_case(name.as_bytes())
                 {
@@ -359,19 +367,19 @@ impl<'a> HeaderLines<'a> {
         })
     }
 
-    /// As [`all_bytes`](Self::all_bytes), without the values that are not UTF-8.
+    /// Returns the values of all fields called `name` that are UTF-8, in the order received.
     pub fn all(self, name: &str) -> impl Iterator<Item = &'a str> {
         self.all_bytes(name).filter_map(|value| str::from_utf8(value).ok())
     }
 
-    /// The value of the first field called `name`, if there is one and it is UTF-8.
+    /// Returns the value of the first field called `name`, if there is one and it is UTF-8.
     #[must_use]
     pub fn first(self, name: &str) -> Option<&'a str> {
         self.all_bytes(name).next().and_then(|value| str::from_utf8(value).ok())
     }
 }
 
-/// The first line without its CRLF, and what follows it.
+/// Splits off the first line without its CRLF.
 #[inline]
 fn next_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
     let line_feed = block::find_byte(lines, b'\n')?;

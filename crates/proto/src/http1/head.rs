@@ -1,10 +1,11 @@
-//! Finding the end of a head, line by line, each byte looked at once however it arrives.
+//! Finds the end of a head, line by line, examining each byte once however it arrives.
 
-use super::fields::{Facts, FieldLine};
-use super::rare::append_within;
+use super::buffered::append_within;
+use super::fields::{FieldLine, FramingFields};
 use super::{Error, Limits, block, scan};
 
-/// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` sees to it.
+/// A range of a head. 32 bits, so that an unfinished head stays small; `Limits` guarantees that
+/// they suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     start: u32,
@@ -12,7 +13,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Offsets are below `Limits::MAX_HEADER_BYTES`, so they fit.
+    /// Creates a span. Offsets are below `Limits::MAX_HEADER_BYTES`, so they fit.
     #[inline]
     pub(crate) const fn new(start: usize, end: usize) -> Self {
         Self { start: start as u32, end: end as u32 }
@@ -23,85 +24,86 @@ impl Span {
         self.start == self.end
     }
 
-    /// What follows this span, but for `between` bytes, to the end of `whole`.
+    /// Returns the span from `between` bytes after this one to the end of `whole`.
     #[inline]
     pub(crate) const fn after_until(self, between: u32, whole: Self) -> Self {
         Self { start: self.end + between, end: whole.end }
     }
 
-    /// The bytes; none if the span is not of this head.
+    /// Returns the bytes; none if the span is not of this head.
     #[inline]
     pub(crate) fn of(self, head: &[u8]) -> &[u8] {
         head.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// The text; empty if it is not UTF-8, which start lines are not allowed to be.
+    /// Returns the text; empty if it is not UTF-8, which start lines must be.
     #[inline]
     pub(crate) fn text_of(self, head: &[u8]) -> &str {
         str::from_utf8(self.of(head)).unwrap_or_default()
     }
 }
 
-/// The first line of a head, of a request or of a response.
+/// The first line of a head: a request line or a status line.
 pub(crate) trait StartLine: Copy {
-    /// Before there is one.
+    /// The value before one has been read.
     const NONE: Self;
-    /// When it alone passes the limit.
+    /// The error if the line alone exceeds the limit.
     const TOO_LONG: Error;
-    /// When it cannot be one from its first byte.
+    /// The error if the first byte cannot begin such a line.
     const MALFORMED: Error;
 
-    /// Understands `line`, which starts at `offset` in the head and has lost its CRLF.
+    /// Parses `line`, without its CRLF, which starts at `offset` in the head.
     fn parse(line: &[u8], offset: usize) -> Result<Self, Error>;
 }
 
-/// How far a head was read, and what was learned from it.
+/// The progress of reading a head, and the information collected from it.
 ///
-/// A head is judged a line at a time, in order, and a line is judged when its LF is here. So the first
-/// error is the same however the bytes were cut, and a head that drips in byte by byte is scanned
-/// once, not once per byte.
+/// A head is validated a line at a time, in order, and a line is validated when its LF has arrived.
+/// So the first error does not depend on how the bytes were split, and a head that arrives byte by
+/// byte is scanned once, not once per byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadScan<S> {
-    place: Place,
-    /// Where the field lines start; 0 until the start line was judged.
+    place: ScanPosition,
+    /// Start of the field lines; 0 until the start line is validated.
     fields_start: u32,
     skipped_empty_line: bool,
     pub(crate) start_line: S,
-    pub(crate) facts: Facts,
+    pub(crate) framing_fields: FramingFields,
 }
 
-/// Where a scan stands. Small and apart, so that it stays in registers from line to line.
+/// The position of a scan. Small and separate, so that it stays in registers from line to line.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    /// Where the current line starts.
+struct ScanPosition {
+    /// Start of the current line.
     line_start: usize,
-    /// Up to here the bytes are judged, or known to hold no end of the current line.
+    /// Up to here the bytes are validated, or known to contain no end of the current line.
     scanned: usize,
-    /// The current line has no control character so far: with its CRLF, its bytes are judged.
+    /// Whether the current line has no control character so far: with its CRLF, its bytes are
+    /// valid.
     is_plain: bool,
 }
 
-/// What a look for the end of the current line found.
+/// The result of searching for the end of the current line.
 enum Found {
-    /// A line whose LF is here.
+    /// A line whose LF has arrived.
     Line {
-        /// Where its CR is.
+        /// Position of its CR.
         end: usize,
-        /// It has no control character.
+        /// Whether it has no control character.
         is_plain: bool,
     },
     /// No LF.
-    Nothing(Place),
+    Nothing(ScanPosition),
     BareLineFeed,
 }
 
-impl Place {
-    /// The start of the line after one that ended before `start`.
+impl ScanPosition {
+    /// Creates the start of the line after one that ended before `start`.
     const fn at(start: usize) -> Self {
         Self { line_start: start, scanned: start, is_plain: true }
     }
 
-    /// Looks for the end of the current line, wherever the search stands.
+    /// Searches for the end of the current line from the current position.
     #[inline(never)]
     fn find_line(mut self, bytes: &[u8]) -> Found {
         if self.is_plain {
@@ -116,13 +118,14 @@ impl Place {
                 _ => {}
             }
         }
-        self.find_odd_line(bytes)
+        self.find_line_with_controls(bytes)
     }
 
-    /// As [`find_line`](Self::find_line), of a line with a control character that does not end it.
+    /// Continues [`find_line`](Self::find_line) for a line with a control character that does not
+    /// end it.
     #[cold]
     #[inline(never)]
-    fn find_odd_line(mut self, bytes: &[u8]) -> Found {
+    fn find_line_with_controls(mut self, bytes: &[u8]) -> Found {
         let Some(found) = scan::find_byte(&bytes[self.scanned..], b'\n') else {
             (self.scanned, self.is_plain) = (bytes.len(), false);
             return Found::Nothing(self);
@@ -135,8 +138,8 @@ impl Place {
     }
 }
 
-/// The length of the usual line at the start of `bytes`: no control character before its CRLF, and all here.
-/// `None` decides nothing.
+/// Returns the length of a common line at the start of `bytes`: no control character before its
+/// CRLF, and all of it received. `None` decides nothing.
 #[inline]
 fn find_plain_line(bytes: &[u8]) -> Option<usize> {
     let length = block::find_control(bytes)?;
@@ -146,28 +149,28 @@ fn find_plain_line(bytes: &[u8]) -> Option<usize> {
 impl<S: StartLine> HeadScan<S> {
     pub(crate) const fn new() -> Self {
         Self {
-            place: Place::at(0),
+            place: ScanPosition::at(0),
             fields_start: 0,
             skipped_empty_line: false,
             start_line: S::NONE,
-            facts: Facts::new(),
+            framing_fields: FramingFields::new(),
         }
     }
 
-    /// How many bytes the search for the next LF has behind it.
+    /// Returns the number of bytes already searched for the next LF.
     #[cfg(test)]
     pub(crate) const fn scanned_bytes(&self) -> usize {
         self.place.scanned
     }
 
-    /// The field lines of a complete head, without the empty line after them.
+    /// Returns the field lines of a complete head, without the empty line after them.
     #[inline]
     pub(crate) fn lines(&self, head: &[u8]) -> Span {
         Span::new(self.fields_start as usize, head.len().saturating_sub(2))
     }
 
-    /// Goes on over `bytes`, which begin with all the bytes of earlier calls. Gives the length of
-    /// the head once its end is here.
+    /// Continues the scan over `bytes`, which begin with all the bytes of earlier calls. Returns
+    /// the length of the head once its end has arrived.
     #[inline]
     pub(crate) fn advance(
         &mut self,
@@ -180,7 +183,8 @@ impl<S: StartLine> HeadScan<S> {
         let mut place = self.place;
         while self.fields_start == 0 {
             let start = place.line_start;
-            // Prompt, before any LF: another protocol, such as TLS, gets its answer at once.
+            // At once, before any LF: another protocol, such as TLS, gets its error response
+            // immediately.
             match bytes.get(start) {
                 Some(byte) if *byte != b'\r' && !scan::is_token_byte(*byte) => {
                     let bare = *byte == b'\n';
@@ -188,7 +192,7 @@ impl<S: StartLine> HeadScan<S> {
                 }
                 _ => {}
             }
-            // What was looked at before is not looked at again.
+            // Bytes examined before are not examined again.
             let end = if place.scanned == start
                 && let Some(length) = find_plain_line(&bytes[start..])
             {
@@ -201,9 +205,9 @@ impl<S: StartLine> HeadScan<S> {
                     Found::BareLineFeed => return Err(Error::BareLineFeed),
                 }
             };
-            place = Place::at(end + 2);
-            // RFC 9112 section 2.2: one empty line before a request is forgiven, since old
-            // clients sent CRLF after a body.
+            place = ScanPosition::at(end + 2);
+            // RFC 9112 section 2.2: one empty line before a request is ignored, since old clients
+            // sent CRLF after a body.
             if end == start && !self.skipped_empty_line {
                 self.skipped_empty_line = true;
                 continue;
@@ -217,12 +221,12 @@ impl<S: StartLine> HeadScan<S> {
             if rest.starts_with(b"\r\n") {
                 return Ok(Some(start + 2));
             }
-            // The usual line, in one pass.
+            // A common line, in one pass.
             if place.scanned == start
                 && let Some(field) = FieldLine::find(rest)
             {
-                self.facts.note_field(rest, field, start, limits)?;
-                place = Place::at(start + field.end() + 2);
+                self.framing_fields.record_field(rest, field, start, limits)?;
+                place = ScanPosition::at(start + field.end() + 2);
                 continue;
             }
             let (end, is_plain) = match place.find_line(bytes) {
@@ -231,25 +235,25 @@ impl<S: StartLine> HeadScan<S> {
                 Found::Nothing(place) => return Ok(self.wait_at(place)),
                 Found::BareLineFeed => return Err(Error::BareLineFeed),
             };
-            self.facts.note_line(rest, end - start, is_plain, start, limits)?;
-            place = Place::at(end + 2);
+            self.framing_fields.record_line(rest, end - start, is_plain, start, limits)?;
+            place = ScanPosition::at(end + 2);
         }
     }
 
-    /// The end of the head is not here.
+    /// Saves the position: the end of the head has not arrived.
     #[cold]
-    fn wait_at(&mut self, place: Place) -> Option<usize> {
+    fn wait_at(&mut self, place: ScanPosition) -> Option<usize> {
         self.place = place;
         None
     }
 }
 
-/// A head of which a part is here: the bytes, and the scan that remembers how far it went.
+/// A head that has arrived in part: its bytes, and the scan with its position.
 #[derive(Debug)]
 pub(crate) struct PartialHead<S> {
     pub(crate) bytes: Vec<u8>,
     pub(crate) scan: HeadScan<S>,
-    /// `bytes` is exactly a head.
+    /// Whether `bytes` is exactly a head.
     pub(crate) complete: bool,
 }
 
@@ -258,15 +262,15 @@ impl<S: StartLine> PartialHead<S> {
         Self { bytes: Vec::new(), scan, complete: false }
     }
 
-    /// Appends as much of `input` as the limit lets a head have and scans it. Gives how many bytes
-    /// of `input` are used up.
+    /// Appends as much of `input` as the limit allows and scans it. Returns how many bytes of
+    /// `input` were used.
     pub(crate) fn advance(&mut self, input: &[u8], limits: &Limits) -> Result<usize, Error> {
         let max = limits.header_bytes();
         let before = self.bytes.len();
         let added = &input[..input.len().min(max.saturating_sub(before))];
         append_within(&mut self.bytes, added, max);
         match self.scan.advance(&self.bytes, limits)? {
-            // The scan saw no end in the bytes of earlier calls, so the end is in these.
+            // The scan found no end in the bytes of earlier calls, so the end is in these.
             Some(length) => {
                 self.bytes.truncate(length);
                 self.complete = true;

@@ -1,21 +1,22 @@
-//! How much of a message is accepted.
+//! Limits on the size of a message.
 
-/// What one HTTP message may cost; all limits are inclusive.
+/// Limits on one HTTP message; all are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a head, from its first line to its empty line, and of a trailer section. A head that
-    /// arrives in pieces holds at most this much memory. Default 16 KiB; over it 431, or 414 when
-    /// the request line alone is longer.
+    /// Maximum bytes of a head, from its first line to its empty line, and of a trailer section.
+    /// Default 16 KiB. A head that arrives in several reads uses at most this much memory.
+    /// Exceeding it is answered with 431, or 414 when the request line alone is longer.
     pub max_header_bytes: usize,
-    /// Field lines in a head or a trailer section. Default 100; over it 431.
+    /// Maximum field lines in a head or a trailer section. Default 100; exceeding it is answered
+    /// with 431.
     pub max_headers: usize,
-    /// Bytes of content, without the framing of chunks. Default 1 MiB; over it 413. A response whose
-    /// end is the end of the connection is counted too.
+    /// Maximum bytes of content, without the framing of chunks. Default 1 MiB; exceeding it is
+    /// answered with 413. It also applies to a response that ends with the connection.
     pub max_body: u64,
 }
 
 impl Limits {
-    /// Heads are addressed with 32-bit offsets, so no setting may go beyond this.
+    /// Upper bound of every setting, because heads are addressed with 32-bit offsets.
     const MAX_HEADER_BYTES: usize = 1 << 30;
 
     pub(crate) fn header_bytes(&self) -> usize {

@@ -1,25 +1,26 @@
-//! RFC 9112: HTTP/1.1 messages as bytes <-> events, strictly.
+//! HTTP/1.1 messages, RFC 9112: strict conversion between bytes and events.
 //!
-//! A server feeds what it received to a [`Decoder`] and pulls [`Event`]s: a head, the pieces of a
-//! body, the end. A client does the same with a [`ResponseDecoder`]. What leaves is written by
+//! A server feeds received bytes to a [`Decoder`] and pulls [`Event`]s: a head, parts of a body,
+//! the end. A client does the same with a [`ResponseDecoder`]. Messages are written by
 //! [`ResponseHead`], [`RequestHead`] and the chunk functions of [`encode`].
 //!
-//! Wherever RFC 9112 leaves a recipient the choice between repairing a message and refusing it, this
-//! decoder refuses: two parsers that repair differently are how requests are smuggled past a proxy.
-//! Every refusal is one [`Error`], which knows its status.
+//! Wherever RFC 9112 lets a recipient choose between repairing a message and refusing it, this
+//! decoder refuses: requests are smuggled past a proxy when two parsers repair differently. Every
+//! refusal is an [`Error`], which has its status.
 //!
-//! Where is what: `head` finds the end of a head line by line, `target` and `fields` understand the
-//! lines, `body` walks content by length or chunks, `rare` keeps what few messages need, and `state` has every transition in one table.
+//! Modules: `head` finds the end of a head line by line, `target` and `fields` parse the lines,
+//! `body` follows content by length or chunks, `buffered` stores what few messages need, and
+//! `state` has every transition in one table.
 
 mod block;
 mod body;
+mod buffered;
 mod decoder;
 pub mod encode;
 mod error;
 mod fields;
 mod head;
 mod limits;
-mod rare;
 mod request;
 mod response;
 mod response_decoder;

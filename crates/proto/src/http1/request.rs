@@ -1,92 +1,102 @@
-//! A request's head, read lazily.
+//! A request's head, parsed lazily.
 
-use super::fields::Facts;
+use super::fields::FramingFields;
 use super::head::{HeadScan, Span};
 use super::target::RequestLine;
 use super::{BodyLength, Error, Header, HeaderLines};
 use crate::ws::handshake::Headers;
 
-/// Which of the four forms a request target has. RFC 9112 section 3.2.
+/// The form of a request target.
+/// [RFC 9112 section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetForm {
-    /// `/path?query`: the usual one.
+    /// Origin form, `/path?query`: the usual one.
     #[default]
     Origin,
-    /// `http://host/path?query`: as to a proxy; its host overrides the Host header.
+    /// Absolute form, `http://host/path?query`, as sent to a proxy; its host overrides the Host
+    /// header.
     Absolute,
-    /// `host:port`, of CONNECT.
+    /// Authority form, `host:port`, of CONNECT.
     Authority,
-    /// `*`, of an OPTIONS that asks about the server as a whole.
+    /// Asterisk form, `*`, of an OPTIONS request for the server as a whole.
     Asterisk,
 }
 
-/// The head of a request that broke no rule.
+/// The head of a valid request.
 ///
-/// It borrows the bytes it came in. Nothing beyond framing was parsed: a header is looked for when it
-/// is asked for.
+/// It borrows the received bytes. Nothing beyond framing was parsed: headers are searched for on
+/// demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     head: &'a [u8],
     parts: Parts,
 }
 
-/// Everything known about a head, as offsets: with it a copy of the bytes is a request again.
+/// The parsed information about a head, as offsets: together with a copy of the bytes it is a
+/// request again.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     line: RequestLine,
-    facts: Facts,
+    framing_fields: FramingFields,
     lines: Span,
     body: BodyLength,
 }
 
 impl<'a> Request<'a> {
-    /// The checks that need the whole head.
+    /// Performs the checks that need the whole head.
     #[inline]
     pub(crate) fn new(head: &'a [u8], scan: &HeadScan<RequestLine>) -> Result<Self, Error> {
-        let (line, facts) = (&scan.start_line, &scan.facts);
-        if facts.host().is_none() && line.minor > 0 {
+        let (line, framing_fields) = (&scan.start_line, &scan.framing_fields);
+        if framing_fields.host().is_none() && line.minor > 0 {
             return Err(Error::MissingHost);
         }
-        let body = facts.framing(line.minor)?.unwrap_or(BodyLength::Known(0));
-        // RFC 9110 section 10.1.1 lets a server ignore what it does not know; the client that asked for
-        // it is told instead. HTTP/1.0 had no expectations: there a server must ignore them.
-        if facts.expects_unknown && line.minor > 0 {
+        let body = framing_fields.framing(line.minor)?.unwrap_or(BodyLength::Known(0));
+        // RFC 9110 section 10.1.1 lets a server ignore an unknown expectation; we report it to the
+        // client instead. HTTP/1.0 had no expectations: there a server must ignore them.
+        if framing_fields.expects_unknown && line.minor > 0 {
             return Err(Error::UnknownExpectation);
         }
         Ok(Self {
             head,
-            parts: Parts { line: *line, facts: *facts, lines: scan.lines(head), body },
+            parts: Parts {
+                line: *line,
+                framing_fields: *framing_fields,
+                lines: scan.lines(head),
+                body,
+            },
         })
     }
 
-    /// The method as sent; methods are case-sensitive.
+    /// Returns the method as sent; methods are case-sensitive.
     #[inline]
     #[must_use]
     pub fn method(&self) -> &'a str {
         match self.parts.line.method.of(self.head) {
-            // Known to be text without another look.
+            // Known to be text without validation.
             b"GET" => "GET",
             b"POST" => "POST",
             other => str::from_utf8(other).unwrap_or_default(),
         }
     }
 
-    /// The request target as sent: printable ASCII.
+    /// Returns the request target as sent: printable ASCII.
     #[inline]
     #[must_use]
     pub fn target(&self) -> &'a str {
         self.parts.line.target.text_of(self.head)
     }
 
-    /// Which form the target has.
+    /// Returns the form of the target.
     #[inline]
     #[must_use]
     pub fn target_form(&self) -> TargetForm {
         self.parts.line.form
     }
 
-    /// The path, still percent-encoded: starts with `/`, but for `*` of the asterisk form (or of an
-    /// absolute OPTIONS without a path) and the empty path of CONNECT.
+    /// Returns the path, still percent-encoded.
+    ///
+    /// It starts with `/`, except for `*` of the asterisk form (or of an absolute OPTIONS without a
+    /// path) and the empty path of CONNECT.
     #[inline]
     #[must_use]
     pub fn path(&self) -> &'a str {
@@ -96,118 +106,130 @@ impl<'a> Request<'a> {
         }
         match line.form {
             TargetForm::Asterisk => "*",
-            // RFC 9112 section 3.2.4: so an OPTIONS for the whole server passes through a proxy.
+            // RFC 9112 section 3.2.4: this is how an OPTIONS for the whole server passes through a
+            // proxy.
             TargetForm::Absolute if !line.has_query && self.method() == "OPTIONS" => "*",
             TargetForm::Absolute => "/",
             TargetForm::Origin | TargetForm::Authority => "",
         }
     }
 
-    /// What follows the `?`, still percent-encoded; `None` without a `?`.
+    /// Returns the text after the `?`, still percent-encoded; `None` without a `?`.
     #[inline]
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
         self.parts.line.query().map(|query| query.text_of(self.head))
     }
 
-    /// The authority the request is for: of the target if it names one (RFC 9112 section 3.2.2),
-    /// else the Host header. May be empty, and is `None` only in HTTP/1.0.
+    /// Returns the authority of the request: that of the target if it names one
+    /// ([RFC 9112 section 3.2.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2.2)), else the
+    /// Host header.
+    ///
+    /// May be empty, and is `None` only in HTTP/1.0.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         let authority = self.parts.line.authority;
         if !authority.is_empty() {
             return Some(authority.text_of(self.head));
         }
-        self.parts.facts.host().map(|host| host.text_of(self.head))
+        self.parts.framing_fields.host().map(|host| host.text_of(self.head))
     }
 
-    /// 1 for HTTP/1.1, 0 for HTTP/1.0.
+    /// Returns the minor version: 1 for HTTP/1.1, 0 for HTTP/1.0.
     #[inline]
     #[must_use]
     pub fn minor_version(&self) -> u8 {
         self.parts.line.minor
     }
 
-    /// The values of all Origin headers; mostly there are none, and no line is looked at then.
+    /// Returns the values of all Origin headers. If there are none, which is usual, no line is
+    /// searched.
     pub fn origins(&self) -> impl Iterator<Item = &'a [u8]> {
-        let lines = if self.parts.facts.has_origin { self.lines() } else { HeaderLines::default() };
+        let lines = if self.parts.framing_fields.has_origin {
+            self.lines()
+        } else {
+            HeaderLines::default()
+        };
         lines.all_bytes("Origin")
     }
 
-    /// HTTP/1.1.
+    /// Returns whether the version is HTTP/1.1.
     #[inline]
     #[must_use]
     pub fn is_http11(&self) -> bool {
         self.parts.line.minor > 0
     }
 
-    /// All header lines, unparsed.
+    /// Returns all header lines, unparsed.
     #[inline]
     #[must_use]
     pub fn lines(&self) -> HeaderLines<'a> {
         HeaderLines::new(self.parts.lines.of(self.head))
     }
 
-    /// The value of the first header called `name`, without regard to case. `None` also if it is not
-    /// UTF-8: see [`header_bytes`](Self::header_bytes).
+    /// Returns the value of the first header called `name`, case-insensitively. Also `None` if it
+    /// is not UTF-8: see [`header_bytes`](Self::header_bytes).
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.lines().first(name)
     }
 
-    /// As [`header`](Self::header), whatever bytes the value has.
+    /// Returns the value of the first header called `name`, which need not be UTF-8.
     #[must_use]
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
         self.lines().all_bytes(name).next()
     }
 
-    /// All headers in the order they came.
+    /// Returns all headers in the order received.
     pub fn headers(&self) -> impl Iterator<Item = Header<'a>> + use<'a> {
         self.lines().iter()
     }
 
-    /// The values of all headers called `name` that are UTF-8, in the order they came.
+    /// Returns the values of all headers called `name` that are UTF-8, in the order received.
     pub fn values(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.lines().all(name)
     }
 
-    /// The client lets the connection go on after this request. RFC 9112 section 9.3.
+    /// Returns whether the client keeps the connection open after this request.
+    /// [RFC 9112 section 9.3](https://www.rfc-editor.org/rfc/rfc9112#section-9.3).
     #[inline]
     #[must_use]
     pub fn keep_alive(&self) -> bool {
-        self.parts.facts.keeps_alive(self.parts.line.minor)
+        self.parts.framing_fields.keeps_alive(self.parts.line.minor)
     }
 
-    /// The Connection header names `upgrade`, in a version that has upgrades. RFC 9110 section 7.8.
+    /// Returns whether the Connection header contains `upgrade`, in a version that has upgrades.
+    /// [RFC 9110 section 7.8](https://www.rfc-editor.org/rfc/rfc9110#section-7.8).
     #[inline]
     #[must_use]
     pub fn wants_upgrade(&self) -> bool {
-        self.parts.facts.says_upgrade && self.is_http11()
+        self.parts.framing_fields.says_upgrade && self.is_http11()
     }
 
-    /// The client waits for `100 Continue` before it sends the body. RFC 9110 section 10.1.1: not in
+    /// Returns whether the client waits for `100 Continue` before it sends the body.
+    /// [RFC 9110 section 10.1.1](https://www.rfc-editor.org/rfc/rfc9110#section-10.1.1): not in
     /// HTTP/1.0, and not without a body.
     #[inline]
     #[must_use]
     pub fn expects_continue(&self) -> bool {
-        self.parts.facts.expects_continue && self.is_http11() && self.has_body()
+        self.parts.framing_fields.expects_continue && self.is_http11() && self.has_body()
     }
 
-    /// How the body is framed: never [`BodyLength::UntilClose`].
+    /// Returns the framing of the body: never [`BodyLength::UntilClose`].
     #[inline]
     #[must_use]
     pub fn body_length(&self) -> BodyLength {
         self.parts.body
     }
 
-    /// A body follows; it may still turn out empty if it is chunked.
+    /// Returns whether a body follows; a chunked one may still be empty.
     #[inline]
     #[must_use]
     pub fn has_body(&self) -> bool {
         self.parts.body != BodyLength::Known(0)
     }
 
-    /// The whole head as sent, through its empty line.
+    /// Returns the whole head as sent, including its empty line.
     #[inline]
     #[must_use]
     pub fn raw(&self) -> &'a [u8] {
@@ -215,9 +237,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A copy of a head, for a request whose body is still coming: the lent bytes are gone by then.
+/// A copy of a head, for a request whose body is still arriving: the lent bytes are gone by then.
 ///
-/// Keep one and [`save`](Self::save) into it again: its memory is reused.
+/// Keep one and [`save`](Self::save) into it again to reuse its memory.
 #[derive(Debug, Default)]
 pub struct SavedRequest {
     bytes: Vec<u8>,
@@ -225,7 +247,7 @@ pub struct SavedRequest {
 }
 
 impl SavedRequest {
-    /// Holds nothing yet.
+    /// Creates an empty copy.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), parts: None }
@@ -238,13 +260,13 @@ impl SavedRequest {
         self.parts = Some(request.parts);
     }
 
-    /// The saved head, if there is one.
+    /// Returns the saved head, if there is one.
     #[must_use]
     pub fn request(&self) -> Option<Request<'_>> {
         self.parts.map(|parts| Request { head: &self.bytes, parts })
     }
 
-    /// Forgets the head and keeps the memory.
+    /// Removes the head and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.parts = None;
@@ -256,7 +278,7 @@ impl Headers for Request<'_> {
         self.lines().all(name)
     }
 
-    fn each<'a>(&'a self, see: impl FnMut(&'a [u8], &'a [u8])) {
-        self.lines().each(see);
+    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().for_each(visit);
     }
 }

@@ -1,39 +1,40 @@
-//! The client's side: bytes to responses.
+//! The client side: bytes to responses.
 
-use super::body::{Body, Piece};
+use super::body::{Body, Progress};
+use super::buffered::{self, BufferedBox};
 use super::head::HeadScan;
-use super::rare::{self, RareBox};
 use super::state::{State, Step};
 use super::target::StatusLine;
 use super::{Error, HeaderLines, Limits, Response};
 use crate::Input;
 
-/// What a server sent.
+/// An event of a server's response.
 #[derive(Clone, Copy, Debug)]
 pub enum ResponseEvent<'a> {
-    /// A response begins. After an interim one ([`Response::is_interim`]) the next event is another
-    /// `Head`, with no `End` between.
+    /// The head of a response. After an interim one ([`Response::is_interim`]) the next event is
+    /// another `Head`, with no `End` between.
     Head(Response<'a>),
-    /// The next bytes of its body, never empty.
+    /// The next bytes of the body, never empty.
     Body(&'a [u8]),
-    /// The response is complete. Until the next call [`ResponseDecoder::trailers`] has what came after its body.
+    /// The end of the response. Until the next call [`ResponseDecoder::trailers`] has the fields
+    /// after its body.
     End,
 }
 
 /// Decodes the responses on one connection, in order.
 ///
-/// As strict as the server's [`Decoder`](super::Decoder), and as careful with what is not its own:
-/// after the `End` of a `101 Switching Protocols` it takes no byte any more.
+/// As strict as the server's [`Decoder`](super::Decoder), and it takes no byte that is not its own:
+/// none after the `End` of a `101 Switching Protocols`.
 #[derive(Debug)]
 pub struct ResponseDecoder {
-    rare: RareBox<StatusLine>,
+    buffered: BufferedBox<StatusLine>,
     body: Body,
     state: State,
     after: After,
     answers_head: bool,
 }
 
-/// What comes after the current response.
+/// The protocol state after the current response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Next,
@@ -42,11 +43,11 @@ enum After {
 }
 
 impl ResponseDecoder {
-    /// Before the first response. Allocates nothing.
+    /// Creates a decoder for a new connection. Allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            rare: None,
+            buffered: None,
             body: Body::NONE,
             state: State::Head,
             after: After::Next,
@@ -54,17 +55,21 @@ impl ResponseDecoder {
         }
     }
 
-    /// Says that the next response answers a HEAD: it has no body, whatever its Content-Length.
-    /// Holds until the `Head` of that response. With pipelined requests, set it after each `End`.
+    /// Declares that the next response answers a HEAD request: it has no body, whatever its
+    /// Content-Length.
+    ///
+    /// Applies until the `Head` of that response. With pipelined requests, call it after each
+    /// `End`.
     pub const fn expect_answer_to_head(&mut self) {
         self.answers_head = true;
     }
 
-    /// The next event, or `None` when more bytes are needed, or when nothing follows in HTTP.
+    /// Returns the next event, or `None` when more bytes are needed, or when nothing follows in
+    /// HTTP.
     ///
     /// # Errors
     ///
-    /// The server's fault, always; the connection is of no more use.
+    /// The server violated the protocol or a limit; the connection cannot be used any more.
     #[inline]
     pub fn next_event<'a, 'b: 'a>(
         &'a mut self,
@@ -74,35 +79,37 @@ impl ResponseDecoder {
         match self.state {
             State::Head => self.next_head(input, limits),
             State::Failed(error) => {
-                rare::forget(&mut self.rare);
+                buffered::clear(&mut self.buffered);
                 Err(error)
             }
             _ => self.next_content(input, limits),
         }
     }
 
-    /// The trailers of the response whose [`ResponseEvent::End`] was the last event, as those of a
-    /// [`Decoder`](super::Decoder::trailers).
+    /// Returns the trailers of the response whose [`ResponseEvent::End`] was the last event, like
+    /// [`Decoder::trailers`](super::Decoder::trailers).
     #[must_use]
     pub fn trailers(&self) -> HeaderLines<'_> {
         match self.state {
-            State::Head | State::Closed => rare::trailers(&self.rare),
+            State::Head | State::Closed => buffered::trailers(&self.buffered),
             _ => HeaderLines::default(),
         }
     }
 
-    /// The server closed its side. `End` if that is how this response ends, `None` between responses.
+    /// Handles the end of the server's stream: `End` if that ends this response, `None` between
+    /// responses.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] inside a response: RFC 9112 section 8.
+    /// [`Error::Truncated`] inside a response:
+    /// [RFC 9112 section 8](https://www.rfc-editor.org/rfc/rfc9112#section-8).
     pub fn handle_end_of_stream(&mut self) -> Result<Option<ResponseEvent<'static>>, Error> {
         match self.state {
             State::UntilClose => {
                 self.state = self.state.after(Step::ContentDone).after(Step::EndClose);
                 Ok(Some(ResponseEvent::End))
             }
-            State::Head if rare::head(&self.rare).is_none() => Ok(None),
+            State::Head if buffered::head(&self.buffered).is_none() => Ok(None),
             State::Closed | State::Foreign => Ok(None),
             State::Failed(error) => Err(error),
             State::Head | State::Length | State::Chunked | State::Complete => {
@@ -112,13 +119,14 @@ impl ResponseDecoder {
         }
     }
 
-    /// No byte of a response has come since the last one's end.
+    /// Returns whether no byte of a response has arrived since the last one's end.
     #[must_use]
     pub const fn is_between_responses(&self) -> bool {
-        matches!(self.state, State::Head) && rare::head(&self.rare).is_none()
+        matches!(self.state, State::Head) && buffered::head(&self.buffered).is_none()
     }
 
-    /// No further response comes: the last one said so, or a rule was broken.
+    /// Returns whether no further response can come: the last one announced it, or a rule was
+    /// violated.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed | State::Failed(_))
@@ -129,43 +137,45 @@ impl ResponseDecoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
-        // An interim head that was gathered leaves the state at Head: its scan is complete, and its
-        // borrow ended with this call.
-        if rare::head(&self.rare).is_some_and(|partial| partial.complete) {
-            rare::forget(&mut self.rare);
+        // A buffered interim head leaves the state at Head: its scan is complete, and its borrow
+        // ended with this call.
+        if buffered::head(&self.buffered).is_some_and(|partial| partial.complete) {
+            buffered::clear(&mut self.buffered);
         }
-        if rare::head(&self.rare).is_none() {
-            // Those of the last response can be read no more.
-            rare::forget(&mut self.rare);
+        if buffered::head(&self.buffered).is_none() {
+            // The trailers of the last response are no longer readable.
+            buffered::clear(&mut self.buffered);
             if input.is_empty() {
                 return Ok(None);
             }
             let mut scan = HeadScan::new();
             let found = scan.advance(input.as_slice(), limits);
-            match self.noted(found)? {
+            match self.record_error(found)? {
                 Some(length) => {
                     let head: &'b [u8] = input.take(length);
-                    return self.turn().begin(head, &scan, limits).map(Some);
+                    return self.head_transition().begin(head, &scan, limits).map(Some);
                 }
-                None => rare::begin_head(&mut self.rare, scan),
+                None => buffered::start_head(&mut self.buffered, scan),
             }
         }
-        let Some(partial) = rare::head_mut(&mut self.rare) else { return Ok(None) };
+        let Some(partial) = buffered::head_mut(&mut self.buffered) else { return Ok(None) };
         let advanced = partial.advance(input.as_slice(), limits);
-        let used = self.noted(advanced)?;
+        let used = self.record_error(advanced)?;
         input.take(used);
-        let Self { rare, body, state, after, answers_head } = self;
-        match rare::head(rare) {
-            Some(partial) if partial.complete => Turn { body, state, after, answers_head }
-                .begin(&partial.bytes, &partial.scan, limits)
-                .map(Some),
+        let Self { buffered, body, state, after, answers_head } = self;
+        match buffered::head(buffered) {
+            Some(partial) if partial.complete => {
+                HeadTransition { body, state, after, answers_head }
+                    .begin(&partial.bytes, &partial.scan, limits)
+                    .map(Some)
+            }
             _ => Ok(None),
         }
     }
 
-    fn turn(&mut self) -> Turn<'_> {
+    fn head_transition(&mut self) -> HeadTransition<'_> {
         let Self { body, state, after, answers_head, .. } = self;
-        Turn { body, state, after, answers_head }
+        HeadTransition { body, state, after, answers_head }
     }
 
     fn next_content<'a, 'b: 'a>(
@@ -173,23 +183,25 @@ impl ResponseDecoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<ResponseEvent<'a>>, Error> {
-        rare::forget_head(&mut self.rare);
+        buffered::clear_head(&mut self.buffered);
         let piece = match self.state {
             State::Length => Ok(self.body.next_counted(input)),
-            State::Chunked => rare::next_chunk(&mut self.rare, &mut self.body, input, limits),
+            State::Chunked => {
+                buffered::next_chunk(&mut self.buffered, &mut self.body, input, limits)
+            }
             State::UntilClose => self.body.next_until_close(input, limits),
-            State::Complete => Ok(Piece::Done),
+            State::Complete => Ok(Progress::Done),
             State::Foreign => return Ok(None),
             _ => {
-                rare::forget(&mut self.rare);
+                buffered::clear(&mut self.buffered);
                 input.take(input.len());
                 return Ok(None);
             }
         };
-        match self.noted(piece)? {
-            Piece::Data(data) => Ok(Some(ResponseEvent::Body(data))),
-            Piece::Starved => Ok(None),
-            Piece::Done => {
+        match self.record_error(piece)? {
+            Progress::Data(data) => Ok(Some(ResponseEvent::Body(data))),
+            Progress::NeedsInput => Ok(None),
+            Progress::Done => {
                 let end = match self.after {
                     After::Next => Step::EndKeepAlive,
                     After::Close => Step::EndClose,
@@ -201,11 +213,11 @@ impl ResponseDecoder {
         }
     }
 
-    /// Remembers a failure.
-    fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+    /// Records a failure.
+    fn record_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = result {
             self.state = self.state.after(Step::Fail(error));
-            rare::forget(&mut self.rare);
+            buffered::clear(&mut self.buffered);
         }
         result
     }
@@ -217,16 +229,16 @@ impl Default for ResponseDecoder {
     }
 }
 
-/// The decoder without its gathered head, which the response borrows.
-struct Turn<'d> {
+/// The decoder without its buffered head, which the response borrows.
+struct HeadTransition<'d> {
     body: &'d mut Body,
     state: &'d mut State,
     after: &'d mut After,
     answers_head: &'d mut bool,
 }
 
-impl Turn<'_> {
-    /// The transition out of a complete head.
+impl HeadTransition<'_> {
+    /// Performs the transition after a complete head.
     fn begin<'a>(
         self,
         head: &'a [u8],

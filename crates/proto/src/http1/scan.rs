@@ -1,16 +1,18 @@
-//! What bytes mean, and the loops over them, eight at a time where it pays; `block` has those by sixteen.
+//! Byte classes, and loops over them, eight bytes at a time where it pays; `block` has those by
+//! sixteen.
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The high bit of each byte of `word` that is zero. Bytes above the first zero byte may be marked
-/// wrongly (the borrow runs through them), so only the lowest mark and "any at all" may be used.
+/// Marks the high bit of each byte of `word` that is zero. Bytes above the first zero byte may be
+/// marked wrongly (the borrow propagates through them), so only the lowest mark and "any at all"
+/// may be used.
 #[inline]
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & HIGH_BITS
 }
 
-/// The index of the first `wanted`.
+/// Finds the first `wanted`.
 #[inline]
 pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
     let (words, tail) = bytes.as_chunks::<8>();
@@ -24,8 +26,8 @@ pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
     Some(words.len() * 8 + at)
 }
 
-/// The index of the first byte that a field value may not have: CR, LF, NUL, any control character but
-/// HTAB. Where it is the CR of a CRLF, the line before it is found and judged in one pass.
+/// Finds the first byte that a field value may not contain: CR, LF, NUL, any control character but
+/// HTAB. Where it is the CR of a CRLF, the line before it is found and validated in one pass.
 #[inline]
 pub(crate) const fn find_control(bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
@@ -38,7 +40,7 @@ pub(crate) const fn find_control(bytes: &[u8]) -> Option<usize> {
             if !is_value_byte((word >> shift) as u8) {
                 return Some(bytes.len() - rest.len() + shift as usize / 8);
             }
-            // A tab, or a mark that a borrow put there.
+            // A tab, or a mark caused by a borrow.
             marks &= marks - 1;
         }
         rest = after;
@@ -52,25 +54,26 @@ pub(crate) const fn find_control(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// RFC 9110 section 5.5: no control character but HTAB. Bytes from 0x80 are `obs-text`, allowed.
+/// Returns whether a field value is valid, RFC 9110 section 5.5: no control character but HTAB.
+/// Bytes from 0x80 are `obs-text`, allowed.
 #[inline]
 pub(crate) const fn is_field_value(bytes: &[u8]) -> bool {
     find_control(bytes).is_none()
 }
 
-/// One byte of a field value.
+/// Returns whether a byte may appear in a field value.
 #[inline]
 pub(crate) const fn is_value_byte(byte: u8) -> bool {
     (byte >= b' ' && byte != 0x7f) || byte == b'\t'
 }
 
-/// One byte of a token, RFC 9110 section 5.6.2.
+/// Returns whether a byte may appear in a token, RFC 9110 section 5.6.2.
 #[inline]
 pub(crate) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// A non-empty row of token bytes.
+/// Returns whether the bytes are a token: non-empty, all token bytes.
 pub(crate) const fn is_token(bytes: &[u8]) -> bool {
     let mut at = 0;
     while at < bytes.len() {
@@ -110,13 +113,13 @@ static TOKEN: [bool; 256] = {
     table
 };
 
-/// Without the spaces and tabs at both ends: RFC 9110 section 5.6.3 calls them OWS.
+/// Trims the spaces and tabs at both ends, called OWS in RFC 9110 section 5.6.3.
 #[inline]
 pub(crate) const fn trim_ows(bytes: &[u8]) -> &[u8] {
     trim_ows_end(trim_ows_start(bytes))
 }
 
-/// Without the spaces and tabs at the start.
+/// Trims the spaces and tabs at the start.
 #[inline]
 pub(crate) const fn trim_ows_start(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
@@ -125,7 +128,7 @@ pub(crate) const fn trim_ows_start(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Without the spaces and tabs at the end.
+/// Trims the spaces and tabs at the end.
 #[inline]
 pub(crate) const fn trim_ows_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., b' ' | b'\t'] = bytes {
@@ -134,15 +137,18 @@ pub(crate) const fn trim_ows_end(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// One byte of a request target. Not only RFC 3986: browsers send `|`, `{` and `"` raw in a query. But
-/// never a space, a control character, a byte beyond ASCII, or the `#` of a fragment, which is not sent.
+/// Returns whether a byte may appear in a request target.
+///
+/// More than RFC 3986 allows: browsers send `|`, `{` and `"` raw in a query. But never a space, a
+/// control character, a byte beyond ASCII, or the `#` of a fragment, which is not sent.
 #[inline]
 pub(crate) const fn is_target_byte(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b'#'
 }
 
-/// Whether `name` is `lower`, which is in lower case, without regard to case. `name` has no control
-/// character: none of its bytes but a letter becomes a letter, `-` or a digit by the bit of the case.
+/// Returns whether `name` equals `lower`, which is in lower case, case-insensitively. `name` has no
+/// control character: setting the case bit turns none of its bytes except a letter into a letter,
+/// `-` or a digit.
 #[inline]
 pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
@@ -153,7 +159,8 @@ pub(crate) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// The members of a comma-separated list (RFC 9110 section 5.6.1), trimmed; empty ones included.
+/// Returns the members of a comma-separated list (RFC 9110 section 5.6.1), trimmed, including empty
+/// ones.
 pub(crate) fn list_members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(trim_ows)
 }
@@ -163,13 +170,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_at_every_offset_is_judged_as_alone() {
+    fn every_byte_at_every_offset_is_classified_as_alone() {
         for byte in 0..=255u8 {
             for offset in 0..24 {
                 let mut bytes = [b'a'; 24];
                 bytes[offset] = byte;
                 assert_eq!(is_field_value(&bytes), is_value_byte(byte), "{byte:#x} at {offset}");
-                // A tab before it sends the word down the slow road.
+                // A tab before it makes the word take the slow path.
                 bytes[offset.saturating_sub(1)] = b'\t';
                 bytes[offset] = byte;
                 assert_eq!(is_field_value(&bytes), is_value_byte(byte), "{byte:#x} at {offset}");

@@ -1,10 +1,10 @@
-//! Every state a message on a connection can be in, and every transition, in one table.
+//! Every state of a message on a connection, and every transition, in one table.
 //!
-//! Both decoders use it: a request never reaches `UntilClose`, since its end must be known.
+//! Both decoders use it. A request never reaches `UntilClose`, since its end must be known.
 
 use super::{BodyLength, Error};
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// A head, or the rest of one.
@@ -15,37 +15,37 @@ pub(crate) enum State {
     Chunked,
     /// Content that ends with the connection.
     UntilClose,
-    /// Nothing: the message is complete and its end is still to be told.
+    /// None: the message is complete and its end is still to be reported.
     Complete,
-    /// Nothing of ours: another protocol (101), whose bytes are left where they are.
+    /// None for HTTP: another protocol follows (101), whose bytes are left in the input.
     Foreign,
-    /// Nothing: the last message said so. What still comes is thrown away.
+    /// None: this was the last message. Further input is discarded.
     Closed,
-    /// Nothing: a rule was broken.
+    /// None: a rule was violated.
     Failed(Error),
 }
 
-/// What happened.
+/// An input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A head was decoded; its content is framed so.
+    /// A head was decoded; its content has this framing.
     Head(BodyLength),
-    /// An interim (1xx) head was decoded: the real one follows.
+    /// An interim (1xx) head was decoded: the final one follows.
     Interim,
     /// The last byte of the content was taken, or the connection ended where that is the end.
     ContentDone,
-    /// The end was told; the connection goes on with the next message.
+    /// The end was reported; the connection continues with the next message.
     EndKeepAlive,
-    /// The end was told; this was the last message.
+    /// The end was reported; this was the last message.
     EndClose,
-    /// The end was told; the connection now speaks another protocol.
+    /// The end was reported; the connection now speaks another protocol.
     EndSwitch,
-    /// A rule was broken.
+    /// A rule was violated.
     Fail(Error),
 }
 
 impl State {
-    /// The table.
+    /// The transition table.
     pub(crate) const fn after(self, step: Step) -> Self {
         match (self, step) {
             (Self::Failed(first), _) => Self::Failed(first),
@@ -63,7 +63,7 @@ impl State {
             (Self::Complete, Step::EndClose) => Self::Closed,
             (Self::Complete, Step::EndSwitch) => Self::Foreign,
 
-            // No other pair is ever asked for; staying put cannot lose the frame of a message.
+            // No other pair occurs; keeping the state cannot lose the framing of a message.
             (state, _) => state,
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_complete_message_lets_the_next_head_in() {
+    fn only_a_complete_message_allows_the_next_head() {
         for state in
             [State::Length, State::Chunked, State::UntilClose, State::Foreign, State::Closed]
         {

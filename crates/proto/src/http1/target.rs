@@ -1,4 +1,6 @@
-//! The start lines: request line and status line. RFC 9112 sections 3 and 4.
+//! The start lines, request line and status line:
+//! [RFC 9112 section 3](https://www.rfc-editor.org/rfc/rfc9112#section-3) and
+//! [RFC 9112 section 4](https://www.rfc-editor.org/rfc/rfc9112#section-4).
 
 use super::error::Error;
 use super::head::{Span, StartLine};
@@ -10,11 +12,11 @@ use super::{block, scan};
 pub(crate) struct RequestLine {
     pub(crate) method: Span,
     pub(crate) target: Span,
-    /// Of absolute-form and authority-form; empty otherwise.
+    /// The authority of absolute-form and authority-form; empty otherwise.
     pub(crate) authority: Span,
     /// Empty where the form has none: see `Request::path`.
     pub(crate) path: Span,
-    /// There is a query: what follows the path and its `?` to the end of the target.
+    /// Whether there is a query: everything after the path and its `?`.
     pub(crate) has_query: bool,
     pub(crate) form: TargetForm,
     pub(crate) minor: u8,
@@ -64,12 +66,12 @@ impl StartLine for RequestLine {
 }
 
 impl RequestLine {
-    /// RFC 9112 section 3.2: which of the other three forms, and where its parts are.
+    /// Parses one of the other three forms, RFC 9112 section 3.2, and locates its parts.
     #[cold]
     fn split_target(&mut self, method: &[u8], target: &[u8], offset: usize) -> Result<(), Error> {
         let length = target.len();
         if method == b"CONNECT" {
-            // Section 3.2.3: a host and a port, both needed.
+            // RFC 9112 section 3.2.3: a host and a port, both required.
             let colon = target.iter().rposition(|byte| *byte == b':').ok_or(Error::BadTarget)?;
             let port = &target[colon + 1..];
             let has_port = !port.is_empty() && port.iter().all(u8::is_ascii_digit);
@@ -82,10 +84,10 @@ impl RequestLine {
         }
         if target == b"*" {
             self.form = TargetForm::Asterisk;
-            // Section 3.2.4: only a server-wide OPTIONS.
+            // RFC 9112 section 3.2.4: only a server-wide OPTIONS.
             return if method == b"OPTIONS" { Ok(()) } else { Err(Error::BadTarget) };
         }
-        // Section 3.2.2: a server must accept it, proxy or not.
+        // RFC 9112 section 3.2.2: a server must accept it, proxy or not.
         self.form = TargetForm::Absolute;
         let authority_start = scheme_length(target).ok_or(Error::BadTarget)?;
         let rest = &target[authority_start..];
@@ -93,7 +95,8 @@ impl RequestLine {
             rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
         let path_start = authority_start + authority_length;
         let authority = &target[authority_start..path_start];
-        // RFC 9110 section 4.2.1: an empty host is invalid; 4.2.4: so is user information.
+        // RFC 9110 section 4.2.1: an empty host is invalid; RFC 9110 section 4.2.4: so is user
+        // information.
         if authority.is_empty() || authority[0] == b':' || !is_host(authority) {
             return Err(Error::BadTarget);
         }
@@ -102,7 +105,8 @@ impl RequestLine {
         Ok(())
     }
 
-    /// Path and query: what starts at `start` in the target, which is at `offset` in the head.
+    /// Records path and query, which start at `start` in the target, which is at `offset` in the
+    /// head.
     #[inline]
     fn split_path(&mut self, target: &[u8], start: usize, offset: usize) {
         let mark = block::find_byte(&target[start..], b'?');
@@ -111,14 +115,14 @@ impl RequestLine {
         self.has_query = mark.is_some();
     }
 
-    /// What follows the `?`, if there is one.
+    /// Returns the text after the `?`, if there is one.
     #[inline]
     pub(crate) const fn query(&self) -> Option<Span> {
         if self.has_query { Some(self.path.after_until(1, self.target)) } else { None }
     }
 }
 
-/// The length of `http://` or one of its kin.
+/// Returns the length of `http://` or `https://`.
 fn scheme_length(target: &[u8]) -> Option<usize> {
     [&b"http://"[..], b"https://", b"ws://", b"wss://"].into_iter().find_map(|scheme| {
         let start = target.get(..scheme.len())?;
@@ -126,18 +130,20 @@ fn scheme_length(target: &[u8]) -> Option<usize> {
     })
 }
 
-/// RFC 9110 section 7.2: `uri-host [ ":" port ]`. Empty is a host, of a target without one.
+/// Returns whether `value` is a host with an optional port: `uri-host [ ":" port ]`, RFC 9110
+/// section 7.2. The empty value is valid, for a target without a host.
 pub(crate) fn is_host(value: &[u8]) -> bool {
     is_host_at(value, value)
 }
 
-/// As [`is_host`] of `value`, where `bytes` begin with it: what follows makes a block of a short one.
+/// Returns whether `value` is a host with an optional port, where `bytes` begin with it: the bytes
+/// after a short value fill a block.
 #[inline]
 pub(crate) fn is_host_at(bytes: &[u8], value: &[u8]) -> bool {
     let port = if let [b'[', rest @ ..] = value {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
         let address = &rest[..end];
-        // IPv6 and the IPvFuture that nobody sends; a zone is not allowed in a URI.
+        // IPv6, and IPvFuture, which is not used in practice; a zone is not allowed in a URI.
         let is_address = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
         if address.len() < 2 || !address.iter().all(is_address) {
             return false;
@@ -157,7 +163,8 @@ pub(crate) fn is_host_at(bytes: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// RFC 3986 section 3.2.2: unreserved, sub-delims, and `%` of an encoding.
+/// Returns whether a byte may appear in a registered name, RFC 3986 section 3.2.2: unreserved,
+/// sub-delims, and the `%` of an encoding.
 #[inline]
 const fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[byte as usize]
@@ -192,11 +199,10 @@ static REG_NAME: [bool; 256] = {
     table
 };
 
-/// The minor version: 0, or 1 for everything later in the same major one, as RFC 9110 section 2.5
-/// wants it.
+/// Parses the minor version: 0, or 1 for every later one, as RFC 9110 section 2.5 requires.
 #[inline]
 pub(crate) fn parse_version(version: &[u8]) -> Result<u8, Error> {
-    // As one word: nearly every request has this one.
+    // Compared as one word: nearly every request has this version.
     match <[u8; 8]>::try_from(version) {
         Ok(word) if u64::from_ne_bytes(word) == u64::from_ne_bytes(*b"HTTP/1.1") => Ok(1),
         _ => parse_other_version(version),
@@ -235,7 +241,7 @@ impl StartLine for StatusLine {
     fn parse(line: &[u8], offset: usize) -> Result<Self, Error> {
         let (version, rest) = line.split_at_checked(8).ok_or(Error::BadStatusLine)?;
         let minor = parse_version(version)?;
-        // The space before an empty reason is often forgotten; nothing hangs on it.
+        // The space before an empty reason is often left out; it has no effect.
         let (digits, reason_start) = match rest {
             [b' ', a, b, c] => ([*a, *b, *c], line.len()),
             [b' ', a, b, c, b' ', ..] => ([*a, *b, *c], version.len() + 5),

@@ -1,11 +1,13 @@
-//! Following frames without reading them.
+//! Frame boundaries of a byte stream that is forwarded, not decoded.
 
-/// Where one direction of a tunnel is: between two frames, or inside one.
+/// The position of one direction of a tunnel: between two frames, or inside one.
 ///
-/// Whoever passes bytes on and wants to say something itself (a Close, because the server behind it is to be replaced)
-/// can do so between two frames only; within a fragmented message is fine, RFC 6455 section 5.4. This reads heads of
-/// frames and steps over payloads by their length, so its cost is a few instructions a frame, whatever its size. It
-/// allocates nothing and judges nothing: a tunnel is bytes, and what is wrong in them is for the ends to say.
+/// A proxy that forwards bytes and wants to send a frame of its own (a Close, because the server
+/// behind it is to be replaced) can do so only between two frames; within a fragmented message is
+/// fine, [RFC 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4). This type
+/// reads frame headers and skips payloads by their length, so its cost is a few instructions per
+/// frame, whatever the size. It allocates nothing and validates nothing: the endpoints of the
+/// tunnel detect violations.
 ///
 /// ```
 /// use throng_proto::ws::{Boundary, Opcode, encode};
@@ -21,24 +23,25 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// Bytes of the key and the payload still to come; while a length is being read, what of it is known.
+    /// Bytes of the key and the payload still to come; while a length is being read, its value so
+    /// far.
     left: u64,
     next: Next,
-    /// A key follows the long length that is being read.
+    /// Whether a key follows the extended length that is being read.
     masked: bool,
     inside: bool,
     closed: bool,
     lost: bool,
 }
 
-/// What the next byte is.
+/// The kind of the next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Of a payload or its key while some is left, else the first of a frame.
+    /// A byte of a payload or its key while some are left, else the first byte of a frame.
     Payload,
-    /// The second of a frame: mask and short length.
+    /// The second byte of a frame: mask bit and 7-bit length.
     Short,
-    /// One of so many that are left of a long length.
+    /// One of the given number of bytes left of an extended length.
     Long(u8),
 }
 
@@ -46,7 +49,7 @@ const FIN: u8 = 0x80;
 const MASK: u8 = 0x80;
 
 impl Boundary {
-    /// Before the first frame, which is a boundary.
+    /// Creates the position before the first frame, which is a boundary.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -59,7 +62,7 @@ impl Boundary {
         }
     }
 
-    /// Steps over `bytes`, which were passed on.
+    /// Advances over `bytes`, which were forwarded.
     pub fn advance(&mut self, mut bytes: &[u8]) {
         while !self.lost {
             if self.next != Next::Payload {
@@ -87,7 +90,7 @@ impl Boundary {
                     self.left = u64::from(length) + key_length(second & MASK != 0);
                     rest
                 }
-                // A long length, or a head that is cut: byte by byte.
+                // An extended length, or a header that is split: byte by byte.
                 [byte, ref rest @ ..] => {
                     self.take(byte);
                     rest
@@ -96,9 +99,11 @@ impl Boundary {
         }
     }
 
-    /// Steps over `bytes` up to the first boundary, and gives how many that were: 0 at a boundary, all of them if there is
-    /// none among them (then [`is_at_boundary`](Self::is_at_boundary) tells whether one is at their end). What is
-    /// counted may be passed on; what follows need not be.
+    /// Advances over `bytes` up to the first boundary, and returns how many bytes that were.
+    ///
+    /// Returns 0 at a boundary, and all of them if there is none among them
+    /// ([`is_at_boundary`](Self::is_at_boundary) then returns whether one is at their end). The
+    /// counted bytes may be forwarded; the rest need not be.
     #[must_use = "what follows was not stepped over"]
     pub fn advance_to_boundary(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
@@ -108,7 +113,7 @@ impl Boundary {
                 Next::Payload => usize::try_from(self.left).map_or(rest, |left| left.min(rest)),
                 Next::Short | Next::Long(_) => 1,
             };
-            // Once lost there is no boundary ahead.
+            // Once the position is lost there is no further boundary.
             let step = if self.lost { rest } else { step };
             self.advance(&bytes[used..used + step]);
             used += step;
@@ -116,47 +121,51 @@ impl Boundary {
         used
     }
 
-    /// All frames so far are complete: another one, such as a Close, may be put in here.
+    /// Returns whether all frames so far are complete, so that another one, such as a Close, may be
+    /// inserted here.
     #[inline]
     #[must_use]
     pub const fn is_at_boundary(&self) -> bool {
         self.left == 0 && matches!(self.next, Next::Payload) && !self.lost
     }
 
-    /// A Close frame has at least begun: this direction says no more, and nothing is to be put in.
+    /// Returns whether a Close frame has started: nothing follows it in this direction, and nothing
+    /// may be inserted.
     #[inline]
     #[must_use]
     pub const fn saw_close(&self) -> bool {
         self.closed
     }
 
-    /// A message has begun and its last fragment has not.
+    /// Returns whether a message has started and its last fragment has not.
     #[inline]
     #[must_use]
     pub const fn is_inside_message(&self) -> bool {
         self.inside
     }
 
-    /// A length has its highest bit set, which no frame has (RFC 6455 section 5.2): what follows is no frame that could be
-    /// followed, and there is no boundary any more.
+    /// Returns whether the position is lost: a length has its most significant bit set, which no
+    /// valid frame has
+    /// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)). The following
+    /// bytes cannot be interpreted, and there are no more boundaries.
     #[inline]
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// A frame begins with this byte.
+    /// Starts a frame with this byte.
     #[inline]
     fn begin(&mut self, first: u8) {
         let opcode = first & 0x0f;
-        // A control frame may stand between the fragments of a message and does not end it.
+        // A control frame may come between the fragments of a message and does not end it.
         if opcode < 8 {
             self.inside = first & FIN == 0;
         }
         self.closed |= opcode == 8;
     }
 
-    /// One byte of a head that did not come whole, or is of the rare, long kind.
+    /// Handles one byte of a header that was split, or that has an extended length.
     fn take(&mut self, byte: u8) {
         self.next = match self.next {
             Next::Payload => {
@@ -182,7 +191,7 @@ impl Boundary {
                     Next::Long(left - 1)
                 } else {
                     self.lost |= self.left >> 63 != 0;
-                    // Of a length without the highest bit this is no overflow.
+                    // Without the most significant bit this cannot overflow.
                     self.left = self.left.saturating_add(key_length(self.masked));
                     self.masked = false;
                     Next::Payload
@@ -220,7 +229,7 @@ mod tests {
         len: usize,
     }
 
-    /// Frames that a sender may send: fragments in order, control frames between them.
+    /// Generates a valid sequence of frames: fragments in order, control frames between them.
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
         let len = prop_oneof![
             4 => 0..130usize,
@@ -242,12 +251,12 @@ mod tests {
         })
     }
 
-    /// The bytes of `frames`, and where each ends.
+    /// Encodes `frames`, and returns the bytes and where each frame ends.
     fn written(frames: &[Frame], key: Option<[u8; 4]>) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = Vec::new();
         let ends = frames.iter().map(|frame| {
             bytes.extend_from_slice(&encode_header(frame.opcode, frame.fin, frame.len as u64, key));
-            // Looks like heads, to whoever takes it for one.
+            // A payload that looks like frame headers.
             bytes.extend((0..frame.len).map(|at| if at % 2 == 0 { 0x88 } else { 0xff }));
             bytes.len()
         });
@@ -256,7 +265,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn it_is_at_a_boundary_exactly_where_a_frame_ends(
@@ -273,7 +285,7 @@ mod tests {
                 at += read;
                 prop_assert_eq!(boundary.is_at_boundary(), ends.contains(&at), "at {}", at);
                 let complete = ends.iter().filter(|end| **end <= at).count();
-                // One more has begun, unless this is where it would.
+                // One more frame has started, unless this is a boundary.
                 let begun = complete + usize::from(!ends.contains(&at));
                 let last = frames[..begun].iter().rev().find(|frame| !frame.opcode.is_control());
                 prop_assert_eq!(boundary.is_inside_message(), last.is_some_and(|frame| !frame.fin));
@@ -282,20 +294,20 @@ mod tests {
         }
 
         #[test]
-        fn a_close_put_in_at_any_boundary_is_understood(
+        fn a_close_inserted_at_any_boundary_is_valid(
             frames in frames(),
             key in prop::option::of(any::<[u8; 4]>()),
-            passed in any::<prop::sample::Index>(),
+            streamed in any::<prop::sample::Index>(),
         ) {
             let (bytes, ends) = written(&frames, key);
-            let passed = passed.index(bytes.len() + 1);
+            let streamed = streamed.index(bytes.len() + 1);
             let mut boundary = Boundary::new();
-            boundary.advance(&bytes[..passed]);
-            let used = boundary.advance_to_boundary(&bytes[passed..]);
+            boundary.advance(&bytes[..streamed]);
+            let used = boundary.advance_to_boundary(&bytes[streamed..]);
             prop_assert!(boundary.is_at_boundary());
-            let first = ends.iter().copied().find(|end| *end >= passed).unwrap_or(0);
-            prop_assert_eq!(passed + used, if passed == 0 { 0 } else { first });
-            let mut stream = bytes[..passed + used].to_vec();
+            let first = ends.iter().copied().find(|end| *end >= streamed).unwrap_or(0);
+            prop_assert_eq!(streamed + used, if streamed == 0 { 0 } else { first });
+            let mut stream = bytes[..streamed + used].to_vec();
             encode_close(1012, "moved", key, &mut stream);
             let role = if key.is_some() { Role::Server } else { Role::Client };
             let mut decoder = Decoder::new(role);
@@ -308,9 +320,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_however_cut_lead_to_the_same_place(
+        fn any_split_of_any_bytes_leads_to_the_same_position(
             bytes in prop::collection::vec(
-                prop_oneof![any::<u8>(), prop::sample::select(vec![0x81, 0x88, 0, 126, 127, 254, 255])],
+                prop_oneof![
+                    any::<u8>(),
+                    prop::sample::select(vec![0x81, 0x88, 0, 126, 127, 254, 255])
+                ],
                 0..200,
             ),
             cuts in prop::collection::vec(1..20usize, 1..8),
@@ -343,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_is_seen_from_its_first_byte() {
+    fn a_close_is_detected_at_its_first_byte() {
         let mut boundary = Boundary::new();
         boundary.advance(&[0x88]);
         assert!(boundary.saw_close() && !boundary.is_at_boundary());
@@ -352,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_5_2_a_length_with_its_highest_bit_set_loses_the_way() {
+    fn rfc6455_5_2_a_length_with_its_highest_bit_set_loses_the_position() {
         let head = [0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0];
         for cut in 0..head.len() {
             let mut boundary = Boundary::new();
@@ -364,7 +379,7 @@ mod tests {
             assert_eq!(boundary.advance_to_boundary(&[0; 100]), 100);
             assert!(boundary.is_lost() && !boundary.is_at_boundary());
         }
-        // The longest there is can be followed, key and all.
+        // The longest valid frame can be followed, including its key.
         let mut boundary = Boundary::new();
         boundary.advance(&[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
         assert!(!boundary.is_lost());

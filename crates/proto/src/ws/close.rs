@@ -1,20 +1,26 @@
-//! The payload of a close frame, RFC 6455 sections 5.5.1 and 7.4.
+//! The payload of a close frame,
+//! [RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1) and
+//! [RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4).
 
 use throng_simd::utf8;
 
 use super::ProtocolError;
 
-/// Why the peer closes, as it says in its close frame.
+/// The peer's reason for closing, from its close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseReason<'a> {
-    /// The status code (section 7.4): one for which [`is_sendable_close_code`] holds.
+    /// The status code
+    /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4));
+    /// [`is_sendable_close_code`] returns true for it.
     pub code: u16,
     /// Text for people and logs, at most 123 bytes, often empty.
     pub reason: &'a str,
 }
 
-/// Whether `code` may stand in a close frame (section 7.4): 1000-1003, 1007-1014 (1012-1014 by IANA's
-/// registry), and 3000-4999, which belong to libraries and applications.
+/// Returns whether `code` may appear in a close frame
+/// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)): 1000-1003,
+/// 1007-1014 (1012-1014 by IANA's registry), and 3000-4999, which belong to libraries and
+/// applications.
 ///
 /// 1004 is reserved; 1005, 1006 and 1015 describe the absence of a close frame.
 #[must_use]
@@ -22,7 +28,7 @@ pub const fn is_sendable_close_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
-/// The reason in the (unmasked) payload of a close frame; `None` if it is empty.
+/// Decodes the (unmasked) payload of a close frame; `None` if it is empty.
 pub(super) fn decode(payload: &[u8]) -> Result<Option<CloseReason<'_>>, ProtocolError> {
     let (code, reason) = match payload {
         [] => return Ok(None),

@@ -1,17 +1,17 @@
-//! Bytes in, events out.
+//! The frame decoder: bytes in, events out.
 
 use throng_simd::{BrokenUtf8, mask, utf8};
 
 use super::close;
-use super::header::{Decoded, Head, MAX_HEAD, Place, Whole};
-use super::pieces::{Pieces, Spare};
+use super::header::{Decoded, FrameContext, FrameHeader, MAX_HEADER, MessageHeader};
+use super::reassembly::{Reassembly, Spare};
 use super::{Deflated, Event, Incoming, Limits, Opcode, Piece, ProtocolError, Role, Streamed};
 use crate::Input;
 
-/// One end's reader of frames, for the life of a connection after its handshake.
+/// Decodes the frames that one end of a connection receives after the handshake.
 ///
-/// 32 bytes, and nothing on the heap unless a frame or a message is partly here.
-/// What it joins from pieces grows with the bytes received, to at most twice their number.
+/// 32 bytes, with no heap memory unless a frame or a message has arrived in part. The reassembly
+/// buffer grows with the bytes received, to at most twice their number.
 ///
 /// ```
 /// use throng_proto::{Input, ws::{Decoder, Event, Limits, Role}};
@@ -26,13 +26,13 @@ use crate::Input;
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    /// Present only while something is partly here, or was just handed out from here.
-    pieces: Option<Box<Pieces>>,
+    /// Present only while a frame or message has arrived in part, or was just returned from here.
+    reassembly: Option<Box<Reassembly>>,
     stage: Stage,
-    /// The fragmented message that has begun and not ended.
+    /// The fragmented message that has started and not ended.
     message: Option<Kind>,
     role: Role,
-    /// permessage-deflate was agreed on.
+    /// Whether permessage-deflate was negotiated.
     deflate: bool,
 }
 
@@ -45,7 +45,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(head: &Head) -> Option<Self> {
+    fn of(head: &FrameHeader) -> Option<Self> {
         Some(match (head.opcode, head.deflated) {
             (Opcode::Text, false) => Self::Text,
             (Opcode::Text, true) => Self::DeflatedText,
@@ -60,16 +60,17 @@ impl Kind {
     }
 }
 
-/// Where in the stream of frames the next byte falls.
+/// The position of the next byte in the stream of frames.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// At the start of a frame.
     Start,
-    /// Inside a frame's head, of which these bytes are here.
-    Head { bytes: [u8; MAX_HEAD - 1], len: u8 },
+    /// Inside a frame header, of which these bytes have arrived.
+    Header { bytes: [u8; MAX_HEADER - 1], len: u8 },
     /// Inside a frame's payload.
     Payload(Frame),
-    /// At the start of a frame, and what was handed out from the pieces is to be dropped first.
+    /// At the start of a frame, after an event was returned from the reassembly buffer, which is to
+    /// be dropped first.
     Delivered { control: bool },
     /// After a close frame.
     Closed,
@@ -77,55 +78,57 @@ enum Stage {
     Failed(ProtocolError),
 }
 
-/// A frame whose payload is partly here.
+/// A frame whose payload has arrived in part.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     /// Payload bytes still to come.
     remaining: u64,
-    /// Turned so that its first byte meets the next byte of the payload.
+    /// The masking key, rotated so that its first byte applies to the next byte of the payload.
     key: Option<[u8; 4]>,
     opcode: Opcode,
     fin: bool,
 }
 
-/// What [`Decoder::advance`] came to.
+/// The result of [`Decoder::advance`].
 enum Next<'b> {
     /// An event within the lent bytes.
     Lent(Event<'b>),
     /// A compressed message within the lent bytes.
     LentDeflated(Deflated<'b>),
-    /// A part of a message, within the lent bytes.
+    /// A chunk of a message, within the lent bytes.
     Piece(Piece<'b>),
-    /// A message, in the pieces.
+    /// A message, in the reassembly buffer.
     Message(Kind),
-    /// A control frame, in the pieces.
+    /// A control frame, in the reassembly buffer.
     Control(Opcode),
-    /// All input is taken.
+    /// Nothing more: all input is taken.
     Nothing,
 }
 
 impl Decoder {
-    /// A decoder for what comes to `role` right after the handshake. Allocates nothing.
+    /// Creates a decoder for the frames that `role` receives after the handshake. Allocates
+    /// nothing.
     #[must_use]
     pub const fn new(role: Role) -> Self {
-        Self { pieces: None, stage: Stage::Start, message: None, role, deflate: false }
+        Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: false }
     }
 
-    /// As [`Decoder::new`], where permessage-deflate was agreed on: to be asked with
+    /// Creates a decoder for a connection that negotiated permessage-deflate; to be used with
     /// [`Decoder::next_incoming`].
     #[must_use]
     pub const fn with_deflate(role: Role) -> Self {
-        Self { pieces: None, stage: Stage::Start, message: None, role, deflate: true }
+        Self { reassembly: None, stage: Stage::Start, message: None, role, deflate: true }
     }
 
-    /// Takes bytes from `input` up to the next event; `None` when all are taken and none is complete.
+    /// Takes bytes from `input` up to the next event; `None` when all are taken and none is
+    /// complete.
     ///
-    /// After [`Event::Close`] it discards all input and gives `None`. Memory of a message that came in
-    /// pieces is freed by the call after the one that gave it: call until `None`.
+    /// After [`Event::Close`] it discards all input and returns `None`. The memory of a reassembled
+    /// message is freed by the call after the one that returned it: call until `None`.
     ///
     /// # Errors
-    /// The peer broke a rule or a limit. All further input is discarded and every further call gives
-    /// the same error.
+    /// The peer violated a rule or a limit. All further input is discarded and every further call
+    /// returns the same error.
     #[inline(always)]
     pub fn next_event<'a, 'b: 'a>(
         &'a mut self,
@@ -135,11 +138,11 @@ impl Decoder {
         self.next_event_with(input, limits, &mut Spare::new())
     }
 
-    /// As [`Decoder::next_event`], with memory for joining taken from `spare` and handed back to it
-    /// instead of freed: cheaper when large or split messages are common.
+    /// Like [`Decoder::next_event`], with the reassembly buffer taken from `spare` and returned to
+    /// it instead of freed: cheaper when large or split messages are common.
     ///
     /// # Errors
-    /// As [`Decoder::next_event`].
+    /// As for [`Decoder::next_event`].
     #[inline(always)]
     pub fn next_event_with<'a, 'b: 'a>(
         &'a mut self,
@@ -155,20 +158,20 @@ impl Decoder {
         }
         match self.resume(input, limits, spare)? {
             Some(Incoming::Event(event)) => Ok(Some(event)),
-            // Nobody here can inflate it: the caller's mistake, and for this connection the end.
+            // No inflater is available here: the caller's mistake, and for this connection the end.
             Some(Incoming::Deflated(_)) => Err(ProtocolError::ReservedBits),
             None => Ok(None),
         }
     }
 
-    /// As [`Decoder::next_event_with`], with compressed messages among the events where permessage-deflate
-    /// was agreed on ([`Decoder::with_deflate`]). Text among them is yet to be checked.
+    /// Like [`Decoder::next_event_with`], including compressed messages where permessage-deflate
+    /// was negotiated ([`Decoder::with_deflate`]). Their text is not yet validated.
     ///
-    /// A compressed message may have as many bytes as `limits` allow a message, and a few more: what it
-    /// inflates to is for the [`Inflater`](super::deflate::Inflater) to limit.
+    /// A compressed message may have as many bytes as `limits` allow a message, and a few more; the
+    /// [`Inflater`](super::deflate::Inflater) limits its inflated size.
     ///
     /// # Errors
-    /// As [`Decoder::next_event`].
+    /// As for [`Decoder::next_event`].
     #[inline]
     pub fn next_incoming<'a, 'b: 'a>(
         &'a mut self,
@@ -185,13 +188,15 @@ impl Decoder {
         self.resume(input, limits, spare)
     }
 
-    /// As [`Decoder::next_event_with`], without joining: what comes of a message is given as it comes, in pieces of
-    /// at most the size of `input`, and nothing of it is held. `limits` bound the frame and the whole message
-    /// all the same. A message that came in one piece may be given as an event. Use this, or the other, for all of a
-    /// connection's life; compressed messages are refused.
+    /// Like [`Decoder::next_event_with`], without reassembly: a message is returned in chunks as it
+    /// arrives, each at most the size of `input`, and nothing of it is buffered.
+    ///
+    /// `limits` still apply to the frame and to the whole message. A message that arrived whole may
+    /// be returned as an event. Use this method, or the others, for the whole life of a connection;
+    /// compressed messages are refused.
     ///
     /// # Errors
-    /// As [`Decoder::next_event`].
+    /// As for [`Decoder::next_event`].
     pub fn next_piece<'a, 'b: 'a>(
         &'a mut self,
         input: &mut Input<'b>,
@@ -203,37 +208,39 @@ impl Decoder {
         }
         Ok(match self.advance(input, limits, spare, false)? {
             Next::Nothing => None,
-            Next::Piece(piece) => Some(Streamed::Piece(piece)),
+            Next::Piece(chunk) => Some(Streamed::Piece(chunk)),
             Next::Lent(event) => Some(Streamed::Event(event)),
             Next::Control(opcode) => Some(Streamed::Event(self.control_event(opcode))),
-            // Neither is agreed on nor joined here.
+            // Compression is not negotiated, and nothing is reassembled here.
             Next::LentDeflated(_) | Next::Message(_) => {
                 return Err(self.fail(ProtocolError::ReservedBits));
             }
         })
     }
 
-    /// No frame and no message is partly here; false bounds the time a peer may take to finish
-    /// (the reassembly deadline).
+    /// Returns whether no frame and no message has arrived in part. If false, the reassembly
+    /// deadline bounds the time that the peer may take to finish.
     #[must_use]
     pub fn is_between_messages(&self) -> bool {
-        self.message.is_none() && !matches!(self.stage, Stage::Head { .. } | Stage::Payload(_))
+        self.message.is_none() && !matches!(self.stage, Stage::Header { .. } | Stage::Payload(_))
     }
 
-    /// Payload bytes held for the unfinished message.
+    /// Returns the number of payload bytes buffered for the unfinished message.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        match &self.pieces {
-            Some(pieces) if !self.is_between_messages() => {
-                pieces.message.len() + pieces.control().len()
+        match &self.reassembly {
+            Some(reassembly) if !self.is_between_messages() => {
+                reassembly.message.len() + reassembly.control().len()
             }
             _ => 0,
         }
     }
 
-    /// The next event, if it is what nearly every event is: a message of up to `max_len` bytes, and
-    /// up to 65,535, in one frame that is all here. `None` for anything else, also for what is wrong
-    /// with it: ask [`Decoder::next_event_with`] then. A short way round all it has to consider.
+    /// Returns the next event in the most common case: an unfragmented message of up to `max_len`
+    /// bytes, and up to 65,535, that has arrived whole.
+    ///
+    /// `None` for anything else, including errors: call [`Decoder::next_event_with`] then. This is
+    /// the fast path around everything that call must consider.
     #[inline(always)]
     pub fn whole_message<'b>(
         &mut self,
@@ -243,7 +250,8 @@ impl Decoder {
         if !matches!(self.stage, Stage::Start) || self.message.is_some() {
             return None;
         }
-        let Whole { text, len, key, size } = Whole::decode(input.as_slice(), self.role)?;
+        let MessageHeader { text, len, key, size } =
+            MessageHeader::decode(input.as_slice(), self.role)?;
         if len > max_len {
             return None;
         }
@@ -258,19 +266,20 @@ impl Decoder {
         text.map(Event::Text)
     }
 
-    /// `input` is empty and nothing of it is held: another call would give `None` and change nothing.
+    /// Returns whether `input` is empty and nothing of it is buffered, so that another call would
+    /// return `None` and change nothing.
     #[inline(always)]
     #[must_use]
     pub fn is_at_rest(&self, input: &Input<'_>) -> bool {
         input.is_empty() && matches!(self.stage, Stage::Start) && self.message.is_none()
     }
 
-    /// The payload of this frame is all there is to its event.
-    fn stands_alone(&self, head: &Head) -> bool {
+    /// Returns whether the payload of this frame alone is its event.
+    fn stands_alone(&self, head: &FrameHeader) -> bool {
         head.fin && (self.message.is_none() || head.opcode.is_control())
     }
 
-    fn check_size(&mut self, head: &Head, limits: &Limits) -> Result<(), ProtocolError> {
+    fn check_size(&mut self, head: &FrameHeader, limits: &Limits) -> Result<(), ProtocolError> {
         if head.opcode.is_control() {
             return Ok(());
         }
@@ -284,9 +293,9 @@ impl Decoder {
         if head.len > limits.max_frame_size as u64 {
             return Err(self.fail(ProtocolError::FrameTooBig));
         }
-        let joined = match &self.pieces {
-            Some(pieces) if self.message.is_some() => {
-                pieces.message.len() as u64 + pieces.streamed.len
+        let joined = match &self.reassembly {
+            Some(reassembly) if self.message.is_some() => {
+                reassembly.message.len() as u64 + reassembly.streamed.len
             }
             _ => 0,
         };
@@ -296,8 +305,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// The event of a frame that stands alone and whose payload is all at the front of `input`.
-    fn lent<'b>(&mut self, head: &Head, input: &mut Input<'b>) -> Result<Next<'b>, ProtocolError> {
+    /// Returns the event of a frame that stands alone and whose payload is all at the front of
+    /// `input`.
+    fn lent<'b>(
+        &mut self,
+        head: &FrameHeader,
+        input: &mut Input<'b>,
+    ) -> Result<Next<'b>, ProtocolError> {
         let payload = input.take(head.len as usize);
         if head.deflated {
             let (text, payload) = (head.opcode == Opcode::Text, unmask(payload, head.key));
@@ -323,13 +337,13 @@ impl Decoder {
 
     #[cold]
     fn fail(&mut self, error: ProtocolError) -> ProtocolError {
-        self.pieces = None;
+        self.reassembly = None;
         self.message = None;
         self.stage = Stage::Failed(error);
         error
     }
 
-    /// All but the hot path.
+    /// Handles everything but the fast path.
     #[inline(never)]
     fn resume<'a, 'b: 'a>(
         &'a mut self,
@@ -340,10 +354,10 @@ impl Decoder {
         Ok(Some(Incoming::Event(match self.advance(input, limits, spare, true)? {
             Next::Lent(event) => event,
             Next::LentDeflated(message) => return Ok(Some(Incoming::Deflated(message))),
-            // Pieces are not given where they are joined.
+            // Chunks are not returned where messages are reassembled.
             Next::Nothing | Next::Piece(_) => return Ok(None),
             Next::Message(kind) => {
-                let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+                let joined = self.reassembly.as_ref().map(|reassembly| &reassembly.message);
                 let payload = joined.map_or(&[][..], |joined| joined.as_bytes());
                 if kind.is_deflated() {
                     let text = kind == Kind::DeflatedText;
@@ -351,7 +365,7 @@ impl Decoder {
                 }
                 spare.set_joined(joined);
                 match kind {
-                    // `advance` saw that it is text.
+                    // `advance` validated that it is text.
                     Kind::Text => {
                         Event::Text(joined.and_then(|joined| joined.as_str()).unwrap_or_default())
                     }
@@ -367,12 +381,13 @@ impl Decoder {
         match opcode {
             Opcode::Ping => Event::Ping(payload),
             Opcode::Pong => Event::Pong(payload),
-            // `advance` saw that it is well-formed.
+            // `advance` validated that it is well-formed.
             _ => Event::Close(close::decode(payload).unwrap_or_default()),
         }
     }
 
-    /// Takes input up to the end of the next event, or of the next piece of a message if they are not joined.
+    /// Takes input up to the end of the next event, or of the next chunk of a message if messages
+    /// are not reassembled.
     fn advance<'b>(
         &mut self,
         input: &mut Input<'b>,
@@ -383,13 +398,13 @@ impl Decoder {
         loop {
             match self.stage {
                 Stage::Start if input.is_empty() => return Ok(Next::Nothing),
-                Stage::Start => self.stage = Stage::Head { bytes: [0; MAX_HEAD - 1], len: 0 },
+                Stage::Start => self.stage = Stage::Header { bytes: [0; MAX_HEADER - 1], len: 0 },
                 Stage::Delivered { control } => {
                     self.drop_delivered(control, spare);
                     self.stage = Stage::Start;
                 }
-                Stage::Head { bytes, len } => {
-                    let Some(head) = self.next_head(input, bytes, len)? else {
+                Stage::Header { bytes, len } => {
+                    let Some(head) = self.next_header(input, bytes, len)? else {
                         return Ok(Next::Nothing);
                     };
                     self.stage = Stage::Start;
@@ -400,24 +415,24 @@ impl Decoder {
                     if let Some(kind) = Kind::of(&head) {
                         self.message = Some(kind);
                     }
-                    let Head { fin, opcode, len: remaining, key, .. } = head;
+                    let FrameHeader { fin, opcode, len: remaining, key, .. } = head;
                     self.stage = Stage::Payload(Frame { remaining, key, opcode, fin });
                 }
                 Stage::Payload(mut frame) => {
-                    let piece = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
-                    frame.remaining -= piece.len() as u64;
+                    let chunk = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
+                    frame.remaining -= chunk.len() as u64;
                     if !join && !frame.opcode.is_control() {
-                        match self.pass_on(frame, piece, spare)? {
-                            Some(piece) => return Ok(Next::Piece(piece)),
+                        match self.next_chunk(frame, chunk, spare)? {
+                            Some(chunk) => return Ok(Next::Piece(chunk)),
                             None if frame.remaining > 0 => return Ok(Next::Nothing),
                             None => continue,
                         }
                     }
-                    if !piece.is_empty() {
-                        self.join(frame, piece, limits, spare)?;
+                    if !chunk.is_empty() {
+                        self.join(frame, chunk, limits, spare)?;
                     }
                     if frame.remaining > 0 {
-                        frame.key = frame.key.map(|key| mask::rotate(key, piece.len()));
+                        frame.key = frame.key.map(|key| mask::rotate(key, chunk.len()));
                         self.stage = Stage::Payload(frame);
                         return Ok(Next::Nothing);
                     }
@@ -430,7 +445,7 @@ impl Decoder {
                     }
                 }
                 Stage::Closed => {
-                    self.pieces = None;
+                    self.reassembly = None;
                     input.take(usize::MAX);
                     return Ok(Next::Nothing);
                 }
@@ -442,27 +457,27 @@ impl Decoder {
         }
     }
 
-    /// The next head, from the `len` bytes that are here and then from `input`.
-    fn next_head(
+    /// Decodes the next header, from the `len` bytes buffered and then from `input`.
+    fn next_header(
         &mut self,
         input: &mut Input<'_>,
-        here: [u8; MAX_HEAD - 1],
+        here: [u8; MAX_HEADER - 1],
         len: u8,
-    ) -> Result<Option<Head>, ProtocolError> {
-        let mut bytes = [0; MAX_HEAD];
+    ) -> Result<Option<FrameHeader>, ProtocolError> {
+        let mut bytes = [0; MAX_HEADER];
         bytes[..here.len()].copy_from_slice(&here);
         let mut len = usize::from(len);
         let place =
-            Place { role: self.role, inside: self.message.is_some(), deflate: self.deflate };
+            FrameContext { role: self.role, inside: self.message.is_some(), deflate: self.deflate };
         loop {
-            match Head::decode(&bytes[..len], place) {
-                Ok(Decoded::Head(head)) => return Ok(Some(head)),
+            match FrameHeader::decode(&bytes[..len], place) {
+                Ok(Decoded::Header(head)) => return Ok(Some(head)),
                 Ok(Decoded::Needs(needs)) => {
                     let more = input.take(needs - len);
                     if more.is_empty() {
-                        // The last byte cannot be here, or the head would be.
+                        // The last byte cannot have arrived, or the header would be complete.
                         let [bytes @ .., _] = bytes;
-                        self.stage = Stage::Head { bytes, len: len as u8 };
+                        self.stage = Stage::Header { bytes, len: len as u8 };
                         return Ok(None);
                     }
                     bytes[len..len + more.len()].copy_from_slice(more);
@@ -473,60 +488,62 @@ impl Decoder {
         }
     }
 
-    /// Adds a piece of a payload to what is here. `frame.remaining` is what follows the piece.
+    /// Appends a chunk of a payload to the reassembly buffer. `frame.remaining` is what follows the
+    /// chunk.
     fn join(
         &mut self,
         frame: Frame,
-        piece: &mut [u8],
+        chunk: &mut [u8],
         limits: &Limits,
         spare: &mut Spare,
     ) -> Result<(), ProtocolError> {
-        let pieces = self.pieces.get_or_insert_with(|| spare.take());
+        let reassembly = self.reassembly.get_or_insert_with(|| spare.take());
         if frame.opcode.is_control() {
-            pieces.push_control(unmask(piece, frame.key));
+            reassembly.push_control(unmask(chunk, frame.key));
             return Ok(());
         }
-        // A compressed message may be a little longer than `limits`; room for that is made when it comes.
+        // A compressed message may be a little longer than `limits`; space for that is allocated
+        // when it arrives.
         let expected = if frame.fin {
             usize::try_from(frame.remaining).unwrap_or(usize::MAX)
         } else {
-            limits.max_message_size.saturating_sub(pieces.message.len() + piece.len())
+            limits.max_message_size.saturating_sub(reassembly.message.len() + chunk.len())
         };
-        let message = pieces.make_room(piece.len(), expected);
+        let message = reassembly.reserve(chunk.len(), expected);
         if self.message == Some(Kind::Text) {
-            let pushed = message.push_text(piece, frame.key);
+            let pushed = message.push_text(chunk, frame.key);
             return pushed.map_err(|BrokenUtf8| self.fail(ProtocolError::InvalidText));
         }
-        message.push(piece, frame.key);
+        message.push(chunk, frame.key);
         Ok(())
     }
 
-    /// Gives a piece of a message instead of joining it, if there is anything to give. `frame.remaining` is what
-    /// follows the piece.
-    fn pass_on<'b>(
+    /// Returns a chunk of a message instead of buffering it, if there is one. `frame.remaining` is
+    /// what follows the chunk.
+    fn next_chunk<'b>(
         &mut self,
         mut frame: Frame,
-        piece: &'b mut [u8],
+        chunk: &'b mut [u8],
         spare: &mut Spare,
     ) -> Result<Option<Piece<'b>>, ProtocolError> {
-        let passed = &mut self.pieces.get_or_insert_with(|| spare.take()).streamed;
+        let streamed = &mut self.reassembly.get_or_insert_with(|| spare.take()).streamed;
         let last = frame.fin && frame.remaining == 0;
         let text = self.message == Some(Kind::Text);
         let key = frame.key;
-        frame.key = key.map(|key| mask::rotate(key, piece.len()));
+        frame.key = key.map(|key| mask::rotate(key, chunk.len()));
         self.stage = match frame.remaining {
             0 => Stage::Start,
             _ => Stage::Payload(frame),
         };
-        if piece.is_empty() && !last {
+        if chunk.is_empty() && !last {
             return Ok(None);
         }
-        let bytes = unmask(piece, key);
-        if text && !passed.check_text(bytes, last) {
+        let bytes = unmask(chunk, key);
+        if text && !streamed.check_text(bytes, last) {
             return Err(self.fail(ProtocolError::InvalidText));
         }
-        let first = !std::mem::replace(&mut passed.begun, true);
-        passed.len += bytes.len() as u64;
+        let first = !std::mem::replace(&mut streamed.begun, true);
+        streamed.len += bytes.len() as u64;
         if last {
             self.message = None;
             self.stage = Stage::Delivered { control: false };
@@ -535,7 +552,7 @@ impl Decoder {
     }
 
     fn control(&self) -> &[u8] {
-        self.pieces.as_ref().map_or(&[], |pieces| pieces.control())
+        self.reassembly.as_ref().map_or(&[], |reassembly| reassembly.control())
     }
 
     fn deliver_control<'b>(&mut self, opcode: Opcode) -> Result<Next<'b>, ProtocolError> {
@@ -552,7 +569,7 @@ impl Decoder {
 
     fn deliver_message<'b>(&mut self) -> Result<Next<'b>, ProtocolError> {
         let kind = self.message.take().unwrap_or(Kind::Binary);
-        let joined = self.pieces.as_ref().map(|pieces| &pieces.message);
+        let joined = self.reassembly.as_ref().map(|reassembly| &reassembly.message);
         if kind == Kind::Text && joined.is_some_and(|joined| joined.as_str().is_none()) {
             return Err(self.fail(ProtocolError::InvalidText));
         }
@@ -564,11 +581,11 @@ impl Decoder {
         spare.set_joined(None);
         if control
             && self.message.is_some()
-            && let Some(pieces) = &mut self.pieces
+            && let Some(reassembly) = &mut self.reassembly
         {
-            pieces.clear_control();
-        } else if let Some(pieces) = self.pieces.take() {
-            spare.give(pieces);
+            reassembly.clear_control();
+        } else if let Some(reassembly) = self.reassembly.take() {
+            spare.give(reassembly);
         }
     }
 }

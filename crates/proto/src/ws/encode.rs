@@ -1,18 +1,19 @@
-//! Finished frames, appended to a buffer.
+//! Encodes frames, appending to a buffer.
 
 use throng_simd::{frame, mask};
 
 use super::{Opcode, close, encode_header};
 
-/// Appends one unmasked frame that is a whole message, or a control frame: what a server sends.
+/// Appends one unmasked frame, a whole message or a control frame, as a server sends it.
 ///
-/// A control frame's payload must have at most 125 bytes and text must be UTF-8; the peer would fail
-/// the connection otherwise. Neither is looked at here.
+/// A control frame's payload must have at most 125 bytes and text must be UTF-8, or the peer fails
+/// the connection. Neither is checked here.
 #[inline]
 pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     let len = payload.len();
     if len < 126 {
-        // Nearly every message; a head of known size costs half of one whose size must be looked up.
+        // Nearly every message; a header of constant size costs half of one whose size must be
+        // computed.
         return frame::append([0x80 | opcode as u8, len as u8], payload, out);
     }
     if let Ok(len) = u16::try_from(len) {
@@ -22,7 +23,7 @@ pub fn encode(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     encode_long(opcode, payload, out);
 }
 
-/// Out of line: what has no head of known size is so long that a call is nothing.
+/// Out of line: messages without a header of constant size are so long that a call does not matter.
 #[inline(never)]
 fn encode_long(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     let len = payload.len();
@@ -31,8 +32,10 @@ fn encode_long(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// As [`encode`], masked with `key`: what a client sends. The key should be fresh and unpredictable
-/// (RFC 6455 section 5.3).
+/// Appends one frame masked with `key`, as a client sends it; otherwise like [`encode`].
+///
+/// The key should be new for each frame and unpredictable
+/// ([RFC 6455 section 5.3](https://www.rfc-editor.org/rfc/rfc6455#section-5.3)).
 #[inline]
 pub fn encode_masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     out.reserve(payload.len() + 14);
@@ -40,8 +43,10 @@ pub fn encode_masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec
     mask::append(payload, key, out);
 }
 
-/// Appends one frame that is a whole compressed message (RFC 7692 section 6.1): `deflated` is what a
-/// [`Deflater`](super::deflate::Deflater) made of it. A client masks it.
+/// Appends one frame with a whole compressed message
+/// ([RFC 7692 section 6.1](https://www.rfc-editor.org/rfc/rfc7692#section-6.1)).
+///
+/// `deflated` is the output of a [`Deflater`](super::deflate::Deflater). A client must mask it.
 #[inline]
 pub fn encode_deflated(text: bool, deflated: &[u8], mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let opcode = if text { Opcode::Text } else { Opcode::Binary };
@@ -54,10 +59,10 @@ pub fn encode_deflated(text: bool, deflated: &[u8], mask: Option<[u8; 4]>, out: 
     }
 }
 
-/// Appends a close frame. `reason` is cut at a character boundary to the 123 bytes there is room for.
+/// Appends a close frame. `reason` is truncated at a character boundary to at most 123 bytes.
 ///
-/// A `code` that may not be sent, such as 1005 ("none was given"), becomes an empty close frame, which
-/// is what it means.
+/// A `code` that must not be sent, such as 1005 ("no status received"), becomes an empty close
+/// frame, which has that meaning.
 pub fn encode_close(code: u16, reason: &str, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
     let mut payload = [0; 125];
     let mut len = 0;

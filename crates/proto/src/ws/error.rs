@@ -1,57 +1,76 @@
-//! What a peer can do wrong on a WebSocket.
+//! Protocol errors of a WebSocket peer.
 
 use std::{error, fmt};
 
-/// A rule of RFC 6455 or RFC 7692, or a limit of ours, that the peer broke. The connection is to be failed with
-/// [`ProtocolError::close_code`]; its decoder gives nothing but this error from then on.
+/// The rule of RFC 6455 or RFC 7692, or the limit, that the peer violated.
 ///
-/// `Display` says what the peer did and what the rule is, for logs and for the reason of a close frame.
+/// Fail the connection with [`ProtocolError::close_code`]; its decoder returns only this error from
+/// then on. `Display` describes the violation and the rule, for logs and for the reason of a close
+/// frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A reserved bit is set that no negotiated extension defines there (section 5.2).
+    /// A reserved bit is set that no negotiated extension defines there
+    /// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
     ReservedBits,
-    /// An opcode of 3-7 or 11-15 (section 5.2).
+    /// An opcode of 3-7 or 11-15
+    /// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
     ReservedOpcode(u8),
-    /// A close, ping or pong without FIN (section 5.5).
+    /// A close, ping or pong without FIN
+    /// ([RFC 6455 section 5.5](https://www.rfc-editor.org/rfc/rfc6455#section-5.5)).
     FragmentedControl,
-    /// A close, ping or pong that declares more than 125 bytes (section 5.5).
+    /// A close, ping or pong that declares more than 125 bytes
+    /// ([RFC 6455 section 5.5](https://www.rfc-editor.org/rfc/rfc6455#section-5.5)).
     LongControl,
-    /// A continuation where no message was begun (section 5.4).
+    /// A continuation without a started message
+    /// ([RFC 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4)).
     UnexpectedContinuation,
-    /// A new text or binary message inside a fragmented one (section 5.4).
+    /// A new text or binary message inside a fragmented one
+    /// ([RFC 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4)).
     UnfinishedMessage,
-    /// A client's frame without a mask (section 5.1).
+    /// A client's frame without a mask
+    /// ([RFC 6455 section 5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.1)).
     NotMasked,
-    /// A server's frame with a mask (section 5.1).
+    /// A server's frame with a mask
+    /// ([RFC 6455 section 5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.1)).
     Masked,
-    /// A length written in more bytes than it needs (section 5.2).
+    /// A length encoded in more bytes than necessary
+    /// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
     LongLength,
-    /// A 64-bit length with its top bit set (section 5.2).
+    /// A 64-bit length with its most significant bit set
+    /// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
     LengthTopBit,
     /// A frame longer than [`Limits::max_frame_size`](super::Limits::max_frame_size).
     FrameTooBig,
     /// A message longer than [`Limits::max_message_size`](super::Limits::max_message_size).
     MessageTooBig,
-    /// A compressed message that is not DEFLATE data, ends in the middle of it, or refers to what was never
-    /// sent (RFC 7692 section 7.2.2).
+    /// A compressed message that is not valid DEFLATE data, ends in the middle of it, or refers to
+    /// data that was never sent
+    /// ([RFC 7692 section 7.2.2](https://www.rfc-editor.org/rfc/rfc7692#section-7.2.2)).
     InvalidDeflate,
-    /// Text that is not UTF-8 (section 8.1).
+    /// Text that is not UTF-8
+    /// ([RFC 6455 section 8.1](https://www.rfc-editor.org/rfc/rfc6455#section-8.1)).
     InvalidText,
-    /// A close payload of one byte: no room for a status code (section 5.5.1).
+    /// A close payload of one byte: too short for a status code
+    /// ([RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
     ShortClose,
-    /// A close status code that may not be sent (section 7.4).
+    /// A close status code that must not be sent
+    /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)).
     InvalidCloseCode(u16),
-    /// A close reason that is not UTF-8 (section 5.5.1).
+    /// A close reason that is not UTF-8
+    /// ([RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
     InvalidCloseReason,
 }
 
 impl ProtocolError {
-    /// The status code to close with (section 7.4.1): 1002, 1007 or 1009.
+    /// Returns the status code to close with
+    /// ([RFC 6455 section 7.4.1](https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1)): 1002, 1007
+    /// or 1009.
     #[must_use]
     pub const fn close_code(self) -> u16 {
         match self {
-            // The frames were good, but not what they carried: data that is not consistent with its type.
+            // The frames were valid, but not their content: data that is not consistent with its
+            // type.
             Self::InvalidText | Self::InvalidCloseReason | Self::InvalidDeflate => 1007,
             Self::FrameTooBig | Self::MessageTooBig => 1009,
             _ => 1002,

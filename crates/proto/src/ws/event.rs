@@ -1,60 +1,70 @@
-//! What a decoder gives.
+//! The events of a decoder.
 
 use super::CloseReason;
 
-/// What the peer sent. Payloads are unmasked and borrowed: from the lent bytes if the frame came whole,
-/// else from the decoder. Copy what is to be kept.
+/// A message or control frame of the peer.
+///
+/// Payloads are unmasked and borrowed: from the lent bytes if the frame arrived whole, else from
+/// the decoder. Copy what is to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A whole text message, its fragments joined.
+    /// A whole text message, reassembled if it was fragmented.
     Text(&'a str),
-    /// A whole binary message, its fragments joined.
+    /// A whole binary message, reassembled if it was fragmented.
     Binary(&'a [u8]),
-    /// To be answered with a pong of the same payload (RFC 6455 section 5.5.3); at most 125 bytes.
+    /// A ping, to be answered with a pong of the same payload
+    /// ([RFC 6455 section 5.5.3](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.3)); at most
+    /// 125 bytes.
     Ping(&'a [u8]),
-    /// An answer to a ping of ours, or an unasked sign of life; at most 125 bytes.
+    /// A pong: the response to our ping, or unsolicited; at most 125 bytes.
     Pong(&'a [u8]),
-    /// The peer closes, with or without saying why; to be answered with a close (section 5.5.1). The
-    /// last event: whatever the peer sends after it is discarded (section 1.4).
+    /// A close frame, with or without a reason, to be answered with a close
+    /// ([RFC 6455 section 5.5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1)).
+    ///
+    /// The last event: anything after it is discarded
+    /// ([RFC 6455 section 1.4](https://www.rfc-editor.org/rfc/rfc6455#section-1.4)).
     Close(Option<CloseReason<'a>>),
 }
 
-/// A part of a message, as it came: what a [`Decoder`](super::Decoder) gives that does not join.
+/// A chunk of a message, as it arrived, from a [`Decoder`](super::Decoder) that does not reassemble
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Of a text message. Its bytes were checked to be UTF-8 as far as they go; a character may be cut in two.
+    /// Whether the message is text. The bytes are validated UTF-8 as far as they go; a character
+    /// may be split between two chunks.
     pub text: bool,
-    /// The message begins with it.
+    /// Whether the message starts with this chunk.
     pub first: bool,
-    /// The message ends with it.
+    /// Whether the message ends with this chunk.
     pub last: bool,
-    /// Its bytes; empty only if the message, or its last fragment, is.
+    /// The bytes; empty only if the message, or its last fragment, is.
     pub bytes: &'a [u8],
 }
 
-/// What the peer sent, where messages are not joined.
+/// An event where messages are not reassembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streamed<'a> {
-    /// A control frame, or a message that came in one piece.
+    /// A control frame, or a message that arrived whole.
     Event(Event<'a>),
-    /// A part of a message.
+    /// A chunk of a message.
     Piece(Piece<'a>),
 }
 
-/// What the peer sent, before decompression.
+/// An event before decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// As it is.
+    /// An uncompressed message, or a control frame.
     Event(Event<'a>),
     /// A compressed message: for an [`Inflater`](super::deflate::Inflater).
     Deflated(Deflated<'a>),
 }
 
-/// A whole compressed message, its fragments joined, unmasked and still compressed.
+/// A whole compressed message, reassembled and unmasked, still compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflated<'a> {
     /// Text once it is decompressed, else binary.
     pub text: bool,
-    /// As it was sent: without the 00 00 FF FF at its end (RFC 7692 section 7.2.1).
+    /// The payload as sent: without the 00 00 FF FF at its end
+    /// ([RFC 7692 section 7.2.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.2.1)).
     pub payload: &'a [u8],
 }

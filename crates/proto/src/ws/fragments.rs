@@ -1,4 +1,5 @@
-//! A message in several frames, RFC 6455 section 5.4.
+//! A message in several frames,
+//! [RFC 6455 section 5.4](https://www.rfc-editor.org/rfc/rfc6455#section-5.4).
 
 use std::num::NonZeroUsize;
 
@@ -6,9 +7,9 @@ use throng_simd::mask;
 
 use super::{Opcode, encode_header};
 
-/// The frames of one message, in order: pieces of one size, the last one with what is left.
+/// An iterator over the frames of one message: fragments of equal size, the last one with the rest.
 ///
-/// Control frames may go between any two of them, and frames of other connections may go out meanwhile;
+/// Control frames may be sent between any two of them, and frames of other connections meanwhile;
 /// another message of this connection may not. An empty message is one empty frame.
 ///
 /// ```
@@ -23,7 +24,7 @@ use super::{Opcode, encode_header};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fragments<'a> {
-    /// `None` when the last one was given.
+    /// `None` after the last fragment.
     rest: Option<&'a [u8]>,
     size: NonZeroUsize,
     opcode: Opcode,
@@ -33,33 +34,33 @@ pub struct Fragments<'a> {
 /// One frame of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// The message's in the first fragment, [`Opcode::Continuation`] in the others.
+    /// The opcode of the message in the first fragment, [`Opcode::Continuation`] in the others.
     pub opcode: Opcode,
-    /// The last one.
+    /// Whether this is the last fragment.
     pub fin: bool,
-    /// The first one of a compressed message.
+    /// Whether this is the first fragment of a compressed message.
     pub deflated: bool,
-    /// Its part of the message.
+    /// The payload: a part of the message.
     pub payload: &'a [u8],
 }
 
 impl<'a> Fragments<'a> {
-    /// Cuts `message`, text or binary by `opcode`, into fragments of `size` bytes. Text may be cut inside a
-    /// character.
+    /// Splits `message`, text or binary by `opcode`, into fragments of `size` bytes. Text may be
+    /// split inside a character.
     #[must_use]
     pub fn new(opcode: Opcode, message: &'a [u8], size: NonZeroUsize) -> Self {
         Self { rest: Some(message), size, opcode, deflated: false }
     }
 
-    /// The same, of a compressed message. Clients exist that cannot read those in fragments, so it should be
-    /// asked for.
+    /// Splits a compressed message. Some clients cannot read compressed messages in fragments, so
+    /// this should be opt-in.
     #[must_use]
     pub fn deflated(mut self) -> Self {
         self.deflated = true;
         self
     }
 
-    /// The bytes of the message that no fragment was given for yet.
+    /// Returns the bytes of the message for which no fragment was returned yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest.unwrap_or_default()
@@ -85,7 +86,7 @@ impl<'a> Iterator for Fragments<'a> {
 }
 
 impl Fragment<'_> {
-    /// Appends the frame, masked if there is a key, as a client's must be.
+    /// Appends the frame, masked if there is a key; a client must mask.
     pub fn encode(&self, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
         let head = encode_header(self.opcode, self.fin, self.payload.len() as u64, mask);
         let head = if self.deflated { head.deflated() } else { head };
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_what_was_not_given_yet() {
+    fn rest_is_the_part_not_yet_returned() {
         let mut fragments = Fragments::new(Opcode::Text, b"Hello", size(3));
         assert_eq!(fragments.rest(), b"Hello");
         fragments.next();

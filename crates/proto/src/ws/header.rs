@@ -1,10 +1,11 @@
-//! The head of a frame, RFC 6455 section 5.2.
+//! Frame headers, [RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2).
 
 use std::ops::Deref;
 
 use super::{ProtocolError, Role};
 
-/// What a frame is (section 5.2).
+/// The opcode of a frame
+/// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -14,16 +15,17 @@ pub enum Opcode {
     Text = 1,
     /// A binary message, or its first fragment.
     Binary = 2,
-    /// The end.
+    /// A close frame, which ends the stream.
     Close = 8,
-    /// Asks for a pong.
+    /// A ping, which asks for a pong.
     Ping = 9,
-    /// Answers a ping, or is a sign of life unasked.
+    /// A pong: the response to a ping, or unsolicited.
     Pong = 10,
 }
 
 impl Opcode {
-    /// Close, ping or pong: short, never fragmented, allowed inside a fragmented message.
+    /// Returns whether this is close, ping or pong: short, never fragmented, allowed inside a
+    /// fragmented message.
     #[inline]
     #[must_use]
     pub const fn is_control(self) -> bool {
@@ -44,52 +46,54 @@ impl Opcode {
     }
 }
 
-/// The longest head: 2 bytes, a 64-bit length and a key.
-pub(super) const MAX_HEAD: usize = 14;
+/// The maximum size of a header: 2 bytes, a 64-bit length and a key.
+pub(super) const MAX_HEADER: usize = 14;
 
-/// The head of a frame as it was received.
+/// The header of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct FrameHeader {
     pub(super) fin: bool,
     pub(super) opcode: Opcode,
-    /// Of the payload.
+    /// Length of the payload.
     pub(super) len: u64,
     pub(super) key: Option<[u8; 4]>,
-    /// Of the head itself, 2 to 14.
+    /// Size of the header itself, 2 to 14.
     pub(super) size: usize,
-    /// RSV1: the message that begins with this frame is compressed (RFC 7692 section 6).
+    /// RSV1: the message that starts with this frame is compressed (RFC 7692 section 6).
     pub(super) deflated: bool,
 }
 
-/// What a frame may be, from where it stands.
+/// The properties of a connection that decide which frames are valid.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Who reads.
+pub(super) struct FrameContext {
+    /// The role of the reader.
     pub(super) role: Role,
-    /// A fragmented message has begun and not ended.
+    /// Whether a fragmented message has started and not ended.
     pub(super) inside: bool,
-    /// permessage-deflate was agreed on.
+    /// Whether permessage-deflate was negotiated.
     pub(super) deflate: bool,
 }
 
-/// What can be said about the head at the front of some bytes.
+/// The result of decoding a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
-    Head(Head),
-    /// The head has at least this many bytes; more than were given.
+    Header(FrameHeader),
+    /// More bytes are needed: the header has at least this many.
     Needs(usize),
 }
 
-impl Head {
-    /// Reads the head at the front of `bytes`. Faults are reported in the order of the bytes that show
-    /// them, so that it does not matter how the network cut them.
+impl FrameHeader {
+    /// Decodes the header at the front of `bytes`.
+    ///
+    /// Errors are reported in the order of the bytes that cause them, so that it does not matter
+    /// how the network split them.
     #[inline]
-    pub(super) fn decode(bytes: &[u8], place: Place) -> Result<Decoded, ProtocolError> {
-        let Place { role, inside, deflate } = place;
+    pub(super) fn decode(bytes: &[u8], place: FrameContext) -> Result<Decoded, ProtocolError> {
+        let FrameContext { role, inside, deflate } = place;
         let [first, second, rest @ ..] = bytes else { return Ok(Decoded::Needs(2)) };
         let deflated = first & 0x70 != 0;
-        // RFC 7692 section 6: only the first frame of a text or binary message may have RSV1, and nothing
-        // the other two.
+        // RFC 7692 section 6: only the first frame of a text or binary message may have RSV1; the
+        // other two bits must be 0.
         if deflated && !(deflate && matches!(first & 0x7f, 0x41 | 0x42)) {
             return Err(ProtocolError::ReservedBits);
         }
@@ -143,7 +147,7 @@ impl Head {
             short => (u64::from(short), rest, 2),
         };
         if !masked {
-            return Ok(Decoded::Head(Self {
+            return Ok(Decoded::Header(Self {
                 fin,
                 opcode,
                 len,
@@ -153,7 +157,7 @@ impl Head {
             }));
         }
         let Some(key) = rest.first_chunk() else { return Ok(Decoded::Needs(size + 4)) };
-        Ok(Decoded::Head(Self {
+        Ok(Decoded::Header(Self {
             fin,
             opcode,
             len,
@@ -164,21 +168,21 @@ impl Head {
     }
 }
 
-/// The head of an unfragmented text or binary message.
+/// The header of an unfragmented text or binary message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whole {
-    /// Text, else binary.
+pub(super) struct MessageHeader {
+    /// Whether the message is text, else binary.
     pub(super) text: bool,
-    /// Of the payload.
+    /// Length of the payload.
     pub(super) len: usize,
     pub(super) key: Option<[u8; 4]>,
-    /// Of the head itself.
+    /// Size of the header itself.
     pub(super) size: usize,
 }
 
-impl Whole {
-    /// A quick look for the frame that nearly every frame is, of at most 65,535 bytes. `None` means
-    /// "ask [`Head::decode`]", not that something is wrong.
+impl MessageHeader {
+    /// Decodes the header of the most common kind of frame, of at most 65,535 bytes. `None` means
+    /// "call [`FrameHeader::decode`]", not an error.
     #[inline(always)]
     pub(super) fn decode(bytes: &[u8], role: Role) -> Option<Self> {
         let [first @ (0x81 | 0x82), second, rest @ ..] = bytes else { return None };
@@ -207,16 +211,17 @@ impl Whole {
     }
 }
 
-/// The bytes of a frame's head, ready to be sent before its payload; derefs to them.
+/// The bytes of an encoded frame header, to be sent before its payload; derefs to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    bytes: [u8; MAX_HEAD],
+    bytes: [u8; MAX_HEADER],
     size: u8,
 }
 
 impl Header {
-    /// The same, of a message that is compressed (RSV1, RFC 7692 section 6): for the first frame of a text
-    /// or binary message only.
+    /// Marks the message as compressed (RSV1,
+    /// [RFC 7692 section 6](https://www.rfc-editor.org/rfc/rfc7692#section-6)); for the first frame
+    /// of a text or binary message only.
     #[inline]
     #[must_use]
     pub fn deflated(mut self) -> Self {
@@ -234,15 +239,16 @@ impl Deref for Header {
     }
 }
 
-/// The head of a frame with `len` payload bytes, in the fewest bytes (section 5.2).
+/// Encodes the header of a frame with `len` payload bytes, in the fewest bytes
+/// ([RFC 6455 section 5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.2)).
 ///
-/// With `mask`, as a client must, the payload is to be sent masked with that key. `fin` is false for
-/// every fragment of a message but the last; the fragments after the first are
+/// With `mask`, which a client must use, the payload must be sent masked with that key. `fin` is
+/// false for every fragment of a message but the last; the fragments after the first are
 /// [`Opcode::Continuation`]. Bit 63 of `len` must not be set; no allocation is that long.
 #[inline]
 #[must_use]
 pub fn encode_header(opcode: Opcode, fin: bool, len: u64, mask: Option<[u8; 4]>) -> Header {
-    let mut bytes = [0; MAX_HEAD];
+    let mut bytes = [0; MAX_HEADER];
     bytes[0] = u8::from(fin) << 7 | opcode as u8;
     let masked = u8::from(mask.is_some()) << 7;
     let mut size = if len < 126 {

@@ -1,21 +1,21 @@
-//! What a peer may make us hold.
+//! Limits on what a peer may send.
 
-/// Ceilings on what a peer may send. Exactly the limit passes; one byte more is refused with 1009 as
-/// soon as a frame's head says so, before its payload is waited for.
+/// Limits on messages of a peer. They are inclusive: one byte more is refused with 1009 as soon as
+/// a frame's header declares it, before its payload arrives.
 ///
-/// Memory follows the bytes received, never a declared length, so a high limit costs nothing until a
-/// peer really sends that much.
+/// Memory follows the bytes received, never a declared length, so a high limit costs nothing until
+/// a peer really sends that much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Payload bytes of one data frame. Default 4 MiB.
+    /// Maximum payload bytes of one data frame. Default 4 MiB.
     pub max_frame_size: usize,
-    /// Payload bytes of one message, its fragments joined and, if it is compressed, inflated. Default
-    /// 4 MiB.
+    /// Maximum payload bytes of one message, reassembled and, if it is compressed, inflated.
+    /// Default 4 MiB.
     pub max_message_size: usize,
 }
 
 impl Limits {
-    /// The longest message that may come in one frame, for [`Decoder::whole_message`].
+    /// Returns the maximum length of a message in one frame, for [`Decoder::whole_message`].
     ///
     /// [`Decoder::whole_message`]: super::Decoder::whole_message
     #[inline]
@@ -24,8 +24,8 @@ impl Limits {
         self.max_frame_size.min(self.max_message_size)
     }
 
-    /// The limits on a compressed message while it is compressed. What does not shrink may grow by a few
-    /// bytes a block: a sixteenth is more than the smallest blocks of zlib make of it.
+    /// Returns the limits on a compressed message before inflation. Incompressible data may grow by
+    /// a few bytes per block: a sixteenth is more than the smallest blocks of zlib add.
     pub(super) fn of_deflated(&self) -> Self {
         let with_overhead = |size: usize| size.saturating_add(size / 16).saturating_add(64);
         Self {

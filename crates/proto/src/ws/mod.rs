@@ -1,8 +1,8 @@
 //! The WebSocket protocol, RFC 6455.
 //!
-//! A frame's road: [`Decoder::next_event`] (decode.rs) reads its head (header.rs), unmasks and checks
-//! the payload where it lies, and gives an [`Event`]. A frame's birth: [`encode`] (encode.rs).
-//! Before either there is the [`handshake`]; messages may be compressed between ([`deflate`]).
+//! Receiving: [`Decoder::next_event`] (decode.rs) decodes a frame header (header.rs), unmasks and
+//! validates the payload in place, and returns an [`Event`]. Sending: [`encode`] (encode.rs).
+//! Before either comes the [`handshake`]; messages may be compressed ([`deflate`]).
 
 mod boundary;
 mod close;
@@ -15,7 +15,7 @@ mod fragments;
 pub mod handshake;
 mod header;
 mod limits;
-mod pieces;
+mod reassembly;
 
 pub use boundary::Boundary;
 pub use close::{CloseReason, is_sendable_close_code};
@@ -26,13 +26,14 @@ pub use event::{Deflated, Event, Incoming, Piece, Streamed};
 pub use fragments::{Fragment, Fragments};
 pub use header::{Header, Opcode, encode_header};
 pub use limits::Limits;
-pub use pieces::Spare;
+pub use reassembly::Spare;
 
-/// Which end of the connection we are; it decides who masks (RFC 6455 section 5.1).
+/// Our end of the connection; it determines who masks
+/// ([RFC 6455 section 5.1](https://www.rfc-editor.org/rfc/rfc6455#section-5.1)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// We are the server: frames that come must be masked.
+    /// We are the server: received frames must be masked.
     Server,
-    /// We are the client: frames that come must not be masked.
+    /// We are the client: received frames must not be masked.
     Client,
 }

@@ -1,4 +1,4 @@
-//! What went wrong elsewhere, and does not here.
+//! Bugs of other implementations.
 
 use throng_proto::ws::deflate::{History, Inflater};
 use throng_proto::ws::{Deflated, ProtocolError};
@@ -6,10 +6,10 @@ use zlib_rs::DeflateFlush;
 
 use crate::peer::{self, Peer, inflate, noise};
 
-/// autobahn-python, undici CVE-2026-1526, websocketpp, Centrifugo #1162: the limit was checked on the
-/// compressed bytes. For the memory see `memory.rs`.
+/// autobahn-python, undici CVE-2026-1526, websocketpp, Centrifugo #1162: the limit was checked on
+/// the compressed bytes. For the memory see `memory.rs`.
 #[test]
-fn accident_the_limit_is_on_what_it_inflates_to() {
+fn accident_the_limit_applies_to_the_inflated_size() {
     let bomb = Peer::new(9, 15).deflate(&vec![0; 10 << 20]);
     assert!(bomb.len() < 11_000);
     assert_eq!(inflate(&bomb, 10 << 20).map(|bytes| bytes.len()), Ok(10 << 20));
@@ -19,8 +19,8 @@ fn accident_the_limit_is_on_what_it_inflates_to() {
     assert_eq!(ProtocolError::MessageTooBig.close_code(), 1009);
 }
 
-/// bun: a client that ends every message's stream (BFINAL, RFC 7692 section 7.2.3.4) was cut off where the
-/// server kept a context.
+/// bun: a client that ends every message's stream (BFINAL, RFC 7692 section 7.2.3.4) was
+/// disconnected where the server kept a context.
 #[test]
 fn accident_every_message_a_last_block_on_a_connection_with_context() {
     let mut inflater = Inflater::new();
@@ -37,12 +37,13 @@ fn accident_every_message_a_last_block_on_a_connection_with_context() {
     }
 }
 
-/// Each end of a stream costs the receiver a window; a message of nothing but ends is refused early.
+/// Each end of a stream costs the receiver a window; a message that consists of ends is refused
+/// early.
 #[test]
 fn accident_a_message_of_nothing_but_last_blocks() {
     let ends = b"\x03\x00".repeat(500_000);
     assert_eq!(inflate(&ends, 1 << 20), Err(ProtocolError::InvalidDeflate));
-    // A few are good, in long messages more.
+    // A few are valid, in long messages more.
     let ends = [&b"\x03\x00".repeat(10)[..], b"\x00"].concat();
     assert_eq!(inflate(&ends, 1 << 20), Ok(vec![]));
     let mut peer = Peer::new(6, 15);
@@ -57,8 +58,8 @@ fn accident_a_message_of_nothing_but_last_blocks() {
     assert_eq!(inflate(&long, 1 << 20).map(|bytes| bytes == piece.repeat(100)), Ok(true));
 }
 
-/// python-websockets #1637: one client's bad data was an exception that nobody expected. Here it is an
-/// error, the next connection's message is inflated as if nothing had been.
+/// python-websockets #1637: one client's invalid data raised an unhandled exception. Here it is an
+/// error, and the next connection's message is inflated normally.
 #[test]
 fn accident_bad_data_does_not_spoil_the_next_connection() {
     let mut inflater = Inflater::new();

@@ -21,9 +21,9 @@ struct Sent {
 enum How {
     /// To one connection, with its history.
     Private,
-    /// To many: compressed once, without history; remembered by reference.
+    /// To many connections: compressed once, without history; appended to histories by reference.
     Broadcast,
-    /// Not compressed, so not remembered either.
+    /// Not compressed, so not part of the history either.
     Plain,
 }
 
@@ -46,8 +46,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// The heart of it: whatever the order of private and broadcast messages, a plain stream with the
-    /// window agreed on reads them all.
+    /// The central property: whatever the order of private and broadcast messages, a plain stream
+    /// with the negotiated window reads them all.
     #[test]
     fn private_and_broadcast_messages_in_any_order(
         window_bits in 9..=15u8,
@@ -86,10 +86,10 @@ proptest! {
         }
     }
 
-    /// What a peer with a stream of its own compressed is read with the history alone, on an inflater that
-    /// meanwhile serves others.
+    /// A peer's stream is read with the history alone, on an inflater that serves others in
+    /// between.
     #[test]
-    fn a_peers_stream_in_any_window(
+    fn a_peers_stream_with_any_window_is_read(
         bits in 9..=15u8,
         level in prop_oneof![Just(1), Just(2), Just(6), Just(9)],
         sent in vec((text(), any::<bool>()), 1..25),
@@ -111,9 +111,9 @@ proptest! {
         }
     }
 
-    /// What is relayed is good on every connection that could be sent a broadcast.
+    /// A relayed message is valid on every connection that could be sent a broadcast.
     #[test]
-    fn what_can_be_sent_on_is_read_without_a_context(
+    fn a_relayable_message_is_read_without_a_context(
         level in prop_oneof![Just(1), Just(2), Just(6), Just(9)],
         first in text(),
         text in text(),
@@ -132,7 +132,7 @@ proptest! {
             reader.inflate(&out);
         }
         prop_assert_eq!(reader.inflate(&alone), first.clone());
-        // With a context it may refer to what others never saw.
+        // With a context it may refer to data that others never received.
         let mut history = History::new(15);
         history.append(&first);
         let payload = &peer.deflate(&text);
@@ -142,13 +142,13 @@ proptest! {
     }
 
     #[test]
-    fn exactly_the_limit_passes_and_one_byte_more_does_not(
+    fn the_limit_is_inclusive(
         text in text(),
         level in prop_oneof![Just(1), Just(6)],
         larger in 0..5000usize,
     ) {
         let deflated = Peer::new(level, 15).deflate(&text);
-        // With memory that fits, and with memory that a longer message left.
+        // With memory that fits, and with memory left by a longer message.
         let mut inflater = Inflater::new();
         for _ in 0..2 {
             let message = Deflated { text: false, payload: &deflated };
@@ -163,9 +163,10 @@ proptest! {
         }
     }
 
-    /// Hostile bytes end in a message within the limit or in an error, and the next message is not theirs.
+    /// Hostile bytes end in a message within the limit or in an error, and do not affect the next
+    /// message.
     #[test]
-    fn any_bytes_do_no_harm(
+    fn any_bytes_are_handled(
         bytes in vec(any::<u8>(), 0..300),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         max in 0..3000usize,
@@ -193,7 +194,7 @@ proptest! {
     }
 }
 
-/// Every message of a feed, one history, at each level: what users of window mode get.
+/// Every message of a feed with one history, at each level, as in window mode.
 #[test]
 fn a_feed_shrinks_to_a_fraction_with_a_kilobyte_of_history() {
     for level in [1, 2, 6] {
@@ -214,7 +215,7 @@ fn a_feed_shrinks_to_a_fraction_with_a_kilobyte_of_history() {
 }
 
 #[test]
-fn what_does_not_shrink_is_left_alone() {
+fn incompressible_messages_are_sent_uncompressed() {
     for level in [1, 2, 6, 9] {
         let mut deflater = deflater(level, 1);
         for len in [0, 1, 10, 300, 5000, 70_000] {
@@ -222,7 +223,7 @@ fn what_does_not_shrink_is_left_alone() {
             assert!(!deflater.deflate(&noise(len, 3), 15, None, &mut out));
             assert_eq!(out, [7; 3]);
         }
-        // And the compressor is as good as before.
+        // The compressor is unaffected.
         let mut out = Vec::new();
         assert!(deflater.deflate(&[b'a'; 100], 15, None, &mut out));
         assert_eq!(inflate(&out, 100), Ok(vec![b'a'; 100]));

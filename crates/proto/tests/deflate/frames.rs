@@ -1,4 +1,5 @@
-//! The decoder's part: RSV1, fragments, limits (RFC 7692 section 6).
+//! The decoder's part of compression: RSV1, fragments, limits
+//! ([RFC 7692 section 6](https://www.rfc-editor.org/rfc/rfc7692#section-6)).
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -65,14 +66,14 @@ fn pull<'r>(
     (got, None)
 }
 
-/// In one read, which must be as byte by byte.
+/// Decodes in one read, whose result must equal that of byte by byte.
 fn server(bytes: &[u8]) -> (Vec<Got>, Option<ProtocolError>) {
     let outcome = pull(Decoder::with_deflate(Role::Server), [bytes]);
     assert_eq!(outcome, pull(Decoder::with_deflate(Role::Server), bytes.chunks(1)));
     outcome
 }
 
-/// A masked frame with this first byte.
+/// Returns a masked frame with this first byte.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = encode_header(Opcode::Text, true, payload.len() as u64, Some(KEY)).to_vec();
     bytes[0] = first;
@@ -81,7 +82,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn rfc7692_6_rsv1_says_that_a_message_is_compressed() {
+fn rfc7692_6_rsv1_marks_a_compressed_message() {
     let bytes = [frame(0xc1, b"\xff\xfe"), frame(0x81, b"plain"), frame(0xc2, b"")].concat();
     let plain = Got::Message { text: true, deflated: false, payload: b"plain".to_vec() };
     let expected = vec![deflated(true, b"\xff\xfe"), plain, deflated(false, b"")];
@@ -89,7 +90,7 @@ fn rfc7692_6_rsv1_says_that_a_message_is_compressed() {
 }
 
 #[test]
-fn rfc7692_6_rsv1_only_where_it_was_agreed_on() {
+fn rfc7692_6_rsv1_only_where_it_was_negotiated() {
     for bytes in [frame(0xc1, b"x"), frame(0xc2, b"x"), frame(0x41, b"x")] {
         let outcome = pull(Decoder::new(Role::Server), [&bytes[..]]);
         assert_eq!(outcome, (vec![], Some(ProtocolError::ReservedBits)));
@@ -108,7 +109,7 @@ fn rfc7692_6_rsv1_only_in_the_first_frame_of_a_message() {
         refused(&[frame(begun, b"a"), frame(0xc0, b"b")].concat());
     }
     refused(&frame(0xc0, b"a"));
-    // The other two bits belong to nobody.
+    // The other two bits are undefined.
     for bit in [0x20, 0x10, 0x30, 0x60, 0x50, 0x70] {
         refused(&frame(0x81 | bit, b"a"));
     }
@@ -134,7 +135,7 @@ fn rfc7692_6_1_fragments_with_a_ping_between() {
     assert_eq!(server(&frames.concat()), expected);
 }
 
-/// The limits are on what it inflates to; while it is compressed it may be a little longer.
+/// The limits apply to the inflated size; the compressed size may be a little larger.
 #[test]
 fn compressed_bytes_are_bounded_too() {
     let overhead = |size: usize| size + size / 16 + 64;
@@ -148,7 +149,7 @@ fn compressed_bytes_are_bounded_too() {
     assert_eq!((got.len(), error), (1, None));
     let outcome = server(&[&begun[..], &frame(0x80, &vec![7; all - 3199])].concat());
     assert_eq!(outcome, (vec![], Some(ProtocolError::MessageTooBig)));
-    // What is not compressed has no such grace.
+    // Uncompressed messages have no such allowance.
     assert_eq!(server(&frame(0x82, &[7; 1601])), (vec![], Some(ProtocolError::FrameTooBig)));
     let plain = [frame(0x02, &[7; 1600]), frame(0x00, &[7; 1600]), frame(0x80, b"7")].concat();
     assert_eq!(server(&plain), (vec![], Some(ProtocolError::MessageTooBig)));
@@ -156,7 +157,7 @@ fn compressed_bytes_are_bounded_too() {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded_however_it_is_cut(
+    fn an_encoded_header_decodes_however_it_is_split(
         messages in vec((any::<bool>(), any::<bool>(), vec(any::<u8>(), 0..700)), 1..6),
         sizes in vec(1..200usize, 1..6),
         client in any::<bool>(),

@@ -1,4 +1,4 @@
-//! permessage-deflate from outside: the codec against plain streams, and the decoder's part in it.
+//! permessage-deflate from outside: the codec against plain streams, and the decoder's part of it.
 #![allow(missing_docs)]
 
 mod accidents;

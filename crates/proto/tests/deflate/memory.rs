@@ -1,4 +1,4 @@
-//! What the codec holds and allocates, counted by the allocator.
+//! Memory use and allocations of the codec, counted by the allocator.
 
 use allocation_counter::measure;
 use throng_proto::ws::deflate::{History, Inflater};
@@ -9,7 +9,7 @@ use crate::peer::{self, Peer, deflater, trade};
 #[test]
 fn a_gibibyte_of_zeros_costs_the_limit() {
     const MAX: usize = 1 << 20;
-    // A mebibyte by itself can stand anywhere in a stream.
+    // A mebibyte compressed independently can appear anywhere in a stream.
     let segment = [&Peer::new(9, 15).deflate(&vec![0; 1 << 20])[..], &[0, 0, 0xff, 0xff]].concat();
     let mut bomb = segment.repeat(1024);
     bomb.truncate(bomb.len() - 4);
@@ -20,7 +20,7 @@ fn a_gibibyte_of_zeros_costs_the_limit() {
             peer::event(&mut inflater, Deflated { text: false, payload: &bomb }, None, MAX);
         assert_eq!(refused, Err(ProtocolError::MessageTooBig));
     });
-    // Growing holds the old memory and the new for a moment; the rest is the codec's own.
+    // While growing, the old memory and the new exist for a moment; the rest is the codec's own.
     assert!(counted.bytes_max < (MAX + MAX / 2 + (128 << 10)) as u64, "{}", counted.bytes_max);
     assert!(inflater.capacity() <= MAX);
 }
@@ -67,7 +67,7 @@ fn a_message_allocates_nothing_once_the_codec_is_warm() {
 }
 
 #[test]
-fn a_history_costs_its_window_and_an_unused_one_nothing() {
+fn a_history_uses_its_window_and_an_empty_one_nothing() {
     assert_eq!(size_of::<Option<Box<History>>>(), 8);
     let counted = measure(|| drop(std::hint::black_box(History::new(15))));
     assert_eq!(counted.count_total, 0);

@@ -1,4 +1,4 @@
-//! A peer that compresses, and the text it sends.
+//! A compressing peer, and the text it sends.
 
 use throng_proto::ws::deflate::{Deflater, History, Inflater, Policy, Settings};
 use throng_proto::ws::{Deflated, Event, ProtocolError};
@@ -12,7 +12,7 @@ pub(crate) fn deflater(level: u8, mem_level: u8) -> Deflater {
     Deflater::new(&policy(Settings { level, mem_level, ..Settings::default() }))
 }
 
-/// What a message is, without whether it can be sent on.
+/// Returns the event, without whether it can be relayed.
 pub(crate) fn event<'a>(
     inflater: &'a mut Inflater,
     message: Deflated<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn event<'a>(
     inflater.inflate(message, history, max).map(|inflated| inflated.event)
 }
 
-/// A binary message inflated without a context.
+/// Inflates a binary message without a context.
 pub(crate) fn inflate(payload: &[u8], max: usize) -> Result<Vec<u8>, ProtocolError> {
     match event(&mut Inflater::new(), Deflated { text: false, payload }, None, max)? {
         Event::Binary(bytes) => Ok(bytes.to_vec()),
@@ -30,7 +30,7 @@ pub(crate) fn inflate(payload: &[u8], max: usize) -> Result<Vec<u8>, ProtocolErr
     }
 }
 
-/// A plain streaming compressor, as clients have one.
+/// A plain streaming compressor, as clients use.
 pub(crate) struct Peer(Deflate);
 
 impl Peer {
@@ -39,7 +39,7 @@ impl Peer {
         Self(Deflate::new_with_config(DeflateConfig { level, window_bits, ..Default::default() }))
     }
 
-    /// The next message, with all that came before as its context.
+    /// Compresses the next message, with all earlier ones as its context.
     pub(crate) fn deflate(&mut self, plaintext: &[u8]) -> Vec<u8> {
         if plaintext.is_empty() {
             // zlib has nothing to flush then (RFC 7692 section 7.2.3.6).
@@ -51,7 +51,7 @@ impl Peer {
             .to_vec()
     }
 
-    /// The next message, by itself.
+    /// Compresses the next message independently.
     pub(crate) fn deflate_alone(&mut self, plaintext: &[u8]) -> Vec<u8> {
         self.0.reset();
         self.deflate(plaintext)
@@ -68,7 +68,7 @@ impl Peer {
     }
 }
 
-/// A message of a feed, about 136 bytes, different for each `n`.
+/// Returns a message of a feed, about 136 bytes, different for each `n`.
 pub(crate) fn trade(n: u64) -> String {
     let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     format!(
@@ -85,7 +85,7 @@ pub(crate) fn trade(n: u64) -> String {
     )
 }
 
-/// `len` bytes that do not compress.
+/// Returns `len` bytes that do not compress.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = || {

@@ -1,10 +1,10 @@
-//! A slow and simple inflater that looks at every distance: the oracle of what we send.
+//! A slow and simple inflater that checks every distance: the oracle for our output.
 
-/// The peer's end of one direction: it inflates message after message, as a plain stream would.
+/// The peer's end of one direction: it inflates message after message, as a plain stream does.
 pub(crate) struct Puff {
-    /// All that came so far.
+    /// All output so far.
     plaintext: Vec<u8>,
-    /// The window agreed on, in bytes.
+    /// The negotiated window in bytes.
     window: usize,
 }
 
@@ -24,7 +24,8 @@ impl Bits<'_> {
     }
 }
 
-/// A canonical Huffman code (RFC 1951 section 3.2.2): symbols sorted by length, and how many have each.
+/// A canonical Huffman code (RFC 1951 section 3.2.2): symbols sorted by length, and how many have
+/// each.
 struct Code {
     counts: [usize; 16],
     symbols: Vec<usize>,
@@ -70,7 +71,7 @@ impl Puff {
         Self { plaintext: Vec::new(), window: 1 << window_bits }
     }
 
-    /// The message; panics if it is no good on this connection.
+    /// Inflates a message; panics if it is invalid on this connection.
     pub(crate) fn inflate(&mut self, deflated: &[u8]) -> Vec<u8> {
         let start = self.plaintext.len();
         let bytes = [deflated, &[0, 0, 0xff, 0xff]].concat();

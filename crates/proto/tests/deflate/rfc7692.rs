@@ -1,4 +1,5 @@
-//! The examples of RFC 7692 section 7.2.3, and the rules around them.
+//! The examples of [RFC 7692 section 7.2.3](https://www.rfc-editor.org/rfc/rfc7692#section-7.2.3),
+//! and the rules around them.
 
 use throng_proto::ws::deflate::{History, Inflater};
 use throng_proto::ws::{Deflated, Event, ProtocolError};
@@ -12,7 +13,7 @@ const HELLO: &[u8] = b"\xf2\x48\xcd\xc9\xc9\x07\x00";
 #[test]
 fn rfc7692_7_2_3_1_one_block() {
     assert_eq!(inflate(HELLO, 5), Ok(b"Hello".to_vec()));
-    // It is what we would send, if it were shorter.
+    // This is our output, if it were shorter than the input.
     assert_eq!(Peer::new(1, 15).deflate(b"Hello"), HELLO);
     assert!(!deflater(1, 7).deflate(b"Hello", 15, None, &mut Vec::new()));
 }
@@ -28,7 +29,7 @@ fn rfc7692_7_2_3_2_the_second_message_refers_to_the_first() {
             Ok(Event::Text("Hello"))
         );
     }
-    // Without a context there is nothing to refer to.
+    // Without a context there is no earlier data to refer to.
     let deflated = Deflated { text: true, payload: b"\xf2\x00\x11\x00\x00" };
     let refused = Err(ProtocolError::InvalidDeflate);
     assert_eq!(peer::event(&mut inflater, deflated, Some(&mut History::new(9)), 5), refused);
@@ -43,11 +44,11 @@ fn rfc7692_7_2_3_3_a_block_without_compression() {
 #[test]
 fn rfc7692_7_2_3_4_a_last_block() {
     assert_eq!(inflate(b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00", 5), Ok(b"Hello".to_vec()));
-    // Some leave out the block after it.
+    // Some senders omit the block after it.
     assert_eq!(inflate(b"\xf3\x48\xcd\xc9\xc9\x07\x00", 5), Ok(b"Hello".to_vec()));
 }
 
-/// Some cannot read a stream that ended, so it is not sent on to them.
+/// Some peers cannot read a stream that ended, so it is not relayed to them.
 #[test]
 fn rfc7692_7_2_3_4_a_message_with_a_last_block_is_not_relayed() {
     let text = [b'a'; 100];
@@ -65,9 +66,9 @@ fn rfc7692_7_2_3_4_a_message_with_a_last_block_is_not_relayed() {
     }
 }
 
-/// A stream that was ended and begun again keeps its window, within the message and before it.
+/// A stream that was ended and restarted keeps its window, within the message and before it.
 #[test]
-fn rfc7692_7_2_3_4_what_follows_a_last_block_refers_to_what_was_before() {
+fn rfc7692_7_2_3_4_data_after_a_last_block_may_refer_to_data_before_it() {
     let first = b"\xf3\x48\xcd\xc9\xc9\x07\x00"; // "Hello", the last block of its stream
     let again = b"\xf2\x00\x11\x00\x00"; // five bytes from five bytes back
     let mut inflater = Inflater::new();
@@ -91,7 +92,7 @@ fn rfc7692_7_2_3_5_two_blocks() {
 #[test]
 fn rfc7692_7_2_3_6_an_empty_message() {
     assert_eq!(inflate(b"\x00", 0), Ok(vec![]));
-    // Also as an empty block of the fixed code, which others send.
+    // Also as an empty block of the fixed code, which some senders use.
     assert_eq!(inflate(b"\x02\x00", 0), Ok(vec![]));
     assert_eq!(Puff::new(15).inflate(b"\x00"), b"");
     let mut out = vec![1];
@@ -114,7 +115,7 @@ fn rfc7692_7_2_2_a_message_that_ends_in_the_middle_is_refused() {
 }
 
 #[test]
-fn rfc7692_7_2_2_what_is_no_deflate_data_is_refused() {
+fn rfc7692_7_2_2_invalid_deflate_data_is_refused() {
     for payload in [
         &b"\x07"[..],                        // a block of type 3
         b"\x00\x05\x00\xfa\xfeHello",        // the complement of a length is none
@@ -128,9 +129,9 @@ fn rfc7692_7_2_2_what_is_no_deflate_data_is_refused() {
     }
 }
 
-/// RFC 6455 section 8.1 is about what the message means, not about how it was sent.
+/// RFC 6455 section 8.1 concerns the content of the message, not how it was sent.
 #[test]
-fn rfc7692_6_2_text_is_checked_after_it_was_inflated() {
+fn rfc7692_6_2_text_is_validated_after_inflation() {
     let mut inflater = Inflater::new();
     let mut peer = Peer::new(1, 15);
     for (bytes, good) in [("κόσμε".as_bytes(), true), (b"\xce\xba\xe1", false), (b"\xff", false)]

@@ -1,4 +1,4 @@
-//! What went wrong elsewhere, and does not here.
+//! Bugs of other implementations.
 
 use throng_proto::Input;
 use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role};
@@ -19,7 +19,7 @@ fn accident_64_bit_length_with_the_top_bit_set() {
     assert_eq!(ProtocolError::LengthTopBit.close_code(), 1002);
 }
 
-/// The largest length that is legal does not overflow, with or without a limit.
+/// The largest valid length does not overflow, with or without a limit.
 #[test]
 fn accident_largest_length() {
     let unlimited = Limits { max_frame_size: usize::MAX, max_message_size: usize::MAX };
@@ -31,8 +31,9 @@ fn accident_largest_length() {
     assert_eq!(outcome, (vec![], Some(ProtocolError::FrameTooBig)));
 }
 
-/// ws CVE-2026-48779: 131,072 fragments of one byte pinned memory. Autobahn sends 65,536 and wants
-/// them accepted, so bytes are bounded and their number is not. For the memory see `ws_memory.rs`.
+/// ws CVE-2026-48779: 131,072 fragments of one byte pinned memory. Autobahn sends 65,536 and
+/// requires that they are accepted, so bytes are limited and their number is not. For the memory
+/// see `ws_memory.rs`.
 #[test]
 fn accident_131072_one_byte_fragments() {
     const COUNT: usize = 131_072;
@@ -62,7 +63,7 @@ fn accident_header_split_at_each_byte_boundary() {
     }
 }
 
-/// fastwebsockets #64: header bytes were lost when a read ended. Here nothing has to be read again.
+/// fastwebsockets #64: header bytes were lost when a read ended. Here no byte has to be read again.
 #[test]
 fn accident_empty_reads_between_bytes() {
     let bytes = [frame(0x01, b"ab"), frame(0x89, b"p"), frame(0x80, b"c")].concat();
@@ -80,7 +81,7 @@ fn accident_unmasked_client_frames() {
     }
 }
 
-/// The first draft of this very decoder: a split ping inside a fragmented message emptied the message.
+/// The first version of this decoder: a split ping inside a fragmented message emptied the message.
 #[test]
 fn accident_split_ping_inside_a_fragmented_message() {
     let frames = [frame(0x02, b"first "), frame(0x89, b"are you there"), frame(0x80, b"second")];
@@ -92,7 +93,7 @@ fn accident_split_ping_inside_a_fragmented_message() {
     }
 }
 
-/// Many whole frames and the beginning of one more in the same read, the usual end of a full buffer.
+/// Many whole frames and the start of one more in the same read, the usual end of a full buffer.
 #[test]
 fn accident_partial_frame_after_many() {
     let one = frame(0x81, "pipelined κόσμε".as_bytes());
@@ -104,9 +105,9 @@ fn accident_partial_frame_after_many() {
     }
 }
 
-/// The reassembly deadline runs exactly while a frame or a message is partly here.
+/// The reassembly deadline runs exactly while a frame or a message has arrived in part.
 #[test]
-fn accident_slow_peer_is_seen() {
+fn accident_slow_peer_is_detected() {
     let limits = Limits::default();
     let bytes = [frame(0x01, b"a"), frame(0x80, b"b")].concat();
     let mut decoder = Decoder::new(Role::Server);
@@ -117,7 +118,7 @@ fn accident_slow_peer_is_seen() {
     }
     assert_eq!(feed(&mut decoder, &bytes[bytes.len() - 1..], &limits), Ok(vec![text("ab")]));
     assert!(decoder.is_between_messages());
-    // A message is not partly here while it is handed out.
+    // A returned message does not count as partly received.
     let mut lent = frame(0x81, b"cd");
     let (first, second) = lent.split_at_mut(3);
     assert_eq!(decoder.next_event(&mut Input::new(first), &limits), Ok(None));
@@ -128,7 +129,7 @@ fn accident_slow_peer_is_seen() {
     assert_eq!(decoder.buffered(), 0);
 }
 
-/// Close inside a message that will never end: nothing is waited for any more.
+/// Close inside a message that will never end: the decoder waits for nothing more.
 #[test]
 fn accident_close_inside_a_message() {
     let limits = Limits::default();

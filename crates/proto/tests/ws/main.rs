@@ -1,4 +1,4 @@
-//! The WebSocket decoder and encoder from outside: rule by rule, accident by accident, and properties.
+//! The WebSocket decoder and encoder from outside: by rule, by known bug, and as properties.
 
 mod accidents;
 mod peer;

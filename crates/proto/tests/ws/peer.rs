@@ -1,4 +1,4 @@
-//! A peer that sends what it is told to, however wrong, and keeps what our decoder made of it.
+//! A peer that sends arbitrary bytes, however invalid, and records our decoder's events.
 
 use throng_proto::Input;
 use throng_proto::ws::{Decoder, Event, Limits, ProtocolError, Role, Spare, Streamed};
@@ -37,7 +37,7 @@ pub(crate) fn binary(bytes: &[u8]) -> Got {
     Got::Binary(bytes.to_owned())
 }
 
-/// Gives `bytes` to the decoder as one read.
+/// Passes `bytes` to the decoder as one read.
 pub(crate) fn feed(
     decoder: &mut Decoder,
     bytes: &[u8],
@@ -53,10 +53,10 @@ pub(crate) fn feed(
     Ok(got)
 }
 
-/// What came of a whole conversation: the events, and the error that ended it.
+/// The result of a whole conversation: the events, and the error that ended it.
 pub(crate) type Outcome = (Vec<Got>, Option<ProtocolError>);
 
-/// Gives each of `reads` to a fresh decoder, up to the first error.
+/// Passes each of `reads` to a new decoder, up to the first error.
 pub(crate) fn converse<'r>(
     role: Role,
     limits: &Limits,
@@ -78,7 +78,7 @@ pub(crate) fn converse<'r>(
     (got, None)
 }
 
-/// The same with a decoder that does not join; the pieces are, here.
+/// Passes each of `reads` to a new decoder that does not reassemble, and joins its chunks.
 pub(crate) fn converse_in_pieces<'r>(
     role: Role,
     limits: &Limits,
@@ -115,7 +115,7 @@ pub(crate) fn converse_in_pieces<'r>(
     (got, None)
 }
 
-/// What a server makes of these bytes in one read, which must be what it makes of them byte by byte.
+/// Decodes these bytes on a server in one read, whose result must equal that of byte by byte.
 pub(crate) fn server(bytes: &[u8]) -> Outcome {
     let limits = Limits::default();
     let outcome = converse(Role::Server, &limits, [bytes]);
@@ -123,7 +123,7 @@ pub(crate) fn server(bytes: &[u8]) -> Outcome {
     outcome
 }
 
-/// As [`server`], for a client.
+/// Decodes these bytes on a client in one read, whose result must equal that of byte by byte.
 pub(crate) fn client(bytes: &[u8]) -> Outcome {
     let limits = Limits::default();
     let outcome = converse(Role::Client, &limits, [bytes]);
@@ -131,7 +131,7 @@ pub(crate) fn client(bytes: &[u8]) -> Outcome {
     outcome
 }
 
-/// A masked frame with this first byte (FIN, RSV and opcode as wanted) and a correct length.
+/// Returns a masked frame with this first byte (FIN, RSV and opcode) and a correct length.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
@@ -150,7 +150,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The head of a frame with a 64-bit length, and nothing after it.
+/// Returns the header of a frame with a 64-bit length, and nothing after it.
 pub(crate) fn head_64(first: u8, len: u64) -> Vec<u8> {
     [&[first, 0x80 | 127][..], &len.to_be_bytes(), &KEY].concat()
 }

@@ -1,4 +1,4 @@
-//! What holds for all inputs.
+//! Properties that hold for all inputs.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use throng_simd::mask;
 
 use crate::peer::{Got, Outcome, converse, converse_in_pieces};
 
-/// Small limits, so that random conversations meet them.
+/// Small limits, so that random conversations reach them.
 const LIMITS: Limits = Limits { max_frame_size: 700, max_message_size: 900 };
 
 /// A message in fragments, or a control frame.
@@ -25,7 +25,7 @@ fn payload() -> impl Strategy<Value = (bool, Vec<u8>)> {
         vec(any::<u8>(), 0..300).prop_map(|bytes| (false, bytes)),
         "[a-zé🦀]{0,60}".prop_map(|text| (true, text.into_bytes())),
         "[ -~]{0,200}".prop_map(|text| (true, text.into_bytes())),
-        // Sometimes bad text, sometimes a length of another form, sometimes too big.
+        // Sometimes invalid text, sometimes a length of another form, sometimes too big.
         vec(any::<u8>(), 0..4).prop_map(|bytes| (true, bytes)),
         (120..135usize).prop_map(|len| (false, vec![7; len])),
         (690..950usize).prop_map(|len| (false, vec![9; len])),
@@ -41,7 +41,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     prop_oneof![4 => message, 1 => control]
 }
 
-/// The bytes of one frame to a receiver in `role`.
+/// Returns the bytes of one frame to a receiver in `role`.
 fn frame(role: Role, opcode: Opcode, fin: bool, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     let key = (role == Role::Server).then_some(key);
     out.extend_from_slice(&encode_header(opcode, fin, payload.len() as u64, key));
@@ -51,7 +51,7 @@ fn frame(role: Role, opcode: Opcode, fin: bool, payload: &[u8], key: [u8; 4], ou
     }
 }
 
-/// The bytes of a conversation, and what is to come of it by RFC 6455 and the limits.
+/// Returns the bytes of a conversation, and its outcome by RFC 6455 and the limits.
 fn write(role: Role, sent: &[Sent], key: [u8; 4]) -> (Vec<u8>, Outcome) {
     let (mut bytes, mut got) = (Vec::new(), Vec::new());
     for sent in sent {
@@ -100,7 +100,7 @@ fn write(role: Role, sent: &[Sent], key: [u8; 4]) -> (Vec<u8>, Outcome) {
     (bytes, (got, None))
 }
 
-/// The same bytes in reads of these sizes, over and over.
+/// Splits the bytes into reads of these sizes, repeatedly.
 fn cut<'b>(mut bytes: &'b [u8], sizes: &[usize]) -> Vec<&'b [u8]> {
     let mut reads = Vec::new();
     for size in sizes.iter().cycle() {
@@ -120,7 +120,7 @@ fn role() -> impl Strategy<Value = Role> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded_however_it_is_cut(
+    fn an_encoded_header_decodes_however_it_is_split(
         role in role(),
         sent in vec(sent(), 0..8),
         key in any::<[u8; 4]>(),
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_mean_the_same_however_they_are_cut(
+    fn any_bytes_decode_equally_however_they_are_split(
         role in role(),
         bytes in vec(any::<u8>(), 0..400),
         sizes in vec(1..50usize, 1..6),
@@ -148,9 +148,9 @@ proptest! {
         prop_assert_eq!(&converse_in_pieces(role, &LIMITS, cut(&bytes, &sizes)), &whole);
     }
 
-    /// Nearly good bytes go deeper than random ones.
+    /// Almost valid bytes reach deeper states than random ones.
     #[test]
-    fn damaged_frames_mean_the_same_however_they_are_cut(
+    fn damaged_frames_decode_equally_however_they_are_split(
         role in role(),
         sent in vec(sent(), 1..5),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -166,9 +166,9 @@ proptest! {
         prop_assert_eq!(&converse(role, &LIMITS, bytes.chunks(1)), &whole);
     }
 
-    /// A spare buffer that carries memory from one connection to another carries nothing else.
+    /// A spare buffer passes memory from one connection to another, and nothing else.
     #[test]
-    fn connections_that_share_a_spare_do_not_meet(
+    fn connections_that_share_a_spare_are_isolated(
         conversations in vec(vec(sent(), 0..5), 2..4),
         size in 1..100usize,
     ) {

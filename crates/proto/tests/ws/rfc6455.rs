@@ -7,7 +7,7 @@ use throng_proto::ws::{
 
 use crate::peer::{Got, KEY, binary, client, converse, feed, frame, head_64, server, text};
 
-/// Nothing but this error.
+/// Expects this error and no event.
 fn refused(error: ProtocolError) -> (Vec<Got>, Option<ProtocolError>) {
     (Vec::new(), Some(error))
 }
@@ -183,7 +183,7 @@ fn rfc6455_5_5_1_close_reason_must_be_utf8() {
 }
 
 #[test]
-fn rfc6455_1_4_whatever_follows_a_close_is_discarded() {
+fn rfc6455_1_4_input_after_a_close_is_discarded() {
     let bytes = [frame(0x88, b""), frame(0x81, b"late"), vec![0xff; 50]].concat();
     assert_eq!(server(&bytes), all([Got::Close(None)]));
     let inside = [frame(0x01, b"begun"), frame(0x88, b""), frame(0x80, b"late")].concat();
@@ -256,12 +256,13 @@ fn rfc6455_8_1_a_character_may_be_split_over_fragments() {
     }
 }
 
-/// Autobahn's 6.4.1 to 6.4.4: a server that waits for the end of the message, or of the frame, is slow.
+/// Autobahn's 6.4.1 to 6.4.4: a server that waits for the end of the message, or of the frame, is
+/// slow.
 #[test]
-fn rfc6455_8_1_bad_utf8_is_refused_at_the_byte_that_breaks_it() {
+fn rfc6455_8_1_bad_utf8_is_refused_at_the_first_invalid_byte() {
     let good = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xf4";
     let limits = Limits::default();
-    // In the middle of a frame that is not all here.
+    // In the middle of a frame that has arrived in part.
     let bytes = frame(0x81, &[&good[..], b"\x90\x80\x80edited"].concat());
     let mut decoder = Decoder::new(Role::Server);
     let until = bytes.len() - b"\x90\x80\x80edited".len();
@@ -277,25 +278,25 @@ fn rfc6455_8_1_bad_utf8_is_refused_at_the_byte_that_breaks_it() {
 #[test]
 fn rfc6455_10_4_exactly_the_limit_passes() {
     let limits = Limits { max_frame_size: 10, max_message_size: 15 };
-    let judge = |frames: &[Vec<u8>]| {
+    let decode_limited = |frames: &[Vec<u8>]| {
         let bytes = frames.concat();
         let outcome = converse(Role::Server, &limits, [&bytes[..]]);
         assert_eq!(outcome, converse(Role::Server, &limits, bytes.chunks(1)));
         outcome
     };
-    assert_eq!(judge(&[frame(0x82, &[1; 10])]), all([binary(&[1; 10])]));
-    assert_eq!(judge(&[frame(0x82, &[1; 11])]), refused(ProtocolError::FrameTooBig));
+    assert_eq!(decode_limited(&[frame(0x82, &[1; 10])]), all([binary(&[1; 10])]));
+    assert_eq!(decode_limited(&[frame(0x82, &[1; 11])]), refused(ProtocolError::FrameTooBig));
     let ten_and_five = [frame(0x02, &[1; 10]), frame(0x80, &[1; 5])];
-    assert_eq!(judge(&ten_and_five), all([binary(&[1; 15])]));
+    assert_eq!(decode_limited(&ten_and_five), all([binary(&[1; 15])]));
     let ten_and_six = [frame(0x02, &[1; 10]), frame(0x80, &[1; 6])];
-    assert_eq!(judge(&ten_and_six), refused(ProtocolError::MessageTooBig));
-    assert_eq!(judge(&[frame(0x89, &[1; 125])]), all([Got::Ping(vec![1; 125])]));
+    assert_eq!(decode_limited(&ten_and_six), refused(ProtocolError::MessageTooBig));
+    assert_eq!(decode_limited(&[frame(0x89, &[1; 125])]), all([Got::Ping(vec![1; 125])]));
     assert_eq!(ProtocolError::FrameTooBig.close_code(), 1009);
     assert_eq!(ProtocolError::MessageTooBig.close_code(), 1009);
 }
 
 #[test]
-fn rfc6455_10_4_too_big_is_refused_as_soon_as_the_head_says_so() {
+fn rfc6455_10_4_too_big_is_refused_as_soon_as_the_header_declares_it() {
     let limits = Limits::default();
     let head = head_64(0x82, (4 << 20) + 1);
     let outcome = converse(Role::Server, &limits, [&head[..]]);
@@ -330,7 +331,7 @@ fn rfc6455_5_2_header_is_what_encode_writes() {
 }
 
 #[test]
-fn rfc6455_5_5_1_encoded_close_fits_and_says_why() {
+fn rfc6455_5_5_1_encoded_close_fits_and_has_its_reason() {
     let close = |code, reason: &str| {
         let (mut plain, mut masked) = (Vec::new(), Vec::new());
         encode_close(code, reason, None, &mut plain);

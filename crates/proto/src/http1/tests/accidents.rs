@@ -1,9 +1,10 @@
-//! What other servers let in and had to mend: each is refused here, or read in the one way the RFC has.
+//! Vulnerabilities of other servers: each input is refused here, or read in the one way that the
+//! RFC defines.
 
 use super::bodies::chunked;
 use super::*;
 
-/// The text after the request line, of a message that is refused as a whole.
+/// The text after the request line of a message that is refused as a whole.
 const HEADS: &[(&str, &str)] = &[
     (
         "llhttp CVE-2022-32213: a coding that only looks like chunked",
@@ -43,10 +44,11 @@ const HEADS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn heads_that_other_servers_let_in_are_refused() {
+fn heads_that_other_servers_accepted_are_refused() {
     for (accident, lines) in HEADS {
         let text = format!(
-            "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\nhelloGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+            "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\nhelloGET /smuggled HTTP/1.1\r\n\
+                Host: a\r\n\r\n"
         );
         let seen = whole(&text);
         assert!(matches!(seen[..], [Seen::Failed(_)]), "{accident}: {seen:?}");
@@ -78,7 +80,7 @@ const CHUNKS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn chunks_that_other_servers_let_in_are_refused() {
+fn chunks_that_other_servers_accepted_are_refused() {
     for (accident, body) in CHUNKS {
         let body =
             body.replace("ENDLESS", &"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nx\r\n".repeat(1000));
@@ -90,9 +92,9 @@ fn chunks_that_other_servers_let_in_are_refused() {
     }
 }
 
-/// A request line that one parser takes for two, or for another.
+/// A request line that one parser reads as two, or as another one.
 #[test]
-fn request_lines_that_other_servers_let_in_are_refused() {
+fn request_lines_that_other_servers_accepted_are_refused() {
     for line in [
         "GET / HTTP/1.1\rX",
         "GET /\r HTTP/1.1",

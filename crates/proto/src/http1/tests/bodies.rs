@@ -1,4 +1,5 @@
-//! Content: RFC 9112 sections 6 and 7.
+//! Content: [RFC 9112 section 6](https://www.rfc-editor.org/rfc/rfc9112#section-6) and
+//! [RFC 9112 section 7](https://www.rfc-editor.org/rfc/rfc9112#section-7).
 
 use super::*;
 
@@ -10,7 +11,7 @@ pub(super) fn chunked(body: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", body)
 }
 
-/// The body of the only request, and that it ended.
+/// Returns the body of the only request, after checking that it ended.
 fn body_of(text: &str) -> Vec<u8> {
     match whole(text).as_slice() {
         [Seen::Head(_), Seen::End] => Vec::new(),
@@ -99,7 +100,7 @@ fn rfc9112_7_1_data_is_followed_by_crlf() {
     }
 }
 
-/// Each byte that may and may not stand in a size, at each of its places.
+/// Every byte at every position of a chunk size.
 #[test]
 fn rfc9112_7_1_a_size_is_hexadecimal_digits_and_nothing_else() {
     for byte in 0..=255u8 {
@@ -118,7 +119,7 @@ fn rfc9112_7_1_a_size_is_hexadecimal_digits_and_nothing_else() {
 }
 
 #[test]
-fn rfc9112_7_1_1_extensions_are_passed_over() {
+fn rfc9112_7_1_1_extensions_are_skipped() {
     for extension in [";a", ";a=b", ";a=\"b c\"", ";a;b=1", "; a = b", ";"] {
         let text = chunked(&format!("5{extension}\r\nhello\r\n0{extension}\r\n\r\n"));
         assert_eq!(body_of(&text), b"hello", "{extension:?}");
@@ -130,12 +131,13 @@ fn rfc9112_7_1_1_extensions_are_passed_over() {
 }
 
 #[test]
-fn chunk_extensions_cannot_outweigh_the_data() {
+fn chunk_extensions_must_not_outweigh_the_data() {
     let long = format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(5000));
     assert_eq!(failure(chunked(&long)), Some(Error::ChunkExtensionTooLong));
     let many = format!("1;{}\r\nx\r\n", "x".repeat(100)).repeat(100);
     assert_eq!(failure(chunked(&many)), Some(Error::ChunkExtensionTooLong));
-    // A signature on each chunk of a real size, as some clients send them, goes on without end.
+    // A signature on each chunk of a realistic size, as some clients send it, is accepted without
+    // end.
     let signed = format!("{:x};chunk-signature={}\r\n{}\r\n", 500, "f".repeat(64), "d".repeat(500));
     assert_eq!(body_of(&chunked(&(signed.repeat(400) + "0\r\n\r\n"))).len(), 200_000);
 }
@@ -145,7 +147,7 @@ fn max_body_is_413_as_soon_as_it_is_known() {
     let limits = Limits { max_body: 5, ..Limits::default() };
     let seen = |text: &str| requests([text.as_bytes()], &limits);
     assert_eq!(ends(&seen(&post("Content-Length: 5\r\n", "hello"))), 1);
-    // Before any of it came, and before the handler hears of it.
+    // Before any of it arrived, and before the handler is called.
     assert_eq!(seen(&post("Content-Length: 6\r\n", "")), [Seen::Failed(Error::BodyTooLarge)]);
     let huge = post("Content-Length: 18446744073709551615\r\n", "");
     assert_eq!(seen(&huge), [Seen::Failed(Error::BodyTooLarge)]);
@@ -164,7 +166,7 @@ fn max_body_is_413_as_soon_as_it_is_known() {
 }
 
 #[test]
-fn a_body_is_lent_where_it_lies() {
+fn a_body_is_lent_in_place() {
     let mut bytes = post("Content-Length: 5\r\n", "hello").into_bytes();
     let place = bytes.as_ptr() as usize + bytes.len() - 5;
     let mut decoder = Decoder::new();
@@ -183,7 +185,8 @@ fn pipelined_requests_come_in_order() {
             0 => format!("GET /{index} HTTP/1.1\r\nHost: a\r\n\r\n"),
             1 => format!("POST /{index} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"),
             _ => format!(
-                "PUT /{index} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ncd\r\n0\r\n\r\n"
+                "PUT /{index} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n\
+                    cd\r\n0\r\n\r\n"
             ),
         };
     }

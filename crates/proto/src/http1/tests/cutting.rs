@@ -1,4 +1,4 @@
-//! Properties: however the bytes are cut, the events are the same.
+//! Properties: the events do not depend on how the bytes are split.
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Cuts `bytes` into pieces, most of them short.
+    /// Splits `bytes` into chunks, most of them short.
     pub(super) fn cut<'b>(&mut self, mut bytes: &'b [u8]) -> Vec<&'b [u8]> {
         let mut pieces = Vec::new();
         let most = 1 + self.below(40);
@@ -30,12 +30,14 @@ impl Random {
     }
 }
 
-/// Conversations that cover every state, good and bad.
+/// Conversations that reach every state, valid and invalid.
 pub(super) const CONVERSATIONS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "\r\nGET /a?b HTTP/1.1\r\nHost: a\r\nX: \t y \r\n\r\n\r\nHEAD * HTTP/1.1\r\nHost: a\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /2 HTTP/1.1\r\nHost: b\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0a\r\n0123456789\r\n0\r\nT: v\r\n\r\nGET /2 HTTP/1.0\r\n\r\njunk",
+    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /2 HTTP/1.1\r\n\
+        Host: b\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0a\r\n\
+        0123456789\r\n0\r\nT: v\r\n\r\nGET /2 HTTP/1.0\r\n\r\njunk",
     "GET http://o:1/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\n",
     "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\n0\r\n\r\n",
@@ -47,8 +49,10 @@ pub(super) const CONVERSATIONS: &[&str] = &[
     "\x16\x03\x01\x02\0\n\r\n",
     "GET / HTTP/1.1\r\nX: y\r\n\r\n",
     "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n",
-    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n0\r\nA: b\r\nHost: c\r\n\r\n",
-    "GET /a/rather/long/target/with?a=query HTTP/1.1\r\nHost: www.example.com:8080\r\nX_y~z-of-more-than-sixteen: v\t\r\nX: \u{e9}\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n\
+        0\r\nA: b\r\nHost: c\r\n\r\n",
+    "GET /a/rather/long/target/with?a=query HTTP/1.1\r\nHost: www.example.com:8080\r\n\
+        X_y~z-of-more-than-sixteen: v\t\r\nX: \u{e9}\r\n\r\n",
     "GET / HTTP/1.1\r\nHost: a\r\nExpect: the unexpected\r\n\r\n",
 ];
 
@@ -57,7 +61,7 @@ fn limits() -> [Limits; 2] {
 }
 
 #[test]
-fn every_single_cut_and_the_drip_give_the_same_requests() {
+fn every_split_gives_the_same_requests() {
     for text in CONVERSATIONS {
         let bytes = text.as_bytes();
         for limits in limits() {
@@ -79,7 +83,7 @@ fn random_bytes_and_cuts_give_the_same_requests() {
         for _ in 0..1 + random.below(3) {
             bytes.extend_from_slice(CONVERSATIONS[random.below(CONVERSATIONS.len())].as_bytes());
         }
-        // A few bytes are replaced by ones that matter to the grammar, or by any.
+        // Replace a few bytes by ones that matter to the grammar, or by any.
         for _ in 0..random.below(4) {
             let at = random.below(bytes.len());
             let telling = b"\r\n :;,\t0aG/*?";

@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Encoding followed by decoding returns the original.
 
 use super::cutting::Random;
 use super::*;
@@ -22,7 +22,7 @@ fn headers_that_would_split_the_message_are_refused() {
 }
 
 #[test]
-fn a_reason_that_would_split_the_message_is_left_out() {
+fn a_reason_that_would_split_the_message_is_omitted() {
     let mut out = Vec::new();
     ResponseHead::start(&mut out, 200, "OK\r\nX: y").finish();
     assert_eq!(out, b"HTTP/1.1 200 \r\n\r\n");
@@ -31,7 +31,7 @@ fn a_reason_that_would_split_the_message_is_left_out() {
     assert_eq!(out, b"HTTP/1.1 500 x\r\n\r\n");
 }
 
-/// Those that are written whole are written as the others are.
+/// Status lines that are written whole equal those that are assembled.
 #[test]
 fn every_status_line_has_the_same_shape() {
     for (status, reason) in [
@@ -53,7 +53,7 @@ fn every_status_line_has_the_same_shape() {
 }
 
 #[test]
-fn a_request_is_held_to_the_grammar_of_the_decoder() {
+fn an_encoded_request_follows_the_grammar_of_the_decoder() {
     let mut out = b"before".to_vec();
     for (method, target, host, expected) in [
         ("GET", "/a b", "h", Error::BadTarget),

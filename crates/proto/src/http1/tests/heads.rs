@@ -1,11 +1,14 @@
-//! Start lines and field lines: RFC 9112 sections 2, 3 and 5.
+//! Start lines and field lines:
+//! [RFC 9112 section 2](https://www.rfc-editor.org/rfc/rfc9112#section-2),
+//! [RFC 9112 section 3](https://www.rfc-editor.org/rfc/rfc9112#section-3) and
+//! [RFC 9112 section 5](https://www.rfc-editor.org/rfc/rfc9112#section-5).
 
 use super::*;
 use crate::http1::head::{HeadScan, PartialHead};
 use crate::http1::target::RequestLine;
 use crate::http1::{BodyLength, Request, SavedRequest, TargetForm};
 
-/// Hands the first request of `bytes` to `check`.
+/// Passes the first request of `bytes` to `check`.
 fn with_request(bytes: &str, check: impl FnOnce(Request<'_>)) {
     let mut bytes = bytes.as_bytes().to_vec();
     let mut decoder = Decoder::new();
@@ -52,11 +55,11 @@ fn rfc9112_2_2_a_bare_cr_is_refused() {
 }
 
 #[test]
-fn rfc9112_2_2_one_empty_line_before_a_request_is_forgiven() {
+fn rfc9112_2_2_one_empty_line_before_a_request_is_ignored() {
     assert_eq!(ends(&whole("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")), 1);
     let twice = "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(failure(twice), Some(Error::BadRequestLine));
-    // Each request of a connection has its own.
+    // Each request of a connection may have one.
     let after = "GET / HTTP/1.1\r\nHost: a\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(ends(&whole(after)), 2);
 }
@@ -158,7 +161,7 @@ fn rfc9112_3_2_the_forms_of_a_target() {
 }
 
 #[test]
-fn rfc9112_3_2_targets_of_no_form_are_refused() {
+fn rfc9112_3_2_invalid_targets_are_refused() {
     for line in [
         "GET * HTTP/1.1",
         "GET o:443 HTTP/1.1",
@@ -285,7 +288,7 @@ fn rfc9110_5_5_control_characters_in_values_are_refused() {
 }
 
 #[test]
-fn headers_are_found_without_regard_to_case_and_trimmed() {
+fn headers_are_found_case_insensitively_and_trimmed() {
     let text =
         with_lines("X-One:1\r\nx-two: \t two words \t\r\nX-ONE: again\r\nEmpty:\r\nXX-One: no\r\n");
     with_request(&text, |request| {
@@ -301,7 +304,7 @@ fn headers_are_found_without_regard_to_case_and_trimmed() {
 }
 
 #[test]
-fn a_value_that_is_not_utf8_is_only_had_as_bytes() {
+fn a_value_that_is_not_utf8_is_available_as_bytes_only() {
     let mut bytes = b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\nX: b\r\n\r\n".to_vec();
     let mut decoder = Decoder::new();
     let event = decoder.next_event(&mut Input::new(&mut bytes), &Limits::default());
@@ -312,7 +315,7 @@ fn a_value_that_is_not_utf8_is_only_had_as_bytes() {
 }
 
 #[test]
-fn rfc9112_9_3_who_keeps_the_connection() {
+fn rfc9112_9_3_persistence() {
     for (minor, connection, expected) in [
         (1, "", true),
         (1, "Connection: close\r\n", false),
@@ -340,7 +343,7 @@ fn rfc9112_9_3_who_keeps_the_connection() {
 }
 
 #[test]
-fn rfc9112_9_6_nothing_after_a_last_request_is_looked_at() {
+fn rfc9112_9_6_input_after_a_last_request_is_discarded() {
     let first = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for after in ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "garbage\n\n", "\0"] {
         let seen = whole(format!("{first}{after}"));
@@ -388,7 +391,7 @@ fn rfc9110_10_1_1_expect_100_continue() {
         (1, "Expect: 100-continue\r\n", "Content-Length: 0", false),
         (1, "Expect:\r\n", "Content-Length: 1", false),
         (1, "", "Content-Length: 1", false),
-        // HTTP/1.0 knows no expectation, and there none is refused.
+        // HTTP/1.0 has no expectations, and there none is refused.
         (0, "Expect: 100-continue\r\n", "Content-Length: 1", false),
         (0, "Expect: more\r\n", "Content-Length: 1", false),
     ] {
@@ -404,9 +407,9 @@ fn rfc9110_10_1_1_expect_100_continue() {
     assert_eq!(Error::UnknownExpectation.status(), 417);
 }
 
-/// Each byte, where a method, a target, a name, a value and a host may have it.
+/// Every byte, in a method, a target, a name, a value and a host.
 #[test]
-fn every_byte_is_accepted_only_where_it_may_stand() {
+fn every_byte_is_accepted_only_where_it_is_valid() {
     let accepts = |parts: [&[u8]; 3]| failure(parts.concat()).is_none();
     for byte in 0..=255u8 {
         let token = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -415,14 +418,14 @@ fn every_byte_is_accepted_only_where_it_may_stand() {
             let case = format!("{byte:#x} after {padding:?}");
             let method = format!("GET{padding}");
             let line = accepts([method.as_bytes(), &[byte], &[b"X ", &after[..]].concat()]);
-            // A space ends the method, and `X` is no target.
+            // A space ends the method, and `X` is not a target.
             assert_eq!(line, token, "in a method: {case}");
             let target = format!("GET /{padding}");
             let line = accepts([target.as_bytes(), &[byte], b" HTTP/1.1\r\nHost: a\r\n\r\n"]);
             assert_eq!(line, byte.is_ascii_graphic() && byte != b'#', "in a target: {case}");
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX{padding}");
             let name = accepts([head.as_bytes(), &[byte], b"X: y\r\n\r\n"]);
-            // A second colon is a part of the value.
+            // A second colon is part of the value.
             assert_eq!(name, token || byte == b':', "in a name: {case}");
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {padding}");
             let value = accepts([head.as_bytes(), &[byte], b"y\r\n\r\n"]);
@@ -439,7 +442,7 @@ fn every_byte_is_accepted_only_where_it_may_stand() {
     }
 }
 
-/// RFC 9112 section 3.2.2: the target's authority is the one, whatever Host says; Host must still be valid.
+/// RFC 9112 section 3.2.2: the target's authority wins over Host; Host must still be valid.
 #[test]
 fn rfc9112_3_2_2_an_absolute_target_overrides_host() {
     let absolute = |host: &str| format!("GET http://target:81/p HTTP/1.1\r\nHost:{host}\r\n\r\n");
@@ -467,14 +470,15 @@ fn rfc9110_9_3_6_connect_names_a_host_and_a_port() {
             (Some("example.com:443"), "", None)
         );
     });
-    // A method is case-sensitive: this one is another, and has no authority-form.
+    // A method is case-sensitive: this one is different, and has no authority-form.
     let lower = "connect example.com:443 HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(failure(lower), Some(Error::BadTarget));
 }
 
-/// RFC 9110 section 9.3.2 and 9.3.7: to the decoder they are methods like others, with a body or without.
+/// RFC 9110 section 9.3.2 and RFC 9110 section 9.3.7: to the decoder they are ordinary methods,
+/// with or without a body.
 #[test]
-fn rfc9110_9_3_head_and_options_are_told_as_sent() {
+fn rfc9110_9_3_head_and_options_are_ordinary_methods() {
     for (line, path) in
         [("HEAD /x", "/x"), ("OPTIONS *", "*"), ("OPTIONS /x", "/x"), ("TRACE /x", "/x")]
     {
@@ -525,7 +529,7 @@ fn max_header_bytes_is_414_in_the_first_line_and_431_after_it() {
     assert_eq!(fits(&head(65 - frame, 0)), [Seen::Failed(Error::HeadTooLarge)]);
     assert_eq!(fits(&head(100, 0)), [Seen::Failed(Error::TargetTooLong)]);
     assert_eq!((Error::TargetTooLong.status(), Error::HeadTooLarge.status()), (414, 431));
-    // Each request of a connection has the whole limit.
+    // The limit applies to each request of a connection.
     assert_eq!(ends(&fits(&head(0, 64 - frame).repeat(3))), 3);
 }
 
@@ -540,10 +544,11 @@ fn max_headers_is_431() {
     assert_eq!(Error::TooManyHeaders.status(), 431);
 }
 
-/// ws CVE-2024-37890 and tungstenite CVE-2023-43669: many headers or a long one, slowly, exhausted the
-/// CPU. Work is counted, not timed: each byte of a dripped head may be copied and scanned once.
+/// ws CVE-2024-37890 and tungstenite CVE-2023-43669: many headers or a long one, sent slowly,
+/// exhausted the CPU. Work is counted, not timed: each byte of a slow head may be copied and
+/// scanned once.
 #[test]
-fn a_head_that_drips_in_is_scanned_once_and_held_within_its_limit() {
+fn a_head_sent_byte_by_byte_is_scanned_once_within_its_limit() {
     for head in [
         format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "v".repeat(16_000)),
         format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "t".repeat(16_000)),
@@ -559,13 +564,13 @@ fn a_head_that_drips_in_is_scanned_once_and_held_within_its_limit() {
             assert!(scan.scanned_bytes() >= before);
             scanned += length - before;
         }
-        // The CR before each LF waits for it, and is looked at twice.
+        // The CR before each LF is examined twice, since it waits for the LF.
         assert!(scanned <= head.len() + 2 * 102, "each byte once, not once per byte that follows");
 
         let seen = requests(head.as_bytes().chunks(1), &limits);
         assert_eq!(ends(&seen), 1);
     }
-    // Endless: memory stays at the limit, which `requests` asserts after each byte.
+    // An endless head: memory stays at the limit, which `requests` asserts after each byte.
     let limits = Limits { max_header_bytes: 300, ..Limits::default() };
     let endless = format!("GET / HTTP/1.1\r\nX: {}", "v".repeat(1000));
     let seen = requests(endless.as_bytes().chunks(1), &limits);
@@ -573,7 +578,7 @@ fn a_head_that_drips_in_is_scanned_once_and_held_within_its_limit() {
 }
 
 #[test]
-fn the_decoder_tells_the_deadlines_where_it_stands() {
+fn the_decoder_reports_its_position_for_deadlines() {
     let limits = Limits::default();
     let mut decoder = Decoder::new();
     assert!(decoder.is_between_requests() && !decoder.is_in_head());
@@ -595,7 +600,7 @@ fn the_decoder_tells_the_deadlines_where_it_stands() {
 }
 
 #[test]
-fn an_unfinished_head_holds_no_more_than_the_limit_whatever_comes_with_it() {
+fn an_unfinished_head_uses_no_more_memory_than_its_limit() {
     let limits = Limits { max_header_bytes: 300, ..Limits::default() };
     let mut partial = PartialHead::<RequestLine>::new(HeadScan::new());
     for read in [&b"GET / HTTP/1.1\r\n"[..], &[b'x'; 284], &[b'y'; 100_000]] {

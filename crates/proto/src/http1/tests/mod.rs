@@ -1,4 +1,5 @@
-//! Tables of bytes -> events. What is compared is a flat list of text, so a failing case reads well.
+//! Tables of bytes and their events, compared as a flat list of text, so that failures are
+//! readable.
 
 mod accidents;
 mod bodies;
@@ -13,18 +14,18 @@ mod trailers;
 use super::{Decoder, Error, Event, HeaderLines, Limits, ResponseDecoder, ResponseEvent};
 use crate::Input;
 
-/// What came of some bytes.
+/// An event, or its consequence, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Head(String),
     Body(Vec<u8>),
-    /// `name=value|...`, before the end of a message that has some.
+    /// `name=value|...`, before the end of a message that has trailers.
     Trailers(String),
     End,
     Failed(Error),
 }
 
-/// Notes the end of a message and, before it, its trailers.
+/// Records the end of a message and, before it, its trailers.
 fn note_end(seen: &mut Vec<Seen>, trailers: HeaderLines<'_>) {
     let lines: Vec<_> = trailers
         .iter()
@@ -36,7 +37,7 @@ fn note_end(seen: &mut Vec<Seen>, trailers: HeaderLines<'_>) {
     seen.push(Seen::End);
 }
 
-/// Joins what the cut into pieces must not change.
+/// Joins data that was split differently.
 fn note_body(seen: &mut Vec<Seen>, data: &[u8]) {
     assert!(!data.is_empty(), "a piece is never empty");
     match seen.last_mut() {
@@ -84,7 +85,7 @@ pub(super) fn requests<'p>(
                     let mut more = *b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
                     let again = decoder.next_event(&mut Input::new(&mut more), limits);
                     assert_eq!(again.err(), Some(error), "a failure is final");
-                    assert_eq!(decoder.buffered(), 0, "a failure lets go of memory");
+                    assert_eq!(decoder.buffered(), 0, "a failure frees its memory");
                     return seen;
                 }
             }
@@ -95,7 +96,7 @@ pub(super) fn requests<'p>(
     seen
 }
 
-/// Feeds `pieces` to a client's decoder; then the server closes its side if `ends`.
+/// Feeds `pieces` to a client's decoder; then closes the server's side if `ends`.
 pub(super) fn responses<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     answers_head: bool,
@@ -148,12 +149,12 @@ fn note_response(seen: &mut Vec<Seen>, event: ResponseEvent<'_>) {
     }
 }
 
-/// What a server makes of `bytes` that come in one read, with the default limits.
+/// Decodes `bytes` on a server in one read, with the default limits.
 pub(super) fn whole(bytes: impl AsRef<[u8]>) -> Vec<Seen> {
     requests([bytes.as_ref()], &Limits::default())
 }
 
-/// The error that ends `bytes`, if one does.
+/// Returns the error that ends `bytes`, if one does.
 pub(super) fn failure(bytes: impl AsRef<[u8]>) -> Option<Error> {
     match whole(bytes).last() {
         Some(Seen::Failed(error)) => Some(*error),
@@ -161,12 +162,12 @@ pub(super) fn failure(bytes: impl AsRef<[u8]>) -> Option<Error> {
     }
 }
 
-/// A GET with these header lines (each with its line end) after Host.
+/// Returns a GET with these header lines (each with its line end) after Host.
 pub(super) fn with_lines(lines: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
 }
 
-/// How many requests were decoded to their end.
+/// Returns how many requests were decoded to their end.
 pub(super) fn ends(seen: &[Seen]) -> usize {
     seen.iter().filter(|seen| **seen == Seen::End).count()
 }

@@ -1,9 +1,9 @@
-//! Beside httparse, which half of the Rust world trusts: what we take, it takes, and reads the same.
+//! Comparison with httparse: it accepts every head that we accept, and reads the same.
 
 use super::cutting::{CONVERSATIONS, Random};
 use super::*;
 
-/// The first head of `bytes`, if we accept it: its length in bytes, method, target and headers.
+/// The first accepted head of `bytes`: its length in bytes, method, target and headers.
 type Head = (usize, String, String, Vec<(String, Vec<u8>)>);
 
 fn ours(bytes: &[u8]) -> Option<Head> {
@@ -24,14 +24,14 @@ fn theirs(bytes: &[u8]) -> Option<Head> {
     let mut request = httparse::Request::new(&mut headers);
     let Ok(httparse::Status::Complete(length)) = request.parse(bytes) else { return None };
     let headers = request.headers.iter().map(|header| {
-        // It leaves trailing white space where RFC 9110 section 5.5 has it trimmed.
+        // httparse leaves trailing white space where RFC 9110 section 5.5 requires trimming.
         (header.name.to_owned(), super::super::scan::trim_ows(header.value).to_vec())
     });
     Some((length, request.method?.into(), request.path?.into(), headers.collect()))
 }
 
 #[test]
-fn what_we_accept_httparse_reads_the_same() {
+fn httparse_reads_equally_what_we_accept() {
     let mut random = Random(0x5eed_1234_9876_0004);
     let mut accepted = 0;
     for round in 0..20_000 {
@@ -45,7 +45,7 @@ fn what_we_accept_httparse_reads_the_same() {
             }
         }
         let Some(ours) = ours(&bytes) else { continue };
-        // It knows two versions; RFC 9110 section 2.5 has later ones read as the latest known.
+        // httparse knows two versions; RFC 9110 section 2.5 treats later ones as the latest known.
         let text = String::from_utf8_lossy(&bytes);
         let first_line = text.trim_start().lines().next().unwrap_or_default();
         if !first_line.ends_with("HTTP/1.1") && !first_line.ends_with("HTTP/1.0") {

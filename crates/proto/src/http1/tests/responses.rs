@@ -1,4 +1,6 @@
-//! The client's side: RFC 9112 sections 4, 6.3 and 8.
+//! The client side: [RFC 9112 section 4](https://www.rfc-editor.org/rfc/rfc9112#section-4),
+//! [RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3) and
+//! [RFC 9112 section 8](https://www.rfc-editor.org/rfc/rfc9112#section-8).
 
 use super::*;
 
@@ -72,8 +74,9 @@ fn rfc9112_6_3_how_a_response_ends() {
 }
 
 #[test]
-fn rfc9110_9_3_2_an_answer_to_head_has_no_body() {
-    let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+fn rfc9110_9_3_2_a_response_to_head_has_no_body() {
+    let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 OK\r\n\
+        Content-Length: 2\r\n\r\nhi";
     assert_eq!(
         seen(text, true, false),
         [
@@ -95,7 +98,8 @@ fn rfc9110_9_3_2_an_answer_to_head_has_no_body() {
 
 #[test]
 fn rfc9110_15_2_interim_responses_precede_the_real_one() {
-    let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n\
+        HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(
         seen(text, false, false),
         [
@@ -108,7 +112,7 @@ fn rfc9110_15_2_interim_responses_precede_the_real_one() {
 }
 
 #[test]
-fn rfc9110_15_2_2_after_101_the_bytes_are_another_protocols() {
+fn rfc9110_15_2_2_bytes_after_101_are_left_for_another_protocol() {
     let answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n";
     for cut in 0..=answer.len() {
         let mut decoder = ResponseDecoder::new();
@@ -116,7 +120,8 @@ fn rfc9110_15_2_2_after_101_the_bytes_are_another_protocols() {
         let mut second = [&answer[cut..], b"\x81\x02hi"].concat();
         for (bytes, left) in [(&mut first, &b""[..]), (&mut second, b"\x81\x02hi")] {
             let mut input = Input::new(bytes);
-            // A head and an end are all there is; a decoder that repeats itself must not loop here.
+            // A head and an end are the only events; a decoder that repeats itself must not loop
+            // here.
             for _ in 0..4 {
                 let event = decoder.next_event(&mut input, &Limits::default());
                 assert!(event.is_ok(), "cut at {cut}");
@@ -143,7 +148,7 @@ fn rfc9112_8_a_response_that_was_cut_off_is_an_error() {
 }
 
 #[test]
-fn rfc9112_9_6_what_follows_a_last_response_is_dropped() {
+fn rfc9112_9_6_input_after_a_last_response_is_discarded() {
     let text =
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\n\r\n";
     let seen = seen(text, false, true);

@@ -1,16 +1,17 @@
-//! Messages that two parsers may frame differently: RFC 9112 section 11.2. Each is refused, and nothing
-//! after it is taken for a request.
+//! Messages that two parsers may frame differently:
+//! [RFC 9112 section 11.2](https://www.rfc-editor.org/rfc/rfc9112#section-11.2). Each is refused,
+//! and nothing after it is decoded as a request.
 
 use super::*;
 
-/// The head lines, and why they are refused.
+/// The head lines, and the error that refuses them.
 const TABLE: &[(&str, Error)] = &[
-    // Both framings, in either order and in odd spellings.
+    // Both framings, in either order and in unusual spellings.
     ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", Error::LengthWithEncoding),
     ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", Error::LengthWithEncoding),
     ("Transfer-Encoding: chunked\r\ncontent-length:0\r\n", Error::LengthWithEncoding),
     ("Transfer-Encoding: gzip, chunked\r\nContent-Length: 4\r\n", Error::LengthWithEncoding),
-    // Lengths that are none.
+    // Invalid lengths.
     ("Content-Length: +4\r\n", Error::BadContentLength),
     ("Content-Length: -4\r\n", Error::BadContentLength),
     ("Content-Length: 4 4\r\n", Error::BadContentLength),
@@ -67,7 +68,8 @@ const TABLE: &[(&str, Error)] = &[
 fn rfc9112_11_2_every_ambiguity_is_refused() {
     for (lines, expected) in TABLE {
         let text = format!(
-            "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+            "POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\
+                Host: a\r\n\r\n"
         );
         assert_eq!(whole(&text), [Seen::Failed(*expected)], "{lines:?}");
         let status = expected.status();
@@ -83,7 +85,7 @@ fn rfc9112_6_1_http10_has_no_transfer_encoding() {
 }
 
 #[test]
-fn a_name_like_a_framing_header_is_none() {
+fn a_name_similar_to_a_framing_header_is_ignored() {
     for lines in
         ["Content_Length: 4\r\n", "Transfer_Encoding: chunked\r\n", "X-Content-Length: 4\r\n"]
     {

@@ -1,4 +1,6 @@
-//! The trailer section: RFC 9112 section 7.1.2 and RFC 9110 section 6.5.
+//! The trailer section:
+//! [RFC 9112 section 7.1.2](https://www.rfc-editor.org/rfc/rfc9112#section-7.1.2) and
+//! [RFC 9110 section 6.5](https://www.rfc-editor.org/rfc/rfc9110#section-6.5).
 
 use super::bodies::chunked;
 use super::*;
@@ -8,7 +10,7 @@ fn with_trailers(lines: &str) -> String {
 }
 
 #[test]
-fn rfc9112_7_1_2_trailers_are_read_at_the_end_and_apart_from_the_headers() {
+fn rfc9112_7_1_2_trailers_are_available_at_the_end_apart_from_the_headers() {
     for (lines, expected) in [
         ("X: y\r\n", "X=y"),
         ("X:\r\nY: \t z \r\n", "X=|Y=z"),
@@ -33,7 +35,7 @@ fn rfc9112_7_1_2_trailers_are_read_at_the_end_and_apart_from_the_headers() {
 }
 
 #[test]
-fn rfc9112_7_1_2_a_trailer_is_held_to_the_grammar_of_a_header() {
+fn rfc9112_7_1_2_a_trailer_follows_the_grammar_of_a_header() {
     for trailer in [
         " X: y\r\n",
         "X : y\r\n",
@@ -54,7 +56,7 @@ fn rfc9112_7_1_2_a_trailer_is_held_to_the_grammar_of_a_header() {
 }
 
 #[test]
-fn rfc9110_6_5_1_what_is_needed_before_the_content_is_no_trailer() {
+fn rfc9110_6_5_1_fields_needed_before_the_content_are_refused_as_trailers() {
     for name in [
         "Content-Length",
         "content-length",
@@ -81,7 +83,7 @@ fn rfc9110_6_5_1_what_is_needed_before_the_content_is_no_trailer() {
 }
 
 #[test]
-fn trailers_are_held_to_the_limits_of_a_head() {
+fn trailers_have_the_limits_of_a_head() {
     let limits = Limits { max_header_bytes: 80, max_headers: 3, ..Limits::default() };
     let fails = |trailers: &str| {
         let text = chunked(&format!("0\r\n{trailers}"));
@@ -95,19 +97,20 @@ fn trailers_are_held_to_the_limits_of_a_head() {
     let most = format!("0;{}\r\n{}\r\n", "e".repeat(60), "X: y\r\n".repeat(3));
     assert_eq!(ends(&requests([chunked(&most).as_bytes()], &limits)), 1);
     assert_eq!(fails(&format!("X: {}", "y".repeat(100))), 431);
-    // However they come: `requests` asserts after each piece that no more than the limit is held.
+    // However they arrive: `requests` asserts after each chunk that the limit is not exceeded.
     let endless = chunked(&format!("0\r\nX: {}", "y".repeat(1000)));
     let seen = requests(endless.as_bytes().chunks(1), &limits);
     assert_eq!(seen.last(), Some(&Seen::Failed(Error::HeadTooLarge)));
 }
 
 #[test]
-fn trailers_last_until_the_next_call_and_cost_nothing_where_there_are_none() {
+fn trailers_last_until_the_next_call_and_are_free_if_absent() {
     let limits = Limits::default();
     for (close, rest) in [("", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), ("Connection: close\r\n", "x")]
     {
         let mut bytes = format!(
-            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n{close}\r\n0\r\nA: b\r\n\r\n{rest}"
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n{close}\r\n0\r\n\
+                A: b\r\n\r\n{rest}"
         )
         .into_bytes();
         let mut input = Input::new(&mut bytes);
@@ -124,7 +127,7 @@ fn trailers_last_until_the_next_call_and_cost_nothing_where_there_are_none() {
         assert!(decoder.trailers().raw().is_empty());
         assert_eq!(decoder.buffered(), 0);
     }
-    // Idle after trailers: the call that finds nothing lets go of them.
+    // Idle after trailers: the call that finds no event frees them.
     let mut bytes = with_trailers("A: b\r\n").into_bytes();
     let mut input = Input::new(&mut bytes);
     let mut decoder = Decoder::new();
@@ -140,9 +143,10 @@ fn trailers_last_until_the_next_call_and_cost_nothing_where_there_are_none() {
     assert_eq!(counted.count_total, 0);
 }
 
-/// A trailer section that is nearly right, cut at every place: the same trailers, the same error.
+/// A trailer section that is almost valid, split at every position: the same trailers, the same
+/// error.
 #[test]
-fn every_cut_gives_the_same_trailers() {
+fn every_split_gives_the_same_trailers() {
     for lines in ["", "A: b\r\n", "A: b\r\nCd:\r\n", "Host: x\r\n", "A\r\n"] {
         let text = format!("{}{}", with_trailers(lines), with_lines(""));
         let expected = whole(&text);
@@ -157,7 +161,8 @@ fn every_cut_gives_the_same_trailers() {
 
 #[test]
 fn rfc9112_7_1_2_a_response_has_trailers_too() {
-    let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nServer-Timing: a\r\n\r\n";
+    let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\
+        Server-Timing: a\r\n\r\n";
     for answers in [[text].concat(), [text, text].concat()] {
         let expected = responses([answers.as_bytes()], false, true, &Limits::default());
         let trailers = Seen::Trailers("Server-Timing=a".into());

@@ -1,4 +1,4 @@
-//! Compression: one per shard.
+//! Compression, one compressor per shard.
 
 use std::fmt;
 
@@ -6,33 +6,34 @@ use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
 use super::{History, Policy};
 
-/// The compressor of a shard, for all its connections.
+/// The compressor of a shard, shared by all its connections.
 ///
-/// It holds nothing of a connection between two messages: each begins with the connection's [`History`], or
-/// with nothing. Its memory, about 300 KB for each window size in use, is allocated by the first message
-/// that needs it.
+/// It keeps no connection's state between two messages: each message starts with the connection's
+/// [`History`], or with nothing. Its memory, about 300 KB for each window size in use, is allocated
+/// by the first message that needs it.
 pub struct Deflater {
     level: u8,
     mem_level: u8,
-    /// By window bits, 9 to 15.
+    /// One per window size: 9 to 15 bits.
     windows: [Option<Box<Deflate>>; 7],
-    /// Where a history is put together.
+    /// Buffer for assembling a history.
     dictionary: Vec<u8>,
 }
 
-/// What ends the output of a sync flush, and is not sent (RFC 7692 section 7.2.1).
+/// The end of the output of a sync flush, which is not sent (RFC 7692 section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// More than `len` bytes can become: 9 bits a byte by the fixed code, or a few bytes for each block.
+/// Returns an upper bound for the compressed size of `len` bytes: 9 bits per byte with the fixed
+/// code, or a few bytes for each block.
 ///
-/// Room for what is worth sending would do, were it not for zlib-rs 0.6: once output did not fit, the
-/// space for it stays smaller, and later messages find none.
-const fn most(len: usize) -> usize {
+/// Space for output that is worth sending would suffice, were it not for zlib-rs 0.6: once output
+/// did not fit, its internal buffer stays smaller, and later messages find no space.
+const fn max_deflated_len(len: usize) -> usize {
     len + len / 8 + 64
 }
 
 impl Deflater {
-    /// A compressor with the policy's effort. Allocates nothing yet.
+    /// Creates a compressor with the policy's effort. Allocates nothing yet.
     #[must_use]
     pub fn new(policy: &Policy) -> Self {
         Self {
@@ -43,13 +44,14 @@ impl Deflater {
         }
     }
 
-    /// Appends to `out` what `payload` compresses to; false, and nothing appended, if that is not shorter:
-    /// then it is to be sent as it is.
+    /// Compresses `payload` and appends it to `out`. Returns false, and appends nothing, if the
+    /// result is not shorter: the message is then to be sent uncompressed.
     ///
-    /// No distance exceeds 2^`window_bits` bytes: [`our_window_bits`](super::Agreed::our_window_bits).
-    /// `history` is what earlier messages of the connection left; with `None` the result is good on every
-    /// connection whose window is as large. If it is sent on a connection with a history, `payload` must be
-    /// appended to that, also when it was compressed without it.
+    /// No distance exceeds 2^`window_bits` bytes, the connection's
+    /// [`our_window_bits`](super::Agreed::our_window_bits). `history` holds earlier messages of the
+    /// connection. With `None` the result is valid on every connection with at least this window.
+    /// If it is sent on a connection with a history, `payload` must be appended to that history,
+    /// even if it was compressed without it.
     pub fn deflate(
         &mut self,
         payload: &[u8],
@@ -64,8 +66,8 @@ impl Deflater {
             Some(history) => history.dictionary(&mut self.dictionary),
             None => &[],
         };
-        // No distance can be longer than all there is, so most messages need no smaller window; and zlib
-        // uses 262 bytes less of a window than there are.
+        // No distance can be longer than the data, so most messages need no larger window; and zlib
+        // uses 262 bytes less of a window than it has.
         let bits = match dictionary.len() + payload.len() <= 1 << window_bits {
             true => 15,
             false => window_bits.clamp(9, 15),
@@ -78,14 +80,14 @@ impl Deflater {
             return false;
         }
         let start = out.len();
-        out.resize(start + most(payload.len()), 0);
+        out.resize(start + max_deflated_len(payload.len()), 0);
         let status = deflate.compress(payload, &mut out[start..], DeflateFlush::SyncFlush);
         let len = deflate.total_out() as usize;
         let is_whole = status == Ok(Status::Ok)
             && deflate.total_in() == payload.len() as u64
             && start + len < out.len();
         if !is_whole {
-            // It holds output that nobody takes, which zlib-rs 0.6 does not quite forget on a reset.
+            // It holds unread output, which zlib-rs 0.6 does not completely drop on a reset.
             *window = None;
         }
         let shrank = is_whole
@@ -95,8 +97,8 @@ impl Deflater {
         shrank
     }
 
-    /// The window bits of the compressed form, made without history, of a message of `len` bytes that
-    /// connections of `window_bits` can read: the same for connections that can share it.
+    /// Returns the window bits for compressing a message of `len` bytes without history for
+    /// connections of `window_bits`: equal for connections that can share the result.
     #[must_use]
     pub fn shared_window_bits(window_bits: u8, len: usize) -> u8 {
         if len <= 1 << window_bits { 15 } else { window_bits }

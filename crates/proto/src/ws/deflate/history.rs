@@ -1,46 +1,50 @@
-//! What later messages of one direction may refer to.
+//! The plaintext that later messages of one direction may refer to.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The last 2^bits bytes of plaintext of one direction of one connection: of the messages that were sent
-/// compressed, in their order. Those that went uncompressed do not count (RFC 7692 section 7.2).
+/// The last 2^bits bytes of plaintext of one direction of one connection: of the messages that were
+/// sent compressed, in order.
 ///
-/// It begins empty and grows with what is appended, to at most about 2^bits bytes. Plaintext that many
-/// connections have in common can be referred to instead of copied.
+/// Messages that were sent uncompressed are not part of it
+/// ([RFC 7692 section 7.2](https://www.rfc-editor.org/rfc/rfc7692#section-7.2)). It starts empty
+/// and grows with what is appended, to at most about 2^bits bytes. Plaintext shared by many
+/// connections can be referenced instead of copied.
 #[derive(Debug)]
 pub struct History {
-    /// Bytes of plaintext in it that are its own, oldest first.
+    /// Plaintext owned by this history, oldest first.
     own: VecDeque<u8>,
-    /// Bytes of plaintext in it that it refers to, oldest first.
+    /// Plaintext referenced by this history, oldest first.
     shared: VecDeque<Shared>,
-    /// Bytes of both.
+    /// Length of both in bytes.
     len: usize,
     bits: u8,
 }
 
-/// A part of the history that lies elsewhere.
+/// A part of the history that lies in shared memory.
 #[derive(Debug)]
 struct Shared {
     bytes: Arc<[u8]>,
-    /// The part within `bytes`.
+    /// The range within `bytes`.
     start: u32,
     end: u32,
-    /// How many bytes of `own` come between the shared part before it and this one.
+    /// Number of bytes of `own` between the previous shared part and this one.
     own_before: u32,
 }
 
 /// Shorter plaintext is copied: a reference takes 32 bytes.
 const MIN_SHARED: usize = 64;
 
-/// What a few short messages take; beyond it a window of up to [`SMALL_WINDOW`] has all of its memory.
-const FIRST_ROOM: usize = 128;
+/// Initial capacity, enough for a few short messages; beyond it a window of up to [`SMALL_WINDOW`]
+/// is allocated completely.
+const INITIAL_CAPACITY: usize = 128;
 
 /// In bytes.
 const SMALL_WINDOW: usize = 2048;
 
-/// Longer memory is not kept alive for the sake of its end: that end is copied. In windows.
+/// Maximum size of shared memory that is kept alive for its end, in windows; the end of larger
+/// memory is copied.
 const MAX_SHARED: usize = 8;
 
 impl Shared {
@@ -54,8 +58,9 @@ impl Shared {
 }
 
 impl History {
-    /// Remembers nothing yet, and will at most 2^`bits` bytes. `bits` is
-    /// [`our_history_bits`](super::Agreed::our_history_bits) or
+    /// Creates an empty history of at most 2^`bits` bytes.
+    ///
+    /// `bits` is [`our_history_bits`](super::Agreed::our_history_bits) or
     /// [`peer_history_bits`](super::Agreed::peer_history_bits) of the connection: 9 to 15.
     #[must_use]
     pub fn new(bits: u8) -> Self {
@@ -63,39 +68,41 @@ impl History {
         Self { own: VecDeque::new(), shared: VecDeque::new(), len: 0, bits }
     }
 
-    /// Bytes of plaintext remembered.
+    /// Returns the length of the plaintext in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Nothing is remembered.
+    /// Returns whether the history is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes on the heap, without those of shared plaintext.
+    /// Returns the bytes of heap memory, without shared plaintext.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.own.capacity() + self.shared.capacity() * size_of::<Shared>()
     }
 
-    /// Adds the plaintext of a message, by copying what of it fits the window.
+    /// Appends the plaintext of a message by copying the part that fits the window.
     pub fn append(&mut self, plaintext: &[u8]) {
         let kept = &plaintext[plaintext.len().saturating_sub(1 << self.bits)..];
-        self.forget_beyond((1 << self.bits) - kept.len());
+        self.drop_oldest((1 << self.bits) - kept.len());
         self.reserve_own(kept.len());
         self.own.extend(kept);
         self.len += kept.len();
     }
 
-    /// Adds the plaintext of a message that many connections were sent: `plaintext` within `bytes`, such as
-    /// the payload within a finished frame. It is referred to, not copied, unless it is very short, or so
-    /// much longer than the window that its memory would be kept for little of it.
+    /// Appends the plaintext of a message that was sent to many connections: `plaintext` within
+    /// `bytes`, such as the payload within an encoded frame.
+    ///
+    /// It is referenced, not copied, unless it is very short, or `bytes` is so much larger than the
+    /// window that too much memory would be kept for too little of it.
     ///
     /// # Panics
-    /// `plaintext` is not within `bytes`.
+    /// If `plaintext` is not within `bytes`.
     pub fn append_shared(&mut self, bytes: &Arc<[u8]>, plaintext: Range<usize>) {
         let text = &bytes[plaintext.clone()];
         if text.len() < MIN_SHARED || bytes.len() > MAX_SHARED << self.bits {
@@ -103,10 +110,10 @@ impl History {
         }
         let start = plaintext.start.max(plaintext.end.saturating_sub(1 << self.bits));
         let len = plaintext.end - start;
-        self.forget_beyond((1 << self.bits) - len);
+        self.drop_oldest((1 << self.bits) - len);
         let before: usize = self.shared.iter().map(|shared| shared.own_before as usize).sum();
         if self.shared.len() == self.shared.capacity() {
-            // Not doubled: there are few, and very many connections.
+            // Not doubled: there are few references, and very many connections.
             self.shared.reserve_exact(4);
         }
         // `bytes` is at most 8 * 2^15 long.
@@ -119,7 +126,7 @@ impl History {
         self.len += len;
     }
 
-    /// All of it in one piece, which is built in `scratch` if it is not already in one.
+    /// Returns the history as one slice, assembled in `scratch` if it is not contiguous.
     #[must_use]
     pub fn dictionary<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let (front, back) = self.own.as_slices();
@@ -127,7 +134,7 @@ impl History {
             return front;
         }
         scratch.clear();
-        // From where to where of `own` the next part is.
+        // The range of `own` that comes next.
         let mut own = 0..0;
         let mut take_own = |count: usize, scratch: &mut Vec<u8>| {
             own = own.end..own.end + count;
@@ -145,8 +152,8 @@ impl History {
         scratch
     }
 
-    /// Forgets the oldest, so that at most `len` bytes are left.
-    fn forget_beyond(&mut self, len: usize) {
+    /// Drops the oldest bytes, so that at most `len` are left.
+    fn drop_oldest(&mut self, len: usize) {
         let mut excess = self.len.saturating_sub(len);
         self.len -= excess;
         while excess > 0 {
@@ -167,15 +174,15 @@ impl History {
         }
     }
 
-    /// Makes room for `more` bytes: doubling at first, and in the end exactly the window.
+    /// Reserves space for `more` bytes: doubling at first, and in the end exactly the window.
     fn reserve_own(&mut self, more: usize) {
         let needed = self.own.len() + more;
         if needed > self.own.capacity() {
             let window = 1 << self.bits;
-            // Small windows are had at once: what grows by steps, next to many others that do, leaves gaps of its former
-            // sizes behind that nobody can use.
+            // Small windows are allocated at once: memory that grows by steps, next to many others
+            // that do, leaves gaps of its former sizes that cannot be used.
             let room = match needed {
-                _ if needed > FIRST_ROOM && window <= SMALL_WINDOW => window,
+                _ if needed > INITIAL_CAPACITY && window <= SMALL_WINDOW => window,
                 _ => needed.max(2 * self.own.capacity()).min(window),
             };
             self.own.reserve_exact(room - self.own.len());
@@ -195,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_one_holds_nothing() {
+    fn a_new_history_is_empty() {
         let history = History::new(15);
         assert!(history.is_empty());
         assert_eq!((history.memory(), contents(&history)), (0, vec![]));
@@ -211,7 +218,7 @@ mod tests {
             assert!(history.memory() <= 128, "{}", history.memory());
         }
         assert_eq!(Arc::strong_count(&frame), 11);
-        // What is out of the window is let go.
+        // Plaintext outside the window is released.
         histories.iter_mut().for_each(|history| history.append(&[8; 1024]));
         assert_eq!(Arc::strong_count(&frame), 1);
     }
@@ -232,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_end_of_all_that_was_appended_and_no_more_memory(
+        fn a_history_is_the_end_of_all_appended_bytes_within_its_memory(
             bits in 9..=12u8,
             steps in vec(
                 prop_oneof![

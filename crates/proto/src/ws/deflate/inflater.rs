@@ -1,4 +1,4 @@
-//! Decompression: one per shard.
+//! Decompression, one decompressor per shard.
 
 use std::fmt;
 
@@ -8,36 +8,39 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 use super::History;
 use crate::ws::{Deflated, Event, ProtocolError};
 
-/// The decompressor of a shard, for all its connections.
+/// The decompressor of a shard, shared by all its connections.
 ///
-/// It holds nothing of a connection between two messages. Its memory, about 50 KB and the longest message
-/// up to 4 MiB, is allocated by the first messages that need it.
+/// It keeps no connection's state between two messages. Its memory, about 50 KB and the longest
+/// message up to 4 MiB, is allocated by the first messages that need it.
 #[derive(Default)]
 pub struct Inflater {
     inflate: Option<Box<Inflate>>,
-    /// The message, in front; behind it is what longer ones left.
+    /// The message, at the front; the rest is left over from longer ones.
     out: Vec<u8>,
-    /// Where a history is put together.
+    /// Buffer for assembling a history.
     dictionary: Vec<u8>,
 }
 
-/// A message that was compressed.
+/// A message that was received compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inflated<'a> {
-    /// What it is; lent by the inflater.
+    /// The message; lent by the inflater.
     pub event: Event<'a>,
-    /// Its compressed form can be sent on as it came, to every connection that could be sent what
-    /// [`Deflater::deflate`](super::Deflater::deflate) makes of the message without a history and with a
-    /// window of 15 bits: an echo or a relay then need not compress. It refers to nothing before it, is
-    /// shorter than the message, and does not end its stream, which some peers cannot read.
+    /// Whether its compressed form can be forwarded unchanged, so that an echo or a relay need not
+    /// compress.
+    ///
+    /// It can be sent to every connection that could be sent the result of
+    /// [`Deflater::deflate`](super::Deflater::deflate) for the message without a history and with a
+    /// window of 15 bits. It refers to nothing before it, is shorter than the message, and does not
+    /// end its stream, which some peers cannot read.
     pub relayable: bool,
 }
 
-/// What the sender left out (RFC 7692 section 7.2.2), and after it an empty last block: a message that ends
-/// where it should ends the stream exactly there, and any other does not.
+/// The bytes that the sender omitted (RFC 7692 section 7.2.2), followed by an empty last block: a
+/// message that ends correctly ends the stream exactly there, and any other does not.
 const TAIL: [u8; 9] = [0, 0, 0xff, 0xff, 1, 0, 0, 0xff, 0xff];
 
-/// Of the memory for messages: at first, and what is kept for the next message.
+/// Initial size of the memory for messages, and the size kept for the next message.
 const MIN_OUT: usize = 4 << 10;
 const MAX_OUT_KEPT: usize = 4 << 20;
 
@@ -45,18 +48,20 @@ const MAX_OUT_KEPT: usize = 4 << 20;
 const MAX_WINDOW: usize = 1 << 15;
 
 impl Inflater {
-    /// Allocates nothing yet.
+    /// Creates a decompressor. Allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { inflate: None, out: Vec::new(), dictionary: Vec::new() }
     }
 
-    /// Decompresses a message, which is lent until the next call. `history` is what earlier messages of the
-    /// peer left, where the connection keeps a context; the message is appended.
+    /// Decompresses a message, which is lent until the next call.
+    ///
+    /// `history` holds earlier messages of the peer, where the connection keeps a context; the
+    /// message is appended to it.
     ///
     /// # Errors
-    /// [`ProtocolError::MessageTooBig`] if it has more than `max` bytes: found out with at most `max` bytes
-    /// of memory. [`ProtocolError::InvalidDeflate`] and [`ProtocolError::InvalidText`].
+    /// [`ProtocolError::MessageTooBig`] if it has more than `max` bytes, detected with at most
+    /// `max` bytes of memory. [`ProtocolError::InvalidDeflate`] and [`ProtocolError::InvalidText`].
     pub fn inflate(
         &mut self,
         message: Deflated<'_>,
@@ -87,44 +92,45 @@ impl Inflater {
         Ok(Inflated { event, relayable })
     }
 
-    /// Bytes of memory held for the next message.
+    /// Returns the bytes of memory kept for the next message.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.out.capacity() + self.dictionary.capacity()
     }
 }
 
-/// One message on its way.
+/// One message in progress.
 struct Stream<'a> {
     inflate: &'a mut Inflate,
     out: &'a mut Vec<u8>,
-    /// Bytes of the message in `out`.
+    /// Length of the message in `out` so far.
     len: usize,
     max: usize,
     dictionary: &'a [u8],
 }
 
-/// Why [`Stream::feed`] stopped.
+/// The reason why [`Stream::feed`] stopped.
 enum Stop {
-    /// All input is taken, and all output of it is there.
+    /// All input is taken, and all output of it is written.
     Taken,
-    /// After the last block of a stream; so many bytes of the input are left.
+    /// The last block of a stream ended, with `left` bytes of the input left.
     Ended { left: usize },
 }
 
 impl Stream<'_> {
-    /// Inflates all of it. True if it did not end its stream.
+    /// Inflates all of it. Returns true if it did not end its stream.
     fn run(&mut self, payload: &[u8]) -> Result<bool, ProtocolError> {
         self.begin()?;
         let mut input = payload;
         let mut in_one_stream = true;
-        // A sender may end its stream and begin another within a message (RFC 7692 section 7.2.3.4). Each
-        // costs us its context, so there may not be one in every few bytes.
+        // A sender may end its stream and start another within a message (RFC 7692 section
+        // 7.2.3.4). Each resets our context at some cost, so their number is limited in relation to
+        // the length.
         let mut streams_left = 16 + payload.len() / 256;
         loop {
             match self.feed(input)? {
                 Stop::Taken => break,
-                // Some end their last stream and do not begin another for the tail.
+                // Some senders end their last stream and do not start another for the tail.
                 Stop::Ended { left: 0 } => return Ok(false),
                 Stop::Ended { left } => {
                     streams_left -= 1;
@@ -143,7 +149,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Begins a stream whose window is what came so far.
+    /// Starts a stream whose window is the output so far.
     fn begin(&mut self) -> Result<(), ProtocolError> {
         self.inflate.reset(false);
         let out = &self.out[self.len.saturating_sub(MAX_WINDOW)..self.len];
@@ -160,11 +166,12 @@ impl Stream<'_> {
     fn feed(&mut self, mut input: &[u8]) -> Result<Stop, ProtocolError> {
         loop {
             let mut beyond = [0];
-            self.make_room();
+            self.reserve();
             let end = self.max.min(self.out.len());
             let room = match self.len < end {
                 true => &mut self.out[self.len..end],
-                // Exactly the limit passes: whether there is more shows in a byte that is not kept.
+                // Exactly the limit is allowed: a byte that is not kept shows whether there is
+                // more.
                 false => &mut beyond[..],
             };
             let len = room.len();
@@ -181,7 +188,7 @@ impl Stream<'_> {
                 Ok(Status::StreamEnd) => return Ok(Stop::Ended { left: input.len() }),
                 Ok(Status::Ok | Status::BufError) if given == len => {}
                 Ok(Status::Ok | Status::BufError) if input.is_empty() => return Ok(Stop::Taken),
-                // Neither input nor room is lacking, so it will never go on.
+                // Neither input nor space is lacking, so it will never continue.
                 Ok(_) if taken == 0 && given == 0 => return Err(ProtocolError::InvalidDeflate),
                 Ok(_) => {}
                 Err(_) => return Err(ProtocolError::InvalidDeflate),
@@ -189,8 +196,9 @@ impl Stream<'_> {
         }
     }
 
-    /// Doubles the memory once it is full: it follows what was inflated, and stays within the limit.
-    fn make_room(&mut self) {
+    /// Doubles the memory once it is full: it follows the inflated size, and stays within the
+    /// limit.
+    fn reserve(&mut self) {
         if self.len == self.out.len() && self.len < self.max {
             let room = (2 * self.out.len()).max(MIN_OUT).min(self.max);
             self.out.reserve_exact(room - self.out.len());

@@ -1,9 +1,9 @@
 //! permessage-deflate, RFC 7692: negotiation, and compression with one codec per shard.
 //!
-//! A connection costs nothing but its [`Agreed`], and a [`History`] per direction where a context is kept.
-//! Negotiation: [`Settings`], [`Policy`]. The road of a message that comes: [`Decoder::next_incoming`] gives a
-//! [`Deflated`], an [`Inflater`] makes it an event. The road of one that goes: a [`Deflater`], then
-//! [`encode_deflated`](super::encode_deflated).
+//! A connection costs only its [`Agreed`], and a [`History`] per direction where a context is kept.
+//! Negotiation: [`Settings`], [`Policy`]. The path of a received message:
+//! [`Decoder::next_incoming`] returns a [`Deflated`], an [`Inflater`] converts it to an event. The
+//! path of a sent message: a [`Deflater`], then [`encode_deflated`](super::encode_deflated).
 //!
 //! [`Decoder::next_incoming`]: super::Decoder::next_incoming
 //! [`Deflated`]: super::Deflated

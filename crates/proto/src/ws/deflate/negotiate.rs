@@ -1,4 +1,5 @@
-//! Who compresses how: the negotiation of RFC 7692 section 7.1, for both roles.
+//! Negotiation of compression,
+//! [RFC 7692 section 7.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.1), for both roles.
 
 use std::{error, fmt};
 
@@ -9,32 +10,36 @@ use crate::ws::handshake::extensions::{self, Malformed, Part};
 
 const HEADER: &str = "Sec-WebSocket-Extensions";
 
-/// What a connection's two ends agreed on.
+/// The negotiated parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// No distance in what we compress may exceed 2^this bytes, 9 to 15.
+    /// Maximum distance in our compressed output, as a power of 2: 9 to 15.
     pub our_window_bits: u8,
-    /// No distance in what the peer compresses exceeds 2^this bytes, 8 to 15.
+    /// Maximum distance in the peer's compressed output, as a power of 2: 8 to 15.
     pub peer_window_bits: u8,
-    /// Our messages may refer to the last 2^this bytes of what we compressed before, 9 to 15; `None`: to
-    /// nothing. For the [`History`](super::History) of what we send.
+    /// Size of the context of our messages, as a power of 2: they may refer to that many bytes of
+    /// earlier compressed messages, 9 to 15. `None`: no context. For the
+    /// [`History`](super::History) of sent messages.
     pub our_history_bits: Option<u8>,
-    /// The peer's messages may refer to the last 2^this bytes of what it compressed before, 9 to 15;
-    /// `None`: to nothing. For the [`History`](super::History) of what we receive.
+    /// Size of the context of the peer's messages, as a power of 2: they may refer to that many
+    /// bytes of its earlier compressed messages, 9 to 15. `None`: no context. For the
+    /// [`History`](super::History) of received messages.
     pub peer_history_bits: Option<u8>,
 }
 
-/// A server's consent to an offer.
+/// A server's acceptance of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// What holds from the first message on.
+    /// The parameters that apply from the first message on.
     pub agreed: Agreed,
-    /// What to answer, see [`encode_response_with`](crate::ws::handshake::encode_response_with).
+    /// The parameters of the response, for
+    /// [`encode_response_with`](crate::ws::handshake::encode_response_with).
     pub answer: Parameters,
 }
 
-/// A client's `Sec-WebSocket-Extensions` does not follow the grammar of RFC 6455 section 9.1, which also
-/// says to fail the handshake then: status 400.
+/// A client's `Sec-WebSocket-Extensions` violates the grammar of
+/// [RFC 6455 section 9.1](https://www.rfc-editor.org/rfc/rfc6455#section-9.1), which requires
+/// failing the handshake: status 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedOffer;
 
@@ -46,19 +51,21 @@ impl fmt::Display for MalformedOffer {
 
 impl error::Error for MalformedOffer {}
 
-/// Why a server's answer cannot be lived with; the client is to fail the connection.
+/// The reason why a server's answer is unacceptable; the client must fail the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadAnswer {
-    /// It does not follow the grammar of RFC 6455 section 9.1.
+    /// It violates the grammar of
+    /// [RFC 6455 section 9.1](https://www.rfc-editor.org/rfc/rfc6455#section-9.1).
     Malformed,
     /// An extension that was not offered, or permessage-deflate twice.
     Extension,
-    /// A parameter that is unknown, repeated, has a bad value, or was not offered where it had to be.
+    /// A parameter that is unknown, repeated, has an invalid value, or was not offered although it
+    /// had to be.
     Parameter,
-    /// It leaves out or exceeds what our offer asked the server to do.
+    /// It omits or exceeds what our offer required of the server.
     Ignored,
-    /// It asks us to compress with a window of 8 bits, which no compressor of ours has.
+    /// It requires us to compress with a window of 8 bits, which our compressor does not support.
     Window,
 }
 
@@ -81,11 +88,14 @@ impl fmt::Display for BadAnswer {
 impl error::Error for BadAnswer {}
 
 impl Policy {
-    /// A server's choice among what a client offers: the first offer it can live with, in the client's
-    /// order of preference; `None` if there is none, then the handshake goes on without compression.
+    /// Chooses among a client's offers, for a server: the first acceptable one, in the client's
+    /// order of preference. `None` if there is none; the handshake then continues without
+    /// compression.
     ///
-    /// Other extensions are ignored, and so is an offer with a parameter that is unknown, repeated or has
-    /// a bad value (RFC 7692 section 7.1), or that wants us to compress with a window of 8 bits.
+    /// Other extensions are ignored. So is an offer with a parameter that is unknown, repeated or
+    /// has an invalid value
+    /// ([RFC 7692 section 7.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.1)), or that
+    /// requires us to compress with a window of 8 bits.
     ///
     /// # Errors
     /// The client's header is malformed.
@@ -114,13 +124,15 @@ impl Policy {
             Some(bits) => bits.min(self.server_bits),
             None => self.server_bits,
         };
-        // The client's own parameters are hints that it keeps to whatever we answer (7.1.1.2, 7.1.2.2).
+        // The client's own parameters are hints that it follows whatever we answer (RFC 7692
+        // section 7.1.1.2, RFC 7692 section 7.1.2.2).
         let mut peer_no_context = offer.client_no_context_takeover || self.client_no_context;
         let kept = history.filter(|_| !peer_no_context).unwrap_or(15);
         let wanted = self.client_bits.min(kept);
         let (peer_bits, answer) = match offer.client_max_window_bits {
             ClientBits::Absent => {
-                // It may use all 15, which we must not forbid then, and do not want to keep.
+                // The client may use all 15 bits, which we must not forbid then, and do not want to
+                // store.
                 peer_no_context |= kept < 15;
                 (15, ClientBits::Absent)
             }
@@ -141,7 +153,8 @@ impl Policy {
         })
     }
 
-    /// What a client offers, see [`encode_request_with`](crate::ws::handshake::encode_request_with).
+    /// Returns the parameters that a client offers, for
+    /// [`encode_request_with`](crate::ws::handshake::encode_request_with).
     #[must_use]
     pub fn offer(&self) -> Parameters {
         // Without a context nothing of the peer's window is kept.
@@ -158,10 +171,11 @@ impl Policy {
         }
     }
 
-    /// A client's check of what the server answered to [`Policy::offer`]; `None` if it declined.
+    /// Checks a server's answer to [`Policy::offer`], for a client; `None` if the server declined.
     ///
     /// # Errors
-    /// RFC 7692 section 7.1: the connection is to be failed.
+    /// The connection must be failed:
+    /// [RFC 7692 section 7.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.1).
     pub fn check_answer(
         &self,
         headers: &(impl Headers + ?Sized),
@@ -186,7 +200,7 @@ impl Policy {
         let offer = self.offer();
         let our_bits = match answer.client_max_window_bits {
             ClientBits::Absent => self.client_bits,
-            // Only an offer may leave the value out (7.1.2.2).
+            // Only an offer may omit the value (RFC 7692 section 7.1.2.2).
             ClientBits::Any => return Err(BadAnswer::Parameter),
             ClientBits::Bits(8) => return Err(BadAnswer::Window),
             ClientBits::Bits(bits) if bits > self.client_bits => return Err(BadAnswer::Ignored),
@@ -211,23 +225,25 @@ fn agreed(history: Option<u8>, ours: (u8, bool), peers: (u8, bool)) -> Agreed {
         our_window_bits: our_bits,
         peer_window_bits: peer_bits,
         our_history_bits: history.filter(|_| !our_no_context).map(|bits| bits.min(our_bits)),
-        // A compressor told to use 8 bits may use 9: zlib had no window of 256 bytes for raw deflate.
+        // A compressor asked for 8 bits may use 9: zlib has no window of 256 bytes for raw
+        // deflate.
         peer_history_bits: history.filter(|_| !peer_no_context).map(|_| peer_bits.max(9)),
     }
 }
 
-/// Shows every other extension's name to `other`, and the parameters of every permessage-deflate to `see`.
+/// Passes every other extension's name to `other`, and the parameters of every permessage-deflate
+/// to `visit`.
 fn each_deflate(
     headers: &(impl Headers + ?Sized),
     mut other: impl FnMut(&str),
-    mut see: impl FnMut(Result<Parameters, BadParameter>),
+    mut visit: impl FnMut(Result<Parameters, BadParameter>),
 ) -> Result<(), Malformed> {
     for value in headers.values(HEADER) {
         let mut current: Option<Result<Parameters, BadParameter>> = None;
         extensions::parse(value, |part| match part {
             Part::Extension(name) => {
                 if let Some(done) = current.take() {
-                    see(done);
+                    visit(done);
                 }
                 if name == NAME {
                     current = Some(Ok(Parameters::default()));
@@ -244,7 +260,7 @@ fn each_deflate(
             }
         })?;
         if let Some(done) = current {
-            see(done);
+            visit(done);
         }
     }
     Ok(())

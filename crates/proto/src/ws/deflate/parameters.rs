@@ -1,4 +1,6 @@
-//! The parameters of permessage-deflate, RFC 7692 section 7.1, as they stand in an offer or an answer.
+//! The parameters of permessage-deflate,
+//! [RFC 7692 section 7.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.1), in an offer or an
+//! answer.
 
 use std::fmt;
 
@@ -7,7 +9,7 @@ use crate::ws::handshake::extensions::Value;
 /// The name of the extension.
 pub(super) const NAME: &str = "permessage-deflate";
 
-/// What stands beside the name of the extension.
+/// The parameters of one permessage-deflate element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Parameters {
     pub(super) server_no_context_takeover: bool,
@@ -16,18 +18,18 @@ pub struct Parameters {
     pub(super) client_max_window_bits: ClientBits,
 }
 
-/// `client_max_window_bits`, whose value an offer may leave out.
+/// The parameter `client_max_window_bits`, whose value an offer may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum ClientBits {
-    /// The parameter is not there.
+    /// The parameter is absent.
     #[default]
     Absent,
-    /// There without a value: whatever the server wants.
+    /// Present without a value: the server may choose any.
     Any,
     Bits(u8),
 }
 
-/// A parameter that the extension does not know, that is there twice, or whose value is none of its.
+/// A parameter that is unknown, repeated, or has an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadParameter;
 
@@ -58,7 +60,7 @@ impl Parameters {
     }
 }
 
-/// 8 to 15, without leading zeros (section 7.1.2).
+/// Parses 8 to 15, without leading zeros (RFC 7692 section 7.1.2).
 fn bits(value: Value<'_>) -> Result<u8, BadParameter> {
     let mut bytes = value.bytes();
     let bits = match (bytes.next(), bytes.next(), bytes.next()) {
@@ -69,7 +71,7 @@ fn bits(value: Value<'_>) -> Result<u8, BadParameter> {
     Ok(bits)
 }
 
-/// As the value of `Sec-WebSocket-Extensions`.
+/// Formats the value of `Sec-WebSocket-Extensions`.
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(NAME)?;

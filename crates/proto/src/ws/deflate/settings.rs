@@ -1,54 +1,68 @@
-//! What a user may choose about compression, and what of it makes sense together.
+//! Compression settings and their validation.
 
 use std::{error, fmt};
 
 /// Whether connections keep a context: the plaintext that later messages may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// No context: every message is compressed by itself, with the one compressor of its shard. A
-    /// connection costs no memory. Good for messages of a kilobyte and more; short ones hardly shrink.
+    /// No context: every message is compressed independently, by the one compressor of its shard.
+    ///
+    /// A connection costs no memory. Good for messages of a kilobyte and more; short ones hardly
+    /// shrink.
     #[default]
     Shared,
-    /// The last 2^`bits` bytes of plaintext are kept, per connection and direction in use; compressor and
-    /// decompressor are the shard's. Short messages that resemble each other shrink to a fraction.
+    /// A context of the last 2^`bits` bytes of plaintext, per connection and direction in use.
+    ///
+    /// Compressor and decompressor belong to the shard. Short messages that resemble each other
+    /// shrink to a fraction.
     Window {
-        /// 9 to 15. 10 is 1 KiB.
+        /// 9 to 15; 10 is 1 KiB.
         bits: u8,
     },
 }
 
-/// Settings of permessage-deflate (RFC 7692). [`Settings::check`] makes them a [`Policy`].
+/// Settings of permessage-deflate (RFC 7692). [`Settings::check`] converts them to a [`Policy`].
 ///
-/// Names are those of the RFC, from the view of the protocol: `server_...` is about what the server
-/// compresses, in either role of ours.
+/// The names are those of the RFC and independent of our role: `server_...` always concerns the
+/// messages that the server compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether to negotiate compression at all. Default false.
     pub enabled: bool,
-    /// Default [`Mode::Shared`].
+    /// Whether connections keep a context. Default [`Mode::Shared`].
     pub mode: Mode,
-    /// Effort, 1 (fastest; the default) to 9 (smallest). 1 writes blocks with the fixed code of the
-    /// standard; from 2 on each block gets a code of its own, which costs about 8 µs more for a message
-    /// of 1 KB and saves a fifth of its compressed size.
+    /// Effort, 1 (fastest; the default) to 9 (smallest).
+    ///
+    /// Level 1 writes blocks with the fixed code of the standard. From level 2 on each block gets a
+    /// code of its own, which costs about 8 µs more for a message of 1 KB and saves a fifth of its
+    /// compressed size.
     pub level: u8,
-    /// Symbols in a block are 64 * 2^`mem_level`: 1 to 9, default 5. Memory of the shard, not of a
-    /// connection. From level 2 on, 1 and 2 cut a message of a kilobyte into blocks that each pay for a
-    /// code of their own; more than 5 helps nothing below 8 KB, and costs time with every message.
+    /// Memory level, 1 to 9, default 5: the maximum number of symbols in a block is 64 *
+    /// 2^`mem_level`.
+    ///
+    /// The memory belongs to the shard, not to a connection. From level 2 on, memory levels 1 and 2
+    /// split a message of a kilobyte into blocks that each pay for a code of their own. More than 5
+    /// does not help below 8 KB, and costs time with every message.
     pub mem_level: u8,
-    /// Messages shorter than this go uncompressed. `None`, the default, is 256 bytes without context and
+    /// Minimum length in bytes of a message to compress. `None`, the default: 256 without context,
     /// 0 with.
     pub threshold: Option<usize>,
-    /// Messages longer than this go uncompressed. Default 4 MiB: a message is compressed in one go, at some 15 MB a
-    /// second if it hardly shrinks, and its shard does nothing else meanwhile.
+    /// Maximum length in bytes of a message to compress. Default 4 MiB.
+    ///
+    /// A message is compressed in one call, at some 15 MB per second if it hardly shrinks, and its
+    /// shard does nothing else meanwhile.
     pub max_size: usize,
-    /// Largest window of what the server compresses, 9 to 15, default 15. Smaller spares clients memory.
+    /// Maximum window of the server's compression, 9 to 15, default 15. A smaller one saves clients
+    /// memory.
     pub server_max_window_bits: u8,
-    /// Largest window of what the client compresses, 9 to 15, default 15; in window mode at most that
-    /// mode's bits are asked for.
+    /// Maximum window of the client's compression, 9 to 15, default 15; window mode requests at
+    /// most that mode's bits.
     pub client_max_window_bits: u8,
-    /// The server compresses every message by itself. `None`, the default: in shared mode.
+    /// Whether the server compresses every message independently. `None`, the default: in shared
+    /// mode only.
     pub server_no_context_takeover: Option<bool>,
-    /// The client compresses every message by itself. `None`, the default: in shared mode.
+    /// Whether the client compresses every message independently. `None`, the default: in shared
+    /// mode only.
     pub client_no_context_takeover: Option<bool>,
 }
 
@@ -69,14 +83,14 @@ impl Default for Settings {
     }
 }
 
-/// A setting that cannot be; `Display` names it, its value and the remedy.
+/// An invalid setting; `Display` names it, its value and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidSetting {
-    /// As in [`Settings`].
+    /// Name of the field of [`Settings`].
     pub setting: &'static str,
-    /// What it was set to.
+    /// The invalid value.
     pub value: Rejected,
-    /// What to do about it.
+    /// How to correct it.
     pub remedy: &'static str,
 }
 
@@ -102,11 +116,11 @@ impl fmt::Display for InvalidSetting {
 impl error::Error for InvalidSetting {}
 
 impl Settings {
-    /// Checks the settings and fixes what they leave open; `None` if compression is off.
+    /// Validates the settings and resolves their defaults; `None` if compression is disabled.
     ///
     /// # Errors
-    /// The first setting that is out of range or contradicts the mode; also while `enabled` is false, so
-    /// that a mistake shows before somebody switches it on.
+    /// The first setting that is out of range or contradicts the mode; also while `enabled` is
+    /// false, so that a mistake is found before compression is enabled.
     pub fn check(&self) -> Result<Option<Policy>, InvalidSetting> {
         let range = |setting, value, min, remedy| match value {
             _ if (min..=15).contains(&value) => Ok(()),
@@ -151,10 +165,10 @@ impl Settings {
     }
 }
 
-/// Checked [`Settings`] of compression that is on.
+/// Validated [`Settings`] of enabled compression.
 ///
 /// A server negotiates with [`Policy::accept`], a client with [`Policy::offer`] and
-/// [`Policy::check_answer`]; a shard makes its [`Deflater`](super::Deflater) from it.
+/// [`Policy::check_answer`]; a shard creates its [`Deflater`](super::Deflater) from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub(super) mode: Mode,
@@ -169,7 +183,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Messages shorter than this are not worth compressing on a connection that `agreed` on this.
+    /// Returns the length below which messages are not worth compressing on a connection that
+    /// `agreed` on these parameters.
     #[must_use]
     pub fn threshold(&self, agreed: &super::Agreed) -> usize {
         const WITHOUT_CONTEXT: usize = 256;
@@ -177,13 +192,14 @@ impl Policy {
         self.threshold.unwrap_or(by_mode)
     }
 
-    /// Whether a message of `len` bytes is worth compressing on a connection that `agreed` on this, and can be.
+    /// Returns whether a message of `len` bytes can be compressed, and is worth it, on a connection
+    /// that `agreed` on these parameters.
     #[must_use]
     pub fn compresses(&self, len: usize, agreed: &super::Agreed) -> bool {
         (self.threshold(agreed)..=self.max_size).contains(&len)
     }
 
-    /// The bits of the context that is kept of either direction, if any is.
+    /// Returns the bits of the context kept for each direction, if there is one.
     pub(super) fn history_bits(&self) -> Option<u8> {
         match self.mode {
             Mode::Shared => None,
@@ -218,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named_with_its_remedy() {
+    fn an_invalid_setting_is_named_with_its_remedy() {
         for bits in [0, 8, 16, 255] {
             let window = refused(Settings { mode: Mode::Window { bits }, ..on() });
             assert!(

@@ -1,4 +1,5 @@
-//! The client's side, RFC 6455 section 4.1.
+//! The client side of the handshake,
+//! [RFC 6455 section 4.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.1).
 
 use std::io::Write;
 use std::{error, fmt};
@@ -20,11 +21,13 @@ const RESERVED: [&str; 9] = [
     "Transfer-Encoding",
 ];
 
-/// Appends the request of a handshake: GET `target` (path and query) of `host` (with a port if it is not
-/// the scheme's), offering `subprotocols` in order of preference, with the `extra` fields after ours.
+/// Appends the request of a handshake.
+///
+/// It is a GET of `target` (path and query) from `host` (with a port if it is not the scheme's
+/// default), offering `subprotocols` in order of preference, with the `extra` fields after ours.
 ///
 /// # Errors
-/// Something given cannot stand in a request. Nothing was appended.
+/// An argument is not valid in a request. Nothing was appended.
 pub fn encode_request(
     host: &str,
     target: &str,
@@ -36,11 +39,11 @@ pub fn encode_request(
     encode_request_with(host, target, key, subprotocols, None, extra, out)
 }
 
-/// As [`encode_request`], with an offer of permessage-deflate, see
-/// [`Policy::offer`](crate::ws::deflate::Policy::offer).
+/// Appends the request of a handshake with an offer of permessage-deflate, see
+/// [`Policy::offer`](crate::ws::deflate::Policy::offer); otherwise like [`encode_request`].
 ///
 /// # Errors
-/// As [`encode_request`].
+/// As for [`encode_request`].
 pub fn encode_request_with(
     host: &str,
     target: &str,
@@ -84,7 +87,7 @@ pub fn encode_request_with(
         add(&["\r\n"]);
     }
     if let Some(offer) = deflate {
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "Sec-WebSocket-Extensions: {offer}\r\n");
     }
     let mut add = |parts: &[&str]| parts.iter().for_each(|part| out.extend(part.as_bytes()));
@@ -95,11 +98,12 @@ pub fn encode_request_with(
     Ok(())
 }
 
-/// Why a response does not open a WebSocket; the connection is to be closed.
+/// The reason why a response does not open a WebSocket; the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadResponse {
-    /// Not 101: this status. It may be a redirection, a demand to log in, or a server at its limit.
+    /// The status is not 101 but this one: a redirection, an authentication request, or a server at
+    /// its limit, for example.
     Status(u16),
     /// `Upgrade` is not `websocket`.
     Upgrade,
@@ -111,7 +115,7 @@ pub enum BadResponse {
     Extension,
     /// A subprotocol that was not asked for, or several.
     Subprotocol,
-    /// What it answered to our offer of permessage-deflate.
+    /// The answer to our offer of permessage-deflate is invalid.
     Deflate(deflate::BadAnswer),
 }
 
@@ -133,11 +137,13 @@ impl fmt::Display for BadResponse {
 
 impl error::Error for BadResponse {}
 
-/// Checks a response as section 4.1 asks and gives the subprotocol that the server chose among those
-/// `asked` for. What was asked for is what [`encode_request`] was given.
+/// Checks a response by [RFC 6455 section 4.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.1)
+/// and returns the subprotocol that the server chose.
+///
+/// `asked` must be what [`encode_request`] was given.
 ///
 /// # Errors
-/// The first rule that the server broke.
+/// The first rule that the server violated.
 pub fn check_response<'a>(
     status: u16,
     headers: &(impl Headers + ?Sized),
@@ -147,19 +153,20 @@ pub fn check_response<'a>(
     check_response_with(status, headers, key, asked, None).map(|opened| opened.subprotocol)
 }
 
-/// What a good response settled.
+/// The negotiated properties of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened<'a> {
     /// The server's choice.
     pub subprotocol: Option<&'a str>,
-    /// How both ends compress; `None`: not at all.
+    /// The compression of both ends; `None` if there is none.
     pub deflate: Option<deflate::Agreed>,
 }
 
-/// As [`check_response`], when permessage-deflate was offered by this policy.
+/// Checks a response to a request that offered permessage-deflate with this policy; otherwise like
+/// [`check_response`].
 ///
 /// # Errors
-/// The first rule that the server broke.
+/// The first rule that the server violated.
 pub fn check_response_with<'a>(
     status: u16,
     headers: &(impl Headers + ?Sized),
@@ -235,7 +242,8 @@ mod tests {
             .unwrap();
         assert_eq!(
             str::from_utf8(&out).unwrap(),
-            "GET /chat?a=b HTTP/1.1\r\nHost: [::1]:80\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET /chat?a=b HTTP/1.1\r\nHost: [::1]:80\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Protocol: chat, mqtt\r\nOrigin: http://example.com\r\n\r\n"
         );
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_4_1_nothing_that_was_not_asked_for() {
+    fn rfc6455_4_1_unrequested_extensions_and_subprotocols_are_refused() {
         let deflate = [("Sec-WebSocket-Extensions", "permessage-deflate")];
         assert_eq!(without("", &deflate), Err(BadResponse::Extension));
         for chosen in ["soap", "Chat", "chat, mqtt", ""] {

@@ -1,18 +1,19 @@
-//! The grammar of `Sec-WebSocket-Extensions`, RFC 6455 section 9.1.
+//! The grammar of `Sec-WebSocket-Extensions`,
+//! [RFC 6455 section 9.1](https://www.rfc-editor.org/rfc/rfc6455#section-9.1).
 
 use super::is_token;
 
-/// A part of a list of extensions, in the order of the text.
+/// An element of a list of extensions, in the order of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
-    /// An extension begins: its name.
+    /// The name of an extension, which starts it.
     Extension(&'a str),
-    /// A parameter of the extension that began last: its name and value.
+    /// Name and value of a parameter of the last extension.
     Parameter(&'a str, Option<Value<'a>>),
 }
 
-/// The value of a parameter. It may have been quoted; what the quotes mean has to be a token, so the
-/// only thing left to undo is a backslash before a character.
+/// The value of a parameter, possibly quoted. Its unquoted form must be a token, so the only escape
+/// to remove is a backslash before a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'a> {
     /// Without the quotes, with the backslashes.
@@ -20,31 +21,32 @@ pub(crate) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The bytes it means.
+    /// Returns the unescaped bytes.
     pub(crate) fn bytes(self) -> impl Iterator<Item = u8> + 'a {
         self.text.bytes().filter(|byte| *byte != b'\\')
     }
 }
 
-/// The header is no list of extensions at all.
+/// The header is not a valid list of extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Shows `see` every part of one field's value, from left to right.
+/// Passes every element of one field's value to `visit`, from left to right.
 ///
-/// Empty elements of the list are skipped (RFC 9110 section 5.6.1); empty parameters are not allowed.
-pub(crate) fn parse<'a>(value: &'a str, mut see: impl FnMut(Part<'a>)) -> Result<(), Malformed> {
+/// Empty elements of the list are skipped (RFC 9110 section 5.6.1); empty parameters are not
+/// allowed.
+pub(crate) fn parse<'a>(value: &'a str, mut visit: impl FnMut(Part<'a>)) -> Result<(), Malformed> {
     let mut rest = Scanner { rest: value };
     loop {
         while rest.skip(',') {}
         if rest.is_at_end() {
             return Ok(());
         }
-        see(Part::Extension(rest.token()?));
+        visit(Part::Extension(rest.token()?));
         while rest.skip(';') {
             let name = rest.token()?;
             let value = if rest.skip('=') { Some(rest.value()?) } else { None };
-            see(Part::Parameter(name, value));
+            visit(Part::Parameter(name, value));
         }
         if !rest.is_at_end() && !rest.skip(',') {
             return Err(Malformed);
@@ -66,7 +68,7 @@ impl<'a> Scanner<'a> {
         self.rest.is_empty()
     }
 
-    /// Takes `wanted` and the white space before it, if it is next.
+    /// Takes `wanted` and the white space before it, if it comes next.
     fn skip(&mut self, wanted: char) -> bool {
         self.skip_space();
         match self.rest.strip_prefix(wanted) {
@@ -93,8 +95,8 @@ impl<'a> Scanner<'a> {
         let end = self.rest.find('"').ok_or(Malformed)?;
         let (text, rest) = self.rest.split_at(end);
         self.rest = &rest[1..];
-        // What is quoted must be a token once unquoted, so neither `"` nor `\` can be meant by an escape, and
-        // what follows a backslash is itself.
+        // A quoted value must be a token once unquoted, so no escape can stand for `"` or `\`, and
+        // a character after a backslash stands for itself.
         let mut characters = text.split('\\');
         let first = characters.next().unwrap_or_default();
         let is_good = |part: &str| part.is_empty() || is_token(part);
@@ -109,7 +111,7 @@ impl<'a> Scanner<'a> {
 mod tests {
     use super::*;
 
-    /// The list as `name;parameter=value` again, one extension a line.
+    /// Formats the list as `name;parameter=value`, one extension per line.
     fn read(value: &str) -> Result<String, Malformed> {
         let mut seen = String::new();
         parse(value, |part| match part {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_9_1_what_is_no_list_of_extensions() {
+    fn rfc6455_9_1_invalid_lists_of_extensions() {
         for text in [
             ";",
             "=",

@@ -1,17 +1,19 @@
-//! Header fields: how they are looked up, split and kept free of injection.
+//! Header fields: lookup, list splitting, and protection from injection.
 
 use std::{error, fmt};
 
-/// Where the handshake finds header fields.
+/// A collection of header fields, as the handshake reads it.
 pub trait Headers {
-    /// The values of every field called `name` (any case), in order, without white space around them.
+    /// Returns the values of every field called `name` (case-insensitively), in order, without
+    /// surrounding white space.
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str>;
 
-    /// Shows every field, in order: its name as sent, and its value without white space around it.
-    fn each<'a>(&'a self, see: impl FnMut(&'a [u8], &'a [u8]));
+    /// Calls `visit` for every field, in order: its name as sent, and its value without surrounding
+    /// white space.
+    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8]));
 }
 
-/// A list of names and values, as clients and tests have it.
+/// A list of names and values, as clients and tests use.
 impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.iter()
@@ -19,14 +21,14 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
             .map(|(_, value)| value.as_ref())
     }
 
-    fn each<'a>(&'a self, mut see: impl FnMut(&'a [u8], &'a [u8])) {
+    fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
         for (name, value) in self {
-            see(name.as_ref().as_bytes(), value.as_ref().as_bytes());
+            visit(name.as_ref().as_bytes(), value.as_ref().as_bytes());
         }
     }
 }
 
-/// A field that must be there exactly once.
+/// A field that must occur exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Once<'a> {
     Missing,
@@ -50,20 +52,21 @@ impl<'a> Once<'a> {
     }
 }
 
-/// Whether a field's name is this, in any case; first as most clients write it.
+/// Compares a field's name case-insensitively, trying the most common spelling first.
 #[inline]
 pub(super) fn is_named(name: &[u8], usual: &str) -> bool {
     name == usual.as_bytes() || name.eq_ignore_ascii_case(usual.as_bytes())
 }
 
-/// Whether a comma-separated list has the element `wanted`, in any case.
+/// Returns whether a comma-separated list contains `wanted`, case-insensitively.
 pub(super) fn lists(value: &[u8], wanted: &str) -> bool {
     is_named(value, wanted)
         || value.split(|byte| *byte == b',').any(|element| is_named(element.trim_ascii(), wanted))
 }
 
-/// The elements of a comma-separated list that may be spread over several fields (RFC 9110 section
-/// 5.6.1), without white space around them, empty ones left out.
+/// Returns the elements of a comma-separated list that may be spread over several fields
+/// ([RFC 9110 section 5.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.1)), without
+/// surrounding white space and without empty ones.
 pub fn list<'a>(values: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
     values
         .flat_map(|value| value.split(','))
@@ -71,27 +74,30 @@ pub fn list<'a>(values: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &
         .filter(|element| !element.is_empty())
 }
 
-/// Whether `text` is a token: what may name a field or a subprotocol (RFC 9110 section 5.6.2).
+/// Returns whether `text` is a token: a valid name of a field or a subprotocol
+/// ([RFC 9110 section 5.6.2](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2)).
 #[must_use]
 pub fn is_token(text: &str) -> bool {
     let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_tchar)
 }
 
-/// Something of ours that cannot be put into a handshake: the caller's mistake, caught before it
-/// becomes a header that somebody else wrote (response splitting). Nothing was appended.
+/// An argument that is not valid in a handshake: the caller's mistake, found before it becomes an
+/// injected header (response splitting). Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsendable {
     /// A subprotocol that is not a token.
     Subprotocol,
-    /// A subprotocol offered twice (section 4.1, point 10).
+    /// A subprotocol offered twice
+    /// ([RFC 6455 section 4.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.1), point 10).
     RepeatedSubprotocol,
-    /// An empty host, or one with a character that no host has.
+    /// An empty host, or one with an invalid character.
     Host,
-    /// A target that does not begin with `/`, or has a fragment, a space or a control character.
+    /// A target that does not start with `/`, or contains a fragment, a space or a control
+    /// character.
     Target,
-    /// A field name that is not a token, or names a field the handshake itself writes.
+    /// A field name that is not a token, or that the handshake itself writes.
     FieldName,
     /// A field value with a control character.
     FieldValue,
@@ -112,12 +118,12 @@ impl fmt::Display for Unsendable {
 
 impl error::Error for Unsendable {}
 
-/// One field, whatever its case, has the element `wanted` in its list.
+/// Returns whether a field, case-insensitively, has the element `wanted` in its list.
 pub(super) fn has_element(headers: &(impl Headers + ?Sized), name: &str, wanted: &str) -> bool {
     list(headers.values(name)).any(|element| element.eq_ignore_ascii_case(wanted))
 }
 
-/// The value of a field that must be there exactly once.
+/// Returns the value of a field that must occur exactly once.
 pub(super) fn only_value<'a>(headers: &'a (impl Headers + ?Sized), name: &str) -> Option<&'a str> {
     let mut values = headers.values(name);
     let value = values.next()?;
@@ -129,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc9110_5_6_1_lists_may_have_holes_and_several_fields() {
+    fn rfc9110_5_6_1_lists_may_have_empty_elements_and_several_fields() {
         let fields = ["a, b ,\tc", ",, d", ""];
         assert_eq!(list(fields.into_iter()).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
     }
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_there_once_or_it_does_not_count() {
+    fn a_field_must_occur_exactly_once() {
         let mut once = Once::Missing;
         assert_eq!(once.value(), None);
         once.note(b"a");

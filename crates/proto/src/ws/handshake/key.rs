@@ -1,12 +1,12 @@
-//! The key and what proves that it was read.
+//! The handshake's key and the proof that a server read it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Appended to the key before it is hashed (section 1.3).
+/// Appended to the key before it is hashed (RFC 6455 section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The digits of base64.
+/// The base64 alphabet.
 static IS_DIGIT: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -18,12 +18,13 @@ static IS_DIGIT: [bool; 256] = {
     table
 };
 
-/// A `Sec-WebSocket-Key`: 16 bytes in base64 (section 4.1, point 7).
+/// A `Sec-WebSocket-Key`: 16 bytes in base64
+/// ([RFC 6455 section 4.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.1), point 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key([u8; 24]);
 
 impl Key {
-    /// A client's key from 16 bytes, which should be random and used once.
+    /// Creates a client's key from 16 bytes, which should be random and used once.
     #[must_use]
     pub fn new(nonce: [u8; 16]) -> Self {
         let mut text = [0; 24];
@@ -32,10 +33,11 @@ impl Key {
         Self(text)
     }
 
-    /// The key a client sent; `None` if it is not the base64 of 16 bytes.
+    /// Parses a client's key; `None` if it is not the base64 of 16 bytes.
     ///
-    /// The four unused bits of the last digit may be anything: section 4.2.1 asks for what decodes to
-    /// 16 bytes, and clients exist that send any 22 digits.
+    /// The four unused bits of the last digit may have any value:
+    /// [RFC 6455 section 4.2.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1) requires that
+    /// it decodes to 16 bytes, and some clients send any 22 digits.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let key: [u8; 24] = text.try_into().ok()?;
@@ -44,21 +46,22 @@ impl Key {
         (are_digits && padding == b"==").then_some(Self(key))
     }
 
-    /// As it stands in the header.
+    /// Returns the text of the header.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // All of it is base64.
+        // Base64 is ASCII.
         str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The `Sec-WebSocket-Accept` that answers this key, see [`accept_key`].
+    /// Returns the `Sec-WebSocket-Accept` for this key, see [`accept_key`].
     #[must_use]
     pub fn accept(&self) -> [u8; 28] {
         accept_key(self.as_str())
     }
 }
 
-/// The `Sec-WebSocket-Accept` for a key: base64 of the SHA-1 of the key and a fixed text (section 4.2.2).
+/// Returns the `Sec-WebSocket-Accept` for a key: base64 of the SHA-1 of the key and a fixed text
+/// ([RFC 6455 section 4.2.2](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2)).
 ///
 /// ```
 /// use throng_proto::ws::handshake::accept_key;

@@ -1,8 +1,9 @@
-//! The opening handshake, RFC 6455 section 4, without reading or routing HTTP.
+//! The opening handshake, [RFC 6455 section 4](https://www.rfc-editor.org/rfc/rfc6455#section-4),
+//! without reading or routing HTTP.
 //!
-//! A server asks [`check_request`], picks with [`choose_subprotocol`], and answers with
-//! [`encode_response`] or as the [`Refusal`] says. A client sends [`encode_request`] and trusts nothing
-//! until [`check_response`].
+//! A server calls [`check_request`], chooses with [`choose_subprotocol`], and responds with
+//! [`encode_response`] or as the [`Refusal`] specifies. A client sends [`encode_request`] and
+//! trusts nothing until [`check_response`] succeeds.
 
 mod client;
 pub(super) mod extensions;
@@ -19,5 +20,5 @@ pub use server::{
     Refusal, check_request, choose_subprotocol, encode_response, encode_response_with,
 };
 
-/// The one version of the protocol there is (section 4.1).
+/// The only version of the protocol (RFC 6455 section 4.1).
 const VERSION: &str = "13";

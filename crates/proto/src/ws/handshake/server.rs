@@ -1,4 +1,5 @@
-//! The server's side, RFC 6455 section 4.2.
+//! The server side of the handshake,
+//! [RFC 6455 section 4.2](https://www.rfc-editor.org/rfc/rfc6455#section-4.2).
 
 use std::io::Write;
 use std::{error, fmt};
@@ -7,7 +8,7 @@ use super::fields::{Once, is_named, lists};
 use super::{Headers, Key, Unsendable, VERSION, is_token, list};
 use crate::ws::deflate;
 
-/// Why a request is not a handshake to accept; to be answered with [`Refusal::status`] and
+/// The reason why a request is not an acceptable handshake; respond with [`Refusal::status`] and
 /// [`Refusal::headers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,7 +19,7 @@ pub enum Refusal {
     HttpVersion,
     /// No `Host`, or several: 400.
     Host,
-    /// No `Upgrade: websocket`: an ordinary request where only a WebSocket lives: 426.
+    /// No `Upgrade: websocket`, an ordinary request to a WebSocket endpoint: 426.
     NotUpgrade,
     /// `Connection` does not list `Upgrade`: 400.
     Connection,
@@ -26,7 +27,7 @@ pub enum Refusal {
     Version,
     /// `Sec-WebSocket-Key` is missing, repeated, or not the base64 of 16 bytes: 400.
     Key,
-    /// `Sec-WebSocket-Extensions` is not a list of extensions: 400. Only seen by who looks at it, see
+    /// `Sec-WebSocket-Extensions` is not a valid list of extensions: 400. Found only by
     /// [`Policy::accept`](crate::ws::deflate::Policy::accept).
     Extensions,
 }
@@ -38,7 +39,7 @@ impl From<deflate::MalformedOffer> for Refusal {
 }
 
 impl Refusal {
-    /// The status to answer with.
+    /// Returns the status of the response.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -48,12 +49,12 @@ impl Refusal {
         }
     }
 
-    /// The fields that belong into the answer, as names and values.
+    /// Returns the fields that the response must have, as names and values.
     #[must_use]
     pub const fn headers(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Method => &[("Allow", "GET")],
-            // RFC 9110 section 15.5.22: a 426 must say what to upgrade to.
+            // RFC 9110 section 15.5.22: a 426 must name the protocol to upgrade to.
             Self::NotUpgrade | Self::Version => &[
                 ("Upgrade", "websocket"),
                 ("Connection", "Upgrade"),
@@ -81,13 +82,15 @@ impl fmt::Display for Refusal {
 
 impl error::Error for Refusal {}
 
-/// Checks a request as section 4.2.1 asks, and gives the key to answer.
+/// Checks a request by
+/// [RFC 6455 section 4.2.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.1), and returns its
+/// key.
 ///
-/// `http11` says whether the request is HTTP/1.1 or a later 1.x. The origin is not looked at: whom to
-/// let in is policy.
+/// `http11` is true if the request is HTTP/1.1 or a later 1.x. The origin is not checked: admission
+/// is a matter of policy.
 ///
 /// # Errors
-/// The first rule that the client broke.
+/// The first rule that the client violated.
 pub fn check_request(
     method: &str,
     http11: bool,
@@ -99,10 +102,10 @@ pub fn check_request(
     if !http11 {
         return Err(Refusal::HttpVersion);
     }
-    // One pass over the fields: looking each name up costs more than all the rest of a handshake.
+    // One pass over the fields: looking each name up costs more than the rest of a handshake.
     let (mut host, mut version, mut key) = (Once::Missing, Once::Missing, Once::Missing);
     let (mut upgrade, mut connection) = (false, false);
-    headers.each(|name, value| match name.len() {
+    headers.for_each(|name, value| match name.len() {
         4 if is_named(name, "Host") => host.note(value),
         7 if is_named(name, "Upgrade") => upgrade |= lists(value, "websocket"),
         10 if is_named(name, "Connection") => connection |= lists(value, "Upgrade"),
@@ -125,8 +128,10 @@ pub fn check_request(
     key.value().and_then(Key::parse).ok_or(Refusal::Key)
 }
 
-/// The first subprotocol in the client's order of preference that is in `supported` (section 4.2.2,
-/// point 5). The answer is ours, not the client's text; names are compared with their case.
+/// Returns the first subprotocol in the client's order of preference that is in `supported`
+/// ([RFC 6455 section 4.2.2](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2), point 5).
+///
+/// The result is our string, not the client's; names are compared case-sensitively.
 #[must_use]
 pub fn choose_subprotocol<'s>(
     headers: &(impl Headers + ?Sized),
@@ -139,7 +144,9 @@ pub fn choose_subprotocol<'s>(
         .find_map(|offered| supported.iter().copied().find(|ours| *ours == offered))
 }
 
-/// Appends the 101 response that accepts a handshake (section 4.2.2); `accept` is [`Key::accept`].
+/// Appends the 101 response that accepts a handshake
+/// ([RFC 6455 section 4.2.2](https://www.rfc-editor.org/rfc/rfc6455#section-4.2.2)); `accept` is
+/// [`Key::accept`].
 ///
 /// # Errors
 /// The subprotocol is not a token. Nothing was appended.
@@ -151,11 +158,11 @@ pub fn encode_response(
     encode_response_with(accept, subprotocol, None, out)
 }
 
-/// As [`encode_response`], with the answer to an offer of permessage-deflate, see
-/// [`Policy::accept`](crate::ws::deflate::Policy::accept).
+/// Appends the 101 response with the answer to an offer of permessage-deflate, see
+/// [`Policy::accept`](crate::ws::deflate::Policy::accept); otherwise like [`encode_response`].
 ///
 /// # Errors
-/// As [`encode_response`].
+/// As for [`encode_response`].
 pub fn encode_response_with(
     accept: &[u8; 28],
     subprotocol: Option<&str>,
@@ -177,7 +184,7 @@ pub fn encode_response_with(
         out.extend_from_slice(name.as_bytes());
     }
     if let Some(answer) = deflate {
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "\r\nSec-WebSocket-Extensions: {answer}");
     }
     out.extend_from_slice(b"\r\n\r\n");
@@ -196,7 +203,7 @@ mod tests {
         ("Sec-WebSocket-Version", "13"),
     ];
 
-    /// The good request with one field replaced by these.
+    /// Checks the valid request with one field replaced by these.
     fn with(name: &str, fields: &[(&'static str, &'static str)]) -> Result<Key, Refusal> {
         let mut headers: Vec<_> = GOOD.into_iter().filter(|(field, _)| *field != name).collect();
         assert_eq!(headers.len(), GOOD.len() - 1, "{name} is there to be replaced");
@@ -247,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6455_4_4_a_wrong_version_is_told_the_right_one() {
+    fn rfc6455_4_4_a_wrong_version_is_answered_with_the_right_one() {
         const NAME: &str = "Sec-WebSocket-Version";
         for bad in [&[][..], &[(NAME, "8")], &[(NAME, "8, 13")], &[(NAME, "13"), (NAME, "13")]] {
             let refusal = with(NAME, bad).unwrap_err();

@@ -1,4 +1,4 @@
-//! What went wrong elsewhere, and does not here.
+//! Bugs of other implementations.
 
 use super::super::BadAnswer;
 use super::negotiation::policy;
@@ -6,9 +6,10 @@ use crate::ws::deflate::{Mode, Settings};
 
 const NAME: &str = "Sec-WebSocket-Extensions";
 
-/// undici CVE-2026-2229: a server's `server_max_window_bits` out of range reached zlib, which threw past
-/// every handler; bun #38632: a window of 8 bits was agreed to, and no compressor could be made of it.
-/// Every value there is ends in an answer, an agreement that a codec can keep, or an error.
+/// undici CVE-2026-2229: a server's `server_max_window_bits` out of range reached zlib, which threw
+/// past every handler; bun #38632: a window of 8 bits was negotiated, which no compressor
+/// supported. Every possible value leads to an answer, to parameters that a codec supports, or to
+/// an error.
 #[test]
 fn accident_no_value_of_window_bits_crashes() {
     for mode in [Mode::Shared, Mode::Window { bits: 9 }, Mode::Window { bits: 15 }] {

@@ -1,4 +1,4 @@
-//! Rule by rule, and accident by accident.
+//! Tests by rule of the RFC, and by known bugs of other implementations.
 
 mod accidents;
 mod negotiation;

@@ -1,4 +1,4 @@
-//! RFC 7692 section 7.1.
+//! [RFC 7692 section 7.1](https://www.rfc-editor.org/rfc/rfc7692#section-7.1).
 
 use super::super::{Agreed, BadAnswer, MalformedOffer, Mode, Policy, Settings};
 use crate::ws::handshake::{
@@ -19,7 +19,7 @@ fn window(bits: u8) -> Policy {
     policy(Settings { mode: Mode::Window { bits }, ..Settings::default() })
 }
 
-/// What a server answers to these values of the header; empty if it declines.
+/// Returns a server's answer to these values of the header; empty if it declines.
 fn answer(policy: Policy, offers: &[&str]) -> String {
     let headers: Vec<_> = offers.iter().map(|value| (NAME, *value)).collect();
     let accepted = policy.accept(&headers[..]).unwrap();
@@ -66,17 +66,17 @@ fn rfc7692_7_1_offers_that_are_declined() {
         "permessage-bzip2",
         "x-webkit-deflate-frame",
         "Permessage-Deflate2",
-        // Unknown parameters, and those of the other name.
+        // Unknown parameters, and those of the other extension.
         "permessage-deflate; unknown",
         "permessage-deflate; window_bits=10",
         "permessage-deflate; server_no_context_takeover; unknown=1",
-        // Repeated ones.
+        // Repeated parameters.
         "permessage-deflate; server_no_context_takeover; server_no_context_takeover",
         "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
         "permessage-deflate; server_max_window_bits=10; server_max_window_bits=10",
         "permessage-deflate; client_max_window_bits; client_max_window_bits",
         "permessage-deflate; client_max_window_bits; client_max_window_bits=10",
-        // Values where none belong, and none where one belongs.
+        // Unexpected values, and missing ones.
         "permessage-deflate; server_no_context_takeover=1",
         "permessage-deflate; client_no_context_takeover=true",
         "permessage-deflate; server_max_window_bits",
@@ -102,7 +102,7 @@ fn rfc7692_7_1_2_bits_are_8_to_15_without_leading_zeros() {
 }
 
 #[test]
-fn rfc7692_7_1_the_first_offer_that_can_be_lived_with() {
+fn rfc7692_7_1_the_first_acceptable_offer_wins() {
     let several = "permessage-deflate; server_max_window_bits=8, foo; bar=\"baz\", \
                    permessage-deflate; server_max_window_bits=10, permessage-deflate";
     let ten = format!("{SHARED}; server_max_window_bits=10");
@@ -129,7 +129,7 @@ fn rfc7692_7_1_1_1_server_no_context_takeover() {
     assert_eq!((agreed.our_history_bits, agreed.peer_history_bits), (None, None));
     let agreed = accepted(window(12), "permessage-deflate; client_max_window_bits");
     assert_eq!((agreed.our_history_bits, agreed.peer_history_bits), (Some(12), Some(12)));
-    // Asked for, it must be agreed to.
+    // A requirement must be accepted.
     let offer = "permessage-deflate; client_max_window_bits; server_no_context_takeover";
     assert_eq!(accepted(window(12), offer).our_history_bits, None);
     assert_eq!(
@@ -138,7 +138,7 @@ fn rfc7692_7_1_1_1_server_no_context_takeover() {
     );
 }
 
-/// The client's own parameter is a hint that it keeps to whatever the answer says.
+/// The client's own parameter is a hint that it follows whatever the answer says.
 #[test]
 fn rfc7692_7_1_1_2_client_no_context_takeover() {
     let offer = "permessage-deflate; client_no_context_takeover";
@@ -168,16 +168,16 @@ fn rfc7692_7_1_2_1_server_max_window_bits() {
         let agreed = accepted(eleven, &offer);
         assert_eq!((agreed.our_window_bits, agreed.our_history_bits), (ours, Some(ours)));
     }
-    // Unasked it may be said too.
+    // It may also be sent unrequested.
     let expected = "permessage-deflate; server_max_window_bits=11";
     assert_eq!(answer(eleven, &["permessage-deflate"]), expected);
-    // What we keep may be less than what is agreed.
+    // We may keep less than what is negotiated.
     let agreed = accepted(window(10), "permessage-deflate");
     assert_eq!((agreed.our_window_bits, agreed.our_history_bits), (15, Some(10)));
 }
 
-/// Without a value it is an offer, which must not be echoed as it is; and if it was not offered, it must
-/// not be in the answer.
+/// Without a value it is an offer, which must not be echoed unchanged; and if it was not offered,
+/// it must not be in the answer.
 #[test]
 fn rfc7692_7_1_2_2_client_max_window_bits() {
     let ten = window(10);
@@ -186,7 +186,7 @@ fn rfc7692_7_1_2_2_client_max_window_bits() {
         ("=15", "=10", 10),
         ("=10", "=10", 10),
         ("=9", "=9", 9),
-        // It may use 9 nevertheless, so 9 are kept.
+        // The client may use 9 nevertheless, so 9 are kept.
         ("=8", "=8", 9),
     ] {
         let offer = format!("permessage-deflate; client_max_window_bits{offered}");
@@ -194,7 +194,7 @@ fn rfc7692_7_1_2_2_client_max_window_bits() {
         assert_eq!(answer(ten, &[&offer]), expected);
         assert_eq!(accepted(ten, &offer).peer_history_bits, Some(bits));
     }
-    // It may use 15 then, for which there is no room: it has to do without a context.
+    // The client may use 15 then, for which there is no space, so it must not keep a context.
     let expected = "permessage-deflate; client_no_context_takeover";
     assert_eq!(answer(ten, &["permessage-deflate"]), expected);
     let agreed = accepted(ten, "permessage-deflate");
@@ -204,7 +204,7 @@ fn rfc7692_7_1_2_2_client_max_window_bits() {
 }
 
 #[test]
-fn rfc7692_7_1_what_a_client_offers() {
+fn rfc7692_7_1_offers_of_a_client() {
     assert_eq!(shared().offer().to_string(), format!("{SHARED}; client_max_window_bits"));
     assert_eq!(
         window(10).offer().to_string(),
@@ -219,7 +219,7 @@ fn rfc7692_7_1_what_a_client_offers() {
 }
 
 #[test]
-fn rfc7692_7_1_answers_a_client_can_live_with() {
+fn rfc7692_7_1_answers_that_are_accepted() {
     assert_eq!(shared().check_answer(&[("Server", "x")][..]), Ok(None), "it declined");
     assert_eq!(checked(shared(), ""), Ok(None));
     let agreed = checked(shared(), SHARED).unwrap().unwrap();
@@ -229,7 +229,7 @@ fn rfc7692_7_1_answers_a_client_can_live_with() {
         ("server_max_window_bits=10", (15, Some(10)), (10, Some(10))),
         ("server_max_window_bits=8", (15, Some(10)), (8, Some(9))),
         ("server_max_window_bits=\"9\"; client_max_window_bits=\"9\"", (9, Some(9)), (9, Some(9))),
-        // Unasked they may be answered too (7.1.1.1, 7.1.1.2).
+        // They may also be sent unrequested (RFC 7692 section 7.1.1.1, RFC 7692 section 7.1.1.2).
         ("server_max_window_bits=9; client_no_context_takeover", (15, None), (9, Some(9))),
         ("server_max_window_bits=9; server_no_context_takeover", (15, Some(10)), (9, None)),
         ("server_max_window_bits=9; client_max_window_bits=12", (12, Some(10)), (9, Some(9))),
@@ -259,9 +259,9 @@ fn rfc7692_7_1_answers_that_fail_the_connection() {
         ),
         (shared(), "permessage-deflate; client_max_window_bits=8", BadAnswer::Window),
         (policy(small), "permessage-deflate; client_max_window_bits=10", BadAnswer::Ignored),
-        // We offered to do without a context, and keep none.
+        // We offered no context, and keep none.
         (shared(), "permessage-deflate; client_no_context_takeover", BadAnswer::Ignored),
-        // We asked for 10 bits.
+        // We required 10 bits.
         (window(10), "permessage-deflate", BadAnswer::Ignored),
         (window(10), "permessage-deflate; server_max_window_bits=11", BadAnswer::Ignored),
         (shared(), "permessage-deflate;", BadAnswer::Malformed),
@@ -271,7 +271,7 @@ fn rfc7692_7_1_answers_that_fail_the_connection() {
     }
 }
 
-/// A server's answer to a client's offer suits that client, whatever both are set to.
+/// A server's answer to a client's offer is acceptable to that client, whatever their settings.
 #[test]
 fn both_roles_agree_with_each_other() {
     let mut policies = vec![shared()];
@@ -301,7 +301,7 @@ fn both_roles_agree_with_each_other() {
             let at_server = at_server.agreed;
             assert!(at_server.our_window_bits <= at_client.peer_window_bits, "{offer}");
             assert!(at_client.our_window_bits <= at_server.peer_window_bits, "{offer}");
-            // Whoever refers to a context finds it kept.
+            // A sender that uses a context finds it kept.
             for (sender, receiver) in [(at_server, at_client), (at_client, at_server)] {
                 if let Some(bits) = sender.our_history_bits {
                     assert!(receiver.peer_history_bits >= Some(bits), "{offer}");
@@ -328,7 +328,7 @@ fn both_roles_agree_with_each_other() {
 }
 
 #[test]
-fn rfc7692_5_the_answer_stands_in_the_response() {
+fn rfc7692_5_the_answer_is_in_the_response() {
     let key = Key::new(*b"the sample nonce");
     let accepted = shared().accept(&[(NAME, "permessage-deflate")][..]).unwrap().unwrap();
     let mut out = Vec::new();
