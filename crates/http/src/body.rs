@@ -1,30 +1,34 @@
-//! The body of an answer: here as a whole, or made while it is sent.
+//! Response bodies: complete, or streamed.
 
 use std::borrow::Cow;
 use std::{fmt, io};
 
-/// Where the bytes of a body come from that is made while it is sent.
+/// The producer of a streamed body.
 ///
-/// It is asked for more when what it gave before has left, so a peer that reads slowly holds no more than one helping
-/// in memory. It is asked on the thread that serves the connection: it must not block for long.
+/// It is asked for more when its earlier bytes have been sent, so a peer that reads slowly holds at
+/// most one chunk in memory. It is called on the thread that serves the connection and must not
+/// block for long.
 pub trait Source: Send {
     /// Appends about `room` bytes to `out`, which is empty, or fewer.
     ///
     /// # Errors
-    /// The body cannot be finished. Its head is out, so the connection ends before the body does: the peer must not take
-    /// what it has for the whole.
+    /// The body cannot be completed. Its head is already sent, so the connection is closed before
+    /// the end of the body: the peer must not mistake the part for the whole.
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull>;
 
-    /// Fields that follow a body sent in chunks (RFC 9112 section 7.1.2); asked for after [`Pull::End`], and dropped where
-    /// the body is not sent in chunks or the request did not say `TE: trailers`. What is not valid as a header, or
-    /// [may not trail](may_trail), is left out.
+    /// Returns the trailers of a body sent in chunks (RFC 9112 section 7.1.2).
+    ///
+    /// Called after [`Pull::End`]. The trailers are dropped if the body is not sent in chunks or
+    /// the request did not contain `TE: trailers`. A field that is not a valid header, or
+    /// [must not trail](may_trail), is omitted.
     fn trailers(&mut self) -> Vec<(String, String)> {
         Vec::new()
     }
 }
 
-/// Whether a field of this name may follow a body: not one that frames the message, routes it, describes its content, or
-/// decides about it (RFC 9110 section 6.5.1).
+/// Returns whether a field of this name may follow a body: not if it frames the message, routes it,
+/// describes its content, or influences its processing
+/// ([RFC 9110 section 6.5.1](https://www.rfc-editor.org/rfc/rfc9110#section-6.5.1)).
 #[must_use]
 pub fn may_trail(name: &str) -> bool {
     const NEVER: [&str; 16] = [
@@ -48,14 +52,14 @@ pub fn may_trail(name: &str) -> bool {
     !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
 }
 
-/// What a [`Source`] has to say.
+/// The result of [`Source::pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pull {
-    /// There is more to come: ask again.
+    /// There is more to come: pull again.
     More,
-    /// Nothing to add now; whoever makes the body wakes the connection when there is.
+    /// Nothing to add now; the producer wakes the connection when there is.
     Wait,
-    /// That was all.
+    /// The body is complete.
     End,
 }
 
@@ -67,18 +71,19 @@ impl<F: FnMut(usize, &mut Vec<u8>) -> io::Result<Pull> + Send> Source for F {
 
 /// The body of a [`Response`](crate::Response).
 pub enum Body {
-    /// All of it.
+    /// A complete body.
     Whole(Cow<'static, [u8]>),
-    /// Made while it is sent.
+    /// A streamed body.
     Stream(Stream),
 }
 
-/// A body that is made while it is sent.
+/// A body that is produced while it is sent.
 pub struct Stream {
-    /// Where it comes from.
+    /// The producer.
     pub source: Box<dyn Source>,
-    /// Its length in bytes, if that is known; it is then the Content-Length, and the source is held to it. Otherwise
-    /// the body is sent in chunks, and to an HTTP/1.0 client up to the end of the connection.
+    /// The length in bytes, if known; it becomes the Content-Length, and the source must produce
+    /// exactly that many. Otherwise the body is sent in chunks, and to an HTTP/1.0 client until the
+    /// end of the connection.
     pub length: Option<u64>,
 }
 

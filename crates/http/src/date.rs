@@ -1,6 +1,7 @@
-//! The Date header. RFC 9110 section 5.6.7.
+//! The Date header. [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
-/// The date in a response, formatted once a second. It never reads a clock: it is told the time.
+/// A cache of the formatted date, updated once a second. It never reads a clock: the caller passes
+/// the time.
 #[derive(Clone, Debug)]
 pub struct DateCache {
     unix_seconds: u64,
@@ -10,13 +11,13 @@ pub struct DateCache {
 const LENGTH: usize = 29;
 
 impl DateCache {
-    /// Holds the epoch until it is told better.
+    /// Creates a cache of the epoch, until the first update.
     #[must_use]
     pub fn new() -> Self {
         Self { unix_seconds: 0, text: imf_fixdate(0) }
     }
 
-    /// The date at `unix_seconds`, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+    /// Returns the date at `unix_seconds`, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
     #[inline]
     pub fn at(&mut self, unix_seconds: u64) -> &str {
         if unix_seconds != self.unix_seconds {
@@ -26,7 +27,7 @@ impl DateCache {
         self.current()
     }
 
-    /// The date of the last [`at`](Self::at).
+    /// Returns the date of the last [`at`](Self::at).
     #[inline]
     #[must_use]
     pub fn current(&self) -> &str {
@@ -40,8 +41,8 @@ impl Default for DateCache {
     }
 }
 
-/// IMF-fixdate of a Unix time in seconds, ASCII. From year 10000 on it stays at the last second of
-/// 9999: the format has four digits.
+/// Formats a Unix time in seconds as IMF-fixdate, in ASCII. From year 10000 on it stays at the last
+/// second of 9999: the format has four digits.
 #[must_use]
 pub fn imf_fixdate(unix_seconds: u64) -> [u8; LENGTH] {
     const LAST: u64 = 253_402_300_799;
@@ -69,13 +70,13 @@ fn three(names: &[u8], index: u64) -> &[u8] {
     &names[start..start + 3]
 }
 
-fn put(place: &mut [u8], number: u64) {
-    place[0] = b'0' + (number / 10 % 10) as u8;
-    place[1] = b'0' + (number % 10) as u8;
+fn put(digits: &mut [u8], number: u64) {
+    digits[0] = b'0' + (number / 10 % 10) as u8;
+    digits[1] = b'0' + (number % 10) as u8;
 }
 
-/// Days since the epoch to year, month 1 to 12 and day 1 to 31: Howard Hinnant's algorithm over eras of
-/// 400 years, with years that begin in March so that the leap day is the last.
+/// Converts days since the epoch to year, month 1 to 12 and day 1 to 31: Howard Hinnant's algorithm
+/// over eras of 400 years, with years that begin in March so that the leap day is the last.
 const fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let day_of_era = shifted % 146_097;

@@ -1,4 +1,4 @@
-//! What a handler may return, and the answer it stands for.
+//! Conversion of handlers' return values to responses.
 
 use crate::response::{HeaderError, Response};
 use crate::status::Status;
@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use throng_proto::http1;
 
-/// What a handler may return.
+/// A type that a handler may return.
 pub trait IntoResponse {
-    /// The answer.
+    /// Converts to a response.
     fn into_response(self) -> Response;
 }
 
@@ -18,70 +18,70 @@ impl IntoResponse for Response {
     }
 }
 
-/// 200 with plain text.
+/// Status 200 with plain text.
 impl IntoResponse for &'static str {
     fn into_response(self) -> Response {
         Response::text(self)
     }
 }
 
-/// 200 with plain text.
+/// Status 200 with plain text.
 impl IntoResponse for String {
     fn into_response(self) -> Response {
         Response::text(self)
     }
 }
 
-/// 200 with plain text.
+/// Status 200 with plain text.
 impl IntoResponse for Cow<'static, str> {
     fn into_response(self) -> Response {
         Response::text(self)
     }
 }
 
-/// 200 with bytes.
+/// Status 200 with bytes.
 impl IntoResponse for &'static [u8] {
     fn into_response(self) -> Response {
         Response::new(Status::OK).with_bytes("application/octet-stream", self)
     }
 }
 
-/// 200 with bytes.
+/// Status 200 with bytes.
 impl IntoResponse for Vec<u8> {
     fn into_response(self) -> Response {
         Response::new(Status::OK).with_bytes("application/octet-stream", self)
     }
 }
 
-/// 204.
+/// Status 204.
 impl IntoResponse for () {
     fn into_response(self) -> Response {
         Response::new(Status::NO_CONTENT)
     }
 }
 
-/// The status alone; an error's page names it.
+/// The status alone; the page of an error names it.
 impl IntoResponse for Status {
     fn into_response(self) -> Response {
         if self.is_error() { Response::error(self, "") } else { Response::new(self) }
     }
 }
 
-/// Another status for what would have its own.
+/// Overrides the status of the inner response.
 impl<T: IntoResponse> IntoResponse for (Status, T) {
     fn into_response(self) -> Response {
         self.1.into_response().with_status(self.0)
     }
 }
 
-/// Another status for what would have its own; 500 for a number that is no answer's status, see [`Status::new`].
+/// Overrides the status of the inner response; 500 for an invalid status, see [`Status::new`].
 impl<T: IntoResponse> IntoResponse for (u16, T) {
     fn into_response(self) -> Response {
         (Status::new(self.0), self.1).into_response()
     }
 }
 
-/// `None` is 404.
+/// Status 404 for `None`.
 impl<T: IntoResponse> IntoResponse for Option<T> {
     fn into_response(self) -> Response {
         self.map_or_else(|| Status::NOT_FOUND.into_response(), T::into_response)
@@ -100,14 +100,14 @@ impl IntoResponse for Infallible {
     }
 }
 
-/// 500: the handler's fault, told in the server's words.
+/// Status 500: the handler's error, without details.
 impl IntoResponse for HeaderError {
     fn into_response(self) -> Response {
-        Response::error(Status::INTERNAL_SERVER_ERROR, "the handler made an invalid header")
+        Response::error(Status::INTERNAL_SERVER_ERROR, "the handler set an invalid header")
     }
 }
 
-/// The page for a request that broke a rule; the connection ends with it.
+/// The page for a request that violated a rule; the connection is closed after it.
 impl IntoResponse for http1::Error {
     fn into_response(self) -> Response {
         Response::error(Status::new(self.status()), self.reason()).closing()

@@ -1,10 +1,11 @@
-//! HTTP meaning: which route, which status, which headers.
+//! HTTP semantics: routing, statuses and headers.
 //!
-//! * Duty: RFC 9110 above the wire: routing, requests as handlers see them, responses, dates, refusals, static files.
-//! * Not its duty: framing (that is `throng_proto::http1`), sockets, clocks, limits on bytes.
+//! * Duty: RFC 9110 above the wire: routing, requests as handlers see them, responses, dates,
+//!   refusals, static files.
+//! * Not its duty: framing (in `throng_proto::http1`), sockets, clocks, limits on bytes.
 //! * Depends on: throng-proto.
-//! * Start reading at: [`Router::find`], where a path becomes a route; [`Response::encode`], where an answer
-//!   becomes bytes.
+//! * Start reading at: [`Router::find`], which maps a path to a route; [`Response::encode`], which
+//!   converts a response to bytes.
 #![forbid(unsafe_code)]
 
 mod body;

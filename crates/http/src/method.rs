@@ -1,30 +1,31 @@
-//! Methods, and sets of them for `Allow`. RFC 9110 section 9.
+//! Methods, and sets of them for `Allow`.
+//! [RFC 9110 section 9](https://www.rfc-editor.org/rfc/rfc9110#section-9).
 
 use std::fmt;
 
-/// A method that routes are registered for. Methods are case-sensitive.
+/// A method of a route. Methods are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Also answers HEAD, unless HEAD has a route of its own.
+    /// GET; also answers HEAD, unless HEAD has a route of its own.
     Get,
-    /// As GET, without the body.
+    /// HEAD: GET without the body.
     Head,
-    /// RFC 9110 section 9.3.3
+    /// POST, [RFC 9110 section 9.3.3](https://www.rfc-editor.org/rfc/rfc9110#section-9.3.3).
     Post,
-    /// RFC 9110 section 9.3.4
+    /// PUT, [RFC 9110 section 9.3.4](https://www.rfc-editor.org/rfc/rfc9110#section-9.3.4).
     Put,
-    /// RFC 9110 section 9.3.5
+    /// DELETE, [RFC 9110 section 9.3.5](https://www.rfc-editor.org/rfc/rfc9110#section-9.3.5).
     Delete,
-    /// RFC 5789
+    /// PATCH, RFC 5789.
     Patch,
-    /// Answered with `Allow` where it has no route.
+    /// OPTIONS; answered with `Allow` where it has no route.
     Options,
-    /// RFC 9110 section 9.3.8
+    /// TRACE, [RFC 9110 section 9.3.8](https://www.rfc-editor.org/rfc/rfc9110#section-9.3.8).
     Trace,
 }
 
 impl Method {
-    /// In the order `Allow` names them.
+    /// In the order of `Allow`.
     const ALL: [Self; 8] = [
         Self::Get,
         Self::Head,
@@ -36,10 +37,10 @@ impl Method {
         Self::Trace,
     ];
 
-    /// The method of this name.
+    /// Returns the method of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        // Spelled out: it is asked for each request, and so it compiles to a jump by length.
+        // Spelled out: it runs for each request, and so it compiles to a jump by length.
         Some(match name {
             "GET" => Self::Get,
             "HEAD" => Self::Head,
@@ -53,7 +54,7 @@ impl Method {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,17 +76,18 @@ impl fmt::Display for Method {
     }
 }
 
-/// The methods a path has: what `Allow` says. Its `Display` is the header's value.
+/// The set of methods of a path, for `Allow`. Its `Display` is the header's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allow(u8);
 
 impl Allow {
-    /// None.
+    /// No methods.
     pub const NONE: Self = Self(0);
-    /// Each one that [`Method`] knows.
+    /// Each method that [`Method`] knows.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// With `method`; GET brings HEAD and any brings OPTIONS, which are answered without a route.
+    /// Adds `method`. GET adds HEAD and any method adds OPTIONS, which are answered without a
+    /// route.
     #[must_use]
     pub const fn with(self, method: Method) -> Self {
         let implied = match method {
@@ -95,25 +97,25 @@ impl Allow {
         Self(self.0 | 1 << method as u8 | implied | 1 << Method::Options as u8)
     }
 
-    /// With `method` as it is: a GET that does not answer HEAD.
+    /// Adds `method` alone: a GET that does not answer HEAD.
     #[must_use]
     pub(crate) const fn with_only(self, method: Method) -> Self {
         Self(self.0 | 1 << method as u8 | 1 << Method::Options as u8)
     }
 
-    /// All of both.
+    /// Returns the union.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// No method at all: the path does not exist.
+    /// Returns whether the set is empty: the path does not exist.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `method` is one of them.
+    /// Returns whether `method` is in the set.
     #[must_use]
     pub const fn contains(self, method: Method) -> bool {
         self.0 & (1 << method as u8) != 0

@@ -1,30 +1,34 @@
-//! Which web pages may open a WebSocket here. RFC 6455 section 10.2.
+//! Origin check: which web pages may open a WebSocket.
+//! [RFC 6455 section 10.2](https://www.rfc-editor.org/rfc/rfc6455#section-10.2).
 
 use std::fmt;
 
-/// Whose pages are let in. A browser sends `Origin` and cannot be talked out of it; other clients need
-/// not send it and can lie, so this protects users of browsers and replaces no authentication.
+/// The origins whose pages are accepted.
+///
+/// A browser always sends the true `Origin`; other clients need not send it and can lie. So this
+/// protects users of browsers and does not replace authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages of the host the request is for, and requests without `Origin`. The default.
+    /// Pages of the host that the request is for, and requests without `Origin`. The default.
     #[default]
     SameHost,
     /// Pages of these origins, such as `https://app.example.com`, and requests without `Origin`.
     List(Vec<String>),
-    /// All.
+    /// All origins.
     Any,
 }
 
 impl Origins {
-    /// A list, or all if one of its members is `*`.
+    /// Creates a list, or `Any` if one of its members is `*`.
     #[must_use]
     pub fn list<S: AsRef<str>>(origins: impl IntoIterator<Item = S>) -> Self {
         let list: Vec<_> = origins.into_iter().map(|origin| origin.as_ref().to_owned()).collect();
         if list.iter().any(|origin| origin == "*") { Self::Any } else { Self::List(list) }
     }
 
-    /// Whether a request for `host` (see [`Request::host`](crate::Request::host)) with these `Origin`
-    /// headers is let in. Several of them, or one that is `null`, pass only where all do.
+    /// Returns whether a request for `host` (see [`Request::host`](crate::Request::host)) with
+    /// these `Origin` headers is accepted. Several headers, or the value `null`, are accepted only
+    /// by `Any`.
     pub fn allow<'h>(
         &self,
         origins: impl IntoIterator<Item = &'h [u8]>,
@@ -61,7 +65,7 @@ impl fmt::Display for Origins {
     }
 }
 
-/// `scheme "://" host [ ":" port ]`, RFC 6454 section 7.
+/// The parts of `scheme "://" host [ ":" port ]`, RFC 6454 section 7.
 #[derive(Clone, Copy, Debug)]
 struct Origin<'o> {
     scheme: &'o str,
@@ -79,12 +83,13 @@ impl<'o> Origin<'o> {
         (!host.is_empty()).then_some(Self { scheme, host, port })
     }
 
-    /// The port, with the one that goes without saying.
+    /// Returns the port, or the scheme's default.
     fn port(&self) -> Option<u16> {
         self.port.or_else(|| default_port(self.scheme))
     }
 
-    /// A Host header does not name a scheme, so without a port it means the one of the page's.
+    /// Compares with a Host header. It names no scheme, so without a port it means the default port
+    /// of the page's scheme.
     fn is_of_host(&self, host: &str) -> bool {
         split_port(host).is_some_and(|(name, port)| {
             self.host.eq_ignore_ascii_case(name)
@@ -112,7 +117,7 @@ fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-/// The host, and the port if there is one; the colons inside `[::1]` are no port.
+/// Splits off the port, if there is one; the colons inside `[::1]` do not begin a port.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let name_end = authority.rfind(']').unwrap_or(0);
     match authority[name_end..].find(':') {

@@ -1,6 +1,6 @@
-//! What a path gave for the `{name}`s of its route.
+//! Path parameters of a matched route.
 
-/// How many parameters one route may have: they are kept without an allocation.
+/// Maximum parameters of one route: they are stored without an allocation.
 pub const MAX_PARAMS: usize = 8;
 
 /// The parameters of a matched route: ranges of the path, still percent-encoded.
@@ -10,7 +10,7 @@ pub struct Params<'r> {
     ranges: Ranges,
 }
 
-/// Where the values are in the path.
+/// The ranges of the values in the path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ranges {
     ranges: [(u32, u32); MAX_PARAMS],
@@ -18,7 +18,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds one; a route cannot have more than fit, so nothing is lost.
+    /// Adds a range; a route cannot have more parameters than fit, so none is lost.
     pub(crate) fn push(&mut self, start: usize, end: usize) {
         if let Some(slot) = self.ranges.get_mut(usize::from(self.count)) {
             *slot = (start as u32, end as u32);
@@ -32,7 +32,7 @@ impl Ranges {
 }
 
 impl<'r> Params<'r> {
-    /// No parameters: of a route without any, or a request that was not routed.
+    /// No parameters: for a route without any, or a request that was not routed.
     pub const NONE: Params<'static> =
         Params { names: &[], ranges: Ranges { ranges: [(0, 0); MAX_PARAMS], count: 0 } };
 
@@ -40,31 +40,31 @@ impl<'r> Params<'r> {
         Self { names, ranges }
     }
 
-    /// How many there are.
+    /// Returns the number of parameters.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// There are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Which parameter `name` is.
+    /// Returns the index of the parameter `name`.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| **known == *name)
     }
 
-    /// The value of the parameter called `name`, still percent-encoded. `path` is the one that was
-    /// routed.
+    /// Returns the value of the parameter called `name`, still percent-encoded. `path` must be the
+    /// routed path.
     #[must_use]
     pub fn raw<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
         self.at(path, self.position(name)?)
     }
 
-    /// The value of the parameter at `index`, still percent-encoded.
+    /// Returns the value of the parameter at `index`, still percent-encoded.
     pub(crate) fn at<'p>(&self, path: &'p str, index: usize) -> Option<&'p str> {
         let (start, end) = *self.ranges.ranges.get(index)?;
         path.get(start as usize..end as usize)

@@ -1,10 +1,12 @@
-//! Percent-encoding of paths (RFC 3986 section 2.1) and of queries (WHATWG URL section 5.1).
+//! Percent-encoding of paths
+//! ([RFC 3986 section 2.1](https://www.rfc-editor.org/rfc/rfc3986#section-2.1)) and of queries
+//! (WHATWG URL section 5.1).
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A path has a `%` without two hexadecimal digits, or decodes to something that is not UTF-8 or has a
-/// NUL: 400.
+/// Invalid percent-encoding: a `%` without two hexadecimal digits, or a decoded path that is not
+/// UTF-8 or contains a NUL: 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadEncoding;
 
@@ -20,7 +22,7 @@ impl std::error::Error for BadEncoding {}
 ///
 /// # Errors
 ///
-/// [`BadEncoding`]: strict, because a path decides what is served.
+/// [`BadEncoding`]: strict, because a path determines the served resource.
 pub fn decode_path(text: &str) -> Result<Cow<'_, str>, BadEncoding> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
@@ -39,8 +41,8 @@ pub fn decode_path(text: &str) -> Result<Cow<'_, str>, BadEncoding> {
     String::from_utf8(decoded).map(Cow::Owned).map_err(|_| BadEncoding)
 }
 
-/// Decodes a name or value of a query: `+` is a space; a broken encoding stands for itself and bytes
-/// that are not UTF-8 become U+FFFD, as in every browser, so this cannot fail.
+/// Decodes a name or value of a query. `+` is a space; an invalid encoding stands for itself and
+/// bytes that are not UTF-8 become U+FFFD, as in every browser, so this cannot fail.
 #[must_use]
 pub fn decode_query(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
@@ -67,13 +69,13 @@ pub fn decode_query(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The pairs of a query string, still encoded: `a=1&b` gives `("a", "1")` and `("b", "")`.
+/// Returns the pairs of a query string, still encoded: `a=1&b` gives `("a", "1")` and `("b", "")`.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// The decoded value of the first pair called `name`. Borrows if its value is not encoded.
+/// Returns the decoded value of the first pair called `name`. Borrows if its value is not encoded.
 #[must_use]
 pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
     query_pairs(query)
@@ -83,7 +85,7 @@ pub fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
 
 fn hex_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
     let digit = |byte: Option<u8>| (byte? as char).to_digit(16);
-    // Two digits are a byte.
+    // Two hexadecimal digits are a byte.
     Some((digit(high)? << 4 | digit(low)?) as u8)
 }
 

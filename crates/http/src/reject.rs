@@ -1,4 +1,4 @@
-//! Refusals of an upgrade, and of anything else.
+//! Refusals of an upgrade or of another request.
 
 use crate::into_response::IntoResponse;
 use crate::response::{HeaderError, Response, check_header};
@@ -6,7 +6,7 @@ use crate::status::Status;
 use std::borrow::Cow;
 use throng_proto::ws::handshake::Refusal;
 
-/// Why a connection or request is refused: a status, a sentence for whoever reads it, and headers.
+/// A refusal of a connection or request: a status, a sentence for the client, and headers.
 ///
 /// ```
 /// use throng_http::Reject;
@@ -24,7 +24,7 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// With a status: 300 to 599; anything else is no refusal and becomes 500.
+    /// Creates a refusal with a status of 300 to 599; any other becomes 500.
     pub fn status(status: impl Into<Status>) -> Self {
         let status = status.into();
         let refuses = matches!(status.code(), 300..=599);
@@ -32,48 +32,50 @@ impl Reject {
         Self { status, reason: Cow::Borrowed(""), headers: Vec::new() }
     }
 
-    /// 400 and what is wrong.
+    /// Creates a 400 with a reason.
     pub fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::status(Status::BAD_REQUEST).because(reason)
     }
 
-    /// 401 with the `WWW-Authenticate` that RFC 9110 section 15.5.2 asks for.
+    /// Creates a 401 with the `WWW-Authenticate` that
+    /// [RFC 9110 section 15.5.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.5.2) requires.
     pub fn unauthorized() -> Self {
         Self::status(Status::UNAUTHORIZED).push("WWW-Authenticate", "Bearer")
     }
 
-    /// 403.
+    /// Creates a 403.
     pub fn forbidden() -> Self {
         Self::status(Status::FORBIDDEN)
     }
 
-    /// 404.
+    /// Creates a 404.
     pub fn not_found() -> Self {
         Self::status(Status::NOT_FOUND)
     }
 
-    /// 429 with Retry-After in seconds.
+    /// Creates a 429 with Retry-After in seconds.
     pub fn too_many_requests(retry_after_seconds: u64) -> Self {
         Self::status(Status::TOO_MANY_REQUESTS).push("Retry-After", retry_after_seconds.to_string())
     }
 
-    /// 503 with Retry-After in seconds.
+    /// Creates a 503 with Retry-After in seconds.
     pub fn unavailable(retry_after_seconds: u64) -> Self {
         Self::status(Status::SERVICE_UNAVAILABLE)
             .push("Retry-After", retry_after_seconds.to_string())
     }
 
-    /// With a sentence for the body: the client reads it, so it should teach and not tell secrets.
+    /// Sets the sentence of the body. The client reads it, so it should help and not disclose
+    /// secrets.
     pub fn because(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// With a header, such as `Location`.
+    /// Adds a header, such as `Location`.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`]: the name or value is not valid, or the header is the server's to write.
+    /// [`HeaderError`]: the name or value is invalid, or the header is written by the server.
     pub fn header(
         self,
         name: impl Into<Cow<'static, str>>,
@@ -93,7 +95,7 @@ impl Reject {
         self
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub const fn code(&self) -> u16 {
         self.status.code()
@@ -107,21 +109,21 @@ impl IntoResponse for Reject {
     }
 }
 
-/// A status is enough of a reason.
+/// Refuses with a status alone.
 impl From<Status> for Reject {
     fn from(status: Status) -> Self {
         Self::status(status)
     }
 }
 
-/// 500: a header that a handler made is not valid.
+/// Refuses with 500: a handler's header is invalid.
 impl From<HeaderError> for Reject {
     fn from(_: HeaderError) -> Self {
         Self::status(Status::INTERNAL_SERVER_ERROR)
     }
 }
 
-/// What is wrong with a WebSocket handshake.
+/// Refuses an invalid WebSocket handshake.
 impl From<Refusal> for Reject {
     fn from(refusal: Refusal) -> Self {
         let reject = Self::status(refusal.status()).because(refusal.to_string());

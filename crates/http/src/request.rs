@@ -1,4 +1,4 @@
-//! A request as a handler sees it.
+//! Requests as handlers see them.
 
 use crate::params::{MAX_PARAMS, Params};
 use crate::percent;
@@ -6,13 +6,13 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use throng_proto::http1;
 
-/// A routed request. Everything in it is borrowed; keep what you need by copying it.
+/// A routed request. Everything in it is borrowed; copy what you need to keep.
 ///
-/// The body is all here when a handler is called, within the server's limit. Where there is no handler, or the request
-/// is one for an upgrade or a stream of events, what follows the head is read within the limits and dropped.
+/// The body is complete when a handler is called, within the server's limit. Where there is no
+/// handler, or the request is for an upgrade or a stream of events, input after the head is read
+/// within the limits and dropped.
 ///
-/// Nothing is parsed before it is asked for. What is percent-encoded is decoded the first time; what is not
-/// is never copied.
+/// Parsing is lazy: percent-encoded values are decoded on demand, and others are never copied.
 #[derive(Debug)]
 pub struct Request<'a> {
     head: http1::Request<'a>,
@@ -24,7 +24,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request of which the router knows the `params`.
+    /// Creates a request with the `params` of its route.
     #[must_use]
     pub const fn new(
         head: http1::Request<'a>,
@@ -42,20 +42,20 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The method as sent; methods are case-sensitive.
+    /// Returns the method as sent; methods are case-sensitive.
     #[must_use]
     pub fn method(&self) -> &'a str {
         self.head.method()
     }
 
-    /// The path, still percent-encoded.
+    /// Returns the path, still percent-encoded.
     #[must_use]
     pub fn path(&self) -> &'a str {
         self.head.path()
     }
 
-    /// The value of the route's `{name}` or `{*name}`, decoded. A decoded value may hold any
-    /// character but NUL: also `/`, from `%2F`, and `..`.
+    /// Returns the decoded value of the route's `{name}` or `{*name}`. It may contain any character
+    /// but NUL: also `/`, from `%2F`, and `..`.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&str> {
         let index = self.params.position(name)?;
@@ -72,13 +72,14 @@ impl<'a> Request<'a> {
         decoded.get(index)?.as_deref()
     }
 
-    /// As [`param`](Self::param), still percent-encoded: for a value that is split at its slashes before it is decoded.
+    /// Returns the value of a route's parameter, still percent-encoded: for a value that is split
+    /// at its slashes before it is decoded.
     #[must_use]
     pub fn raw_param(&self, name: &str) -> Option<&'a str> {
         self.params.raw(self.path(), name)
     }
 
-    /// The value of the first query parameter called `name`, decoded: empty for `?name`.
+    /// Returns the decoded value of the first query parameter called `name`: empty for `?name`.
     #[must_use]
     pub fn query(&self, name: &str) -> Option<&str> {
         let query = self.query_string()?;
@@ -94,30 +95,31 @@ impl<'a> Request<'a> {
         pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// What follows the `?`, still encoded.
+    /// Returns the text after the `?`, still encoded.
     #[must_use]
     pub fn query_string(&self) -> Option<&'a str> {
         self.head.query()
     }
 
-    /// The value of the first header called `name`, without regard to case; `None` also if it is not
-    /// UTF-8.
+    /// Returns the value of the first header called `name`, case-insensitively; also `None` if it
+    /// is not UTF-8.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.head.header(name)
     }
 
-    /// The values of all headers called `name` that are UTF-8, in the order they came.
+    /// Returns the values of all headers called `name` that are UTF-8, in the order received.
     pub fn header_values(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.head.lines().all(name)
     }
 
-    /// All headers in the order they came.
+    /// Returns all headers in the order received.
     pub fn headers(&self) -> impl Iterator<Item = http1::Header<'a>> + use<'a> {
         self.head.headers()
     }
 
-    /// The token of `Authorization: Bearer`. RFC 6750 section 2.1.
+    /// Returns the token of `Authorization: Bearer`.
+    /// [RFC 6750 section 2.1](https://www.rfc-editor.org/rfc/rfc6750#section-2.1).
     #[must_use]
     pub fn bearer(&self) -> Option<&'a str> {
         let (scheme, token) = self.header("authorization")?.split_once(' ')?;
@@ -125,38 +127,39 @@ impl<'a> Request<'a> {
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
     }
 
-    /// The authority the request is for: of an absolute target, else the Host header.
+    /// Returns the authority that the request is for: that of an absolute target, else the Host
+    /// header.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {
         self.head.host()
     }
 
-    /// The body that [`Request::new`] was given. The server gives none yet: bodies are not collected, see
-    /// [`Request`].
+    /// Returns the body that [`Request::new`] was given.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// [`Request::body`] as text, if it is UTF-8.
+    /// Returns [`Request::body`] as text, if it is UTF-8.
     #[must_use]
     pub fn body_text(&self) -> Option<&'a str> {
         str::from_utf8(self.body).ok()
     }
 
-    /// The address of the other end of the connection, if it has one: a proxy's, when one stands between.
+    /// Returns the address of the other end of the connection, if it has one: that of a proxy, if
+    /// there is one.
     #[must_use]
     pub const fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// HTTP/1.1, and not 1.0.
+    /// Returns whether the version is HTTP/1.1 rather than 1.0.
     #[must_use]
     pub fn is_http11(&self) -> bool {
         self.head.is_http11()
     }
 
-    /// The head as the protocol decoder gave it.
+    /// Returns the head from the protocol decoder.
     #[must_use]
     pub const fn head(&self) -> &http1::Request<'a> {
         &self.head
@@ -170,7 +173,7 @@ mod tests {
     use throng_proto::Input;
     use throng_proto::http1::{Decoder, Event, Limits};
 
-    /// Decodes and routes a request to `/r/{name}/{*rest}` and hands it to `check`.
+    /// Decodes and routes a request to `/r/{name}/{*rest}` and passes it to `check`.
     fn with_request(target: &str, lines: &str, check: impl FnOnce(&Request<'_>)) {
         let mut router = Router::new();
         router.add(Method::Get, "/r/{name}/{*rest}", ()).expect("a valid pattern");

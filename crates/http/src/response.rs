@@ -1,4 +1,4 @@
-//! Answers, and how they become bytes.
+//! Responses and their encoding.
 
 use crate::body::{Body, Source, Stream};
 use crate::method::Allow;
@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 use throng_proto::http1::{self, HeaderName, HeaderValue, InvalidHeader, ResponseHead};
 
-/// An answer: status, headers, body. Content-Length, Date and Connection are added when it is encoded.
+/// A response: status, headers, body. Content-Length, Date and Connection are added when it is
+/// encoded.
 ///
 /// ```
 /// use throng_http::{Response, Status};
@@ -27,11 +28,11 @@ pub struct Response {
     close: bool,
 }
 
-/// Why a header was refused.
+/// The reason why a header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The name or the value would change the shape of the message.
+    /// The name or the value would change the structure of the message.
     Invalid(InvalidHeader),
     /// Content-Length, Transfer-Encoding, Connection and Date are written by the server itself.
     Reserved,
@@ -56,7 +57,7 @@ impl From<InvalidHeader> for HeaderError {
     }
 }
 
-/// Checks what a handler wants to send as a header.
+/// Validates a header of a handler.
 pub(crate) fn check_header(name: &str, value: &str) -> Result<(), HeaderError> {
     HeaderName::new(name)?;
     HeaderValue::new(value)?;
@@ -74,21 +75,22 @@ const KEEP_ALIVE: HeaderValue<'static> = HeaderValue::literal("keep-alive");
 const DATE: HeaderName<'static> = HeaderName::literal("Date");
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What an answer has to know of its request and the moment.
+/// The properties of the request and the connection that a response depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyTo<'d> {
-    /// The request was HEAD: the head is that of a GET, and no body follows.
+    /// Whether the request was HEAD: the head is that of a GET, and no body follows.
     pub is_head: bool,
-    /// The request was HTTP/1.1, not 1.0.
+    /// Whether the request was HTTP/1.1 rather than 1.0.
     pub is_http11: bool,
-    /// The connection goes on after this answer.
+    /// Whether the connection stays open after this response.
     pub keep_alive: bool,
-    /// From a [`DateCache`](crate::DateCache).
+    /// The date, from a [`DateCache`](crate::DateCache).
     pub date: &'d str,
 }
 
 impl<'d> ReplyTo<'d> {
-    /// As `request` wants it. Set `keep_alive` to false afterwards to end the connection.
+    /// Creates the properties from `request`. Set `keep_alive` to false afterwards to end the
+    /// connection.
     #[must_use]
     pub fn request(request: &http1::Request<'_>, date: &'d str) -> Self {
         Self {
@@ -99,7 +101,7 @@ impl<'d> ReplyTo<'d> {
         }
     }
 
-    /// To a request that could not be understood: the connection ends with the answer.
+    /// Creates the properties for an invalid request: the connection is closed after the response.
     #[must_use]
     pub const fn error(date: &'d str) -> Self {
         Self { is_head: false, is_http11: true, keep_alive: false, date }
@@ -107,7 +109,7 @@ impl<'d> ReplyTo<'d> {
 }
 
 impl Response {
-    /// Without headers or body.
+    /// Creates a response without headers or body.
     pub const fn new(status: Status) -> Self {
         Self {
             status,
@@ -118,29 +120,29 @@ impl Response {
         }
     }
 
-    /// 200 with plain text.
+    /// Creates a 200 with plain text.
     pub fn text(body: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Status::OK).with_text(body)
     }
 
-    /// 200 with an HTML page.
+    /// Creates a 200 with an HTML page.
     pub fn html(body: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Status::OK).with_bytes("text/html; charset=utf-8", into_bytes(body.into()))
     }
 
-    /// 200 with JSON that the caller made.
+    /// Creates a 200 with the caller's JSON text.
     pub fn json(body: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Status::OK).with_bytes("application/json", into_bytes(body.into()))
     }
 
-    /// A page that names the error: `404 Not Found: no route matches`. Short and plain: it is read by
-    /// engineers and by programs.
+    /// Creates a page that names the error: `404 Not Found: no route matches`. Short plain text,
+    /// for engineers and programs.
     pub fn error(status: Status, reason: &str) -> Self {
         let separator = if reason.is_empty() { "" } else { ": " };
         Self::new(status).with_text(format!("{status}{separator}{reason}\n"))
     }
 
-    /// 405, or 204 to OPTIONS, with the methods that a path has.
+    /// Creates a 405, or a 204 to OPTIONS, with the methods of a path.
     pub fn allowing(status: Status, allow: Allow) -> Self {
         let response = if status.allows_body() {
             Self::error(status, "this path does not answer this method")
@@ -150,13 +152,13 @@ impl Response {
         response.push_checked("Allow", allow.to_string())
     }
 
-    /// 503 with Retry-After in seconds.
+    /// Creates a 503 with Retry-After in seconds.
     pub fn unavailable(retry_after_seconds: u64, reason: &str) -> Self {
         Self::error(Status::SERVICE_UNAVAILABLE, reason)
             .push_checked("Retry-After", retry_after_seconds.to_string())
     }
 
-    /// A header whose parts are known to be valid.
+    /// Adds a header whose parts are known to be valid.
     pub(crate) fn push_checked(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -170,8 +172,8 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// [`HeaderError`]: the name or value is not valid, or the header is the server's to write. As a handler's
-    /// error it becomes a 500.
+    /// [`HeaderError`]: the name or value is invalid, or the header is written by the server.
+    /// Returned from a handler it becomes a 500.
     pub fn header(
         mut self,
         name: impl Into<Cow<'static, str>>,
@@ -186,24 +188,24 @@ impl Response {
         Ok(self.push_checked(name, value))
     }
 
-    /// With this status.
+    /// Sets the status.
     pub const fn with_status(mut self, status: Status) -> Self {
         self.status = status;
         self
     }
 
-    /// With a body of plain text in UTF-8.
+    /// Sets a body of plain text in UTF-8.
     pub fn with_text(self, body: impl Into<Cow<'static, str>>) -> Self {
         self.with_bytes(TEXT, into_bytes(body.into()))
     }
 
-    /// With a body of `content_type`, which is a literal: a wrong one is dropped, and asserted in debug
-    /// builds.
+    /// Sets a body of `content_type`, which is a literal: an invalid one is dropped, and asserted
+    /// in debug builds.
     pub fn with_body(self, content_type: &'static str, body: impl Into<Cow<'static, str>>) -> Self {
         self.with_bytes(content_type, into_bytes(body.into()))
     }
 
-    /// As [`with_body`](Self::with_body), with a body of bytes.
+    /// Sets a body of bytes; otherwise like [`with_body`](Self::with_body).
     pub fn with_bytes(
         mut self,
         content_type: &'static str,
@@ -216,15 +218,18 @@ impl Response {
         self
     }
 
-    /// With a body whose type is among the headers.
+    /// Sets a body whose type is among the headers.
     pub(crate) fn with_bytes_only(mut self, body: Vec<u8>) -> Self {
         self.body = Body::Whole(body.into());
         self
     }
 
-    /// With a body that is made while it is sent, of `length` bytes where that is known: then it is the Content-Length, and a
-    /// source that gives another number of bytes ends the connection. Without, it is sent in chunks (RFC 9112 section 7.1).
-    /// The type is [`header`](Self::header)'s `Content-Type`.
+    /// Sets a streamed body of `length` bytes.
+    ///
+    /// A known length becomes the Content-Length, and a source that produces another number of
+    /// bytes ends the connection. Without one, the body is sent in chunks
+    /// ([RFC 9112 section 7.1](https://www.rfc-editor.org/rfc/rfc9112#section-7.1)). Set the type
+    /// with [`header`](Self::header)'s `Content-Type`.
     ///
     /// ```
     /// use throng_http::{Pull, Response, Status};
@@ -243,19 +248,19 @@ impl Response {
         self
     }
 
-    /// The connection ends after this answer.
+    /// Closes the connection after this response.
     pub const fn closing(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// The body; empty if it is made while it is sent.
+    /// Returns the body; empty if it is streamed.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         match &self.body {
@@ -264,19 +269,19 @@ impl Response {
         }
     }
 
-    /// The body, for a caller that sends it after [`encode_head`](Self::encode_head).
+    /// Takes the body, for a caller that sends it after [`encode_head`](Self::encode_head).
     #[must_use]
     pub fn into_body(self) -> Body {
         self.body
     }
 
-    /// Whether the body is made while it is sent.
+    /// Returns whether the body is streamed.
     #[must_use]
     pub const fn is_streamed(&self) -> bool {
         matches!(self.body, Body::Stream(_))
     }
 
-    /// Whether the body is sent in chunks.
+    /// Returns whether the body is sent in chunks.
     #[must_use]
     pub fn is_chunked(&self, to: &ReplyTo<'_>) -> bool {
         to.is_http11 && self.status.allows_body() && self.has_unknown_length()
@@ -286,20 +291,20 @@ impl Response {
         matches!(self.body, Body::Stream(Stream { length: None, .. }))
     }
 
-    /// All headers that were set, without those added when it is encoded.
+    /// Returns all headers that were set, without those added when it is encoded.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         let content_type = self.content_type.as_deref().map(|value| (CONTENT_TYPE.as_str(), value));
         content_type.into_iter().chain(self.headers.iter().map(|(name, value)| (&**name, &**value)))
     }
 
-    /// Whether the connection goes on after this answer.
+    /// Returns whether the connection stays open after this response.
     #[must_use]
     pub fn keeps_alive(&self, to: &ReplyTo<'_>) -> bool {
-        // What has neither a length nor chunks ends with the connection (RFC 9112 section 6.3).
+        // A body with neither a length nor chunks ends with the connection (RFC 9112 section 6.3).
         to.keep_alive && !self.close && (to.is_http11 || !self.has_unknown_length())
     }
 
-    /// Appends the head, and the body if it is here as a whole.
+    /// Appends the head, and the body if it is complete.
     pub fn encode(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         self.encode_head(to, out);
         if self.has_body_bytes(to) {
@@ -307,7 +312,7 @@ impl Response {
         }
     }
 
-    /// Whether body bytes follow the head: not to a HEAD, and not with 204 or 304.
+    /// Returns whether body bytes follow the head: not to a HEAD, and not with 204 or 304.
     #[must_use]
     pub const fn has_body_bytes(&self, to: &ReplyTo<'_>) -> bool {
         !to.is_head && self.status.allows_body()
@@ -330,16 +335,17 @@ impl Response {
         head.finish();
     }
 
-    /// Appends the head of an answer that goes on until the connection ends (RFC 9112 section 6.3): without a length, and
-    /// with `Connection: close`.
+    /// Appends the head of a response that continues until the connection ends
+    /// ([RFC 9112 section 6.3](https://www.rfc-editor.org/rfc/rfc9112#section-6.3)): without a
+    /// length, and with `Connection: close`.
     pub fn encode_endless_head(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) {
         self.start_head(&ReplyTo { keep_alive: false, ..*to }, out).finish();
     }
 
     fn start_head<'o>(&self, to: &ReplyTo<'_>, out: &'o mut Vec<u8>) -> ResponseHead<'o> {
         let mut head = ResponseHead::start(out, self.status.code(), self.status.reason());
-        // Values were checked when they were set; they are checked again rather than believed, since
-        // it costs little.
+        // Values were validated when they were set; they are validated again rather than trusted,
+        // since it costs little.
         if let Some(Ok(value)) = self.content_type.as_deref().map(HeaderValue::new) {
             head = head.field(CONTENT_TYPE, value);
         }

@@ -1,9 +1,10 @@
-//! A route's pattern, checked when it is registered.
+//! Route patterns, validated at registration.
 
 use crate::params::MAX_PARAMS;
 use std::fmt;
 
-/// Why a route cannot be registered: a mistake in the program, told in words that repair it.
+/// The reason why a route cannot be registered: a mistake in the program, described with its
+/// remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteError {
@@ -11,13 +12,13 @@ pub enum RouteError {
     NoLeadingSlash(String),
     /// Braces are not `{name}` or `{*name}` filling a whole segment.
     BadBraces(String),
-    /// `{*name}` is not the last segment.
+    /// A `{*name}` is not the last segment.
     RestNotLast(String),
     /// Two parameters have the same name.
     RepeatedName(String),
     /// More than [`MAX_PARAMS`] parameters.
     TooManyParams(String),
-    /// The same method and pattern again.
+    /// The same method and pattern are already registered.
     Duplicate(String),
 }
 
@@ -55,7 +56,7 @@ pub(crate) enum Segment<'p> {
     Rest(&'p str),
 }
 
-/// Splits a pattern, with every rule checked.
+/// Splits and validates a pattern.
 pub(crate) fn parse(pattern: &str) -> Result<Vec<Segment<'_>>, RouteError> {
     let Some(path) = pattern.strip_prefix('/') else {
         return Err(RouteError::NoLeadingSlash(pattern.into()));

@@ -1,4 +1,4 @@
-//! From method and path to a route.
+//! The router: from method and path to a route.
 
 use crate::method::{Allow, Method};
 use crate::params::{Params, Ranges};
@@ -6,13 +6,13 @@ use crate::percent;
 use crate::route::{self, RouteError, Segment};
 use std::borrow::Cow;
 
-/// A tree of routes. `T` is what a route leads to, usually an index into the caller's handlers: the
+/// A tree of routes. `T` is the value of a route, usually an index into the caller's handlers: the
 /// router calls nothing.
 ///
-/// Patterns are paths in which a whole segment may be `{name}` (any one segment, not empty) or, at the
-/// end, `{*rest}` (all that remains, possibly nothing). Where several match, the segment that is
-/// spelled out wins over `{name}`, and that over `{*rest}`, from left to right; a route that lacks the
-/// method is passed over for a less specific one that has it. A slash at the end counts.
+/// Patterns are paths in which a whole segment may be `{name}` (any one segment, not empty) or, at
+/// the end, `{*rest}` (the rest of the path, possibly empty). Where several match, a literal
+/// segment wins over `{name}`, and that over `{*rest}`, from left to right; a route without the
+/// method is skipped in favour of a less specific one that has it. A final slash is significant.
 ///
 /// ```
 /// use throng_http::{Match, Method, Router};
@@ -28,29 +28,29 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub struct Router<T> {
     root: Node<T>,
-    /// Of all routes, for `OPTIONS *`.
+    /// The methods of all routes, for `OPTIONS *`.
     allow: Allow,
 }
 
-/// What a method and a path lead to.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub enum Match<'r, T> {
     /// A route. A HEAD may lead to a route for GET: answer it without the body.
     Found {
-        /// What it was registered with.
+        /// The value of the route.
         value: T,
         /// Its parameters.
         params: Params<'r>,
     },
     /// OPTIONS of a path that exists, or `*`, without a route of its own: 204 with `Allow`.
     Options(Allow),
-    /// The path exists, not with this method: 405 with `Allow`.
+    /// The path exists, but not with this method: 405 with `Allow`.
     MethodNotAllowed(Allow),
     /// The path does not exist: 404.
     NotFound,
-    /// The path has a broken percent-encoding: 400.
+    /// The path has an invalid percent-encoding: 400.
     BadPath,
-    /// The method is unknown here, or is CONNECT: 501.
+    /// The method is unknown, or is CONNECT: 501.
     NotImplemented,
 }
 
@@ -65,16 +65,16 @@ struct Node<T> {
 
 #[derive(Clone, Debug)]
 struct Route<T> {
-    /// `None`: any method.
+    /// `None` for any method.
     method: Option<Method>,
-    /// For GET: answers HEAD, too.
+    /// Whether a GET also answers HEAD.
     answers_head: bool,
     names: Box<[Box<str>]>,
     value: T,
 }
 
 impl<T> Route<T> {
-    /// `allow` and what this route answers.
+    /// Returns `allow` with the methods of this route added.
     fn allow(&self, allow: Allow) -> Allow {
         match self.method {
             None => Allow::ALL,
@@ -91,7 +91,7 @@ impl<T> Default for Router<T> {
 }
 
 impl<T> Router<T> {
-    /// Without routes: everything is 404.
+    /// Creates a router without routes: everything is 404.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -101,25 +101,27 @@ impl<T> Router<T> {
     ///
     /// # Errors
     ///
-    /// [`RouteError`]: the pattern is not valid, or taken.
+    /// [`RouteError`]: the pattern is invalid or already registered.
     pub fn add(&mut self, method: Method, pattern: &str, value: T) -> Result<(), RouteError> {
         self.insert(Some(method), true, pattern, value)
     }
 
-    /// Registers a route for GET that does not answer HEAD, as a WebSocket's: a HEAD goes to the next route that matches.
+    /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD goes to
+    /// the next matching route.
     ///
     /// # Errors
     ///
-    /// [`RouteError`]: the pattern is not valid, or taken.
+    /// [`RouteError`]: the pattern is invalid or already registered.
     pub fn add_get_only(&mut self, pattern: &str, value: T) -> Result<(), RouteError> {
         self.insert(Some(Method::Get), false, pattern, value)
     }
 
-    /// Registers a route for every method, unknown ones included; a route for one method wins over it.
+    /// Registers a route for every method, including unknown ones; a route for one method wins over
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`RouteError`]: the pattern is not valid, or taken.
+    /// [`RouteError`]: the pattern is invalid or already registered.
     pub fn add_any(&mut self, pattern: &str, value: T) -> Result<(), RouteError> {
         self.insert(None, true, pattern, value)
     }
@@ -157,13 +159,14 @@ impl<T> Router<T> {
 }
 
 impl<T: Copy> Router<T> {
-    /// The route for a method and a path (percent-encoded, without the query). Allocates only if the
-    /// path has a percent-encoding.
+    /// Finds the route for a method and a path (percent-encoded, without the query). Allocates only
+    /// if the path has a percent-encoding.
     pub fn find<'r>(&'r self, method: &str, path: &str) -> Match<'r, T> {
         self.find_if(method, path, |_| true)
     }
 
-    /// As [`find`](Self::find), as if only the routes were there whose value `admits` says yes to.
+    /// Finds the route among those for whose value `admits` returns true; otherwise like
+    /// [`find`](Self::find).
     pub fn find_if<'r>(
         &'r self,
         method: &str,
@@ -214,8 +217,8 @@ impl<T> Node<T> {
     }
 }
 
-/// One look-up. Each node of the tree is visited at most once, since its depth says which segment it
-/// is compared with: no path makes this slow.
+/// One lookup. Each node of the tree is visited at most once, since its depth determines the
+/// segment it is compared with: no path makes this slow.
 struct Search<'p, F> {
     wanted: Option<Method>,
     path: &'p str,
@@ -227,7 +230,7 @@ struct Search<'p, F> {
 }
 
 impl<F> Search<'_, F> {
-    /// `start` is where the segment for the children of `node` starts.
+    /// Visits a node; `start` is where the segment for its children starts.
     fn visit<'r, T: Copy>(&mut self, node: &'r Node<T>, start: usize) -> Option<&'r Route<T>>
     where
         F: Fn(T) -> bool,
@@ -259,7 +262,7 @@ impl<F> Search<'_, F> {
         Some(route)
     }
 
-    /// `end` is where the segment of `node` ended.
+    /// Descends from a node; `end` is where its segment ended.
     fn descend<'r, T: Copy>(&mut self, node: &'r Node<T>, end: usize) -> Option<&'r Route<T>>
     where
         F: Fn(T) -> bool,
@@ -290,7 +293,7 @@ impl<F> Search<'_, F> {
 mod tests {
     use super::*;
 
-    /// What a look-up gave, as text.
+    /// Formats the result of a lookup.
     fn find(router: &Router<&'static str>, method: &str, path: &str) -> String {
         match router.find(method, path) {
             Match::Found { value, params } => {
@@ -372,7 +375,8 @@ mod tests {
             ("/q/y", "param-y a=q"),
             ("/x/z", "x-param b=z"),
             ("/x/z/w", "deep"),
-            // The static road ends, so the parameter's is tried, with nothing left over from the first.
+            // The literal branch ends, so the parameter's is tried, with nothing left over from the
+            // first.
             ("/x/z/q", "param-z-param a=x b=q"),
             ("/x/q/q", "rest rest=x/q/q"),
         ] {
@@ -395,7 +399,7 @@ mod tests {
             ("HEAD", "/a", "get"),
             ("HEAD", "/h", "head"),
             ("POST", "/a", "post"),
-            // Passed over for the less specific route that has the method.
+            // Skipped in favour of the less specific route that has the method.
             ("PUT", "/a", "put a=a"),
             ("DELETE", "/a", "405 GET, HEAD, POST, PUT, OPTIONS"),
             ("DELETE", "/b", "405 PUT, OPTIONS"),
@@ -480,7 +484,7 @@ mod tests {
             ("/%6Cive", "live"),
             ("/%6cive", "live"),
             ("/a%20b", "space"),
-            // An encoded slash separates nothing.
+            // An encoded slash is not a separator.
             ("/a%2Fb/x", "param a=a%2Fb"),
             ("/f/%2e%2e/x", "rest rest=%2e%2e/x"),
             ("/live%", "400"),
@@ -535,8 +539,8 @@ mod tests {
 
     #[test]
     fn matching_a_long_path_costs_no_more_than_the_depth_of_the_tree() {
-        // A router that recursed by path would overflow the stack here; one that backtracked without
-        // bounds would not come back.
+        // A router that recursed by path would overflow the stack here; one that backtracked
+        // without bounds would not return.
         let router = router(&[
             ("/{a}/{b}/x", "x"),
             ("/a/{b}/x", "ax"),

@@ -1,83 +1,90 @@
-//! Status codes and their reason phrases. RFC 9110 section 15.
+//! Status codes and their reason phrases.
+//! [RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15).
 
 use std::fmt;
 
-/// The status code of an answer: 200 to 599.
+/// The status code of a response: 200 to 599.
 ///
-/// Those of 1xx are no answers but come before one (RFC 9110 section 15.2): 100 is written when a body is wanted whose
-/// client waits for leave, and 101 by the handshake of a WebSocket.
+/// Codes of 1xx are not responses but precede one
+/// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)): 100 is written
+/// when a body is wanted whose client waits for it, and 101 by the handshake of a WebSocket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
 impl Status {
-    /// 200
+    /// 200 OK.
     pub const OK: Self = Self(200);
-    /// 201
+    /// 201 Created.
     pub const CREATED: Self = Self(201);
-    /// 202
+    /// 202 Accepted.
     pub const ACCEPTED: Self = Self(202);
-    /// 204
+    /// 204 No Content.
     pub const NO_CONTENT: Self = Self(204);
-    /// 304
+    /// 304 Not Modified.
     pub const NOT_MODIFIED: Self = Self(304);
-    /// 400
+    /// 400 Bad Request.
     pub const BAD_REQUEST: Self = Self(400);
-    /// 401
+    /// 401 Unauthorized.
     pub const UNAUTHORIZED: Self = Self(401);
-    /// 403
+    /// 403 Forbidden.
     pub const FORBIDDEN: Self = Self(403);
-    /// 404
+    /// 404 Not Found.
     pub const NOT_FOUND: Self = Self(404);
-    /// 405
+    /// 405 Method Not Allowed.
     pub const METHOD_NOT_ALLOWED: Self = Self(405);
-    /// 408
+    /// 408 Request Timeout.
     pub const REQUEST_TIMEOUT: Self = Self(408);
-    /// 413
+    /// 413 Content Too Large.
     pub const CONTENT_TOO_LARGE: Self = Self(413);
-    /// 414
+    /// 414 URI Too Long.
     pub const URI_TOO_LONG: Self = Self(414);
-    /// 426
+    /// 426 Upgrade Required.
     pub const UPGRADE_REQUIRED: Self = Self(426);
-    /// 429
+    /// 429 Too Many Requests.
     pub const TOO_MANY_REQUESTS: Self = Self(429);
-    /// 431
+    /// 431 Request Header Fields Too Large.
     pub const HEADER_FIELDS_TOO_LARGE: Self = Self(431);
-    /// 500
+    /// 500 Internal Server Error.
     pub const INTERNAL_SERVER_ERROR: Self = Self(500);
-    /// 501
+    /// 501 Not Implemented.
     pub const NOT_IMPLEMENTED: Self = Self(501);
-    /// 503
+    /// 503 Service Unavailable.
     pub const SERVICE_UNAVAILABLE: Self = Self(503);
-    /// 505
+    /// 505 HTTP Version Not Supported.
     pub const HTTP_VERSION_NOT_SUPPORTED: Self = Self(505);
 
-    /// The status with this code; 500 if it is not one from 200 to 599, since a handler that computes a status wrongly is
-    /// a fault of the server. What is above 599 is of no class and would be read as a 5xx anyway (RFC 9110 section 15);
-    /// after a 1xx the client would wait for the answer (section 15.2).
+    /// Creates a status with this code; 500 if it is not one from 200 to 599, since a handler that
+    /// computes an invalid status is a fault of the server.
+    ///
+    /// Codes above 599 have no class and would be treated as a 5xx anyway
+    /// ([RFC 9110 section 15](https://www.rfc-editor.org/rfc/rfc9110#section-15)); after a 1xx the
+    /// client would wait for the final response
+    /// ([RFC 9110 section 15.2](https://www.rfc-editor.org/rfc/rfc9110#section-15.2)).
     #[must_use]
     pub const fn new(code: u16) -> Self {
         if matches!(code, 200..=599) { Self(code) } else { Self::INTERNAL_SERVER_ERROR }
     }
 
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn code(self) -> u16 {
         self.0
     }
 
-    /// 204 and 304 never have a body. RFC 9110 section 6.4.1.
+    /// Returns whether the status never has a body: 204 and 304.
+    /// [RFC 9110 section 6.4.1](https://www.rfc-editor.org/rfc/rfc9110#section-6.4.1).
     #[must_use]
     pub const fn allows_body(self) -> bool {
         !matches!(self.0, 204 | 304)
     }
 
-    /// 400 to 599.
+    /// Returns whether the code is 400 to 599.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.0, 400..=599)
     }
 
-    /// The registered reason phrase, or the name of the class.
+    /// Returns the registered reason phrase, or the name of the class.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self.0 {

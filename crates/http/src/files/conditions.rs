@@ -1,21 +1,22 @@
-//! Conditional requests. RFC 9110 section 13.
+//! Conditional requests. [RFC 9110 section 13](https://www.rfc-editor.org/rfc/rfc9110#section-13).
 
 use super::http_date;
 use super::validators::{EntityTag, Validators};
 use throng_proto::http1::HeaderLines;
 
-/// What the conditions of a GET or HEAD make of it.
+/// The outcome of the conditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Answer it.
+    /// The request is answered normally.
     Proceed,
-    /// 304: the client has it.
+    /// 304: the client has the current version.
     NotModified,
-    /// 412: it is not what the client thinks.
+    /// 412: the client expects another version.
     Failed,
 }
 
-/// Decides in the order of RFC 9110 section 13.2.2, steps 1 to 4. `now` is Unix time in seconds.
+/// Evaluates the conditions in the order of RFC 9110 section 13.2.2, steps 1 to 4. `now` is Unix
+/// time in seconds.
 pub(super) fn evaluate(lines: HeaderLines<'_>, validators: &Validators, now: u64) -> Verdict {
     let if_match = any(lines, "if-match", |tag| tag.matches_strongly(validators));
     let is_as_expected = if_match.or_else(|| {
@@ -33,8 +34,10 @@ pub(super) fn evaluate(lines: HeaderLines<'_>, validators: &Validators, now: u64
     if is_known == Some(true) { Verdict::NotModified } else { Verdict::Proceed }
 }
 
-/// Step 5: whether a Range may be answered with a part. Without If-Range it may. What If-Range names has to be the same to the
-/// byte, so a weak tag never is, and a date only once no other change can bear it (RFC 9110 section 8.8.2.2).
+/// Evaluates step 5: whether a Range may be answered with a part.
+///
+/// Without If-Range it may. The validator in If-Range must identify identical bytes: a weak tag
+/// never does, and a date only once no other change can have it (RFC 9110 section 8.8.2.2).
 pub(super) fn allows_range(lines: HeaderLines<'_>, validators: &Validators, now: u64) -> bool {
     let mut values = lines.all_bytes("if-range");
     let Some(value) = values.next() else { return true };
@@ -53,7 +56,7 @@ fn modified(validators: &Validators) -> Option<i64> {
     validators.last_modified.and_then(|seconds| i64::try_from(seconds).ok())
 }
 
-/// Whether the field is `*`, or one of its tags matches; `None` without the field.
+/// Returns whether the field is `*`, or one of its tags matches; `None` without the field.
 fn any(
     lines: HeaderLines<'_>,
     name: &str,
@@ -65,7 +68,8 @@ fn any(
     })
 }
 
-/// The date of a field; `None` without it, if it is none, or if there are several (RFC 9110 sections 13.1.3 and 13.1.4).
+/// Returns the date of a field; `None` if the field is missing, invalid or repeated (RFC 9110
+/// section 13.1.3 and RFC 9110 section 13.1.4).
 fn date(lines: HeaderLines<'_>, name: &str, now: u64) -> Option<i64> {
     let mut values = lines.all_bytes(name);
     let date = http_date::parse(values.next()?, now)?;

@@ -1,8 +1,9 @@
-//! Which compressed form a client accepts. RFC 9110 section 12.5.3.
+//! Selection of a precompressed file.
+//! [RFC 9110 section 12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3).
 
 use throng_proto::http1::HeaderLines;
 
-/// A compressed form that may lie beside a file.
+/// The encoding of a compressed file that may exist beside a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Brotli,
@@ -10,7 +11,8 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// Those accepted. The smaller first, whatever the client's preference: it is about size for both.
+    /// Returns the encodings that the client accepts. The smaller first, whatever the client's
+    /// preference: size matters to both sides.
     pub(super) fn accepted(lines: HeaderLines<'_>) -> impl Iterator<Item = Self> {
         [Self::Brotli, Self::Gzip].into_iter().filter(move |encoding| encoding.is_accepted(lines))
     }
@@ -29,7 +31,8 @@ impl Encoding {
         }
     }
 
-    /// Named with a weight above zero, or not named and covered by `*`.
+    /// Returns whether the encoding is listed with a weight above zero, or not listed and covered
+    /// by `*`.
     fn is_accepted(self, lines: HeaderLines<'_>) -> bool {
         let (mut named, mut any) = (None, None);
         let members = lines.all("accept-encoding").flat_map(|value| value.split(','));
@@ -47,7 +50,7 @@ impl Encoding {
     }
 }
 
-/// `q=0`, `q=0.000`; what is no weight is not zero.
+/// Returns whether a weight is `q=0`, `q=0.000` and so on; an invalid weight is not zero.
 fn is_zero(weight: &str) -> bool {
     let value = weight.trim().strip_prefix(['q', 'Q']).map(str::trim_start);
     let value = value.and_then(|value| value.strip_prefix('=')).map(str::trim);

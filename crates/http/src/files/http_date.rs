@@ -1,8 +1,9 @@
-//! Dates as peers send them. RFC 9110 section 5.6.7.
+//! Parsing of dates in requests.
+//! [RFC 9110 section 5.6.7](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.7).
 
 use crate::date::imf_fixdate;
 
-/// A moment in UTC, in the order in which such are compared.
+/// A date and time in UTC, in an order suitable for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     year: i64,
@@ -11,9 +12,11 @@ struct Moment {
     second_of_day: i64,
 }
 
-/// The Unix time in seconds of an HTTP-date in any of its three forms: `Sun, 06 Nov 1994 08:49:37 GMT`,
-/// `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`. The day of the week is not compared with the date. `now` decides
-/// the century of a year of two digits.
+/// Parses an HTTP-date in any of its three forms to Unix time in seconds:
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`.
+///
+/// The day of the week is not compared with the date. `now` determines the century of a two-digit
+/// year.
 pub(super) fn parse(text: &[u8], now: u64) -> Option<i64> {
     let moment = imf(text).or_else(|| asctime(text)).or_else(|| rfc850(text, now))?;
     Some(moment.unix_seconds())
@@ -50,8 +53,9 @@ fn rfc850(text: &[u8], now: u64) -> Option<Moment> {
     }
     let [b',', b' ', day @ .., b' ', b'G', b'M', b'T'] = &text[comma..] else { return None };
     let [d1, d2, b'-', m1, m2, m3, b'-', y1, y2, b' ', time @ ..] = day else { return None };
-    // "MUST interpret a timestamp that appears to be more than 50 years in the future as representing the most recent year
-    // in the past that had the same last two digits": the latest that is at most 50 years ahead.
+    // "MUST interpret a timestamp that appears to be more than 50 years in the future as
+    // representing the most recent year in the past that had the same last two digits": the latest
+    // year that is at most 50 years ahead.
     let mut latest = imf(&imf_fixdate(now))?;
     latest.year += 50;
     let last = latest.year - (latest.year - number(&[*y1, *y2])?).rem_euclid(100);
@@ -82,7 +86,7 @@ fn number(digits: &[u8]) -> Option<i64> {
 fn time_of_day(text: &[u8]) -> Option<i64> {
     let [h1, h2, b':', m1, m2, b':', s1, s2] = text else { return None };
     let (hour, minute, second) = (number(&[*h1, *h2])?, number(&[*m1, *m2])?, number(&[*s1, *s2])?);
-    // 60 is a leap second; Unix time gives it the number of the next.
+    // 60 is a leap second; Unix time gives it the number of the next second.
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3600 + minute * 60 + second)
 }
 
@@ -97,7 +101,8 @@ impl Moment {
         (1..=length).contains(&day).then_some(Self { year, month, day, second_of_day })
     }
 
-    /// Days by Howard Hinnant's algorithm, the inverse of that in [`imf_fixdate`].
+    /// Converts to Unix time, with Howard Hinnant's algorithm, the inverse of that in
+    /// [`imf_fixdate`].
     fn unix_seconds(self) -> i64 {
         let year = if self.month <= 2 { self.year - 1 } else { self.year };
         let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -118,7 +123,7 @@ mod tests {
         parse(text.as_bytes(), NOW)
     }
 
-    /// The seconds are those of GNU date.
+    /// The expected seconds were computed with GNU date.
     #[test]
     fn rfc9110_5_6_7_three_forms_of_the_same_moments() {
         for (seconds, imf, rfc850, asctime) in [
@@ -171,7 +176,8 @@ mod tests {
             let found = rfc850(text.as_bytes(), NOW).map(|moment| moment.year);
             assert_eq!(found, Some(year), "{text}");
         }
-        // The 29th of February of 2076 would be more than 50 years ahead of 2026-01-01; 1976 has one, too.
+        // The 29th of February of 2076 would be more than 50 years ahead of 2026-01-01; 1976 also
+        // has one.
         let new_year = 1_767_225_600;
         let found = rfc850(b"Saturday, 29-Feb-76 00:00:00 GMT", new_year).map(|moment| moment.year);
         assert_eq!(found, Some(1976));
@@ -217,7 +223,7 @@ mod tests {
 
     #[test]
     fn encoded_messages_decode() {
-        // A prime step, so that all times of day and days of the year come.
+        // A prime step, so that all times of day and days of the year occur.
         for seconds in (0..253_402_300_799u64).step_by(9_999_991) {
             let text = imf_fixdate(seconds);
             assert_eq!(parse(&text, NOW), i64::try_from(seconds).ok());

@@ -1,9 +1,9 @@
-//! Media types by the extension of a file's name.
+//! Media types by file name extension.
 
-/// What is not known: a browser saves it and does not guess, since it is told not to sniff.
+/// The type of unknown files: a browser saves it and does not guess, since sniffing is disabled.
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type of a file of this name. Text is declared as UTF-8.
+/// Returns the media type of a file of this name. Text is declared as UTF-8.
 pub(super) fn media_type(name: &str) -> &'static str {
     let Some((_, extension)) = name.rsplit('/').next().unwrap_or(name).rsplit_once('.') else {
         return UNKNOWN;
@@ -13,7 +13,7 @@ pub(super) fn media_type(name: &str) -> &'static str {
     found.map_or(UNKNOWN, |index| TYPES[index].1)
 }
 
-/// Sorted by extension. As IANA has them registered, and as browsers want them.
+/// Sorted by extension. As registered with IANA, and as browsers expect.
 const TYPES: [(&str, &str); 71] = [
     ("3gp", "video/3gpp"),
     ("7z", "application/x-7z-compressed"),

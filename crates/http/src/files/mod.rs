@@ -1,9 +1,12 @@
-//! Static files: a directory, served. RFC 9110 sections 8, 13 and 14.
+//! Static files from a directory.
+//! [RFC 9110 section 8](https://www.rfc-editor.org/rfc/rfc9110#section-8),
+//! [RFC 9110 section 13](https://www.rfc-editor.org/rfc/rfc9110#section-13) and
+//! [RFC 9110 section 14](https://www.rfc-editor.org/rfc/rfc9110#section-14).
 //!
-//! Start reading at [`Files::respond_at`]. What a path may name is decided in `path.rs`, that nothing outside the root is opened in
-//! `open.rs`, and what of a file is sent in `answer.rs`, which asks `conditions.rs` and `ranges.rs`.
+//! Start reading at [`Files::respond_at`]. `path.rs` validates paths, `open.rs` ensures that no
+//! file outside the root is opened, and `respond.rs` builds the response with `conditions.rs` and
+//! `ranges.rs`.
 
-mod answer;
 mod conditions;
 mod encoding;
 mod http_date;
@@ -12,6 +15,7 @@ mod open;
 mod open_limit;
 mod path;
 mod ranges;
+mod respond;
 mod send;
 mod validators;
 
@@ -20,11 +24,11 @@ use crate::request::Request;
 use crate::response::{HeaderError, Response, check_header};
 use crate::status::Status;
 use crate::{IntoResponse as _, Reject};
-use answer::Representation;
 use encoding::Encoding;
 use open::{Failure, Opened, Root};
 use open_limit::OpenLimit;
 use path::{BadPath, Subpath};
+use respond::Representation;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf, absolute};
@@ -33,20 +37,23 @@ use std::time::SystemTime;
 /// The default of [`Files::max_open`].
 const MAX_OPEN: usize = 1024;
 
-/// A directory of which every file is served, and nothing outside of it.
+/// A handler that serves the files of a directory, and none outside of it.
 ///
-/// The files answer the part of the path that the route calls `{*rest}`; a route without that name is answered by its whole path.
-/// Each answer has an ETag, Last-Modified and `Accept-Ranges`; conditions and ranges of a request are obeyed. A file is
-/// streamed, 64 KiB at a time, so its size costs no memory; it is open until its last byte has been read, and how many are is
-/// [bounded](Self::max_open). What has 16 KiB or fewer is read at once, and holds no descriptor. Reading happens on the thread that serves the connection: on a disk that is
-/// slow, the connections of that shard wait for it.
+/// It uses the part of the path that the route calls `{*rest}`; on a route without that name, the
+/// whole path. Each response has an ETag, Last-Modified and `Accept-Ranges`; conditions and ranges
+/// of a request are honoured. A file is streamed, 64 KiB at a time, so its size costs no memory; it
+/// is open until its last byte is read, and the number of open files is [limited](Self::max_open).
+/// Files of 16 KiB or less are read at once, and hold no descriptor. Reading happens on the thread
+/// that serves the connection: on a slow disk the connections of that shard wait for it.
 ///
-/// Nothing outside the directory is ever opened, whatever the path, and whatever is changed below the directory meanwhile. A
-/// symbolic link counts by where it ends (see [`follow_symlinks`](Self::follow_symlinks)); a hard link is the file itself. On Linux the
-/// kernel sees to it (`openat2`, else name by name), on other Unixes the names are opened one by one. Elsewhere the path is resolved, checked
-/// and then opened, which is safe as long as none but the trusted write below the directory.
+/// No file outside the directory is ever opened, whatever the path, and whatever is changed below
+/// the directory meanwhile. A symbolic link counts as its target (see
+/// [`follow_symlinks`](Self::follow_symlinks)); a hard link is the file itself. On Linux the kernel
+/// ensures this (`openat2`, else name by name); on other Unix systems the names are opened one by
+/// one. Elsewhere the path is resolved, checked and then opened, which is safe as long as only
+/// trusted users can write below the directory.
 ///
-/// Names that are not UTF-8 cannot be asked for. There are no listings of directories.
+/// Files whose names are not UTF-8 cannot be requested. There are no directory listings.
 ///
 /// ```
 /// use throng_http::{Files, Request, Response};
@@ -58,15 +65,15 @@ const MAX_OPEN: usize = 1024;
 /// # Ok::<(), throng_http::HeaderError>(())
 /// ```
 ///
-/// | the path leads to | answer |
+/// | target of the path | response |
 /// |---|---|
 /// | a file | 200, 206, 304, 412 or 416 |
-/// | a directory, and ends with `/` | its index, or 404 |
-/// | a directory with an index, and ends without | 301 to the same with `/` |
-/// | nothing; a hidden file; a fifo, socket or device; out of the directory | 404 |
+/// | a directory, with a final `/` | its index, or 404 |
+/// | a directory with an index, without a final `/` | 301 to the same path with `/` |
+/// | none; a hidden file; a fifo, socket or device; outside of the directory | 404 |
 /// | a file that this process may not read | 403 |
-/// | anything, but descriptors have run out | 503 |
-/// | what is streamed, but [as many](Self::max_open) are already | 503 |
+/// | any, but no descriptors are left | 503 |
+/// | a file to stream, but [the maximum](Self::max_open) is reached | 503 |
 #[derive(Clone, Debug)]
 pub struct Files {
     root: Root,
@@ -78,7 +85,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Serves the files below `root`. A relative path is made absolute now. Nothing is opened yet: see [`check`](Self::check).
+    /// Serves the files below `root`. A relative path is made absolute now. Nothing is opened yet:
+    /// see [`check`](Self::check).
     #[must_use]
     pub fn new(root: impl AsRef<Path>) -> Self {
         let path = absolute(&root).unwrap_or_else(|_| root.as_ref().to_path_buf());
@@ -92,45 +100,47 @@ impl Files {
         }
     }
 
-    /// Whether the directory is there and may be looked into: for the start of a program, to which a mistake in the path is worth more
-    /// than to its visitors.
+    /// Checks that the directory exists and is readable, to find a mistake in the path when the
+    /// program starts.
     ///
     /// # Errors
-    /// What the system says of the directory, with its path.
+    /// The system's error, with the path of the directory.
     pub fn check(&self) -> io::Result<()> {
         let path = &self.root.path;
-        // With the dot: it has to be a directory, and one that may be looked into.
+        // With the dot: it must be a directory, and one that may be searched.
         std::fs::metadata(path.join(".")).map(drop).map_err(|error| {
-            let message = format!("static files: no use of directory {}: {error}", path.display());
+            let message = format!("static files: cannot use directory {}: {error}", path.display());
             io::Error::new(error.kind(), message)
         })
     }
 
-    /// The directory, as an absolute path.
+    /// Returns the directory as an absolute path.
     #[must_use]
     pub const fn root(&self) -> &PathBuf {
         &self.root.path
     }
 
-    /// The file that stands for its directory. Default: `index.html`. It is the program's to name, and not checked.
+    /// Sets the name of the file that is served for its directory. Default: `index.html`. The name
+    /// is the program's, and is not validated.
     #[must_use]
     pub fn index(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
         self
     }
 
-    /// A directory is 404.
+    /// Serves no index: a directory is 404.
     #[must_use]
     pub fn without_index(mut self) -> Self {
         self.index = None;
         self
     }
 
-    /// The Cache-Control of what is served (RFC 9111 section 5.2), such as `max-age=3600`. Default: none, which lets a cache guess
-    /// by the age of the file.
+    /// Sets the Cache-Control of responses
+    /// ([RFC 9111 section 5.2](https://www.rfc-editor.org/rfc/rfc9111#section-5.2)), such as
+    /// `max-age=3600`. Default: none, which lets a cache guess by the age of the file.
     ///
     /// # Errors
-    /// [`HeaderError`]: not valid as the value of a header.
+    /// [`HeaderError`]: the value is not valid in a header.
     pub fn cache_control(mut self, value: impl Into<String>) -> Result<Self, HeaderError> {
         let value = value.into();
         check_header("Cache-Control", &value)?;
@@ -138,59 +148,67 @@ impl Files {
         Ok(self)
     }
 
-    /// Whether files and directories are served whose name begins with a dot. Default: no, they are 404, but for
-    /// `.well-known` (RFC 8615) at the top.
+    /// Sets whether files and directories with a name that begins with a dot are served. Default:
+    /// false; they are 404, except `.well-known` (RFC 8615) at the top.
     #[must_use]
     pub const fn hidden_files(mut self, are_served: bool) -> Self {
         self.with_hidden = are_served;
         self
     }
 
-    /// Whether symbolic links are followed. Default: yes, if they end within the directory; one that leads out of it is 404 always.
-    /// The directory itself may be a link, and may be pointed elsewhere while the server runs.
+    /// Sets whether symbolic links are followed. Default: true, if the target is within the
+    /// directory; other links are always 404. The directory itself may be a link, and may be
+    /// retargeted while the server runs.
     #[must_use]
     pub const fn follow_symlinks(mut self, are_followed: bool) -> Self {
         self.root.follows_links = are_followed;
         self
     }
 
-    /// Whether `app.js.br` or `app.js.gz` is sent in place of `app.js` to a client that accepts it. Default: no. It is only sent
-    /// if it is a file as new as the one it stands for, so that one that was forgotten does no harm.
+    /// Sets whether `app.js.br` or `app.js.gz` is sent in place of `app.js` to a client that
+    /// accepts it. Default: false. It is sent only if it is as new as the original file, so that an
+    /// outdated one does no harm.
     #[must_use]
     pub const fn precompressed(mut self, are_used: bool) -> Self {
         self.precompressed = are_used;
         self
     }
 
-    /// How many files are open at once because they are being sent, a descriptor each: as many clients may take as long as they like
-    /// over a download. One more is answered with 503 and Retry-After, so that slow downloads cannot take the descriptors of
-    /// everybody's connections. Default 1,024. Clones have one bound, and one count, between them.
+    /// Sets the maximum number of files that are open at once while being sent, a descriptor each.
+    /// Default 1,024.
     ///
-    /// The server's `dir` keeps as many descriptors back from its connections, and lowers the bound where the process may have
-    /// few: see there. Who calls [`respond`](Self::respond) in a handler of his own leaves room by the limit on connections.
+    /// A download may take a client as long as it likes. One more is answered with 503 and
+    /// Retry-After, so that slow downloads cannot use up the descriptors of connections. Clones
+    /// share the limit and the count.
+    ///
+    /// The server's `dir` reserves as many descriptors, and lowers the limit where the process may
+    /// have few: see there. If you call [`respond`](Self::respond) in a handler of your own,
+    /// reserve descriptors by the limit on connections.
     #[must_use]
     pub fn max_open(self, files: usize) -> Self {
         self.open.set(files);
         self
     }
 
-    /// Lowers [`max_open`](Self::max_open) to `files`, if it is higher. What is open by then stays open.
+    /// Lowers [`max_open`](Self::max_open) to `files`, if it is higher. Open files stay open.
     pub fn lower_max_open(&self, files: usize) {
         self.open.lower(files);
     }
 
-    /// What [`max_open`](Self::max_open) is now.
+    /// Returns the current value of [`max_open`](Self::max_open).
     #[must_use]
     pub fn open_limit(&self) -> usize {
         self.open.get()
     }
 
-    /// The answer to `request`: GET and HEAD by a file, OPTIONS by `Allow`, and any other method by 405.
+    /// Returns the response to `request`: a file for GET and HEAD, `Allow` for OPTIONS, and 405 for
+    /// any other method.
     pub fn respond(&self, request: &Request<'_>) -> Response {
         self.respond_at(request, SystemTime::now())
     }
 
-    /// As [`respond`](Self::respond), for a caller that knows what time it is.
+    /// Returns the response to `request` at the time `now`, for a caller that knows the time;
+    /// otherwise like [`respond`](Self::respond).
     pub fn respond_at(&self, request: &Request<'_>, now: SystemTime) -> Response {
         let allow = Allow::NONE.with(Method::Get);
         match request.method() {
@@ -209,20 +227,21 @@ impl Files {
             Err(BadPath::Name) => return refuse(Failure::Missing),
         };
         match self.find(&path) {
-            Ok(Some(found)) => self.answer(request, self.select(request, found, now), now),
+            Ok(Some(found)) => self.build(request, self.select(request, found, now), now),
             Ok(None) => redirect(&path, request.query_string()),
             Err(failure) => refuse(failure),
         }
     }
 
-    /// The file that answers `path`; none if it is a directory that was asked for without its slash.
+    /// Finds the file for `path`; none if it is a directory that was requested without its slash.
     fn find(&self, path: &Subpath) -> Result<Option<Found>, Failure> {
         if !path.is_directory()
             && let Opened::File(file, metadata) = self.root.open(path.as_str())?
         {
             return Ok(Some(Found { name: path.as_str().to_owned(), file, metadata }));
         }
-        // A directory without an index is not redirected to: that it is there is no one's business.
+        // A directory without an index is not redirected to, so that its existence is not
+        // disclosed.
         let name = path.join(self.index.as_deref().ok_or(Failure::Missing)?);
         let Opened::File(file, metadata) = self.root.open(&name)? else {
             return Err(Failure::Missing);
@@ -230,7 +249,7 @@ impl Files {
         Ok(path.is_directory().then_some(Found { name, file, metadata }))
     }
 
-    /// The representation (RFC 9110 section 3.2): the file, or its compressed form.
+    /// Selects the representation (RFC 9110 section 3.2): the file, or its compressed form.
     fn select(&self, request: &Request<'_>, found: Found, now: SystemTime) -> Representation {
         let Found { name, file, metadata } = found;
         let media_type = media::media_type(&name);
@@ -253,7 +272,7 @@ impl<P: AsRef<Path>> From<P> for Files {
     }
 }
 
-/// A file, open, and its name below the root.
+/// An open file and its name below the root.
 struct Found {
     name: String,
     file: File,
@@ -272,9 +291,11 @@ fn redirect(path: &Subpath, query: Option<&str>) -> Response {
 fn refuse(failure: Failure) -> Response {
     match failure {
         Failure::Missing => Response::error(Status::NOT_FOUND, "no such file"),
-        // Not 404: it is the operator's mistake, and he is who looks for it.
-        Failure::Forbidden => Response::error(Status::FORBIDDEN, "the server may not read it"),
-        Failure::Busy => Response::unavailable(1, "no file can be opened now"),
+        // Not 404: it is a mistake of the operator, who has to be able to find it.
+        Failure::Forbidden => {
+            Response::error(Status::FORBIDDEN, "the server has no permission to read the file")
+        }
+        Failure::Busy => Response::unavailable(1, "too many files are open"),
         Failure::Broken => Response::error(Status::INTERNAL_SERVER_ERROR, "cannot read the file"),
     }
 }

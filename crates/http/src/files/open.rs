@@ -7,26 +7,27 @@ use std::path::{Path, PathBuf};
 /// A directory below which files are opened.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
-    /// Opened for each file: a root that is a symbolic link may be pointed at another release while the server runs.
+    /// Opened for each file: a root that is a symbolic link may be retargeted while the server
+    /// runs.
     pub(super) path: PathBuf,
-    /// Symbolic links are followed, as long as they end below the root.
+    /// Whether symbolic links are followed, as long as their targets are below the root.
     pub(super) follows_links: bool,
 }
 
-/// Why a file cannot be opened.
+/// The reason why a file cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Failure {
-    /// There is none, or it is outside the root.
+    /// It does not exist, or is outside the root.
     Missing,
     /// This process may not read it.
     Forbidden,
-    /// Out of descriptors or memory, or the file is held by another: it may work later.
+    /// Out of descriptors or memory, or the file is locked by another process: a retry may succeed.
     Busy,
-    /// The disk, or a mistake of ours.
+    /// A disk failure, or a bug.
     Broken,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub(super) enum Opened {
     File(File, Metadata),
@@ -34,8 +35,9 @@ pub(super) enum Opened {
 }
 
 impl Root {
-    /// Opens a file, or finds a directory. `path` is of [`Subpath`](super::path::Subpath): names joined by `/`, no `..`, not
-    /// empty. What is neither, a fifo or a device, is [`Failure::Missing`], and never waited for.
+    /// Opens a file, or finds a directory. `path` comes from [`Subpath`](super::path::Subpath):
+    /// names joined by `/`, no `..`, not empty. Anything else, such as a fifo or a device, is
+    /// [`Failure::Missing`], and never blocks.
     pub(super) fn open(&self, path: &str) -> Result<Opened, Failure> {
         #[cfg(unix)]
         return unix::open(self, path).map_err(unix::failure).and_then(look);
@@ -44,7 +46,7 @@ impl Root {
     }
 }
 
-/// Asked of what was opened and not of its path, which may be another file's by now.
+/// Checks the type of the open file, not of its path, which may refer to another file by now.
 #[cfg(unix)]
 fn look(file: File) -> Result<Opened, Failure> {
     let metadata = file.metadata().map_err(|_| Failure::Broken)?;
@@ -57,7 +59,7 @@ fn look(file: File) -> Result<Opened, Failure> {
     }
 }
 
-/// The part of the canonical form of `path` below that of `root`.
+/// Returns the part of the canonical form of `path` below that of `root`.
 fn canonical_below(root: &Path, path: &str) -> io::Result<PathBuf> {
     let (root, path) = (root.canonicalize()?, root.join(path).canonicalize()?);
     path.strip_prefix(root).map(Path::to_path_buf).map_err(|_| io::ErrorKind::NotFound.into())
@@ -70,7 +72,7 @@ mod unix {
     use rustix::fs::{Mode, OFlags, open as open_path, openat};
     use rustix::io::{Errno, Result};
 
-    /// Non-blocking: a fifo without a writer would hold the shard for ever.
+    /// Non-blocking: a fifo without a writer would block the shard forever.
     const FILE: OFlags =
         OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
     #[cfg(target_os = "linux")]
@@ -83,14 +85,14 @@ mod unix {
         match open_beneath(root, path) {
             // No such call (Linux before 5.6), or a seccomp filter that does not know it.
             Err(Errno::NOSYS | Errno::PERM) => {}
-            // A link left the root or is absolute. Where it ends decides, as on other systems.
+            // A link left the root or is absolute. Its target decides, as on other systems.
             Err(Errno::XDEV) if root.follows_links => {}
             result => return result,
         }
         open_by_steps(root, path)
     }
 
-    /// One call, in which the kernel itself sees to it that no step leaves the root.
+    /// Opens with one call, in which the kernel ensures that no step leaves the root.
     #[cfg(target_os = "linux")]
     pub(super) fn open_beneath(root: &Root, path: &str) -> Result<File> {
         use rustix::fs::{ResolveFlags, openat2};
@@ -101,7 +103,8 @@ mod unix {
         };
         let directory = open_path(&root.path, DIRECTORY, Mode::empty())?;
         let open = || openat2(&directory, path, FILE, Mode::empty(), ResolveFlags::BENEATH | links);
-        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) says to try again.
+        // AGAIN: something was renamed while a link with `..` was followed; openat2(2) says to
+        // retry.
         let retried = |result| match result {
             Err(Errno::AGAIN | Errno::INTR) => open(),
             result => result,
@@ -109,8 +112,8 @@ mod unix {
         Ok(File::from(retried(retried(open()))?))
     }
 
-    /// Name by name, and no name may be a link: links are resolved before, and one that appears in between is an error and not a
-    /// way out.
+    /// Opens name by name, none of which may be a link: links are resolved before, and one that
+    /// appears in between is an error and does not lead outside.
     pub(super) fn open_by_steps(root: &Root, path: &str) -> Result<File> {
         let resolved;
         let mut path = Path::new(path);
@@ -137,7 +140,8 @@ mod unix {
 
     pub(super) fn failure(errno: Errno) -> Failure {
         match errno {
-            // XDEV: out of the root. LOOP: a link where none is followed. NXIO, NODEV: a socket, or a device without a driver.
+            // XDEV: out of the root. LOOP: a link where none is followed. NXIO, NODEV: a socket, or
+            // a device without a driver.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::NAMETOOLONG
@@ -148,7 +152,7 @@ mod unix {
             | Errno::ILSEQ
             | Errno::STALE => Failure::Missing,
             Errno::ACCESS | Errno::PERM => Failure::Forbidden,
-            // AGAIN: a lease on the file, or a rename that went on.
+            // AGAIN: a lease on the file, or a rename in progress.
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::BUSY => {
                 Failure::Busy
             }
@@ -157,8 +161,9 @@ mod unix {
     }
 }
 
-/// Where a path cannot be opened relative to a directory. Between the look at the path and its opening, someone who may write
-/// below the root could put a link in its place: such systems need a root that only the trusted write to.
+/// Opens on systems that cannot open a path relative to a directory. Between the check of the path
+/// and its opening, a user who may write below the root could insert a link: such systems need a
+/// root that only trusted users write to.
 #[cfg(any(not(unix), test))]
 mod portable {
     use super::{Failure, File, Opened, Root, canonical_below, io};
@@ -174,7 +179,8 @@ mod portable {
             }
         }
         let path = root.path.canonicalize()?.join(canonical_below(&root.path, path)?);
-        // Before it is opened: that of a fifo would wait, and of a directory is an error on Windows.
+        // Before it is opened: opening a fifo would block, and opening a directory is an error on
+        // Windows.
         let metadata = path.metadata()?;
         if metadata.is_dir() {
             return Ok(Opened::Directory);
@@ -187,7 +193,7 @@ mod portable {
         Ok(Opened::File(file, metadata))
     }
 
-    #[cfg_attr(unix, expect(dead_code, reason = "unix tells more by the number of the error"))]
+    #[cfg_attr(unix, expect(dead_code, reason = "unix errors are mapped by errno"))]
     pub(super) fn failure(error: &io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::NotFound
@@ -268,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Every way to open on every path: they have to agree.
+    /// Opens a path in every way, and checks that all agree.
     fn open(root: &Root, path: &str) -> Result<String, Failure> {
         let first = content(root.open(path));
         let by_steps = unix::open_by_steps(root, path).map_err(unix::failure).and_then(look);
@@ -334,7 +340,8 @@ mod tests {
     #[test]
     fn a_directory_replaced_by_a_link_leads_nowhere() {
         let site = Site::new();
-        // By steps resolves first and opens then. This is what it opens if `sub` became a link in between.
+        // Opening by steps resolves first and opens then. This is what it opens if `sub` became a
+        // link in between.
         let root = site.root(false);
         fs::rename(site.0.join("root/sub"), site.0.join("root/old")).unwrap();
         symlink("../outside", site.0.join("root/sub")).unwrap();
@@ -342,7 +349,7 @@ mod tests {
         assert_eq!(opened.map(drop), Err(Failure::Missing));
     }
 
-    /// What `openat2` makes impossible has to be as impossible without it.
+    /// A race that `openat2` makes impossible must be impossible without it too.
     #[test]
     fn no_race_in_stepwise_opening_leaves_the_root() {
         let site = Site::new();
@@ -359,7 +366,7 @@ mod tests {
                     swaps.iter().for_each(|(from, to)| fs::rename(path(from), path(to)).unwrap());
                 }
             });
-            // Until the race was seen both ways, however the threads are scheduled.
+            // Until both outcomes of the race occurred, however the threads are scheduled.
             let (public, missing) = (Ok("public".to_owned()), Err(Failure::Missing));
             let mut found = HashSet::new();
             for round in 0..1_000_000 {

@@ -1,12 +1,12 @@
-//! How many files may be open at once because they are being sent.
+//! A limit on the number of files that are open at once while being sent.
 
-use super::send::Pieces;
+use super::send::FileSegments;
 use crate::body::{Pull, Source};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A bound and what it counts; clones share both.
+/// A limit and its count; clones share both.
 #[derive(Clone, Debug)]
 pub(super) struct OpenLimit(Arc<Counts>);
 
@@ -33,30 +33,31 @@ impl OpenLimit {
         self.0.most.load(Relaxed)
     }
 
-    /// Streams `pieces` and counts them as long; none if as many are open as may be.
-    pub(super) fn stream(&self, pieces: Pieces) -> Option<Streamed> {
+    /// Streams `segments` and counts their file as open; `None` if the limit is reached.
+    pub(super) fn stream(&self, segments: FileSegments) -> Option<Streamed> {
         let one_more = |open| (open < self.get()).then_some(open + 1);
         self.0.open.fetch_update(Relaxed, Relaxed, one_more).ok()?;
-        Some(Streamed { pieces, _place: Place(Arc::clone(&self.0)) })
+        Some(Streamed { segments, _permit: Permit(Arc::clone(&self.0)) })
     }
 }
 
-/// Pieces of a file that is counted while it is open. The place comes last: the file is closed before it is given up.
+/// FileSegments of a file that counts as open. The permit comes last: the file is closed before it is
+/// released.
 pub(super) struct Streamed {
-    pieces: Pieces,
-    _place: Place,
+    segments: FileSegments,
+    _permit: Permit,
 }
 
 impl Source for Streamed {
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
-        self.pieces.pull(room, out)
+        self.segments.pull(room, out)
     }
 }
 
-/// One open file.
-struct Place(Arc<Counts>);
+/// The permit of one open file.
+struct Permit(Arc<Counts>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Relaxed);
     }

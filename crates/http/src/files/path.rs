@@ -1,29 +1,29 @@
-//! From the path of a request to the path of a file below the root.
+//! Conversion of a request's path to the path of a file below the root.
 
 use crate::percent;
 use std::fmt::Write as _;
 
-/// A path below the root: names joined by `/`, each of them checked. It holds no `..`, so that only a symbolic link
-/// could lead out.
+/// A path below the root: names joined by `/`, each validated. It contains no `..`, so that only a
+/// symbolic link could lead outside.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subpath {
     names: String,
-    /// It ended with a slash, or was empty.
+    /// Whether it ended with a slash, or was empty.
     is_directory: bool,
 }
 
-/// Why a path is not looked for.
+/// The reason why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadPath {
-    /// 400
+    /// Invalid percent-encoding: 400.
     Encoding,
-    /// 404: no file that is served can have this name.
+    /// A name that no served file can have: 404.
     Name,
 }
 
 impl Subpath {
-    /// `raw` is still percent-encoded and has no slash at the start. It is split before it is decoded, so that a `%2F`
-    /// never becomes a separator (RFC 3986 section 2.2).
+    /// Parses `raw`, which is percent-encoded and has no slash at the start. It is split before it
+    /// is decoded, so that a `%2F` never becomes a separator (RFC 3986 section 2.2).
     pub(super) fn parse(raw: &str, with_hidden: bool) -> Result<Self, BadPath> {
         let is_directory = raw.is_empty() || raw.ends_with('/');
         let mut names = String::with_capacity(raw.len());
@@ -53,14 +53,17 @@ impl Subpath {
         self.is_directory
     }
 
-    /// The file called `name` in this directory.
+    /// Returns the path of the file called `name` in this directory.
     pub(super) fn join(&self, name: &str) -> String {
         if self.names.is_empty() { name.to_owned() } else { format!("{}/{name}", self.names) }
     }
 
-    /// Where this directory is, relative to a request for it without its slash: `./name/`. Relative, so that no path can
-    /// make it another host (`//evil.example`) or scheme (`javascript:`), and so that it is right behind a proxy that strips a
-    /// prefix. Encoded anew, so that nothing the peer sent comes back but the name.
+    /// Returns the location of this directory, relative to a request for it without its slash:
+    /// `./name/`.
+    ///
+    /// Relative, so that no path can turn it into another host (`//evil.example`) or scheme
+    /// (`javascript:`), and so that it is correct behind a proxy that strips a prefix. Encoded
+    /// again, so that nothing that the peer sent is returned except the name.
     pub(super) fn location(&self) -> String {
         let mut location = String::from("./");
         for byte in self.names.rsplit('/').next().unwrap_or_default().bytes() {
@@ -77,16 +80,17 @@ impl Subpath {
     }
 }
 
-/// Whether `name` names an entry of a directory and nothing else, on every system; `on_windows` adds what only means something
-/// else there, such as `a:b`, which is an ordinary name elsewhere.
+/// Returns whether `name` names an entry of a directory and nothing else, on every system.
+/// `on_windows` adds the names that have a special meaning only there, such as `a:b`.
 fn is_name(name: &str, on_windows: bool) -> bool {
     let is_plain = !matches!(name, "" | "." | "..")
         && !name.contains(['/', '\\'])
         && !name.contains(|character: char| character.is_control());
-    is_plain && !(on_windows && is_windows_trap(name))
+    is_plain && !(on_windows && is_special_on_windows(name))
 }
 
-/// Names that begin with a dot: `.git`, `.env`. HFS+ ignores some characters when it compares names, so they are ignored here too.
+/// Returns whether a name begins with a dot: `.git`, `.env`. HFS+ ignores some characters when it
+/// compares names, so they are ignored here too.
 fn is_hidden(name: &str) -> bool {
     let is_ignored = |character: char| {
         let code = u32::from(character);
@@ -95,9 +99,10 @@ fn is_hidden(name: &str) -> bool {
     name.trim_start_matches(is_ignored).starts_with('.')
 }
 
-/// Names to which Windows gives another meaning: streams and drives (`:`), wildcards, a dot or space at the end (dropped),
-/// short names (`GIT~1` for `.git`), and devices, also with an extension.
-fn is_windows_trap(name: &str) -> bool {
+/// Returns whether Windows gives the name another meaning: streams and drives (`:`), wildcards, a
+/// final dot or space (dropped), short names (`GIT~1` for `.git`), and devices, also with an
+/// extension.
+fn is_special_on_windows(name: &str) -> bool {
     const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
     let port = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));

@@ -1,25 +1,27 @@
-//! Parts of a file. RFC 9110 section 14.
+//! Range requests. [RFC 9110 section 14](https://www.rfc-editor.org/rfc/rfc9110#section-14).
 
 use std::ops::Range;
 
-/// More are not answered in parts: each costs its own head, and readers of many small parts are rare, while a request for
-/// hundreds of overlapping ones once stopped half the web's servers (CVE-2011-3192).
+/// Maximum number of ranges answered in parts. Each part costs its own head, and readers of many
+/// small parts are rare, while a request for hundreds of overlapping ones once stopped half the
+/// web's servers (CVE-2011-3192).
 pub(super) const MAX_RANGES: usize = 8;
 
-/// What a Range field asks for, of a file of a known length.
+/// The parts that a Range field selects of a file of known length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The field is not understood, or not worth it: 200.
+    /// The field is invalid, or has too many ranges: 200.
     Whole,
-    /// 206: not empty, in the order asked for, and no two touch.
+    /// 206: not empty, in the order requested, no two adjacent or overlapping.
     Parts(Vec<Range<u64>>),
-    /// 416: nothing of it is there.
+    /// 416: no range is within the file.
     Nothing,
 }
 
-/// Reads the value of a Range field for a file of `length` bytes.
+/// Parses the value of a Range field for a file of `length` bytes.
 pub(super) fn parse(value: &[u8], length: u64) -> Wanted {
-    // No range of an empty file has a Content-Range; clients that always send a Range want an answer.
+    // No range of an empty file has a Content-Range; clients that always send a Range need a
+    // response.
     if length == 0 {
         return Wanted::Whole;
     }
@@ -47,7 +49,7 @@ pub(super) fn parse(value: &[u8], length: u64) -> Wanted {
     }
 }
 
-/// One range-spec; empty if it lies beyond the end, `None` if it is not valid.
+/// Parses one range-spec; empty if it lies beyond the end, `None` if it is invalid.
 fn part(spec: &[u8], length: u64) -> Option<Range<u64>> {
     let dash = spec.iter().position(|byte| *byte == b'-')?;
     let (first, last) = (number(&spec[..dash]), number(&spec[dash + 1..]));
@@ -62,7 +64,8 @@ fn part(spec: &[u8], length: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Digits, of which there may be none: `Some(None)`. What is too large is as good as the largest.
+/// Parses digits, of which there may be none: `Some(None)`. A number that is too large counts as
+/// the largest.
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -72,17 +75,17 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
     Some((!digits.is_empty()).then(|| digits.iter().fold(0, append)))
 }
 
-/// Joins `part` with all that it overlaps or touches, in the place of the first of them, or else puts it last
-/// (RFC 9110 section 15.3.7.2).
+/// Joins `part` with all parts that it overlaps or touches, in the position of the first of them, or
+/// else appends it (RFC 9110 section 15.3.7.2).
 fn add(parts: &mut Vec<Range<u64>>, mut part: Range<u64>) {
-    let mut place = parts.len();
+    let mut position = parts.len();
     let touches = |a: &Range<u64>, b: &Range<u64>| a.start <= b.end && b.start <= a.end;
     while let Some(index) = parts.iter().position(|known| touches(known, &part)) {
         let known = parts.remove(index);
         part = part.start.min(known.start)..part.end.max(known.end);
-        place = place.min(index);
+        position = position.min(index);
     }
-    parts.insert(place.min(parts.len()), part);
+    parts.insert(position.min(parts.len()), part);
 }
 
 #[cfg(test)]
@@ -142,7 +145,7 @@ mod tests {
         ] {
             assert_eq!(show(value, 1000), "nothing", "{value}");
         }
-        // One that is there is enough.
+        // One satisfiable range is enough.
         assert_eq!(show("bytes=1000-, 3-4, -0", 1000), "3..5");
     }
 
@@ -227,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model marks bytes: which of a file of `length` bytes does the set name?
+        /// The model marks bytes: which bytes of a file of `length` bytes does the set select?
         #[test]
         fn ranges_match_a_naive_model(
             length in 1u64..40,
@@ -255,7 +258,8 @@ mod tests {
                     let is_sent = |byte| parts.iter().any(|part| part.contains(&byte));
                     let found: Vec<bool> = (0..length).map(is_sent).collect();
                     prop_assert_eq!(found, marked);
-                    // None empty, none touching another: what is sent is never more than the file.
+                    // None empty, none touching another: the response is never longer than the
+                    // file.
                     let mut sorted = parts.clone();
                     sorted.sort_by_key(|part| part.start);
                     prop_assert!(sorted.iter().all(|part| part.start < part.end));

@@ -6,53 +6,53 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-/// How much is read at a time, at most: a disk that is slow holds up the shard for that long.
+/// Maximum bytes per read: a slow disk blocks the shard for that long.
 const CHUNK: u64 = 64 * 1024;
 
-/// What is sent, in order.
+/// A part of a response body, in order.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum Segment {
     Text(String),
     Bytes(Range<u64>),
 }
 
-/// Pieces of a file, with text between them.
+/// Ranges of a file, with text between them.
 ///
-/// Exactly the bytes announced: of a file that grew no more, and a file that shrank is an error, which resets the
-/// connection. What is changed in place meanwhile is sent as it is found.
+/// Exactly as many bytes as announced: growth of the file is ignored, and shrinking is an error,
+/// which resets the connection. Changes in place meanwhile are sent as found.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct FileSegments {
     file: File,
-    pieces: VecDeque<Piece>,
+    segments: VecDeque<Segment>,
 }
 
-impl Pieces {
-    pub(super) fn new(file: File, pieces: impl IntoIterator<Item = Piece>) -> Self {
-        Self { file, pieces: pieces.into_iter().collect() }
+impl FileSegments {
+    pub(super) fn new(file: File, segments: impl IntoIterator<Item = Segment>) -> Self {
+        Self { file, segments: segments.into_iter().collect() }
     }
 
-    /// How many bytes there are still.
+    /// Returns the number of bytes left.
     pub(super) fn length(&self) -> u64 {
-        let length = |piece: &Piece| match piece {
-            Piece::Text(text) => text.len() as u64,
-            Piece::Bytes(range) => range.end - range.start,
+        let length = |segment: &Segment| match segment {
+            Segment::Text(text) => text.len() as u64,
+            Segment::Bytes(range) => range.end - range.start,
         };
-        self.pieces.iter().map(length).sum()
+        self.segments.iter().map(length).sum()
     }
 
-    /// All of it at once.
+    /// Reads all of it at once.
     pub(super) fn read(mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.length()).unwrap_or_default());
         while self.pull(usize::MAX, &mut bytes)? == Pull::More {}
         Ok(bytes)
     }
 
-    /// See [`Source::pull`](crate::Source::pull).
+    /// Implements [`Source::pull`](crate::Source::pull).
     pub(super) fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
-        while let Some(piece) = self.pieces.front_mut() {
-            match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Bytes(range) => {
+        while let Some(segment) = self.segments.front_mut() {
+            match segment {
+                Segment::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Segment::Bytes(range) => {
                     let wanted = (range.end - range.start).min(CHUNK).min(room.max(1) as u64);
                     let read = append(&self.file, range.start, wanted, out)?;
                     if read == 0 && wanted > 0 {
@@ -64,8 +64,8 @@ impl Pieces {
                     }
                 }
             }
-            self.pieces.pop_front();
-            if !self.pieces.is_empty() && out.len() >= room {
+            self.segments.pop_front();
+            if !self.segments.is_empty() && out.len() >= room {
                 return Ok(Pull::More);
             }
         }
@@ -73,7 +73,7 @@ impl Pieces {
     }
 }
 
-/// Reads up to `wanted` bytes from `start` to the end of `out`, without writing zeros there first.
+/// Reads up to `wanted` bytes from `start` to the end of `out`, without zeroing them first.
 #[cfg(unix)]
 fn append(file: &File, start: u64, wanted: u64, out: &mut Vec<u8>) -> io::Result<u64> {
     use rustix::buffer::spare_capacity;
@@ -83,7 +83,7 @@ fn append(file: &File, start: u64, wanted: u64, out: &mut Vec<u8>) -> io::Result
     }
     out.reserve(wanted);
     rustix::io::retry_on_intr(|| rustix::io::pread(file, spare_capacity(out), start))?;
-    // There may have been more room, and more in the file.
+    // There may have been more capacity, and more in the file.
     out.truncate(before + wanted);
     Ok((out.len() - before) as u64)
 }

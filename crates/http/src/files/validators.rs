@@ -1,33 +1,37 @@
-//! What tells one state of a file from another. RFC 9110 section 8.8.
+//! Validators: entity tags and modification dates.
+//! [RFC 9110 section 8.8](https://www.rfc-editor.org/rfc/rfc9110#section-8.8).
 
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, SystemTime};
 
-/// How long after a change another may go unseen: file systems stamp with the clock's tick (4 ms on ext4, 2 s on FAT), and
-/// Last-Modified with whole seconds.
+/// Time after a change within which another change may be undetected: file systems stamp with the
+/// clock's tick (4 ms on ext4, 2 s on FAT), and Last-Modified with whole seconds.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// The validators of one state of a file.
+/// The validators of one version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Validators {
-    /// Without the quotes: hexadecimal digits.
+    /// The tag without quotes: hexadecimal digits.
     pub(super) opaque: String,
-    /// The file has not changed for [`SETTLING`], so that the same validators mean the same bytes.
+    /// Whether the file has not changed for [`SETTLING`], so that equal validators mean equal
+    /// bytes.
     pub(super) are_strong: bool,
-    /// Unix time in seconds; `None` before 1970. Never later than the answer (RFC 9110 section 8.8.2.1).
+    /// Unix time in seconds; `None` before 1970. Never later than the response (RFC 9110 section
+    /// 8.8.2.1).
     pub(super) last_modified: Option<u64>,
 }
 
 impl Validators {
-    /// Of a file that is looked at `now`.
+    /// Computes the validators of a file examined at `now`.
     ///
-    /// The tag is strong, so that downloads can be resumed; weak only for the first two seconds after a change
-    /// (RFC 9110 section 8.8.1). It is made of more than time and length, which two files often share: archives, images of containers and
-    /// reproducible builds set all times to the same. What no one can set is when the inode changed, and its number. The price:
-    /// two servers with copies of a file give it different tags, which costs a client that changes servers a
-    /// download, and nothing more. It is hashed, because the number of an inode is nobody's business; the hash may differ in another
-    /// build of the program, at the same price.
+    /// The tag is strong, so that downloads can be resumed; weak only for the first two seconds
+    /// after a change (RFC 9110 section 8.8.1). It depends on more than time and length, which two
+    /// files often share: archives, container images and reproducible builds set all times to the
+    /// same value. The inode's change time and number cannot be set. The cost: two servers with
+    /// copies of a file give it different tags, which costs a client that changes servers one
+    /// download. It is hashed, because inode numbers should not be disclosed; the hash may differ
+    /// in another build of the program, at the same cost.
     pub(super) fn of(metadata: &Metadata, now: SystemTime) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let mut hasher = DefaultHasher::new();
@@ -48,14 +52,15 @@ impl Validators {
             metadata.created().ok().hash(&mut hasher);
             modified
         };
-        // If the clock was set back, the change is ahead, and what comes until then could bear the same stamp.
+        // If the clock was set back, the change is in the future, and changes until then could have
+        // the same stamp.
         let are_strong = now.duration_since(changed).is_ok_and(|age| age >= SETTLING);
         let unix_seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
         let last_modified = unix_seconds(modified.min(now)).map(|since_1970| since_1970.as_secs());
         Self { opaque: format!("{:016x}", hasher.finish()), are_strong, last_modified }
     }
 
-    /// As the ETag field has it.
+    /// Formats the value of the ETag field.
     pub(super) fn etag(&self) -> String {
         let prefix = if self.are_strong { "" } else { "W/" };
         format!("{prefix}\"{}\"", self.opaque)
@@ -70,7 +75,7 @@ pub(super) struct EntityTag<'a> {
 }
 
 impl<'a> EntityTag<'a> {
-    /// The tag at the start of `text`, and what follows it.
+    /// Parses the tag at the start of `text`, and returns it with the rest.
     fn take(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (is_weak, quoted) = match text.strip_prefix(b"W/") {
             Some(quoted) => (true, quoted),
@@ -79,17 +84,18 @@ impl<'a> EntityTag<'a> {
         let inner = quoted.strip_prefix(b"\"")?;
         let length = inner.iter().position(|byte| *byte == b'"')?;
         let (opaque, rest) = inner.split_at(length);
-        // Any visible character but the quote, and bytes beyond ASCII.
+        // Any visible character except the quote, and bytes beyond ASCII.
         let is_valid = opaque.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
         is_valid.then_some((Self { is_weak, opaque }, &rest[1..]))
     }
 
-    /// `text` is one tag and nothing else.
+    /// Parses `text` as exactly one tag.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         Self::take(text).filter(|(_, rest)| rest.is_empty()).map(|(tag, _)| tag)
     }
 
-    /// The tags of a list; a comma inside quotes does not separate. It ends where it is not a list of tags any more.
+    /// Returns the tags of a list; a comma inside quotes does not separate. Ends at the first
+    /// invalid element.
     pub(super) fn list(mut text: &'a [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
@@ -103,12 +109,12 @@ impl<'a> EntityTag<'a> {
         })
     }
 
-    /// Strong comparison: both are strong and the same. RFC 9110 section 8.8.3.2.
+    /// Compares strongly: both are strong and equal. RFC 9110 section 8.8.3.2.
     pub(super) fn matches_strongly(&self, validators: &Validators) -> bool {
         !self.is_weak && validators.are_strong && self.matches_weakly(validators)
     }
 
-    /// Weak comparison: they are the same but for `W/`. RFC 9110 section 8.8.3.2.
+    /// Compares weakly: they are equal except for `W/`. RFC 9110 section 8.8.3.2.
     pub(super) fn matches_weakly(&self, validators: &Validators) -> bool {
         self.opaque == validators.opaque.as_bytes()
     }

@@ -1,4 +1,4 @@
-//! RFC 9110 section 13.
+//! [RFC 9110 section 13](https://www.rfc-editor.org/rfc/rfc9110#section-13).
 
 use crate::site::{Answer, MODIFIED, Site, ask, ask_at};
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
 const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-/// Answers with the lines of each row, in which `$` is the file's entity tag.
+/// Checks the status for the header lines of each row, in which `$` is the file's entity tag.
 fn check(rows: &[(&str, u16)]) {
     let site = Site::new(&[("a.txt", b"0123456789")]);
     let etag = site.get("a.txt", "").expect("ETag").to_owned();
@@ -14,12 +14,12 @@ fn check(rows: &[(&str, u16)]) {
         let lines = lines.replace('$', &etag).replace('|', "\r\n") + "\r\n";
         for method in ["GET", "HEAD"] {
             let answer = ask(&site.files(), method, "/assets/a.txt", &lines);
-            // A Range means nothing to HEAD.
+            // A Range does not apply to HEAD.
             let is_part = matches!(*expected, 206 | 416) && method == "HEAD";
             let expected = if is_part { 200 } else { *expected };
             assert_eq!(answer.status, expected, "{method} {lines}");
         }
-        // RFC 9110 section 13.2.1: they are not looked at where the answer is an error anyway.
+        // RFC 9110 section 13.2.1: conditions are ignored where the response is an error anyway.
         assert_eq!(site.get("none.txt", &lines).status, 404);
         assert_eq!(ask(&site.files(), "PUT", "/assets/a.txt", &lines).status, 405);
     }
@@ -75,7 +75,7 @@ fn rfc9110_13_1_3_if_modified_since() {
         ("If-Modified-Since: Wed, 31 Dec 1969 23:59:59 GMT", 200),
         ("If-Modified-Since: tomorrow", 200),
         ("If-Modified-Since: ", 200),
-        // Several are no date.
+        // Several are not a date.
         (&format!("If-Modified-Since: {AFTER}|If-Modified-Since: {AFTER}"), 200),
     ]);
 }
@@ -102,13 +102,13 @@ fn rfc9110_13_2_2_conditions_are_evaluated_in_order() {
         // If-Modified-Since is ignored beside If-None-Match.
         (&format!("If-None-Match: \"x\"|If-Modified-Since: {AFTER}"), 200),
         (&format!("If-Modified-Since: {BEFORE}|If-None-Match: $"), 304),
-        // What fails comes before what is known.
+        // A failed precondition wins over a cached version.
         ("If-None-Match: $|If-Match: \"x\"", 412),
         ("If-None-Match: $|If-Match: $", 304),
         (&format!("If-None-Match: $|If-Unmodified-Since: {BEFORE}"), 412),
         (&format!("If-Modified-Since: {AFTER}|If-Unmodified-Since: {BEFORE}"), 412),
         (&format!("If-Modified-Since: {AFTER}|If-Unmodified-Since: {AFTER}"), 304),
-        // Both come before the range.
+        // Both are evaluated before the range.
         ("If-None-Match: $|Range: bytes=0-1", 304),
         ("If-None-Match: $|Range: bytes=99-", 304),
         ("If-Match: \"x\"|Range: bytes=99-", 412),
@@ -122,7 +122,7 @@ fn rfc9110_13_1_5_if_range() {
     check(&[
         ("Range: bytes=0-1|If-Range: $", 206),
         ("Range: bytes=0-1|If-Range: \"x\"", 200),
-        // A weak tag never is the same to the byte.
+        // A weak tag never identifies identical bytes.
         ("Range: bytes=0-1|If-Range: W/$", 200),
         (&format!("Range: bytes=0-1|If-Range: {MODIFIED}"), 206),
         ("Range: bytes=0-1|If-Range: Sunday, 06-Nov-94 08:49:37 GMT", 206),
@@ -134,10 +134,10 @@ fn rfc9110_13_1_5_if_range() {
         ("Range: bytes=0-1|If-Range: *", 200),
         ("Range: bytes=0-1|If-Range: $, $", 200),
         ("Range: bytes=0-1|If-Range: $|If-Range: $", 200),
-        // Without a match the range is as if it were not there, so it cannot be unsatisfiable.
+        // Without a match the range is ignored, so it cannot be unsatisfiable.
         ("Range: bytes=99-|If-Range: \"x\"", 200),
         ("Range: bytes=99-|If-Range: $", 416),
-        // Without a Range it means nothing.
+        // Without a Range it has no effect.
         ("If-Range: \"x\"", 200),
         ("If-Range: $", 200),
     ]);

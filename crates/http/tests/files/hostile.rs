@@ -26,14 +26,14 @@ fn site() -> Site {
     site
 }
 
-/// Everything but the secret may be the answer.
+/// Returns whether the body contains the secret.
 fn leaks(body: &[u8]) -> bool {
     body.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes())
         || body.windows(5).any(|bytes| bytes == b"root:")
 }
 
 const PATHS: [&str; 100] = [
-    // As they are.
+    // Plain.
     "../secret.txt",
     "../../secret.txt",
     "../../../../../../../../etc/passwd",
@@ -115,7 +115,7 @@ const PATHS: [&str; 100] = [
     "..%09/secret.txt",
     "..%20/secret.txt",
     "%20../secret.txt",
-    // Overlong and other broken UTF-8.
+    // Overlong and otherwise invalid UTF-8.
     "%c0%ae%c0%ae/secret.txt",
     "%c0%ae%c0%ae%c0%afsecret.txt",
     "..%c0%afsecret.txt",
@@ -136,7 +136,7 @@ const PATHS: [&str; 100] = [
     "..%ef%bc%8fsecret.txt",
     "%e2%80%8c../secret.txt",
     ".%e2%80%8b./secret.txt",
-    // Links that lead out.
+    // Links that lead outside.
     "link.txt",
     "up/secret.txt",
     "absolute.txt",
@@ -172,13 +172,14 @@ fn no_path_leaves_the_root() {
                 for target in [format!("/assets/{path}"), format!("http://h/assets/{path}")] {
                     let answer = ask(&files, "GET", &target, lines);
                     assert!(!leaks(&answer.body), "{target}: {:?}", answer.text());
-                    // What is made harmless by browsers before they send it is refused here, not resolved.
+                    // Browsers normalise such paths before they send them; here they are refused,
+                    // not resolved.
                     assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
                 }
             }
         }
     }
-    // The test would see it if it were there.
+    // The test would detect it if it were served.
     assert!(leaks(&ask(&Files::new(site.base()), "GET", "/assets/secret.txt", "").body));
     assert_eq!(ask(&site.files(), "GET", "/assets/a.txt", "").text(), "public");
 }
@@ -224,7 +225,8 @@ fn links_within_the_root_are_followed_unless_disabled() {
     }
 }
 
-/// Someone exchanges a directory for a link to the secret's directory, and back, as fast as he can, while it is read.
+/// A second thread exchanges a directory for a link to the secret's directory, and back, as fast as
+/// possible, while it is read.
 #[test]
 fn no_race_leaves_the_root() {
     let site = Site::new(&[("dir/secret.txt", b"public")]);
@@ -241,7 +243,7 @@ fn no_race_leaves_the_root() {
         });
         let mut found = [0u32; 2];
         for round in 0..1_000_000 {
-            // Until the race was seen both ways, however the threads are scheduled.
+            // Until both outcomes of the race occurred, however the threads are scheduled.
             if round > 4000 && found.iter().all(|count| *count > 0) {
                 break;
             }
@@ -258,7 +260,7 @@ fn no_race_leaves_the_root() {
     });
 }
 
-/// Paths made of what is dangerous, and of what is there.
+/// Paths made of dangerous parts, and of existing ones.
 fn path() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         prop::sample::select(vec![
@@ -317,7 +319,7 @@ fn no_string_leaves_the_root() {
     });
 }
 
-/// A route without `{*rest}` is answered by its path, under the same rules.
+/// A route without `{*rest}` uses the whole path, under the same rules.
 #[test]
 fn a_route_with_another_pattern_does_not_leave_the_root_either() {
     use throng_http::{Params, Request};

@@ -1,4 +1,5 @@
-//! Static files as a client sees them: through the decoder, the router and the encoder, from a real directory.
+//! Static files as a client sees them: through the decoder, the router and the encoder, from a real
+//! directory.
 #![cfg(unix)]
 
 mod conditional;

@@ -1,4 +1,4 @@
-//! RFC 9110 section 14, on the wire.
+//! [RFC 9110 section 14](https://www.rfc-editor.org/rfc/rfc9110#section-14), on the wire.
 
 use crate::site::{Answer, Site, ask};
 use proptest::prelude::*;
@@ -9,7 +9,8 @@ fn site() -> Site {
     Site::new(&[("a.txt", CONTENT), ("empty.txt", b"")])
 }
 
-/// The parts of a multipart body: Content-Range and bytes. Read strictly: RFC 2046 section 5.1.1.
+/// Returns the parts of a multipart body: Content-Range and bytes. Parsed strictly: RFC 2046
+/// section 5.1.1.
 fn parts(answer: &Answer) -> Vec<(String, Vec<u8>)> {
     let boundary = answer.expect("Content-Type").strip_prefix("multipart/byteranges; boundary=");
     let boundary = boundary.unwrap_or_else(|| panic!("{}", answer.head));
@@ -46,7 +47,7 @@ fn rfc9110_15_3_7_1_one_part() {
         assert_eq!((answer.status, answer.text()), (206, expected), "{range}");
         assert_eq!(answer.expect("Content-Range"), content_range);
         assert_eq!(answer.expect("Content-Type"), "text/plain; charset=utf-8");
-        // RFC 9110 section 15.3.7: what a 200 would have had to say of the file.
+        // RFC 9110 section 15.3.7: the headers that a 200 would have.
         let full = site.get("a.txt", "");
         for name in ["ETag", "Last-Modified", "Date"] {
             assert_eq!(answer.expect(name), full.expect(name));
@@ -99,16 +100,16 @@ fn rfc9110_15_3_7_2_several_parts() {
     let expected = [("0-1/36", "01"), ("10-12/36", "abc"), ("34-35/36", "yz")];
     let expected = expected.map(|(range, bytes)| (range.to_owned(), bytes.as_bytes().to_vec()));
     assert_eq!(parts(&answer), expected);
-    // In the order asked for.
+    // In the order requested.
     let answer = site.get("a.txt", "Range: bytes=-2, 0-1\r\n");
     assert_eq!(parts(&answer)[0].0, "34-35/36");
-    // One that remains is no multipart.
+    // A single remaining range is not multipart.
     for range in ["0-1, 99-", "0-1, 2-3", "1-3, 0-2", "0-, 5-6, -1"] {
         let answer = site.get("a.txt", &format!("Range: bytes={range}\r\n"));
         assert_eq!(answer.status, 206);
         assert!(answer.expect("Content-Range").starts_with("bytes 0-"), "{range}");
     }
-    // Another time, another boundary: it cannot be put into a file.
+    // A different boundary each time: it cannot be put into a file.
     let again = site.get("a.txt", "Range: bytes=-2, 0-1\r\n");
     assert_ne!(again.header("Content-Type"), answer.header("Content-Type"));
 }
@@ -126,7 +127,7 @@ fn parts_of_a_large_file() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the set of ranges, the bytes sent are those of the file at the places named.
+    /// Whatever the set of ranges, the bytes sent are those of the file at the named positions.
     #[test]
     fn every_range_has_the_bytes_of_the_file(specs in "(([0-9]{1,2})?-([0-9]{1,2})?, ?){1,9}") {
         let site = site();

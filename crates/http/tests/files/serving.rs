@@ -1,4 +1,4 @@
-//! What is served, and how it is described.
+//! Which files are served, and with which headers.
 
 use crate::site::{MODIFIED, Site, ask, ask_at, later, receive, send};
 use std::os::unix::fs::PermissionsExt as _;
@@ -119,7 +119,7 @@ fn a_missing_file_is_404_and_an_unreadable_one_403() {
     for path in ["b.txt", "a.txt/b", "sub/", "sub/a.txt", &"x".repeat(300), &"x/".repeat(3000)] {
         assert_eq!(site.get(path, "").status, 404, "{path}");
     }
-    // Who may read everything reads this, too.
+    // A privileged user can read this too.
     let expected = if fs::read(site.path("closed.txt")).is_ok() { 200 } else { 403 };
     assert_eq!(site.get("closed.txt", "").status, expected);
     assert_eq!(ask(&Files::new(site.base().join("gone")), "GET", "/assets/a.txt", "").status, 404);
@@ -155,7 +155,7 @@ fn special_files_are_not_found_and_never_block() {
     }
 }
 
-/// In a process of its own: the tests beside it need descriptors, too.
+/// In a process of its own: the tests beside it need descriptors too.
 #[test]
 fn without_descriptors_the_response_is_503_until_some_are_free() {
     const CHILD: &str = "THRONG_FILES_WITHOUT_DESCRIPTORS";
@@ -222,7 +222,7 @@ fn a_file_is_streamed_in_chunks() {
     send("GET", "/assets/a.bin", "", look).expect("routed");
 }
 
-/// The answer to `request` below /assets, not sent yet.
+/// Returns the response to `request` below /assets, before it is sent.
 fn begin(files: &Files, method: &str, request: &str) -> Response {
     let mut response = None;
     let look = |request: &Request<'_>| {
@@ -240,7 +240,7 @@ fn no_more_files_are_open_for_streaming_than_allowed() {
     let files = site.files().max_open(2);
     let status = |response: &Response| response.status().code();
     let whole = begin(&files, "GET", "big.txt");
-    // A clone has the same bound, and the same files in it.
+    // A clone has the same limit and count.
     let part = begin(&files.clone(), "GET", "big.txt\nRange: bytes=0-20000\r\n");
     assert_eq!((status(&whole), status(&part)), (200, 206));
     assert!(whole.is_streamed() && part.is_streamed());
@@ -251,7 +251,7 @@ fn no_more_files_are_open_for_streaming_than_allowed() {
         assert_eq!(status(&refused), 503, "{request}");
         assert!(refused.headers().any(|field| field == ("Retry-After", "1")), "{request}");
     }
-    // What leaves as a whole holds no file, nor does what has no body.
+    // A complete response holds no file, nor does one without a body.
     let small: Vec<Response> = (0..5).map(|_| begin(&files, "GET", "small.txt")).collect();
     assert!(small.iter().all(|response| status(response) == 200 && !response.is_streamed()));
     let piece = begin(&files, "GET", "big.txt\nRange: bytes=5-9,90000-99999\r\n");
@@ -261,11 +261,11 @@ fn no_more_files_are_open_for_streaming_than_allowed() {
     drop(part);
     let next = begin(&files, "GET", "big.txt");
     assert_eq!((status(&next), status(&begin(&files, "GET", "big.txt"))), (200, 503));
-    // To its end and not only dropped.
+    // Sent to its end and not only dropped.
     let to = ReplyTo { is_head: false, is_http11: true, keep_alive: true, date: "" };
     assert_eq!(receive(next, &to).body.len(), 100_000);
     assert_eq!(status(&begin(&files, "GET", "big.txt")), 200);
-    // Lowered while files are open: they stay.
+    // Lowered while files are open: they stay open.
     files.lower_max_open(1);
     files.lower_max_open(7);
     assert_eq!(files.open_limit(), 1);
@@ -293,7 +293,7 @@ fn rfc9110_8_8_1_every_change_changes_the_tag() {
     let etag = |path: &str| site.get(path, "").expect("ETag").to_owned();
     let first = etag("a.txt");
     assert_eq!(etag("a.txt"), first);
-    // The same time and length, as of archives and reproducible builds.
+    // The same time and length, as in archives and reproducible builds.
     assert_ne!(etag("b.txt"), first);
     fs::rename(site.path("b.txt"), site.path("a.txt")).unwrap();
     let second = etag("a.txt");
@@ -321,7 +321,7 @@ fn rfc9110_8_8_2_1_last_modified_is_never_in_the_future() {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
     let answer = ask_at(&site.files(), "GET", "/assets/a.txt", "", now);
     assert_eq!(answer.expect("Last-Modified"), MODIFIED);
-    // Before 1970 there is nothing to be told.
+    // Before 1970 there is no Last-Modified.
     file.set_modified(SystemTime::UNIX_EPOCH - Duration::from_secs(1)).unwrap();
     let old = site.get("a.txt", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
     assert_eq!((old.status, old.header("Last-Modified")), (200, None));
@@ -384,7 +384,7 @@ fn rfc9110_12_5_3_a_precompressed_file_is_sent_to_clients_that_accept_it() {
         assert_eq!(known.header("Content-Encoding"), None);
     }
     assert_eq!(site.get("a.js", "Accept-Encoding: br\r\n").text(), "plain", "off by default");
-    // One that was forgotten: older than the file it stands for.
+    // An outdated one: older than the original file.
     let file = fs::File::options().write(true).open(site.path("b.js")).unwrap();
     file.set_modified(SystemTime::now()).unwrap();
     let answer = ask(&files, "GET", "/assets/b.js", "Accept-Encoding: gzip\r\n");

@@ -1,4 +1,4 @@
-//! A directory to serve, and a client that asks for it.
+//! A directory to serve, and a client for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,10 +8,10 @@ use throng_http::{Body, Files, Match, Pull, ReplyTo, Request, Response, Router};
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits};
 
-/// What must never be served.
+/// Content that must never be served.
 pub(crate) const SECRET: &str = "THE-SECRET";
 
-/// When all files of a site were last modified: 6 November 1994, 08:49:37 and a half.
+/// The modification time of all files of a site: 6 November 1994, 08:49:37 and a half.
 pub(crate) const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// A directory with `root` to serve and a secret beside it; removed when dropped.
@@ -33,7 +33,7 @@ impl Site {
         site
     }
 
-    /// Writes a file that was modified long ago.
+    /// Writes a file with an old modification time.
     pub(crate) fn write(&self, path: &str, content: &[u8]) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
@@ -51,7 +51,7 @@ impl Site {
         self.base.join("root")
     }
 
-    /// Where the root and the secret are.
+    /// Returns the directory that contains the root and the secret.
     pub(crate) fn base(&self) -> &Path {
         &self.base
     }
@@ -60,7 +60,7 @@ impl Site {
         Files::new(self.root())
     }
 
-    /// Answers a GET of `/assets/` and `path` with default settings.
+    /// Sends a GET of `/assets/` and `path` with default settings.
     pub(crate) fn get(&self, path: &str, lines: &str) -> Answer {
         ask(&self.files(), "GET", &format!("/assets/{path}"), lines)
     }
@@ -72,18 +72,19 @@ impl Drop for Site {
     }
 }
 
-/// Long enough after the files were written that they count as settled, without waiting for it.
+/// Returns a time long enough after the files were written that they count as settled, without
+/// waiting.
 pub(crate) fn later() -> SystemTime {
     SystemTime::now() + Duration::from_secs(60)
 }
 
-/// An answer as it is on the wire.
+/// A response as it is on the wire.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// The body failed on the way: the connection is reset.
+    /// Whether the body failed in transit: the connection is reset.
     pub(crate) is_broken: bool,
 }
 
@@ -98,7 +99,7 @@ impl Answer {
         value
     }
 
-    /// A header that has to be there.
+    /// Returns a required header.
     pub(crate) fn expect(&self, name: &str) -> &str {
         self.header(name).unwrap_or_else(|| panic!("no {name}: {}", self.head))
     }
@@ -129,7 +130,7 @@ pub(crate) fn ask_at(
     })
 }
 
-/// Takes a request through decoder and router to `respond`; the error is the status of their refusal.
+/// Passes a request through decoder and router to `respond`; the error is the status of a refusal.
 pub(crate) fn send(
     method: &str,
     target: &str,
@@ -153,7 +154,7 @@ pub(crate) fn send(
     Ok(receive(respond(&Request::new(head, params, b"", None)), &to))
 }
 
-/// Encodes `response` and pulls its body to the end, in helpings as the server does.
+/// Encodes `response` and pulls its body to the end, in chunks as the server does.
 pub(crate) fn receive(response: Response, to: &ReplyTo<'_>) -> Answer {
     let mut head = Vec::new();
     response.encode_head(to, &mut head);
@@ -165,10 +166,10 @@ pub(crate) fn receive(response: Response, to: &ReplyTo<'_>) -> Answer {
             Body::Whole(bytes) => body.extend_from_slice(&bytes),
             Body::Stream(mut stream) => loop {
                 let before = body.len();
-                let mut helping = Vec::new();
-                match stream.source.pull(64 * 1024, &mut helping) {
+                let mut chunk = Vec::new();
+                match stream.source.pull(64 * 1024, &mut chunk) {
                     Ok(pull) => {
-                        body.append(&mut helping);
+                        body.append(&mut chunk);
                         assert_ne!(pull, Pull::Wait);
                         if pull == Pull::End {
                             break;

@@ -1,10 +1,10 @@
-//! From an open file to an answer: whether it is sent, and what of it.
+//! The response for an open file: its status and the ranges that it sends.
 
 use super::conditions::{self, Verdict};
 use super::encoding::Encoding;
 use super::open::Failure;
 use super::ranges::{self, Wanted};
-use super::send::{Piece, Pieces};
+use super::send::{FileSegments, Segment};
 use super::validators::Validators;
 use super::{Files, refuse};
 use crate::body::Pull;
@@ -18,11 +18,11 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::time::SystemTime;
 
-/// Up to here what is sent of a file is read at once and leaves with its head: cheaper than a stream, and an error while it is read is still an
-/// honest 500.
+/// Maximum size of a file that is read at once and sent with its head: cheaper than a stream, and
+/// an error while reading can still be reported as 500.
 const SMALL: u64 = 16 * 1024;
 
-/// What is sent of a file, before ranges.
+/// The file to send, before ranges are applied.
 pub(super) struct Representation {
     file: File,
     length: u64,
@@ -45,7 +45,7 @@ impl Representation {
 }
 
 impl Files {
-    pub(super) fn answer(
+    pub(super) fn build(
         &self,
         request: &Request<'_>,
         found: Representation,
@@ -63,7 +63,7 @@ impl Files {
             }
         }
         let is_head = request.method() == "HEAD";
-        // RFC 9110 section 14.2: a Range means something to GET only, and two lines of it are none.
+        // RFC 9110 section 14.2: a Range applies to GET only, and two of them are ignored.
         let mut values = lines.all_bytes("range").filter(|_| !is_head);
         let range = match (values.next(), values.next()) {
             (Some(range), None)
@@ -75,8 +75,10 @@ impl Files {
         };
         match ranges::parse(range, found.length) {
             Wanted::Whole => self.whole(found, is_head),
-            Wanted::Nothing => Response::error(Status::new(416), "the file ends before")
-                .push_checked("Content-Range", format!("bytes */{}", found.length)),
+            Wanted::Nothing => {
+                Response::error(Status::new(416), "the range is beyond the end of the file")
+                    .push_checked("Content-Range", format!("bytes */{}", found.length))
+            }
             Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
                 Ok([part]) => self.part(found, part),
                 Err(parts) => self.parts(found, parts),
@@ -88,12 +90,12 @@ impl Files {
         let response = self.describe(Response::new(Status::OK), &found).push_safety();
         let (media_type, length) = (found.media_type, found.length);
         if is_head {
-            // The head of the GET, for which no file need be open.
+            // The head of the GET, which needs no open file.
             return response
                 .push_checked("Content-Type", media_type)
                 .with_stream(Some(length), |_, _: &mut Vec<u8>| Ok(Pull::End));
         }
-        self.send(response, media_type, Pieces::new(found.file, [Piece::Bytes(0..length)]))
+        self.send(response, media_type, FileSegments::new(found.file, [Segment::Bytes(0..length)]))
     }
 
     fn part(&self, found: Representation, part: Range<u64>) -> Response {
@@ -102,52 +104,52 @@ impl Files {
             .describe(Response::new(Status::new(206)), &found)
             .push_safety()
             .push_checked("Content-Range", content_range);
-        self.send(response, found.media_type, Pieces::new(found.file, [Piece::Bytes(part)]))
+        self.send(response, found.media_type, FileSegments::new(found.file, [Segment::Bytes(part)]))
     }
 
-    /// RFC 9110 section 14.6.
+    /// Builds a multipart response, RFC 9110 section 14.6.
     fn parts(&self, found: Representation, parts: Vec<Range<u64>>) -> Response {
-        // No one who could write into the file can know it.
+        // Random, so that the content of the file cannot contain it on purpose.
         let random = || RandomState::new().hash_one(&found.validators.opaque);
         let boundary = format!("{:016x}{:016x}", random(), random());
-        let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
+        let mut segments = Vec::with_capacity(2 * parts.len() + 1);
         for (index, part) in parts.into_iter().enumerate() {
             let (start, media_type) = (if index == 0 { "" } else { "\r\n" }, found.media_type);
             let content_range = content_range(&part, found.length);
-            pieces.push(Piece::Text(format!(
+            segments.push(Segment::Text(format!(
                 "{start}--{boundary}\r\nContent-Type: {media_type}\r\n\
                  Content-Range: {content_range}\r\n\r\n"
             )));
-            pieces.push(Piece::Bytes(part));
+            segments.push(Segment::Bytes(part));
         }
-        pieces.push(Piece::Text(format!("\r\n--{boundary}--\r\n")));
+        segments.push(Segment::Text(format!("\r\n--{boundary}--\r\n")));
         let response = self.describe(Response::new(Status::new(206)), &found).push_safety();
         let media_type = format!("multipart/byteranges; boundary={boundary}");
-        self.send(response, media_type, Pieces::new(found.file, pieces))
+        self.send(response, media_type, FileSegments::new(found.file, segments))
     }
 
-    /// With its body: at once if it is short, and else streamed, if the file may stay open for it.
+    /// Adds the body: at once if it is short, else streamed, if another file may be open.
     fn send(
         &self,
         response: Response,
         media_type: impl Into<Cow<'static, str>>,
-        pieces: Pieces,
+        segments: FileSegments,
     ) -> Response {
         let response = response.push_checked("Content-Type", media_type);
-        let length = pieces.length();
+        let length = segments.length();
         if length > SMALL {
-            return match self.open.stream(pieces) {
+            return match self.open.stream(segments) {
                 Some(streamed) => response.with_stream(Some(length), streamed),
                 None => refuse(Failure::Busy),
             };
         }
-        match pieces.read() {
+        match segments.read() {
             Ok(bytes) => response.with_bytes_only(bytes),
             Err(_) => refuse(Failure::Broken),
         }
     }
 
-    /// The fields that a 304 has in common with its 200 (RFC 9110 section 15.4.5).
+    /// Adds the fields that a 304 has in common with its 200 (RFC 9110 section 15.4.5).
     fn describe(&self, response: Response, found: &Representation) -> Response {
         let mut response = response.push_checked("ETag", found.validators.etag());
         if let Some(seconds) = found.validators.last_modified {
@@ -170,7 +172,7 @@ impl Files {
 }
 
 impl Response {
-    /// What goes with every file that is sent.
+    /// Adds the security header of every file that is sent.
     fn push_safety(self) -> Self {
         self.push_checked("Accept-Ranges", "bytes")
             .push_checked("X-Content-Type-Options", "nosniff")
