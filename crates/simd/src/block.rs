@@ -1,15 +1,17 @@
-//! Sixteen bytes at once: which of them are of a class, as one bit for each, the first byte's lowest.
+//! Classification of sixteen bytes at once, with one result bit for each byte, the first byte's
+//! lowest.
 //!
-//! SSE2 is a part of every x86-64 and says it in a handful of instructions. Without intrinsics the compiler does as well
-//! on one day and unrolls byte by byte on the next: it has no word for "a bit of each". Elsewhere a plain loop answers.
+//! SSE2 is part of every x86-64 and does this in a handful of instructions. Without intrinsics the
+//! compiler sometimes does as well and sometimes unrolls byte by byte: it has no operation for "a
+//! bit of each". Other machines use a plain loop.
 
-/// How many bytes a block has.
+/// Number of bytes in a block.
 pub const SIZE: usize = 16;
 
 /// One bit for each byte of a block.
 pub type Marks = u32;
 
-/// Control characters but the tab: 0 to 31 without 9, and 127.
+/// Marks control characters except the tab: 0 to 31 without 9, and 127.
 #[inline]
 #[must_use]
 pub fn controls(block: &[u8; SIZE]) -> Marks {
@@ -20,18 +22,18 @@ pub fn controls(block: &[u8; SIZE]) -> Marks {
     portable::controls(block)
 }
 
-/// What is not an ASCII letter, a digit, `-` or `.`.
+/// Marks bytes that are not an ASCII letter, a digit, `-` or `.`.
 #[inline]
 #[must_use]
-pub fn not_plain(block: &[u8; SIZE]) -> Marks {
+pub fn not_common_token(block: &[u8; SIZE]) -> Marks {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has SSE2.
-    return unsafe { lanes::not_plain(block) };
+    return unsafe { lanes::not_common_token(block) };
     #[cfg(not(target_arch = "x86_64"))]
-    portable::not_plain(block)
+    portable::not_common_token(block)
 }
 
-/// What is not visible ASCII (`!` to `~`), and what is `except`.
+/// Marks bytes that are not visible ASCII (`!` to `~`), or equal `except`.
 #[inline]
 #[must_use]
 pub fn not_visible(block: &[u8; SIZE], except: u8) -> Marks {
@@ -42,7 +44,7 @@ pub fn not_visible(block: &[u8; SIZE], except: u8) -> Marks {
     portable::not_visible(block, except)
 }
 
-/// What is `wanted`.
+/// Marks bytes that equal `wanted`.
 #[inline]
 #[must_use]
 pub fn equal(block: &[u8; SIZE], wanted: u8) -> Marks {
@@ -65,7 +67,7 @@ mod lanes {
     #[inline]
     #[target_feature(enable = "sse2")]
     fn load(block: &[u8; SIZE]) -> __m128i {
-        // One load: the compiler sees through the two halves.
+        // One load: the compiler combines the two halves.
         let whole = u128::from_le_bytes(*block);
         _mm_set_epi64x((whole >> 64) as i64, whole as i64)
     }
@@ -76,7 +78,7 @@ mod lanes {
         _mm_set1_epi8(byte.cast_signed())
     }
 
-    /// The bytes from `first` on, `count` of them.
+    /// Marks `count` bytes from `first` on.
     #[inline]
     #[target_feature(enable = "sse2")]
     fn range(bytes: __m128i, first: u8, count: u8) -> __m128i {
@@ -101,7 +103,7 @@ mod lanes {
 
     #[inline]
     #[target_feature(enable = "sse2")]
-    pub(super) fn not_plain(block: &[u8; SIZE]) -> Marks {
+    pub(super) fn not_common_token(block: &[u8; SIZE]) -> Marks {
         let bytes = load(block);
         let letters = range(_mm_or_si128(bytes, all(0x20)), b'a', 26);
         let others = _mm_or_si128(range(bytes, b'0', 10), range(bytes, b'-', 2));
@@ -112,7 +114,7 @@ mod lanes {
     #[target_feature(enable = "sse2")]
     pub(super) fn not_visible(block: &[u8; SIZE], except: u8) -> Marks {
         let bytes = load(block);
-        // Signed: a byte beyond ASCII is less than a space, too.
+        // Signed: a byte beyond ASCII is also less than a space.
         let low = _mm_cmplt_epi8(bytes, all(b'!'));
         let others =
             _mm_or_si128(_mm_cmpeq_epi8(bytes, all(except)), _mm_cmpeq_epi8(bytes, all(0x7f)));
@@ -126,7 +128,7 @@ mod lanes {
     }
 }
 
-/// Byte by byte: for other machines, and what the lanes are held to.
+/// Byte by byte: for other machines, and as the reference for the lanes.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     use super::{Marks, SIZE};
@@ -140,7 +142,7 @@ mod portable {
         marks(block, |byte| byte.is_ascii_control() && byte != b'\t')
     }
 
-    pub(super) fn not_plain(block: &[u8; SIZE]) -> Marks {
+    pub(super) fn not_common_token(block: &[u8; SIZE]) -> Marks {
         marks(block, |byte| !byte.is_ascii_alphanumeric() && byte != b'-' && byte != b'.')
     }
 
@@ -166,7 +168,11 @@ mod tests {
                     block[lane] = byte;
                     let case = format!("{byte:#x} in lane {lane} among {around:#x}");
                     assert_eq!(controls(&block), portable::controls(&block), "{case}");
-                    assert_eq!(not_plain(&block), portable::not_plain(&block), "{case}");
+                    assert_eq!(
+                        not_common_token(&block),
+                        portable::not_common_token(&block),
+                        "{case}"
+                    );
                     for except in [b'#', b'a', 0x80] {
                         let expected = portable::not_visible(&block, except);
                         assert_eq!(not_visible(&block, except), expected, "{case}");

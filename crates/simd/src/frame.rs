@@ -1,17 +1,17 @@
-//! Putting a frame behind others.
+//! Appending a frame to a buffer.
 
-/// Appends a head of known size and a payload to `out`, with one look at the room there is. Appending them one
-/// after the other looks twice more, and tells the memory how long it is in between.
+/// Appends a head of constant size and a payload to `out`, with one capacity check. Appending them
+/// one after the other would check the capacity twice more, and store the length in between.
 #[inline]
 pub fn append<const N: usize>(head: [u8; N], payload: &[u8], out: &mut Vec<u8>) {
     let (start, added) = (out.len(), N + payload.len());
     out.reserve(added);
-    // SAFETY: that many places were reserved just now.
+    // SAFETY: that many bytes were reserved just now.
     let room = unsafe { out.spare_capacity_mut().get_unchecked_mut(..added) };
     let (head_room, payload_room) = room.split_at_mut(N);
     head_room.write_copy_of_slice(&head);
     payload_room.write_copy_of_slice(payload);
-    // SAFETY: the `added` bytes behind `start` were written just now, all of them.
+    // SAFETY: the `added` bytes after `start` were written just now, all of them.
     unsafe { out.set_len(start + added) };
 }
 

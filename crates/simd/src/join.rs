@@ -1,4 +1,4 @@
-//! A buffer in which the pieces of one message are joined.
+//! A buffer that joins the chunks of one message.
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ impl fmt::Display for BrokenUtf8 {
 
 impl std::error::Error for BrokenUtf8 {}
 
-/// The pieces of one message, joined in one allocation, unmasked on the way in.
+/// The chunks of one message, joined in one allocation and unmasked while appending.
 ///
-/// Text is checked as it comes: a byte that no continuation can make valid is refused by the very
-/// push that brings it, a sequence cut at the end of a piece waits for the next one, and
+/// Text is validated as it arrives. A byte that no continuation can make valid is refused by the
+/// push that contains it, a sequence split at the end of a chunk waits for the next one, and
 /// [`JoinBuffer::as_str`] costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct JoinBuffer {
@@ -29,55 +29,57 @@ pub struct JoinBuffer {
 }
 
 impl JoinBuffer {
-    /// An empty buffer; allocates nothing.
+    /// Creates an empty buffer; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), checked: 0 }
     }
 
-    /// Bytes joined so far.
+    /// Returns the number of bytes joined so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Nothing was joined yet.
+    /// Returns whether the buffer is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Bytes allocated.
+    /// Returns the number of bytes allocated.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Makes room for exactly `additional` more bytes; no more than asked, unlike a `Vec`'s growth.
+    /// Reserves capacity for exactly `additional` more bytes, not for more as a `Vec`'s growth
+    /// does.
     pub fn reserve(&mut self, additional: usize) {
         self.bytes.reserve_exact(additional);
     }
 
-    /// Appends `piece`, unmasked if there is a key; the first byte meets `key[0]`. Not checked as text.
-    pub fn push(&mut self, piece: &[u8], key: Option<[u8; 4]>) {
+    /// Appends `chunk`, unmasked if there is a key; `key[0]` applies to its first byte. Not
+    /// validated as text.
+    pub fn push(&mut self, chunk: &[u8], key: Option<[u8; 4]>) {
         match key {
-            Some(key) => mask::append(piece, key, &mut self.bytes),
-            None => self.bytes.extend_from_slice(piece),
+            Some(key) => mask::append(chunk, key, &mut self.bytes),
+            None => self.bytes.extend_from_slice(chunk),
         }
     }
 
-    /// As [`JoinBuffer::push`], and checks all that was not checked before.
+    /// Appends like [`JoinBuffer::push`], and validates all bytes that were not validated before.
     ///
     /// # Errors
-    /// A byte cannot belong to UTF-8 whatever follows it. The buffer is then only good for
-    /// [`JoinBuffer::clear`].
-    pub fn push_text(&mut self, piece: &[u8], key: Option<[u8; 4]>) -> Result<(), BrokenUtf8> {
+    /// A byte cannot belong to UTF-8 whatever follows it. The buffer must then be
+    /// [cleared](JoinBuffer::clear).
+    pub fn push_text(&mut self, chunk: &[u8], key: Option<[u8; 4]>) -> Result<(), BrokenUtf8> {
         let start = self.bytes.len();
         let ascii = match key {
-            Some(key) => mask::append_to_ascii(piece, key, &mut self.bytes),
+            Some(key) => mask::append_to_ascii(chunk, key, &mut self.bytes),
             None => {
-                self.bytes.extend_from_slice(piece);
-                piece.is_ascii()
+                self.bytes.extend_from_slice(chunk);
+                chunk.is_ascii()
             }
         };
         if ascii && self.checked == start {
@@ -90,21 +92,22 @@ impl JoinBuffer {
     fn check_rest(&mut self) -> Result<(), BrokenUtf8> {
         match simdutf8::compat::from_utf8(&self.bytes[self.checked..]) {
             Ok(_) => self.checked = self.bytes.len(),
-            // Cut inside a sequence that is good so far: std and simdutf8 promise that what has no
-            // `error_len` could be finished.
+            // Split inside a sequence that is valid so far: std and simdutf8 guarantee that a
+            // sequence without `error_len` could be completed.
             Err(error) if error.error_len().is_none() => self.checked += error.valid_up_to(),
             Err(_) => return Err(BrokenUtf8),
         }
         Ok(())
     }
 
-    /// What was joined.
+    /// Returns the joined bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What was joined, if all of it was pushed as text and no sequence is cut at the end.
+    /// Returns the joined text, if all of it was pushed as text and no sequence is incomplete at
+    /// the end.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         if self.checked != self.bytes.len() {
@@ -114,7 +117,7 @@ impl JoinBuffer {
         Some(unsafe { str::from_utf8_unchecked(&self.bytes) })
     }
 
-    /// Forgets the content and keeps the allocation.
+    /// Clears the content and keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.checked = 0;
@@ -133,7 +136,7 @@ mod tests {
 
     const KEY: Option<[u8; 4]> = Some([0x37, 0xfa, 0x21, 0x3d]);
 
-    /// Pushes byte by byte; where it is refused, or whether the end is text.
+    /// Pushes byte by byte; returns where it is refused, or whether the whole is text.
     fn byte_by_byte(bytes: &[u8], key: Option<[u8; 4]>) -> Result<bool, usize> {
         let mut joined = JoinBuffer::new();
         for (at, byte) in bytes.iter().enumerate() {
@@ -145,8 +148,8 @@ mod tests {
         Ok(joined.as_str().is_some())
     }
 
-    /// What RFC 3629 says of the same, by way of std: a byte breaks the sequence if no continuation
-    /// makes a text of what ends with it.
+    /// Computes the expected result by RFC 3629, using std: a byte breaks the sequence if no
+    /// continuation makes the bytes up to it valid text.
     fn oracle(bytes: &[u8]) -> Result<bool, usize> {
         let can_go_on = |end: usize| match str::from_utf8(&bytes[..end]) {
             Ok(_) => true,

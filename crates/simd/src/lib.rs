@@ -1,9 +1,10 @@
-//! Masking, UTF-8 and classes of bytes at memory speed.
+//! Masking, UTF-8 validation and byte classes at memory speed.
 //!
-//! * Duty: the loops over payload bytes: mask, unmask, check UTF-8, append, find the first of a class; a safe surface over whatever the CPU offers.
-//! * Not its duty: frames, messages, limits: it does not know what the bytes are for.
+//! * Duty: loops over payload bytes: mask, unmask, validate UTF-8, append, find the first of a
+//!   class; a safe interface to whatever the CPU offers.
+//! * Not its duty: frames, messages, limits: it does not know the purpose of the bytes.
 //! * Depends on: simdutf8 for the UTF-8 of long inputs.
-//! * Start reading at: [`mask`], then [`JoinBuffer`], where a message that came in pieces is put together.
+//! * Start reading at: [`mask`], then [`JoinBuffer`], which joins a message that arrived in chunks.
 
 pub mod block;
 pub mod frame;

@@ -1,29 +1,30 @@
-//! WebSocket masking (RFC 6455 section 5.3): XOR with a four-byte key that repeats.
+//! WebSocket masking (RFC 6455 section 5.3): XOR with a repeated four-byte key.
 //!
 //! A short payload is masked inline, in 16-byte steps that every 64-bit CPU has: a call through a
-//! function pointer would cost more than wider vectors save. A long one asks the CPU for AVX2. There are
-//! no intrinsics: the loops are over plain words, and the compiler makes of them the widest vectors that
-//! the function around them may use. AVX-512 was tried and is not used: the compiler's code for it was
-//! slower than that for AVX2, which already masks 16 KiB at 140 GB/s, many times what a socket delivers.
+//! function pointer would cost more than wider vectors save. For a long one AVX2 is detected at run
+//! time. There are no intrinsics: the loops are over plain words, and the compiler turns them into
+//! the widest vectors that the surrounding function may use. AVX-512 was tried and is not used: the
+//! compiler's code for it was slower than that for AVX2, which already masks 16 KiB at 140 GB/s,
+//! many times what a socket delivers.
 
 use std::mem::MaybeUninit;
 
 use crate::utf8::{is_short_ascii, is_word_ascii, or_words};
 
-/// From here on a payload is long.
+/// Minimum length of a long payload.
 const LONG: usize = 256;
 
-/// Bytes a turn of the long loops: four AVX2 vectors, eight of SSE2 or NEON.
+/// Bytes per iteration of the long loops: four AVX2 vectors, eight of SSE2 or NEON.
 const BLOCK: usize = 128;
 
-/// The key as it stands after `by` bytes: what the next byte of the same payload meets first.
+/// Returns the key rotated by `by` bytes, for the next byte of the same payload.
 #[inline]
 #[must_use]
 pub const fn rotate(key: [u8; 4], by: usize) -> [u8; 4] {
     u32::from_le_bytes(key).rotate_right(8 * (by % 4) as u32).to_le_bytes()
 }
 
-/// Masks or unmasks `bytes` in place; the first byte meets `key[0]`.
+/// Masks or unmasks `bytes` in slot; `key[0]` applies to the first byte.
 #[inline]
 pub fn apply(bytes: &mut [u8], key: [u8; 4]) {
     if bytes.len() < LONG {
@@ -33,35 +34,37 @@ pub fn apply(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// Appends the masked (or unmasked) `bytes` to `out` in one pass; the first byte meets `key[0]`.
+/// Appends the masked (or unmasked) `bytes` to `out` in one pass; `key[0]` applies to the first
+/// byte.
 #[inline]
 pub fn append(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     append_to_ascii(bytes, key, out);
 }
 
-/// As [`apply`], and whether the result is all ASCII, found in the same pass if it is long.
+/// Masks like [`apply`], and returns whether the result is all ASCII, determined in the same pass
+/// if it is long.
 #[inline]
 pub(crate) fn apply_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
     if bytes.len() < LONG { short_to_ascii(bytes, key) } else { long(bytes, key) }
 }
 
-/// As [`append`], and whether what was appended is all ASCII.
+/// Appends like [`append`], and returns whether the appended bytes are all ASCII.
 #[inline]
 pub(crate) fn append_to_ascii(bytes: &[u8], key: [u8; 4], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.reserve(bytes.len());
-    let places = &mut out.spare_capacity_mut()[..bytes.len()];
+    let spare = &mut out.spare_capacity_mut()[..bytes.len()];
     let ascii = if bytes.len() < LONG {
-        copy_short(bytes, places, key)
+        copy_short(bytes, spare, key)
     } else {
-        copy_long(bytes, places, key)
+        copy_long(bytes, spare, key)
     };
-    // SAFETY: either wrote all of the `bytes.len()` places, from `start` on.
+    // SAFETY: either function wrote all of the `bytes.len()` bytes from `start` on.
     unsafe { out.set_len(start + bytes.len()) };
     ascii
 }
 
-/// The key twice.
+/// Returns the key twice.
 #[inline]
 const fn repeat(key: [u8; 4]) -> u64 {
     u32::from_ne_bytes(key) as u64 * 0x1_0000_0001
@@ -72,7 +75,7 @@ fn mask_word(word: &mut [u8; 8], key: [u8; 4]) {
     *word = (u64::from_ne_bytes(*word) ^ repeat(key)).to_ne_bytes();
 }
 
-/// A short payload. Out of line: what it is called from needs its registers for other things.
+/// Masks a short payload. Out of line: its callers need the registers for other things.
 #[inline(never)]
 fn short(bytes: &mut [u8], key: [u8; 4]) {
     match steps(bytes, key) {
@@ -81,25 +84,25 @@ fn short(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// A short payload; whether it became all ASCII.
+/// Masks a short payload; returns whether it became all ASCII.
 #[inline(never)]
 fn short_to_ascii(bytes: &mut [u8], key: [u8; 4]) -> bool {
     let Some(last) = steps(bytes, key) else {
         tiny(bytes, key);
         return is_short_ascii(bytes);
     };
-    // Before the last step is put: reading what overlaps it then would wait for the store.
-    let seen = or_words(bytes) | or_words(&last);
+    // Before the last step is stored: reading the overlapping bytes then would wait for the store.
+    let combined = or_words(bytes) | or_words(&last);
     put_last(bytes, last);
-    is_word_ascii(seen)
+    is_word_ascii(combined)
 }
 
-/// Masks all whole steps of 16 bytes, one for each bit of the length, and gives the last 16 bytes
-/// masked: a step that may overlap the others, so that nothing is left for single bytes.
+/// Masks all whole steps of 16 bytes, one for each bit of the length, and returns the last 16 bytes
+/// masked: a step that may overlap the others, so that no single bytes are left.
 #[inline(always)]
 fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 16]> {
-    // Read before the steps change the bytes that it shares with them. It begins 16 bytes before the
-    // end, which for the key is as good as the end itself.
+    // Read before the steps change the bytes that it shares with them. It begins 16 bytes before
+    // the end, which is equivalent to the end itself for the key.
     let mut last = *bytes.last_chunk::<16>()?;
     mask_words(&mut last, rotate(key, bytes.len()));
     let (steps, rest) = bytes.as_chunks_mut::<64>();
@@ -116,20 +119,20 @@ fn steps(bytes: &mut [u8], key: [u8; 4]) -> Option<[u8; 16]> {
 
 #[inline]
 fn put_last<const N: usize>(bytes: &mut [u8], last: [u8; N]) {
-    if let Some(place) = bytes.last_chunk_mut() {
-        *place = last;
+    if let Some(slot) = bytes.last_chunk_mut() {
+        *slot = last;
     }
 }
 
 #[inline(always)]
 fn mask_words<const N: usize>(bytes: &mut [u8; N], key: [u8; 4]) {
-    // Words of the key's size: the compiler spreads the key over a vector as it is.
+    // Words of the key's size: the compiler broadcasts the key to a vector as it is.
     for word in bytes.as_chunks_mut::<4>().0 {
         *word = (u32::from_ne_bytes(*word) ^ u32::from_ne_bytes(key)).to_ne_bytes();
     }
 }
 
-/// Fewer than 16 bytes.
+/// Masks fewer than 16 bytes.
 #[inline]
 fn tiny(bytes: &mut [u8], key: [u8; 4]) {
     if let Some(mut last) = bytes.last_chunk::<8>().copied() {
@@ -144,36 +147,37 @@ fn tiny(bytes: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// A short payload to `to`, which has its length and is written wholly; whether it became all ASCII.
+/// Masks a short payload into `to`, which has its length and is written completely; returns whether
+/// it became all ASCII.
 ///
-/// Copying first and masking in place would read stores that are still on their way: 24 ns for 100
+/// Copying first and masking in slot would read stores that are still in flight: 24 ns for 100
 /// bytes instead of 2.
 #[inline]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
     assert_eq!(from.len(), to.len());
     let Some(last) = from.last_chunk::<8>() else {
-        let mut seen = 0;
-        for ((byte, place), key) in from.iter().zip(to).zip(key.into_iter().cycle()) {
-            seen |= *place.write(byte ^ key);
+        let mut combined = 0;
+        for ((byte, slot), key) in from.iter().zip(to).zip(key.into_iter().cycle()) {
+            combined |= *slot.write(byte ^ key);
         }
-        return seen.is_ascii();
+        return combined.is_ascii();
     };
     let mut last = *last;
     mask_words(&mut last, rotate(key, from.len()));
-    let mut seen = u64::from_ne_bytes(last);
-    for (word, place) in from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0) {
+    let mut combined = u64::from_ne_bytes(last);
+    for (word, slot) in from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0) {
         let mut word = *word;
         mask_word(&mut word, key);
-        seen |= u64::from_ne_bytes(word);
-        *place = word.map(MaybeUninit::new);
+        combined |= u64::from_ne_bytes(word);
+        *slot = word.map(MaybeUninit::new);
     }
-    if let Some(place) = to.last_chunk_mut() {
-        *place = last.map(MaybeUninit::new);
+    if let Some(slot) = to.last_chunk_mut() {
+        *slot = last.map(MaybeUninit::new);
     }
-    is_word_ascii(seen)
+    is_word_ascii(combined)
 }
 
-/// A long payload; whether it became all ASCII.
+/// Masks a long payload; returns whether it became all ASCII.
 #[inline(never)]
 fn long(bytes: &mut [u8], key: [u8; 4]) -> bool {
     let (blocks, rest) = bytes.as_chunks_mut::<BLOCK>();
@@ -182,13 +186,14 @@ fn long(bytes: &mut [u8], key: [u8; 4]) -> bool {
     ascii & short_to_ascii(rest, key)
 }
 
-/// A long payload to `to`, which has its length and is written wholly; whether it became all ASCII.
+/// Masks a long payload into `to`, which has its length and is written completely; returns whether
+/// it became all ASCII.
 #[inline(never)]
 fn copy_long(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
     let (blocks, rest) = from.as_chunks::<BLOCK>();
-    let (places, rest_places) = to.as_chunks_mut::<BLOCK>();
-    let ascii = copy_blocks(blocks, places, key);
-    ascii & copy_short(rest, rest_places, key)
+    let (uninit_blocks, uninit_rest) = to.as_chunks_mut::<BLOCK>();
+    let ascii = copy_blocks(blocks, uninit_blocks, key);
+    ascii & copy_short(rest, uninit_rest, key)
 }
 
 fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
@@ -197,76 +202,85 @@ fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
         // SAFETY: this CPU has AVX2.
         return unsafe { avx2::mask_blocks(blocks, key) };
     }
-    mask_blocks_here(blocks, key)
+    mask_blocks_generic(blocks, key)
 }
 
-/// Writes all of `places`, which must be as many as there are blocks.
-fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
-    assert_eq!(blocks.len(), places.len());
+/// Writes all of `uninit_blocks`, of which there must be as many as blocks.
+fn copy_blocks(blocks: &[[u8; BLOCK]], uninit_blocks: &mut [UninitBlock], key: [u8; 4]) -> bool {
+    assert_eq!(blocks.len(), uninit_blocks.len());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: this CPU has AVX2.
-        return unsafe { avx2::copy_blocks(blocks, places, key) };
+        return unsafe { avx2::copy_blocks(blocks, uninit_blocks, key) };
     }
-    copy_blocks_here(blocks, places, key)
+    copy_blocks_generic(blocks, uninit_blocks, key)
 }
 
-/// Room for a block.
-type Place = [MaybeUninit<u8>; BLOCK];
+/// Uninitialised memory for a block.
+type UninitBlock = [MaybeUninit<u8>; BLOCK];
 
-/// The loop that the compiler makes vectors of, as wide as the caller may use.
+/// Masks blocks in a loop that the compiler vectorises, as wide as the caller may use.
 #[inline(always)]
-fn mask_blocks_here(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
-    let mut seen = Seen::default();
+fn mask_blocks_generic(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
+    let mut combined = OrWords::default();
     for block in blocks {
-        seen.mask(block, key);
+        combined.mask(block, key);
     }
-    seen.is_ascii()
+    combined.is_ascii()
 }
 
-/// As [`mask_blocks_here`], from one place to another.
+/// Masks blocks from one slot to another; otherwise like [`mask_blocks_generic`].
 #[inline(always)]
-fn copy_blocks_here(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
-    let mut seen = Seen::default();
-    for (block, place) in blocks.iter().zip(places) {
+fn copy_blocks_generic(
+    blocks: &[[u8; BLOCK]],
+    uninit_blocks: &mut [UninitBlock],
+    key: [u8; 4],
+) -> bool {
+    let mut combined = OrWords::default();
+    for (block, slot) in blocks.iter().zip(uninit_blocks) {
         let mut block = *block;
-        seen.mask(&mut block, key);
-        *place = block.map(MaybeUninit::new);
+        combined.mask(&mut block, key);
+        *slot = block.map(MaybeUninit::new);
     }
-    seen.is_ascii()
+    combined.is_ascii()
 }
 
-/// All words seen, or-ed in as many lanes as a block has, so that the compiler can keep them in vectors.
+/// The OR of all words, in as many lanes as a block has, so that the compiler can keep them in
+/// vectors.
 #[derive(Default)]
-struct Seen([u64; BLOCK / 8]);
+struct OrWords([u64; BLOCK / 8]);
 
-impl Seen {
+impl OrWords {
     #[inline(always)]
     fn mask(&mut self, block: &mut [u8; BLOCK], key: [u8; 4]) {
-        for (word, seen) in block.as_chunks_mut::<8>().0.iter_mut().zip(&mut self.0) {
+        for (word, combined) in block.as_chunks_mut::<8>().0.iter_mut().zip(&mut self.0) {
             mask_word(word, key);
-            *seen |= u64::from_ne_bytes(*word);
+            *combined |= u64::from_ne_bytes(*word);
         }
     }
 
     #[inline(always)]
     fn is_ascii(&self) -> bool {
-        is_word_ascii(self.0.iter().fold(0, |all, seen| all | seen))
+        is_word_ascii(self.0.iter().fold(0, |all, combined| all | combined))
     }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod avx2 {
-    use super::{BLOCK, Place, copy_blocks_here, mask_blocks_here};
+    use super::{BLOCK, UninitBlock, copy_blocks_generic, mask_blocks_generic};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn mask_blocks(blocks: &mut [[u8; BLOCK]], key: [u8; 4]) -> bool {
-        mask_blocks_here(blocks, key)
+        mask_blocks_generic(blocks, key)
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn copy_blocks(blocks: &[[u8; BLOCK]], places: &mut [Place], key: [u8; 4]) -> bool {
-        copy_blocks_here(blocks, places, key)
+    pub(super) fn copy_blocks(
+        blocks: &[[u8; BLOCK]],
+        uninit_blocks: &mut [UninitBlock],
+        key: [u8; 4],
+    ) -> bool {
+        copy_blocks_generic(blocks, uninit_blocks, key)
     }
 }
 
@@ -276,12 +290,12 @@ mod tests {
 
     const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-    /// RFC 6455 section 5.3, letter by letter.
+    /// Masks exactly as RFC 6455 section 5.3 defines it.
     fn oracle(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
         bytes.iter().enumerate().map(|(i, byte)| byte ^ key[i % 4]).collect()
     }
 
-    /// Lengths around every step of every loop.
+    /// Returns lengths around every step of every loop.
     fn lengths() -> impl Iterator<Item = usize> {
         let all = if cfg!(miri) { 40 } else { LONG + 2 * BLOCK + 20 };
         (0..all).chain([LONG - 1, LONG, LONG + BLOCK - 1, LONG + BLOCK + 9])
@@ -347,7 +361,7 @@ mod tests {
         let mut wide = vec![[0x5a; BLOCK]; 5];
         wide[3][77] = 0xff;
         let mut plain = wide.clone();
-        assert_eq!(mask_blocks(&mut wide, KEY), mask_blocks_here(&mut plain, KEY));
+        assert_eq!(mask_blocks(&mut wide, KEY), mask_blocks_generic(&mut plain, KEY));
         assert_eq!(wide, plain);
     }
 
@@ -357,11 +371,11 @@ mod tests {
         let mut whole = bytes.clone();
         apply(&mut whole, KEY);
         for cut in 0..=bytes.len() {
-            let mut pieces = bytes.clone();
-            let (first, second) = pieces.split_at_mut(cut);
+            let mut chunks = bytes.clone();
+            let (first, second) = chunks.split_at_mut(cut);
             apply(first, KEY);
             apply(second, rotate(KEY, cut));
-            assert_eq!(pieces, whole, "cut at {cut}");
+            assert_eq!(chunks, whole, "cut at {cut}");
         }
     }
 }

@@ -1,12 +1,14 @@
-//! UTF-8 for text that came whole. For text in pieces see [`JoinBuffer`](crate::JoinBuffer).
+//! UTF-8 validation of text that arrived whole. For text in chunks see
+//! [`JoinBuffer`](crate::JoinBuffer).
 
 use crate::mask;
 
-/// Up to here it is cheaper to ask for ASCII first than to start the vectors of simdutf8.
+/// Maximum length for which checking for ASCII first is cheaper than starting the vectors of
+/// simdutf8.
 const SHORT: usize = 128;
 
-/// The text that `bytes` are, or `None` if they are not UTF-8 (RFC 3629: nothing longer than needed,
-/// no surrogates, nothing above U+10FFFF).
+/// Returns `bytes` as text, or `None` if they are not UTF-8 (RFC 3629: shortest form, no
+/// surrogates, nothing above U+10FFFF).
 #[inline]
 #[must_use]
 pub fn check(bytes: &[u8]) -> Option<&str> {
@@ -16,7 +18,7 @@ pub fn check(bytes: &[u8]) -> Option<&str> {
     simdutf8::basic::from_utf8(bytes).ok()
 }
 
-/// Unmasks `bytes` in place, as [`mask::apply`] does, and gives the text they then are. ASCII is
+/// Unmasks `bytes` in place, like [`mask::apply`], and returns the resulting text. ASCII is
 /// recognised while it is unmasked, so most text is read only once.
 #[inline]
 #[must_use]
@@ -27,8 +29,8 @@ pub fn unmask(bytes: &mut [u8], key: [u8; 4]) -> Option<&str> {
     simdutf8::basic::from_utf8(bytes).ok()
 }
 
-/// Whether all bytes are ASCII, in the fewest instructions for a few hundred of them: std's `is_ascii`
-/// takes 200 for 100 bytes.
+/// Returns whether all bytes are ASCII, in the fewest instructions for a few hundred of them: std's
+/// `is_ascii` takes 200 for 100 bytes.
 #[inline]
 pub(crate) fn is_short_ascii(bytes: &[u8]) -> bool {
     match bytes.last_chunk::<8>() {
@@ -37,23 +39,23 @@ pub(crate) fn is_short_ascii(bytes: &[u8]) -> bool {
     }
 }
 
-/// All whole words of eight bytes, or-ed.
+/// Returns the OR of all whole words of eight bytes.
 #[inline]
 pub(crate) fn or_words(bytes: &[u8]) -> u64 {
     bytes.as_chunks::<8>().0.iter().fold(0, |all, word| all | u64::from_ne_bytes(*word))
 }
 
-/// Whether eight bytes, or all that were or-ed into them, are ASCII.
+/// Returns whether eight bytes, or all words combined by OR, are ASCII.
 #[inline]
 pub(crate) const fn is_word_ascii(word: u64) -> bool {
     word & 0x8080_8080_8080_8080 == 0
 }
 
-/// Text from bytes that were found to have no top bit set.
+/// Converts bytes without a most significant bit set to text.
 #[inline]
 fn ascii(bytes: &[u8]) -> &str {
     debug_assert!(bytes.is_ascii());
-    // SAFETY: both callers saw that every byte is ASCII, which is UTF-8.
+    // SAFETY: both callers have checked that every byte is ASCII, which is UTF-8.
     unsafe { str::from_utf8_unchecked(bytes) }
 }
 

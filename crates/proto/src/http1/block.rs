@@ -49,7 +49,7 @@ pub(crate) fn find_byte(bytes: &[u8], wanted: u8) -> Option<usize> {
 #[inline(always)]
 pub(crate) fn token_length(bytes: &[u8]) -> usize {
     // Nearly all names consist of letters, digits and dashes up to a colon.
-    match plain_length(bytes) {
+    match common_token_length(bytes) {
         at if bytes.get(at) == Some(&b':') => at,
         at => token_length_from(bytes, at),
     }
@@ -67,8 +67,8 @@ fn token_length_from(bytes: &[u8], mut at: usize) -> usize {
 /// Returns the number of letters, digits, `-` and `.` at the start, or fewer: an incomplete last
 /// block is not examined.
 #[inline(always)]
-pub(crate) fn plain_length(bytes: &[u8]) -> usize {
-    match first_marked(bytes, block::not_plain) {
+pub(crate) fn common_token_length(bytes: &[u8]) -> usize {
+    match first_marked(bytes, block::not_common_token) {
         Ok(at) | Err(at) => at,
     }
 }
@@ -113,7 +113,7 @@ mod tests {
                     let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
                     let expected = ends(!plain).min(length);
                     let blocks = length / 16 * 16;
-                    assert_eq!(plain_length(&bytes), expected.min(blocks), "{case}");
+                    assert_eq!(common_token_length(&bytes), expected.min(blocks), "{case}");
                 }
             }
         }

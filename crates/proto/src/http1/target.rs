@@ -150,7 +150,7 @@ pub(crate) fn is_host_at(bytes: &[u8], value: &[u8]) -> bool {
         }
         &rest[end + 1..]
     } else {
-        let mut end = block::plain_length(bytes).min(value.len());
+        let mut end = block::common_token_length(bytes).min(value.len());
         while end < value.len() && is_reg_name_byte(value[end]) {
             end += 1;
         }
