@@ -13,6 +13,11 @@ LOADGEN = BIN / "loadgen"
 
 
 def throng_binary() -> Path:
-    """The release build of our own server; Cargo's CARGO_TARGET_DIR is respected."""
+    """Our own server as it ships: the build of the profile dist. Cargo's CARGO_TARGET_DIR is respected."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", WORKSPACE / "target"))
-    return WORKSPACE / target / "release" / "throng"
+    return WORKSPACE / target / "dist" / "throng"
+
+
+def lab_binary() -> Path:
+    """The program with the test servers, built alike."""
+    return throng_binary().with_name("lab")

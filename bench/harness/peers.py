@@ -77,7 +77,7 @@ def prepare_loadgen() -> None:
 
 
 def prepare_throng() -> None:
-    run_tool(["cargo", "build", "--release", "--package", "throng-cli"], WORKSPACE)
+    run_tool(["cargo", "build", "--profile", "dist", "--package", "throng-cli"], WORKSPACE)
 
 
 def throng_command(port: int, *, shards: int = 1) -> list[str]:

@@ -1,4 +1,4 @@
-//! The server under test: the release build of `throng serve`, as a user runs it.
+//! The server under test: `throng serve` as it ships, the build of the profile `dist`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::command::{cargo, end_tree, last_lines, run_step, wait};
 use crate::layers::Stop;
 use crate::site::Site;
 
-/// A release build with link-time optimisation on two slow cores.
+/// A build with link-time optimisation on two slow cores.
 const BUILD: Duration = Duration::from_secs(900);
 
 /// A server that runs, until it is stopped or dropped.
@@ -24,18 +24,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Builds the release server if needed, and starts it on a free loopback port with these
+    /// Builds the server if needed, and starts it on a free loopback port with these
     /// further flags.
     pub(crate) fn start(site: &Site, flags: &[&str]) -> Result<Server, Stop> {
         if let Some(address) = site.server {
             return Ok(Server { address, child: None, printed: None, log: String::new() });
         }
-        println!("building the release server");
+        println!("building the server (profile dist)");
         run_step(
-            cargo(site).args(["build", "--release", "--quiet", "--package", "throng-cli"]),
+            cargo(site).args(["build", "--profile", "dist", "--quiet", "--package", "throng-cli"]),
             BUILD,
         )?;
-        let mut command = Command::new(site.target.join("release/throng"));
+        let mut command = Command::new(site.target.join("dist/throng"));
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
         Server::spawn(command, "throng serve")
     }

@@ -25,8 +25,5 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     }
     test.env("RUSTFLAGS", "--cfg loom");
     test.env("CARGO_TARGET_DIR", site.target.join("loom"));
-    // The models need optimised code, not the minutes of link-time optimisation that a release
-    // gets.
-    test.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }
