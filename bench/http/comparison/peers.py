@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.paths import BENCH, BIN, BUILD, throng_binary
+from harness.paths import BENCH, BIN, BUILD, WORKSPACE, lab_binary
 from harness.peers import (
     Missing,
     bun_binary,
     npm_install,
     npm_version,
-    prepare_throng,
     run_tool,
     throng_version,
     uws_sources,
@@ -56,8 +55,13 @@ def said(command: list[str], pattern: str) -> str:
 # Our own server.
 
 
+def prepare_throng() -> None:
+    packages = ["--package", "throng-cli", "--package", "throng-lab"]
+    run_tool(["cargo", "build", "--profile", "dist", *packages], WORKSPACE)
+
+
 def throng_command(port: int, mode: str) -> list[str]:
-    return [str(throng_binary()), "serve", "--netbench", mode, "--listen", f"127.0.0.1:{port}", "--shards", "1"]
+    return [str(lab_binary()), "serve-netbench", mode, "--listen", f"127.0.0.1:{port}", "--shards", "1"]
 
 
 # uWebSockets in C++, with simdjson for the JSON.
@@ -187,7 +191,7 @@ def mormot_version() -> str:
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer("throng", "Throng", throng_command, prepare_throng, lambda: throng_binary().exists(), throng_version),
+        Peer("throng", "Throng", throng_command, prepare_throng, lambda: lab_binary().exists(), throng_version),
         Peer(
             "uwebsockets",
             "uWebSockets (C++)",

@@ -7,17 +7,17 @@ use std::fmt::Display;
 use std::io::{Write, stderr, stdout};
 
 /// Writes a line to standard output; false if nobody takes it.
-pub(crate) fn line(text: impl Display) -> bool {
+pub fn line(text: impl Display) -> bool {
     text_as_is(format!("{text}\n"))
 }
 
 /// Writes `text` to standard output without adding to it; false if nobody takes it.
-pub(crate) fn text_as_is(text: impl Display) -> bool {
+pub fn text_as_is(text: impl Display) -> bool {
     write(stdout().lock(), &text.to_string())
 }
 
 /// Writes a line that begins with the program's name to standard error.
-pub(crate) fn trouble(text: impl Display) {
+pub fn trouble(text: impl Display) {
     write(stderr().lock(), &format!("throng: {text}\n"));
 }
 

@@ -4,23 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::settings::{Checked, Origin, Settings};
+use throng::{Bound, DrainPlan, Running};
+
+use crate::settings::{Origin, Settings};
 use crate::signals::Stop;
-use crate::{Failure, blocking, netbench, probe, register, say, site};
+use crate::{Failure, register, say, site};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Be a server of the blank/work benchmark NetBenchmarks instead: on port 1234 of 127.0.0.1 and ::1, at any path
-    #[arg(long, value_name = "blank|work", value_enum, hide_possible_values = true)]
-    netbench: Option<netbench::Mode>,
-    /// Be a server for outside probes instead: / echoes bodies, /echo shows request headers, /push is an endless WebSocket
-    #[arg(long, conflicts_with = "netbench")]
-    probe: bool,
-    /// Be a server of echoes that block instead, to see what that does: /sleep/{ms} blocks the event loop for so many
-    /// milliseconds, /worker/{ms} one of the workers; /echo does not block. Anybody who reaches it can stop it
-    #[arg(long, conflicts_with_all = ["netbench", "probe"])]
-    demo_blocking: bool,
     #[command(flatten)]
     registration: register::Flags,
     #[command(flatten)]
@@ -45,11 +37,6 @@ Examples:
   throng serve --dir public                               files beside the channels
   throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
                                                           be a backend of `throng balance`
-  throng serve --netbench work                            as the suite starts it: blank or work
-
-Benchmark: --netbench blank answers OK; --netbench work answers the JSON document of a request's body, or
-400 and what is wrong with it. As a WebSocket at any path, both answer an empty message with OK and a document
-as text with its answer; what is no document ends the session with 1007.
 
 Slow receivers: what waits for one is capped by max_backlog and max_age; at the cap,
 slow_policy acts. Channels can have rules of their own; of several that match, the first
@@ -73,8 +60,8 @@ or a handler did not return.
 A second one ends at once: exit code 130.";
 
 /// The flags that are settings; shared by `serve` and `config show`.
-#[derive(clap::Args)]
-pub(crate) struct SettingFlags {
+#[derive(Debug, clap::Args)]
+pub struct SettingFlags {
     /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
@@ -111,7 +98,10 @@ pub(crate) struct SettingFlags {
 
 impl SettingFlags {
     /// All sources, in their order.
-    pub(crate) fn settings(&self) -> Result<Settings, String> {
+    ///
+    /// # Errors
+    /// A source that cannot be read, or a setting that does not exist.
+    pub fn settings(&self) -> Result<Settings, String> {
         let mut settings = Settings::new();
         if let Some(path) = &self.config {
             settings.read_file(path)?;
@@ -143,33 +133,37 @@ impl SettingFlags {
     }
 }
 
-impl Args {
-    /// Those given, and what the two special servers have as defaults of their own.
-    fn settings(&self) -> Result<Checked, String> {
-        let mut settings = self.flags.settings()?;
-        if self.netbench.is_some() {
-            settings.set_default("listen", netbench::addresses(), "--netbench")?;
-            for (key, value) in netbench::DEFAULTS {
-                settings.set_default(key, value, "--netbench")?;
-            }
-        }
-        if self.probe {
-            settings.set_default("max_backlog", probe::MAX_BACKLOG, "--probe")?;
-        }
-        settings.checked()
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let settings = args.flags.settings().and_then(|settings| settings.checked());
+    let settings = settings.map_err(Failure::usage)?;
+    let balancers = args.registration.checked()?;
+    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let running = listen(site::bind(&settings)?)?;
+    let registrations = args.registration.begin(balancers, running.local_addr())?;
+    let ended = wait(&running, &stop);
+    // Before the first close: whoever comes back is to come to another backend.
+    registrations.end();
+    match ended {
+        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
+        false => drain(running, settings.drain),
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let settings = args.settings().map_err(Failure::usage)?;
-    let balancers = args.registration.checked()?;
+/// Serves until a signal comes, then drains. For servers with routes of their own.
+///
+/// # Errors
+/// The server could not start, or a shard failed.
+pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
-    let bound = match args.netbench {
-        Some(mode) => netbench::bind(&settings, mode)?,
-        None if args.probe => probe::bind(&settings)?,
-        None if args.demo_blocking => blocking::bind(&settings)?,
-        None => site::bind(&settings)?,
-    };
+    let running = listen(bound)?;
+    match wait(&running, &stop) {
+        true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
+        false => drain(running, plan),
+    }
+}
+
+/// Starts the shards, and prints where they listen.
+fn listen(bound: Bound) -> Result<Running, Failure> {
     let addresses: Vec<String> =
         bound.local_addrs().iter().map(|address| format!("http://{address}")).collect();
     say::line(format_args!(
@@ -185,24 +179,26 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Some(placement) => say::trouble(placement),
         None => {}
     }
-    let registrations = args.registration.begin(balancers, running.local_addr())?;
+    Ok(running)
+}
+
+/// Waits for a signal, or for the end of the server, which is true.
+fn wait(running: &Running, stop: &Stop) -> bool {
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
-            registrations.end();
-            return running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from);
+            return true;
         }
     }
-    // Before the first close: whoever comes back is to come to another backend.
-    registrations.end();
+    false
+}
+
+fn drain(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
     say::line("draining: every session is closed with 1001");
-    finish(running, settings.drain)
+    finish(running, plan)
 }
 
 /// Drains, and says how it went.
-pub(crate) fn finish(
-    running: throng::Running,
-    plan: throng::DrainPlan,
-) -> Result<ExitCode, Failure> {
+pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Failure> {
     let drained = running.drain(plan)?;
     if drained.forced > 0 {
         say::trouble(format_args!(

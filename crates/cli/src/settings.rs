@@ -229,7 +229,7 @@ impl fmt::Display for Origin {
 
 /// The values in force, as text, with their origins.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     values: BTreeMap<&'static str, (String, Origin)>,
 }
 
@@ -298,7 +298,7 @@ impl Settings {
     }
 
     /// What is the default from here on, because of the flag `origin`.
-    pub(crate) fn set_default(
+    pub fn set_default(
         &mut self,
         key: &str,
         value: &str,
@@ -335,7 +335,7 @@ impl Settings {
     }
 
     /// The values as the library takes them.
-    pub(crate) fn checked(&self) -> Result<Checked, String> {
+    pub fn checked(&self) -> Result<Checked, String> {
         let Limits { mut ws, mut http, .. } = Limits::default();
         ws.max_message_size = self.size("max_message_size")?;
         ws.max_frame_size = self.size("max_frame_size")?;
@@ -468,7 +468,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// [`Settings`] as the library takes them.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub struct Checked {
     pub(crate) listen: String,
     pub(crate) listen_also: Vec<String>,
     pub(crate) shards: usize,
@@ -481,14 +481,16 @@ pub(crate) struct Checked {
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
     pub(crate) limits: Limits,
-    pub(crate) drain: DrainPlan,
+    /// How a shutdown closes the connections.
+    pub drain: DrainPlan,
     /// For what no channel has rules for.
     pub(crate) backpressure: Backpressure,
     /// In order: the first that matches rules.
     pub(crate) channels: Vec<Rule>,
     pub(crate) wildcards: bool,
     pub(crate) deflate: Deflate,
-    pub(crate) workers: WorkerSettings,
+    /// The pool of workers.
+    pub workers: WorkerSettings,
     pub(crate) max_upload_size: usize,
 }
 

@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Set by the first SIGINT or SIGTERM; the second ends the process at once, as people expect of a second Ctrl-C.
-pub(crate) struct Stop {
+pub struct Stop {
     asked: Arc<AtomicBool>,
 }
 
 impl Stop {
-    pub(crate) fn on_signals() -> io::Result<Self> {
+    /// Registers for both signals.
+    ///
+    /// # Errors
+    /// The system refuses a handler.
+    pub fn on_signals() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // In this order: the second signal finds the flag set.
@@ -28,7 +32,8 @@ impl Stop {
     }
 
     /// The same, for a loop that looks for itself.
-    pub(crate) fn flag(&self) -> &AtomicBool {
+    #[must_use]
+    pub fn flag(&self) -> &AtomicBool {
         &self.asked
     }
 

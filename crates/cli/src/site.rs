@@ -44,7 +44,8 @@ fn files(settings: &Checked) -> Option<Files> {
 }
 
 /// A server without routes, as `settings` want it.
-pub(crate) fn configured(settings: &Checked) -> Server {
+#[must_use]
+pub fn configured(settings: &Checked) -> Server {
     let server = Server::new()
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
@@ -63,10 +64,7 @@ pub(crate) fn configured(settings: &Checked) -> Server {
 }
 
 /// Binds `server` to all addresses of `settings`.
-pub(crate) fn listen(
-    server: Server<impl throng::Routes>,
-    settings: &Checked,
-) -> throng::Result<Bound> {
+pub fn listen(server: Server<impl throng::Routes>, settings: &Checked) -> throng::Result<Bound> {
     let more = settings.listen_also.iter();
     let server = more.fold(server, |server, address| server.listen_also(address.as_str()));
     server.bind(settings.listen.as_str())

@@ -359,66 +359,6 @@ fn a_client_that_never_answers_is_reset_and_the_exit_code_is_3() {
 }
 
 #[test]
-fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
-    let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
-    let settings = [&["--demo-blocking", "--set", "workers.pool_size=2"][..], &at_once].concat();
-    let served = Served::start(&settings);
-    for path in ["/echo", "/sleep/1", "/worker/1"] {
-        let mut client = Client::connect(served.address, path);
-        client.send(Opcode::Text, b"hello");
-        assert_eq!(client.next(), Got::Text("hello".into()), "{path}");
-    }
-    for path in ["/page/1001", "/page/-1", "/page/x"] {
-        assert!(get(served.address, path).contains("up to 1000"), "{path}");
-    }
-    assert!(get(served.address, "/metrics").contains("throng_worker_threads 2"));
-    // On a busy machine the second may be over before the signal is taken.
-    let is_named = (0..5).any(|_| {
-        let served = Served::start(&settings);
-        let mut client = Client::connect(served.address, "/worker/1000");
-        client.send(Opcode::Text, b"hello");
-        eventually("a worker has it", || {
-            get(served.address, "/metrics").contains("throng_worker_running 1").then_some(())
-        });
-        served.process.signal("TERM");
-        let (code, _, errors) = served.end();
-        assert_eq!(code, Some(3), "{errors}");
-        errors.contains("a handler of /worker/{ms} on a worker had not returned")
-    });
-    assert!(is_named);
-}
-
-#[test]
-fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it() {
-    let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
-    let served = Served::start(&[&["--demo-blocking"][..], &at_once].concat());
-    let mut client = Client::connect(served.address, "/sleep/1000");
-    // They come before the letter that begins the drain, and are dealt with in one turn of a minute.
-    (0..60).for_each(|_| client.send(Opcode::Text, b"hello"));
-    served.process.signal("TERM");
-    let (code, _, errors) = served.end();
-    assert_eq!(code, Some(3), "{errors}");
-    let stuck = "shard 0 did not come back from a handler of /sleep/{ms}; its 1 connection ends";
-    assert!(errors.contains(stuck), "{errors}");
-}
-
-#[test]
-fn a_handler_that_holds_its_event_loop_is_told_by_its_route() {
-    // An upgrade that a busy machine is slow with takes less.
-    let served = Served::start(&["--demo-blocking", "--set", "stall_warning=500ms"]);
-    let mut client = Client::connect(served.address, "/sleep/1000");
-    client.send(Opcode::Text, b"hello");
-    assert_eq!(client.next(), Got::Text("hello".into()));
-    let metrics = get(served.address, "/metrics");
-    assert!(metrics.contains("throng_stalls_total{route=\"/sleep/{ms}\"} 1"), "{metrics}");
-    served.process.signal("TERM");
-    client.send(Opcode::Close, &1000u16.to_be_bytes());
-    let (_, _, errors) = served.end();
-    assert!(errors.contains("a handler of /sleep/{ms} held shard 0 for "), "{errors}");
-    assert!(errors.contains("offload, blocking or later"), "{errors}");
-}
-
-#[test]
 #[cfg(target_os = "linux")]
 fn pinned_event_loops_are_told_with_their_cpus() {
     let served = Served::start(&["--set", "pin=cores"]);

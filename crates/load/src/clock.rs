@@ -9,7 +9,7 @@ use throng_io::{Driver, Instant};
 
 /// Tells the time on the scale of the drivers of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     base: std::time::Instant,
     at: Instant,
 }
@@ -19,7 +19,7 @@ impl Clock {
     ///
     /// # Errors
     /// The driver's wait failed.
-    pub(crate) fn of(driver: &mut impl Driver) -> std::io::Result<Self> {
+    pub fn of(driver: &mut impl Driver) -> std::io::Result<Self> {
         // A wait that does not sleep: it makes the driver read the time, just before we do.
         driver.wait(Some(Instant(0)))?;
         Ok(Self { base: std::time::Instant::now(), at: driver.now() })
@@ -27,12 +27,12 @@ impl Clock {
 
     /// Now.
     #[inline]
-    pub(crate) fn now(&self) -> Instant {
+    pub fn now(&self) -> Instant {
         self.at.after(self.base.elapsed())
     }
 
     /// How long until `then`; zero if it has passed.
-    pub(crate) fn until(&self, then: Instant) -> Duration {
+    pub fn until(&self, then: Instant) -> Duration {
         then.since(self.now())
     }
 }

@@ -87,7 +87,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(operation: impl Into<String>, source: io::Error) -> Self {
+    #[doc(hidden)]
+    pub fn io(operation: impl Into<String>, source: io::Error) -> Self {
         Self::Io { operation: operation.into(), source }
     }
 }

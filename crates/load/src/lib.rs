@@ -4,6 +4,7 @@
 //!   server paid, with a verdict on who was the limit.
 //! * Not its duty: the command line (the CLI mounts it), the server.
 //! * Depends on: `throng-engine` for its connections, `throng-io`'s drivers, `throng-proto` for frames.
+//! * The modules hidden from the documentation are for the workspace's own `dev/lab`.
 //! * Start reading at: [`plan`], then [`run()`]; [`schedule`] and [`verdict`] are what makes it honest.
 //!
 //! ```no_run
@@ -21,23 +22,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod cast;
-mod client;
-mod clock;
-pub mod compression;
+#[doc(hidden)]
+pub mod client;
+#[doc(hidden)]
+pub mod clock;
 pub mod demo;
 pub mod descriptors;
 pub mod error;
-pub mod families;
 pub mod http;
-pub mod netbench;
 pub mod page;
 pub mod plan;
 pub mod progress;
-pub mod proxy;
 pub mod record;
 pub mod report;
-mod run;
+#[doc(hidden)]
+pub mod run;
 pub mod sampler;
 pub mod schedule;
 pub mod sequence;

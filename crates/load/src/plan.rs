@@ -193,7 +193,7 @@ impl Plan {
     ///
     /// # Errors
     /// A setting that cannot be.
-    pub(crate) fn policy(&self) -> Result<Option<Policy>, Error> {
+    pub fn policy(&self) -> Result<Option<Policy>, Error> {
         self.deflate.check().map_err(|error| Error::Usage(error.to_string()))
     }
 

@@ -51,7 +51,7 @@ impl Limit {
     }
 
     /// How much it says about how far figures carry: the row with the most stands for many.
-    pub(crate) fn gravity(self) -> u8 {
+    pub fn gravity(self) -> u8 {
         match self {
             Self::Invalid => 6,
             Self::Generator => 5,

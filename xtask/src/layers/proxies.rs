@@ -1,4 +1,4 @@
-//! nginx and HAProxy under `throng bench proxy`, a tiny version of each table: the one test that an ordinary
+//! nginx and HAProxy under `lab proxies`, a tiny version of each table: the one test that an ordinary
 //! `cargo test` passes over where neither is installed.
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::provision;
 use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(600);
-const PACKAGE: &str = "throng-cli";
-const TEST: &str = "bench_proxy";
+const PACKAGE: &str = "throng-lab";
+const TEST: &str = "proxies";
 
 /// Installs the proxies and runs the test.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {

@@ -7,29 +7,25 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{cast, deflate, families, fanout, http, netbench, output, proxy, server, subscribers};
+use super::{broadcast, deflate, fanout, http, output, own};
 
-/// Put a WebSocket or HTTP server under load, and say what it paid.
+/// Put a WebSocket or HTTP server under load, and report what it costs the server.
 ///
-/// Works against any server; `broadcast`, `fanout`, `deflate`, `families`, `http` and `proxy` start their own. Every answer is checked. The last line says whether the server or this
-/// generator was the limit; only a server-limited figure is the server's.
+/// Works against any server; `broadcast`, `fanout` and `http` start one of their own when none is given. Every answer is
+/// checked. The last line says whether the server or the generator was the limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10 --duration 30s
   throng bench idle ws://127.0.0.1:9001/echo --connections 15000
   throng bench connect ws://127.0.0.1:9001/echo
-  throng bench broadcast --shards 1,2 --html broadcast.html
+  throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
-  throng bench deflate --html deflate.html
   throng bench http http://127.0.0.1:9001/ --connections 1000
-  throng bench netbench --against 'node server.js' --reuse close
-  throng bench families --html families.html
-  throng bench proxy --peers direct,nginx,haproxy
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
 99 a threshold was not kept.")]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     work: Work,
 }
@@ -58,14 +54,12 @@ enum Work {
     #[command(after_help = "Example:
   throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s")]
     Connect(Connect),
-    /// One message to everybody, three ways: time until the last has it, and what it costs the server
+    /// One message to all members of a channel: time until the last has it, and what it costs the server
     ///
-    /// By itself it starts a server and its subscribers, each a process of its own, and compares a loop that encodes
-    /// for every client (naive), one encoded frame for all (encoded) and a publish to a channel (publish), the ways
-    /// taking turns in every round. With --against it measures a publish on any server instead: all connections join
-    /// by the URL (our server: /ws/{channel}), and a message from one of them goes to all others.
-    #[command(after_help = cast::EXAMPLES)]
-    Broadcast(cast::Args),
+    /// All connections join by the URL (our server: /ws/{channel}), and a message from one more goes to all of them. By
+    /// itself it starts a server; --against takes any other that sends a message of one connection to the others.
+    #[command(after_help = broadcast::EXAMPLES)]
+    Broadcast(broadcast::Args),
     /// Many channels at a fixed rate: how late messages reach their subscribers, and which never do
     ///
     /// An open loop: every publish has its planned time, whatever became of those before it, and latency counts from
@@ -74,12 +68,6 @@ enum Work {
     /// message of one connection to the others of its channel.
     #[command(after_help = fanout::EXAMPLES)]
     Fanout(fanout::Args),
-    /// What compression costs and saves: memory of a connection, CPU and size of a message, setting by setting
-    ///
-    /// Starts a server for each setting. Every connection sends JSON documents, another each time, and the server
-    /// answers each with a message of its own; both sides keep the same context.
-    #[command(after_help = deflate::EXAMPLES)]
-    Deflate(deflate::Args),
     /// HTTP/1.1 requests: how many a second, how soon they are answered, what each costs the server
     ///
     /// Closed loop by default: --pipeline requests are under way on each connection, and each answer triggers the
@@ -87,32 +75,9 @@ enum Work {
     /// counts from the planned time, so a stall of the server cannot hide.
     #[command(after_help = http::EXAMPLES)]
     Http(http::Args),
-    /// The blank/work benchmark NetBenchmarks: 1, 100 and 10,000 connections on any server command
-    ///
-    /// For each case the server is started afresh, its answers are checked, and it is put under load with one request at
-    /// a time on each connection. The suite's table comes out, with who was the limit beside each row.
-    #[command(after_help = netbench::EXAMPLES)]
-    Netbench(netbench::Args),
-    /// The server families side by side: idle CPU and memory, time to connect and echo, a handler that blocks
-    ///
-    /// The tables of the articles that compare one thread per connection with IOCP and epoll, measured on this machine,
-    /// with the articles' own figures beside them, and a sentence that says which family you need. Starts a server
-    /// for each cell; within each size the families follow one another.
-    #[command(after_help = families::EXAMPLES)]
-    Families(families::Args),
-    /// A WebSocket proxy: CPU of a message and of a connection, memory of an idle tunnel, latency that it adds
-    ///
-    /// Any proxy that runs, by its URL; or with --peers nginx, HAProxy and `throng balance`, started here and measured in
-    /// turn. Both tests of the article on nginx are among the tables: many mostly idle connections, and 500 connections x
-    /// 50 messages without delay.
-    #[command(after_help = proxy::EXAMPLES)]
-    Proxy(proxy::Args),
-    /// The server that `broadcast`, `fanout`, `deflate`, `families`, `http` and `proxy` start
+    /// The server that `broadcast`, `fanout` and `http` start
     #[command(hide = true)]
-    OwnServer(server::Args),
-    /// The subscribers that `broadcast` starts
-    #[command(hide = true)]
-    OwnSubscribers(subscribers::Args),
+    OwnServer(own::Args),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -226,14 +191,15 @@ pub(super) struct MessageArgs {
     pub(super) text: bool,
 }
 
+/// How long is measured.
 #[derive(Debug, ClapArgs)]
-pub(super) struct TimeArgs {
+pub struct TimeArgs {
     /// Time measured, such as 10s, 1.5s or 2m
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    pub(super) duration: Duration,
+    pub duration: Duration,
     /// Time run before and not counted
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(super) warmup: Duration,
+    pub warmup: Duration,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -307,24 +273,14 @@ pub(super) enum Task {
     Run(Plan, Output),
     /// An echo, whose report has more forms.
     Echo(Plan, output::OutputArgs),
-    /// Compression, setting by setting.
-    Deflate(deflate::Args),
     /// HTTP requests.
     Http(http::Args),
-    /// The blank/work benchmark.
-    Netbench(netbench::Args),
-    /// The server families.
-    Families(families::Args),
-    /// WebSocket proxies.
-    Proxy(proxy::Args),
-    /// A broadcast comparison, or a broadcast on a foreign server.
-    Broadcast(cast::Args),
+    /// One message to many.
+    Broadcast(broadcast::Args),
     /// Many channels at a fixed rate.
     Fanout(fanout::Args),
-    /// A process that another benchmark started.
-    OwnServer(server::Args),
-    /// A process that another benchmark started.
-    OwnSubscribers(subscribers::Args),
+    /// The server of our own.
+    OwnServer(own::Args),
 }
 
 impl Args {
@@ -345,13 +301,8 @@ impl Args {
             }
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
-            Work::Deflate(args) => return Ok(Task::Deflate(args)),
             Work::Http(args) => return Ok(Task::Http(args)),
-            Work::Netbench(args) => return Ok(Task::Netbench(args)),
-            Work::Families(args) => return Ok(Task::Families(args)),
-            Work::Proxy(args) => return Ok(Task::Proxy(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
-            Work::OwnSubscribers(args) => return Ok(Task::OwnSubscribers(args)),
         };
         let mut plan = Plan::new(Target::parse(&target.url)?, mode);
         plan.connections = connections;

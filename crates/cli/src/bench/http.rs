@@ -10,8 +10,9 @@ use throng_load::{Error, Target};
 
 use super::args::{Connecting, TimeArgs};
 use super::fanout::parse_rate;
+use super::output;
 use super::own::{OwnServer, check_shards};
-use super::{output, progress};
+use super::progress::StatusLine;
 use crate::Failure;
 use crate::signals::Stop;
 
@@ -110,10 +111,9 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
         None => (plan, None),
     };
-    let mut bar = progress::Bar::new("http", output.quiet);
-    let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| bar.show(progress));
-    bar.finish();
-    drop(own);
+    let line = StatusLine::new("http", output.quiet);
+    let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| line.show(progress));
+    drop((own, line));
     let report = outcome?;
     output.show(&report)?;
     Ok(ExitCode::from(report.exit_code()))

@@ -1,28 +1,24 @@
 //! `throng bench`: the command line around `throng-load`.
 
-mod args;
-mod cast;
-mod deflate;
-mod families;
+pub mod args;
+mod broadcast;
+pub mod deflate;
 mod fanout;
 mod http;
-mod netbench;
-mod output;
+pub mod output;
 mod own;
-mod progress;
-mod proxy;
-mod server;
-mod subscribers;
+pub mod progress;
 
 use std::process::ExitCode;
 
 use throng_load::{Error, Plan, Report};
 
 use self::args::{Output, Task};
+use self::progress::StatusLine;
 use crate::signals::Stop;
 use crate::{Failure, say};
 
-pub(crate) use args::Args;
+pub use args::Args;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
@@ -34,20 +30,15 @@ impl From<Error> for Failure {
 ///
 /// Ctrl-C ends the run early with a report of what was measured until then; a second one ends the process.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // For the children too, which get a terminal's Ctrl-C as well: they end when this process lets them go.
+    // For the server of our own, too, which gets a terminal's Ctrl-C as well: it ends when this process lets it go.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
         Task::Run(plan, output) => measure(&plan, output, &stop),
-        Task::Broadcast(args) => cast::run(args, &stop),
-        Task::Fanout(args) => fanout::run(args, &stop),
-        Task::Deflate(args) => deflate::run(args, &stop),
-        Task::Http(args) => http::run(args, &stop),
-        Task::Families(args) => families::run(args, &stop),
         Task::Echo(plan, output) => echo(&plan, &output, &stop),
-        Task::Netbench(args) => netbench::run(args, &stop),
-        Task::Proxy(args) => proxy::run(args, &stop),
-        Task::OwnServer(args) => server::run(&args),
-        Task::OwnSubscribers(args) => subscribers::run(&args),
+        Task::Broadcast(args) => broadcast::run(args, &stop),
+        Task::Fanout(args) => fanout::run(args, &stop),
+        Task::Http(args) => http::run(args, &stop),
+        Task::OwnServer(args) => own::run(&args),
     }
 }
 
@@ -71,8 +62,6 @@ fn measure(plan: &Plan, output: Output, stop: &Stop) -> Result<ExitCode, Failure
 
 /// One run of the generator.
 fn load(plan: &Plan, quiet: bool, stop: &Stop) -> Result<Report, Error> {
-    let mut bar = progress::Bar::new(plan.mode.name(), quiet);
-    let outcome = throng_load::run(plan, stop.flag(), &mut |progress| bar.show(progress));
-    bar.finish();
-    outcome
+    let line = StatusLine::new(plan.mode.name(), quiet);
+    throng_load::run(plan, stop.flag(), &mut |progress| line.show(progress))
 }

@@ -5,24 +5,25 @@ use std::path::PathBuf;
 
 use crate::{Failure, say};
 
+/// The forms in which a report can be shown.
 #[derive(Debug, clap::Args)]
-pub(super) struct OutputArgs {
+pub struct OutputArgs {
     /// Print the report as JSON instead of a table
     #[arg(long, conflicts_with = "csv")]
-    pub(super) json: bool,
+    pub json: bool,
     /// Print the report as CSV instead of a table
     #[arg(long)]
-    csv: bool,
+    pub csv: bool,
     /// Write a page with plots to this file as well; nothing in it is loaded from elsewhere
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    pub html: Option<PathBuf>,
     /// Show no progress
     #[arg(long, short)]
-    pub(super) quiet: bool,
+    pub quiet: bool,
 }
 
 /// A report in all its forms.
-pub(super) trait Shown: Display {
+pub trait Shown: Display {
     /// As JSON.
     fn to_json(&self) -> String;
     /// As CSV.
@@ -32,6 +33,7 @@ pub(super) trait Shown: Display {
 }
 
 /// Says that a report has all three forms by methods of its own.
+#[macro_export]
 macro_rules! shown {
     ($report:ty) => {
         impl $crate::bench::output::Shown for $report {
@@ -49,11 +51,11 @@ macro_rules! shown {
         }
     };
 }
-pub(super) use shown;
+pub use crate::shown;
 
 impl OutputArgs {
     /// Refuses a page that could not be written, before anything is measured for it.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         let Some(path) = &self.html else { return Ok(()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         match parent {
@@ -71,7 +73,7 @@ impl OutputArgs {
     }
 
     /// Writes the page, if one was asked for, and prints the report.
-    pub(super) fn show(&self, report: &impl Shown) -> Result<(), Failure> {
+    pub fn show(&self, report: &impl Shown) -> Result<(), Failure> {
         if let Some(path) = &self.html {
             std::fs::write(path, report.to_html()).map_err(|error| {
                 Failure::runtime(format!("cannot write --html {}: {error}", path.display()))

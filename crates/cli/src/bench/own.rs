@@ -1,48 +1,54 @@
-//! Starting this very binary again, for a part of a benchmark that is to be a process of its own.
+//! The server that `broadcast`, `fanout` and `http` start when no URL is given.
+//!
+//! A process of its own, so that its CPU time and memory are its own: this program again, with the hidden subcommand
+//! `own-server`. `/ws/{channel}` sends each message to the channel's other members, as `throng serve` does; `/` answers
+//! OK, or the request's body. It ends when its standard input does.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::process::{Child, Command, ExitCode, Stdio};
 
-use throng_load::cast::Role;
-use throng_load::cast::wire::{Told, hear};
+use throng::Status;
+use throng::prelude::*;
 use throng_load::{Error, MAX_SHARDS};
 
-use super::server::ALL;
+use crate::{Failure, say};
 
-/// The command that plays `role`; its standard streams are the caller's to set.
-pub(super) fn command(role: &Role) -> Command {
-    // Where this binary cannot be found, starting it fails with a message that names it.
-    let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "throng".into()));
-    command.arg("bench");
-    let mut flags = |word: &str, flags: &[(&str, String)]| {
-        command.arg(word);
-        for (flag, value) in flags {
-            command.arg(flag).arg(value);
-        }
-    };
-    match role {
-        Role::Server { address, share_port, shards, size } => flags(
-            "own-server",
-            &[
-                ("--listen", address.clone()),
-                ("--share-port", share_port.to_string()),
-                ("--shards", shards.to_string()),
-                ("--size", size.to_string()),
-            ],
-        ),
-        Role::Subscribers { address, subscribers, of, first, size, setup_timeout } => flags(
-            "own-subscribers",
-            &[
-                ("--url", format!("ws://{address}{ALL}")),
-                ("--subscribers", subscribers.to_string()),
-                ("--of", of.to_string()),
-                ("--first", first.to_string()),
-                ("--size", size.to_string()),
-                ("--setup-timeout", format!("{}s", setup_timeout.as_secs_f64())),
-            ],
-        ),
-    }
-    command
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Event loops
+    #[arg(long)]
+    shards: usize,
+}
+
+/// Serves until standard input ends.
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let channels = Ws::upgrade(|request| {
+        let channel = request.param("channel").ok_or(Reject::not_found())?;
+        Ok(Box::<str>::from(channel))
+    })
+    .open(|ws| {
+        let channel = ws.data().clone();
+        ws.subscribe(&channel);
+    })
+    .message(|ws, message| {
+        let channel = ws.data().clone();
+        ws.publish(&channel, message);
+    });
+    let bound = Server::new()
+        .shards(args.shards)
+        // A publication that waits behind a slow machine is measured, not cut off.
+        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .ws("/ws/{channel}", channels)
+        .any("/", |request| match request.body() {
+            [] => Response::text("OK"),
+            body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
+        })
+        .bind("127.0.0.1:0")?;
+    say::line(bound.local_addr());
+    // Kept to the end: dropping it would not stop the server, but its end is this process's.
+    let _running = bound.spawn()?;
+    stdin().lock().read_to_end(&mut Vec::new()).map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Refuses event loops for [`OwnServer`] that it would not start with, before anything is started.
@@ -53,7 +59,7 @@ pub(super) fn check_shards(shards: usize) -> Result<(), Error> {
     }
 }
 
-/// A server of ours in a process of its own; ended when dropped.
+/// A running server of our own; ended when dropped.
 pub(super) struct OwnServer {
     child: Child,
     /// Where it listens.
@@ -66,31 +72,27 @@ impl OwnServer {
     /// # Errors
     /// It could not be started, or ended before it listened.
     pub(super) fn start(shards: usize) -> Result<Self, Error> {
-        Self::start_with(shards, &[])
-    }
-
-    /// Starts one with further flags of `own-server`.
-    ///
-    /// # Errors
-    /// As [`OwnServer::start`].
-    pub(super) fn start_with(shards: usize, flags: &[String]) -> Result<Self, Error> {
         let cannot = |why: String| Error::Child(format!("cannot start a server to measure: {why}"));
-        let address = "127.0.0.1:0".to_owned();
-        let mut child = command(&Role::Server { address, share_port: false, shards, size: 0 })
-            .args(flags)
+        // Where this program cannot be found, starting it fails with a message that names it.
+        let program = std::env::current_exe().unwrap_or_else(|_| "throng".into());
+        let mut child = Command::new(program)
+            .args(["bench", "own-server", "--shards", &shards.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| cannot(error.to_string()))?;
-        let said = child.stdout.take().map(|output| heard(&mut BufReader::new(output)));
-        let mut server = Self { child, address: String::new() };
-        match said {
-            Some(Ok(Some(Told::Listening { address }))) => server.address = address,
-            Some(Err(error)) => return Err(cannot(error.to_string())),
+        let mut line = String::new();
+        let read = match child.stdout.take() {
+            Some(output) => BufReader::new(output).read_line(&mut line),
+            None => Ok(0),
+        };
+        let server = Self { child, address: line.trim_end().to_owned() };
+        match read {
             // It has said why on standard error.
-            _ => return Err(cannot("it ended before it listened".to_owned())),
+            Ok(0) => Err(cannot("it ended before it listened".to_owned())),
+            Ok(_) => Ok(server),
+            Err(error) => Err(cannot(error.to_string())),
         }
-        Ok(server)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -98,60 +100,10 @@ impl OwnServer {
     }
 }
 
-impl throng_load::compression::Server for OwnServer {
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn pid(&self) -> u32 {
-        self.pid()
-    }
-}
-
-fn heard(output: &mut impl BufRead) -> std::io::Result<Option<Told>> {
-    hear(output)
-}
-
 impl Drop for OwnServer {
     fn drop(&mut self) {
-        // Its figures have been read; it holds nothing that would want a goodbye.
+        // Its figures have been read; nothing is lost with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn roles_become_flags() {
-        let words = |role| -> Vec<String> {
-            command(&role).get_args().map(|word| word.to_string_lossy().into_owned()).collect()
-        };
-        let address = "127.0.0.1:5".to_owned();
-        let role = Role::Server { address: address.clone(), share_port: true, shards: 2, size: 9 };
-        let line = words(role).join(" ");
-        assert_eq!(
-            line,
-            "bench own-server --listen 127.0.0.1:5 --share-port true --shards 2 --size 9"
-        );
-        let setup_timeout = Duration::from_millis(2_500);
-        let role = Role::Subscribers {
-            address,
-            subscribers: 7,
-            of: 9,
-            first: 2,
-            size: 100,
-            setup_timeout,
-        };
-        let line = words(role).join(" ");
-        assert!(
-            line.contains("--url ws://127.0.0.1:5/all --subscribers 7 --of 9 --first 2"),
-            "{line}"
-        );
-        assert!(line.ends_with("--setup-timeout 2.5s"), "{line}");
     }
 }

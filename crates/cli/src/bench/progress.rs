@@ -1,49 +1,50 @@
 //! The line that shows how far a run is, on standard error and only on a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use throng_load::cast::CastProgress;
+use std::fmt::Display;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
 use throng_load::units::{grouped, rounded, show_duration};
 use throng_load::{Progress, Stage};
 
-/// A progress line. Hidden when standard error is not a terminal.
-pub(super) struct Bar {
-    bar: ProgressBar,
+/// A status line that overwrites itself. Shows nothing when standard error is not a terminal.
+#[derive(Debug)]
+pub struct StatusLine {
     title: String,
+    is_shown: bool,
 }
 
-impl Bar {
-    pub(super) fn new(title: &str, quiet: bool) -> Self {
-        let bar = ProgressBar::new(1000);
-        if quiet {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
-        // The template is a constant; if it were wrong, the default bar would do.
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, title: title.to_owned() }
+impl StatusLine {
+    /// A line that begins with `title`; with `quiet` it is never shown.
+    #[must_use]
+    pub fn new(title: &str, quiet: bool) -> Self {
+        Self { title: title.to_owned(), is_shown: !quiet && stderr().is_terminal() }
     }
 
-    pub(super) fn show(&mut self, progress: &Progress) {
-        self.bar.set_position((progress.stage.share() * 1000.0) as u64);
-        self.bar.set_message(format!("{}: {}", self.title, words(progress)));
+    /// Shows the progress of a run.
+    pub fn show(&self, progress: &Progress) {
+        self.show_text(words(progress));
     }
 
-    /// The same for a comparison of broadcasts.
-    pub(super) fn show_cast(&mut self, progress: &CastProgress) {
-        self.bar.set_position((progress.done * 1000 / progress.total.max(1)) as u64);
-        self.bar.set_message(format!("{}: {}", self.title, cast_words(progress)));
-    }
-
-    /// The title from here on.
-    pub(super) fn rename(&mut self, title: &str) {
-        if self.title != title {
-            title.clone_into(&mut self.title);
+    /// Shows any text.
+    pub fn show_text(&self, text: impl Display) {
+        if self.is_shown {
+            // A status line that cannot be written is not worth ending a run for.
+            let _ = write!(stderr(), "\r\x1b[2K{}: {text}", self.title);
         }
     }
 
-    pub(super) fn finish(self) {
-        self.bar.finish_and_clear();
+    /// Changes the title.
+    pub fn rename(&mut self, title: &str) {
+        title.clone_into(&mut self.title);
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(stderr(), "\r\x1b[2K");
+        }
     }
 }
 
@@ -56,7 +57,7 @@ fn words(progress: &Progress) -> String {
         Stage::WarmingUp { .. } => format!("warming up, {rate}/s"),
         Stage::Measuring { elapsed, total } => format!(
             "{rate}/s, {} of {}",
-            show_duration(std::time::Duration::from_secs(elapsed.as_secs())),
+            show_duration(Duration::from_secs(elapsed.as_secs())),
             show_duration(total)
         ),
         Stage::Publishing { done, total } => {
@@ -66,34 +67,9 @@ fn words(progress: &Progress) -> String {
     }
 }
 
-fn cast_words(progress: &CastProgress) -> String {
-    let subscribers = grouped(progress.subscribers as u64);
-    let shards = progress.shards;
-    let s = if shards == 1 { "" } else { "s" };
-    if progress.connecting {
-        return format!("connecting {subscribers} subscribers, {shards} shard{s}");
-    }
-    format!(
-        "{subscribers} subscribers, {shards} shard{s}, broadcast {} of {}",
-        grouped(progress.done as u64),
-        grouped(progress.total as u64)
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn a_comparison_says_where_it_is() {
-        let mut progress =
-            CastProgress { shards: 1, subscribers: 15_000, connecting: true, done: 3, total: 66 };
-        assert_eq!(cast_words(&progress), "connecting 15,000 subscribers, 1 shard");
-        (progress.connecting, progress.shards) = (false, 2);
-        assert_eq!(cast_words(&progress), "15,000 subscribers, 2 shards, broadcast 3 of 66");
-    }
 
     #[test]
     fn every_stage_has_words() {

@@ -1,7 +1,7 @@
 //! What `throng balance` promises for thousands of tunnels with traffic: the real binary, backends that are processes of
 //! ours, and clients that number and check every message.
 //!
-//! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --release -p throng-cli --test balance_scale` runs
+//! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli --test balance_scale` runs
 //! it at full size (it needs 20,000 descriptors a process); a word behind `--` runs only what has it in its name.
 //! `THRONG_BALANCE_SHARDS` is how many event loops the balancer has, 1 by itself.
 

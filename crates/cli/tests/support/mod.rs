@@ -12,6 +12,18 @@ use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The binary under test; the tests of `lab`, which share this file, have it inside of theirs.
+pub(crate) fn throng() -> Command {
+    match (option_env!("CARGO_BIN_EXE_throng"), option_env!("CARGO_BIN_EXE_lab")) {
+        (Some(throng), _) => Command::new(throng),
+        (None, lab) => {
+            let mut command = Command::new(lab.unwrap());
+            command.arg("throng");
+            command
+        }
+    }
+}
+
 /// `throng serve`, which ends with the test.
 pub(crate) struct Served {
     process: Child,
@@ -20,25 +32,23 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(words: &[&str]) -> Self {
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_throng")), words)
+        let mut command = throng();
+        command.args(["serve", "--shards", "1"]).args(words);
+        Self::spawn(&mut command)
     }
 
     /// The same with no more than so many descriptors.
     pub(crate) fn start_with_descriptors(count: u32, words: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {count} && exec \"$0\" \"$@\"");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_throng")]);
-        Self::spawn(command, words)
+        command.args(["-c", &script]).arg(throng().get_program());
+        command.args(throng().get_args()).args(["serve", "--shards", "1"]).args(words);
+        Self::spawn(&mut command)
     }
 
-    fn spawn(mut command: Command, words: &[&str]) -> Self {
-        let mut process = command
-            .args(["serve", "--shards", "1"])
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    /// Starts a server that says where it listens as `throng serve` does.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let addresses = line.split(' ').filter_map(|word| word.strip_prefix("http://"));
@@ -61,6 +71,15 @@ impl Served {
     /// Waits until it has ended.
     pub(crate) fn exit(mut self) -> ExitStatus {
         self.process.wait().unwrap()
+    }
+
+    /// Waits until it has ended: its exit code, and what it said on standard error, if that was piped.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut errors = String::new();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            stderr.read_to_string(&mut errors).unwrap();
+        }
+        (self.process.wait().unwrap().code(), errors)
     }
 
     /// Resident memory in bytes.

@@ -7,7 +7,7 @@ use throng_io::Instant;
 
 /// Connections to make, by index.
 #[derive(Debug)]
-pub(crate) struct Dialler {
+pub struct Dialler {
     waiting: VecDeque<u32>,
     under_way: usize,
     window: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Dialler {
 
 impl Dialler {
     /// Plans `connections` connections, at most `window` under way at a time, spread over `ramp` from `start`.
-    pub(crate) fn new(connections: usize, window: usize, ramp: Duration, start: Instant) -> Self {
+    pub fn new(connections: usize, window: usize, ramp: Duration, start: Instant) -> Self {
         Self {
             waiting: (0..connections as u32).collect(),
             under_way: 0,
@@ -31,7 +31,7 @@ impl Dialler {
     }
 
     /// The next connection to make now, which is under way from here on.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<usize> {
+    pub fn next(&mut self, now: Instant) -> Option<usize> {
         if self.under_way >= self.window || self.next_at().is_some_and(|at| at > now) {
             return None;
         }
@@ -42,7 +42,7 @@ impl Dialler {
     }
 
     /// When time alone allows the next connection; `None` if it does not wait for time.
-    pub(crate) fn next_at(&self) -> Option<Instant> {
+    pub fn next_at(&self) -> Option<Instant> {
         if self.gap.is_zero() || self.waiting.is_empty() || self.under_way >= self.window {
             return None;
         }
@@ -51,12 +51,12 @@ impl Dialler {
     }
 
     /// A connection is ready, or has failed.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// Makes this connection again, behind the others.
-    pub(crate) fn again(&mut self, index: usize) {
+    pub fn again(&mut self, index: usize) {
         self.waiting.push_back(index as u32);
     }
 }

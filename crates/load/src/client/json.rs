@@ -4,9 +4,9 @@
 use std::fmt::Write;
 
 /// The smallest document.
-pub(crate) const JSON_SMALLEST: usize = 72;
+pub const JSON_SMALLEST: usize = 72;
 /// Where the stamp is in every document.
-pub(crate) const STAMP_AT: usize = r#"{"id":""#.len();
+pub(super) const STAMP_AT: usize = r#"{"id":""#.len();
 
 const STAMP: &str = "aaaaaaaa";
 /// Of all documents: far more than the 32 KiB that a compressor can look back, so that none meets itself again.
@@ -31,7 +31,7 @@ const WORDS: [&str; 40] = [
 ];
 
 /// Documents of `size` bytes each, at least [`JSON_SMALLEST`].
-pub(crate) fn documents(size: usize, seed: u64) -> Vec<String> {
+pub(super) fn documents(size: usize, seed: u64) -> Vec<String> {
     let size = size.max(JSON_SMALLEST);
     let count = (POOL_BYTES / size).clamp(*POOL.start(), *POOL.end());
     let mut random = Random(seed);

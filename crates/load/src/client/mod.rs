@@ -1,6 +1,6 @@
 //! The client side of a run: connections that dial, upgrade, and then belong to a [`Work`].
 
-pub(crate) mod dial;
+pub mod dial;
 mod json;
 mod payload;
 mod shared;
@@ -18,16 +18,16 @@ use throng_proto::ws::deflate::Policy;
 use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
 
 use self::dial::Dialler;
-pub(crate) use self::json::JSON_SMALLEST;
-pub(crate) use self::payload::Payload;
-pub(crate) use self::shared::{Lane, Shared, Timeline};
-pub(crate) use self::worker::{MOST_EVENTS, Sockets, Start, Worker, clock, wake_exactly};
+pub use self::json::JSON_SMALLEST;
+pub use self::payload::Payload;
+pub use self::shared::{Lane, Shared, Timeline};
+pub use self::worker::{MOST_EVENTS, Sockets, Start, Worker, clock, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record};
 
 /// What a mode does with its connections. Indices count this thread's connections from 0.
-pub(crate) trait Work {
+pub trait Work {
     /// What it measured on one thread.
     type Outcome: Send;
 
@@ -81,32 +81,32 @@ pub(crate) trait Work {
 
 /// What every mode measures on one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Setup {
-    pub(crate) errors: Errors,
+pub struct Setup {
+    pub errors: Errors,
     /// From the connect call to the TCP connection.
-    pub(crate) tcp: Record,
+    pub tcp: Record,
     /// From there to the accepted upgrade.
-    pub(crate) upgrade: Record,
-    pub(crate) traffic: Traffic,
+    pub upgrade: Record,
+    pub traffic: Traffic,
 }
 
 /// Messages of the whole run, and what became of them on the wire.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Connections that agreed on permessage-deflate.
-    pub(crate) agreed: u64,
-    pub(crate) messages_out: u64,
-    pub(crate) messages_in: u64,
+    pub agreed: u64,
+    pub messages_out: u64,
+    pub messages_in: u64,
     /// Payload of the messages that were compressed, before and after.
-    pub(crate) deflate_input_bytes: u64,
-    pub(crate) deflate_output_bytes: u64,
-    pub(crate) inflate_input_bytes: u64,
-    pub(crate) inflate_output_bytes: u64,
+    pub deflate_input_bytes: u64,
+    pub deflate_output_bytes: u64,
+    pub inflate_input_bytes: u64,
+    pub inflate_output_bytes: u64,
 }
 
 impl Setup {
     /// Adds another thread's.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.errors.merge(other.errors);
         self.tcp.merge(&other.tcp);
         self.upgrade.merge(&other.upgrade);
@@ -149,19 +149,19 @@ struct Member {
 
 /// When the steps of a connection were taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) dialled: Instant,
-    pub(crate) connected: Instant,
-    pub(crate) opened: Instant,
+pub struct Times {
+    pub dialled: Instant,
+    pub connected: Instant,
+    pub opened: Instant,
 }
 
 /// One thread's connections and what they share.
 #[derive(Debug)]
-pub(crate) struct Crew {
-    pub(crate) clock: Clock,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) thread: usize,
-    pub(crate) errors: Errors,
+pub struct Crew {
+    pub clock: Clock,
+    pub shared: Arc<Shared>,
+    pub thread: usize,
+    pub errors: Errors,
     tcp: Record,
     upgrade: Record,
     peer: SocketAddr,
@@ -181,37 +181,37 @@ pub(crate) struct Crew {
 impl Crew {
     /// The connection's name; sends to one that has gone say so.
     #[inline]
-    pub(crate) fn id(&self, index: usize) -> ConnId {
+    pub fn id(&self, index: usize) -> ConnId {
         self.members[index].id
     }
 
     /// Connections of this thread, open or not.
-    pub(crate) fn len(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.members.len()
     }
 
-    pub(crate) fn is_open(&self, index: usize) -> bool {
+    pub fn is_open(&self, index: usize) -> bool {
         self.members[index].step == Step::Open
     }
 
-    pub(crate) fn times(&self, index: usize) -> Times {
+    pub fn times(&self, index: usize) -> Times {
         let Member { dialled, connected, opened, .. } = self.members[index];
         Times { dialled, connected, opened }
     }
 
     #[inline]
-    pub(crate) fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &Lane {
         self.shared.lane(self.thread)
     }
 
     /// Dials this connection again.
-    pub(crate) fn redial(&mut self, index: usize) {
+    pub fn redial(&mut self, index: usize) {
         self.dialler.again(index);
     }
 
     /// Counts what became of a send.
     #[inline]
-    pub(crate) fn note_sent(&mut self, sent: Sent) {
+    pub fn note_sent(&mut self, sent: Sent) {
         match sent {
             Sent::Written | Sent::Queued => {}
             Sent::Dropped => {
@@ -226,7 +226,7 @@ impl Crew {
     }
 
     #[cold]
-    pub(crate) fn note_wrong(&mut self, what: impl FnOnce() -> String) {
+    pub fn note_wrong(&mut self, what: impl FnOnce() -> String) {
         self.errors.wrong_answers += 1;
         self.errors.note(what);
     }
@@ -278,7 +278,7 @@ impl Crew {
 
 /// Why a TCP connection to `peer` failed, by making one more.
 #[cold]
-pub(crate) fn explain_refusal(shared: &Shared, peer: SocketAddr) -> Error {
+pub fn explain_refusal(shared: &Shared, peer: SocketAddr) -> Error {
     let ready = shared.sum(|lane| &lane.ready) as usize;
     let reason = match TcpStream::connect_timeout(&peer, Duration::from_secs(2)) {
         Err(reason) => reason,
@@ -287,7 +287,7 @@ pub(crate) fn explain_refusal(shared: &Shared, peer: SocketAddr) -> Error {
     Error::Connect { peer, reason, ready }
 }
 
-pub(crate) fn describe_close(index: usize, close: Close<'_>) -> String {
+pub fn describe_close(index: usize, close: Close<'_>) -> String {
     match (close.code, close.reason) {
         (1006, "") => format!("connection {index} was cut off by the server"),
         (1005, _) => format!("connection {index} was closed by the server without a code"),
@@ -297,9 +297,9 @@ pub(crate) fn describe_close(index: usize, close: Close<'_>) -> String {
 }
 
 /// The engine's view of a crew at its work.
-pub(crate) struct Client<W> {
-    pub(crate) crew: Crew,
-    pub(crate) work: W,
+pub struct Client<W> {
+    pub crew: Crew,
+    pub work: W,
     started: bool,
 }
 

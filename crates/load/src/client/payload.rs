@@ -14,7 +14,7 @@ const STAMP: usize = 8;
 /// another connection's, or out of order is noticed; length, kind and last bytes are checked as well. Comparing
 /// every byte would make the generator the limit, and masking errors show in any byte.
 #[derive(Debug)]
-pub(crate) struct Payload {
+pub struct Payload {
     body: Body,
 }
 
@@ -31,14 +31,14 @@ enum Body {
 const STRIDE: usize = 257;
 
 impl Payload {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &Plan) -> Self {
         match plan.content {
             Content::Letters => Self::new(plan.size, plan.text),
             Content::Json { seed } => Self { body: Body::Json(json::documents(plan.size, seed)) },
         }
     }
 
-    pub(crate) fn new(size: usize, text: bool) -> Self {
+    pub fn new(size: usize, text: bool) -> Self {
         // Letters in no short period, so that a shifted answer differs.
         let mut letters = 0x2545_f491_4f6c_dd1d_u64;
         let bytes = (0..size).map(|_| {
@@ -56,7 +56,7 @@ impl Payload {
 
     /// The message number `k` of connection `index`.
     #[inline]
-    pub(crate) fn message(&mut self, index: usize, k: u64) -> Message<'_> {
+    pub fn message(&mut self, index: usize, k: u64) -> Message<'_> {
         let stamp = stamp(index, k);
         match &mut self.body {
             Body::Text(text) => {
@@ -82,7 +82,7 @@ impl Payload {
 
     /// Whether `answer` is message number `k` of connection `index`.
     #[inline]
-    pub(crate) fn is_answer(&self, answer: Message<'_>, index: usize, k: u64) -> bool {
+    pub fn is_answer(&self, answer: Message<'_>, index: usize, k: u64) -> bool {
         let (expected, same_kind) = match &self.body {
             Body::Text(text) => (text.as_bytes(), matches!(answer, Message::Text(_))),
             Body::Binary(bytes) => (&bytes[..], matches!(answer, Message::Binary(_))),
@@ -110,7 +110,7 @@ impl Payload {
 
     /// What is wrong with an answer, in words.
     #[cold]
-    pub(crate) fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
+    pub fn describe(&self, answer: Message<'_>, index: usize, k: u64) -> String {
         let (size, text) = match &self.body {
             Body::Text(text) => (text.len(), true),
             Body::Binary(bytes) => (bytes.len(), false),

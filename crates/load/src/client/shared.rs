@@ -9,25 +9,25 @@ use crate::Error;
 
 /// When things happen; set once, when all connections are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     /// The first message leaves.
-    pub(crate) start: Instant,
+    pub start: Instant,
     /// What happens from here on counts.
-    pub(crate) from: Instant,
+    pub from: Instant,
     /// And until here.
-    pub(crate) to: Instant,
+    pub to: Instant,
 }
 
 impl Timeline {
     #[inline]
-    pub(crate) fn counts(&self, at: Instant) -> bool {
+    pub fn counts(&self, at: Instant) -> bool {
         self.from <= at && at < self.to
     }
 }
 
 /// One run's common state.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     lanes: Vec<Lane>,
     timeline: OnceLock<Timeline>,
     finish: AtomicBool,
@@ -37,13 +37,13 @@ pub(crate) struct Shared {
 /// One thread's figures, on cache lines of its own: it writes them at every message, others rarely read them.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Lane {
+pub struct Lane {
     /// Connections open now.
-    pub(crate) ready: AtomicU64,
+    pub ready: AtomicU64,
     /// Messages sent.
-    pub(crate) sent: AtomicU64,
+    pub sent: AtomicU64,
     /// Answers, connections or deliveries completed.
-    pub(crate) done: AtomicU64,
+    pub done: AtomicU64,
     waker: OnceLock<Waker>,
 }
 
@@ -55,11 +55,11 @@ impl std::fmt::Debug for Lane {
 
 impl Lane {
     /// Lets others wake this thread.
-    pub(crate) fn open(&self, waker: Waker) {
+    pub fn open(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
 
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
@@ -67,7 +67,7 @@ impl Lane {
 }
 
 impl Shared {
-    pub(crate) fn new(threads: usize) -> Self {
+    pub fn new(threads: usize) -> Self {
         Self {
             lanes: (0..threads).map(|_| Lane::default()).collect(),
             timeline: OnceLock::new(),
@@ -76,48 +76,48 @@ impl Shared {
         }
     }
 
-    pub(crate) fn lane(&self, thread: usize) -> &Lane {
+    pub fn lane(&self, thread: usize) -> &Lane {
         &self.lanes[thread]
     }
 
     /// One figure of all threads together.
-    pub(crate) fn sum(&self, figure: impl Fn(&Lane) -> &AtomicU64) -> u64 {
+    pub fn sum(&self, figure: impl Fn(&Lane) -> &AtomicU64) -> u64 {
         self.lanes.iter().map(|lane| figure(lane).load(Ordering::Relaxed)).sum()
     }
 
     #[inline]
-    pub(crate) fn timeline(&self) -> Option<&Timeline> {
+    pub fn timeline(&self) -> Option<&Timeline> {
         self.timeline.get()
     }
 
     /// Begins the run proper.
-    pub(crate) fn begin(&self, timeline: Timeline) {
+    pub fn begin(&self, timeline: Timeline) {
         let _ = self.timeline.set(timeline);
         self.wake_all();
     }
 
     /// Ends every thread.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.finish.store(true, Ordering::Release);
         self.wake_all();
     }
 
     #[inline]
-    pub(crate) fn is_finishing(&self) -> bool {
+    pub fn is_finishing(&self) -> bool {
         self.finish.load(Ordering::Acquire)
     }
 
     /// Ends the run because of `error`; the first one counts.
-    pub(crate) fn fail(&self, error: Error) {
+    pub fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.finish();
     }
 
-    pub(crate) fn take_failure(&self) -> Option<Error> {
+    pub fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         self.lanes.iter().for_each(Lane::wake);
     }
 }

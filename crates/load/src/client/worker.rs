@@ -18,55 +18,55 @@ use crate::report::Errors;
 use crate::{Error, Record, Sources};
 
 #[cfg(target_os = "linux")]
-pub(crate) type Sockets = throng_io::Epoll;
+pub type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
-pub(crate) type Sockets = throng_io::Portable;
+pub type Sockets = throng_io::Portable;
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
-pub(crate) const MOST_EVENTS: usize = 64;
+pub const MOST_EVENTS: usize = 64;
 
 /// What a thread needs to begin.
-pub(crate) struct Start {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) clock: Clock,
+pub struct Start {
+    pub shared: Arc<Shared>,
+    pub clock: Clock,
     /// Number of this thread.
-    pub(crate) thread: usize,
-    pub(crate) peer: SocketAddr,
+    pub thread: usize,
+    pub peer: SocketAddr,
     /// Value of the `Host` header.
-    pub(crate) host: String,
+    pub host: String,
     /// What to offer of permessage-deflate.
-    pub(crate) deflate: Option<Policy>,
+    pub deflate: Option<Policy>,
     /// Connections of this thread.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Connections of all threads.
-    pub(crate) wanted: usize,
+    pub wanted: usize,
     /// Number of this thread's first connection among all: its source address depends on it.
-    pub(crate) first: usize,
-    pub(crate) sources: Sources,
+    pub first: usize,
+    pub sources: Sources,
     /// Connections under way at a time, on this thread.
-    pub(crate) window: usize,
-    pub(crate) ramp: Duration,
-    pub(crate) setup_timeout: Duration,
+    pub window: usize,
+    pub ramp: Duration,
+    pub setup_timeout: Duration,
     /// Largest answer.
-    pub(crate) size: usize,
+    pub size: usize,
     /// Bytes that may be queued for one connection.
-    pub(crate) backlog: usize,
+    pub backlog: usize,
     /// Wake exactly at deadlines, not up to 50 us later.
-    pub(crate) exact: bool,
+    pub exact: bool,
 }
 
 /// A clock on the scale of this process's drivers.
 ///
 /// # Errors
 /// No descriptor for the poll.
-pub(crate) fn clock() -> Result<Clock, Error> {
+pub fn clock() -> Result<Clock, Error> {
     Sockets::new(Options { receive_buffer: 1, max_connections: 1, ..Options::default() })
         .and_then(|mut driver| Clock::of(&mut driver))
         .map_err(|error| Error::io("start the event loop", error))
 }
 
 /// A thread's shard and where its connections come from.
-pub(crate) struct Worker<W: Work> {
+pub struct Worker<W: Work> {
     shard: Shard<Sockets, Client<W>>,
     shared: Arc<Shared>,
     peer: SocketAddr,
@@ -79,7 +79,7 @@ impl<W: Work> Worker<W> {
     ///
     /// # Errors
     /// No descriptor or memory for the poll.
-    pub(crate) fn new(start: Start, work: W) -> Result<Self, Error> {
+    pub fn new(start: Start, work: W) -> Result<Self, Error> {
         let cannot = |error| Error::io("start the event loop", error);
         if start.exact {
             wake_exactly();
@@ -139,7 +139,7 @@ impl<W: Work> Worker<W> {
     ///
     /// # Errors
     /// A connection could not even be begun, or the poll failed.
-    pub(crate) fn run(mut self) -> Result<(Setup, W::Outcome), Error> {
+    pub fn run(mut self) -> Result<(Setup, W::Outcome), Error> {
         while !self.shared.is_finishing() {
             self.dial()?;
             self.turn()?;
@@ -228,10 +228,10 @@ fn limits(start: &Start) -> Limits {
 
 /// The kernel may delay a timer by 50 us to join wake-ups; a schedule wants them on time.
 #[cfg(target_os = "linux")]
-pub(crate) fn wake_exactly() {
+pub fn wake_exactly() {
     // Refused only by unusual sandboxes; then messages leave up to 50 us late, and the report says so.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn wake_exactly() {}
+pub fn wake_exactly() {}

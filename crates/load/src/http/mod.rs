@@ -33,6 +33,7 @@ pub use plan::{MAX_PIPELINE, Pace, Plan};
 pub use report::{
     ConnectionsReport, Errors, OpenLoopReport, PlanReport, Quantile, Report, RequestsReport,
 };
-pub(crate) use request::encode;
+#[doc(hidden)]
+pub use request::encode;
 pub use run::run;
 pub use slo::{Slo, SloReport};

@@ -57,7 +57,7 @@ impl Wire {
 }
 
 /// One request of the plan.
-pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
+pub fn encode(plan: &Plan) -> Result<Vec<u8>, Error> {
     let host = plan.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let host = host.map_or_else(|| plan.target.host_header(), |(_, value)| value.clone());
     let mut out = Vec::new();

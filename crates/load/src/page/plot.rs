@@ -233,7 +233,7 @@ fn tick(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::tests::assert_well_formed;
+    use crate::page::well_formed::assert_well_formed;
 
     fn plot(x: Axis, y: Axis) -> Plot {
         Plot::new("A plot", x, y)

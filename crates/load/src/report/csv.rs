@@ -1,7 +1,7 @@
 //! Comma-separated values as RFC 4180 says, with a line of names.
 
 /// A document of `head` and `rows`; a cell with a comma, quote or line break is quoted.
-pub(crate) fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut out = line(head.iter().map(|cell| (*cell).to_owned()));
     for row in rows {
         out.push_str(&line(row.into_iter()));
@@ -10,7 +10,7 @@ pub(crate) fn document(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -
 }
 
 /// A number as programs read it; an empty cell for what is not known.
-pub(crate) fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     match value {
         // Thousandths of the unit are far below what any of these figures is good for.
         Some(value) => format!("{}", (value * 1e3).round() / 1e3),

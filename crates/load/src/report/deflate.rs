@@ -27,7 +27,7 @@ pub struct DeflateReport {
 }
 
 /// A mode as the command line has it.
-pub(crate) fn mode_name(deflate: &Deflate) -> String {
+pub fn mode_name(deflate: &Deflate) -> String {
     match deflate.mode {
         _ if !deflate.enabled => "off".to_owned(),
         DeflateMode::Shared => "no-context".to_owned(),
@@ -37,7 +37,7 @@ pub(crate) fn mode_name(deflate: &Deflate) -> String {
 
 impl DeflateReport {
     /// `None` if none was offered.
-    pub(crate) fn of(plan: &Plan, traffic: &Traffic) -> Option<Self> {
+    pub fn of(plan: &Plan, traffic: &Traffic) -> Option<Self> {
         plan.deflate.enabled.then(|| {
             let size = plan.size as u64;
             let (sent, received) = (traffic.messages_out * size, traffic.messages_in * size);
@@ -78,7 +78,7 @@ impl DeflateReport {
 }
 
 /// A ratio in words.
-pub(crate) fn percent(ratio: f64) -> String {
+pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }
 

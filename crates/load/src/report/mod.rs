@@ -2,16 +2,18 @@
 //!
 //! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
 
-pub(crate) mod csv;
+#[doc(hidden)]
+pub mod csv;
 mod deflate;
 mod echo;
 mod fanout;
-pub(crate) mod table;
+#[doc(hidden)]
+pub mod table;
 
 use serde::Serialize;
 
 pub use self::deflate::DeflateReport;
-pub(crate) use self::deflate::{mode_name, percent};
+pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
@@ -97,7 +99,8 @@ pub struct PlanReport {
 }
 
 impl PlanReport {
-    pub(crate) fn of(plan: &Plan, source_addresses: usize) -> Self {
+    /// The figures of a plan.
+    pub fn of(plan: &Plan, source_addresses: usize) -> Self {
         let mut report = Self {
             mode: plan.mode.name(),
             url: format!("ws://{}{}", plan.target.host_header(), plan.resource()),
@@ -326,14 +329,14 @@ impl Errors {
     }
 
     /// Keeps the first description.
-    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
         if self.first.is_none() {
             self.first = Some(what());
         }
     }
 
     /// Adds another thread's.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.wrong_answers += other.wrong_answers;
         self.connections_lost += other.connections_lost;
         self.connects_failed += other.connects_failed;

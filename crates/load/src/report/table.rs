@@ -9,7 +9,7 @@ use super::{
 use crate::record::Summary;
 use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
 
-pub(crate) const LABEL: usize = 12;
+pub const LABEL: usize = 12;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,7 +84,7 @@ impl fmt::Display for PlanReport {
 }
 
 /// The heading and the rows of one or more [`Summary`]s.
-pub(crate) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
+pub fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]) -> fmt::Result {
     if rows.iter().all(|(_, summary)| summary.is_none()) {
         return Ok(());
     }
@@ -104,11 +104,7 @@ pub(crate) fn times(f: &mut fmt::Formatter<'_>, rows: &[(&str, Option<Summary>)]
     Ok(())
 }
 
-pub(crate) fn per_cpu_second(
-    f: &mut fmt::Formatter<'_>,
-    what: &str,
-    rate: Option<f64>,
-) -> fmt::Result {
+pub fn per_cpu_second(f: &mut fmt::Formatter<'_>, what: &str, rate: Option<f64>) -> fmt::Result {
     match rate {
         Some(rate) => writeln!(f, "{:LABEL$}{} {what} per server CPU-second", "", rounded(rate)),
         None => Ok(()),
@@ -266,10 +262,7 @@ impl BroadcastReport {
 }
 
 /// The watched server.
-pub(crate) fn server_rows(
-    f: &mut fmt::Formatter<'_>,
-    server: Option<&ServerReport>,
-) -> fmt::Result {
+pub fn server_rows(f: &mut fmt::Formatter<'_>, server: Option<&ServerReport>) -> fmt::Result {
     let Some(server) = server else {
         return writeln!(
             f,
@@ -293,7 +286,7 @@ pub(crate) fn server_rows(
 }
 
 /// Ourselves, and the machine.
-pub(crate) fn generator_row(
+pub fn generator_row(
     f: &mut fmt::Formatter<'_>,
     generator: &GeneratorReport,
     machine_busy_share: Option<f64>,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-pub(crate) use self::modes::{LEAD, measure, server_report};
-pub(crate) use self::steer::{Measured, Steering};
+pub use self::modes::{LEAD, measure, server_report};
+pub use self::steer::{Measured, Steering};
 use crate::client::{Setup, Shared, Start, Work, Worker, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
@@ -80,7 +80,7 @@ struct Ground<'a> {
 }
 
 /// Finds the server's processes: those given, or whoever listens on the port.
-pub(crate) fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
+pub fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
     if server_pids.is_empty() {
         // A port of another machine says nothing about who listens on the same port of this one.
         let local = UdpSocket::bind((peer.ip(), 0)).is_ok();
@@ -174,7 +174,7 @@ impl Ground<'_> {
 }
 
 /// Ends the run when a thread of it panics: the others would wait for it for ever.
-pub(crate) struct FinishOnPanic(pub(crate) Arc<Shared>);
+pub struct FinishOnPanic(pub Arc<Shared>);
 
 impl Drop for FinishOnPanic {
     fn drop(&mut self) {

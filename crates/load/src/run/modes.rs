@@ -22,7 +22,7 @@ use crate::work::{
 use crate::{Error, Record, Stage};
 
 /// Between all being ready and the first message: the threads have to hear of it.
-pub(crate) const LEAD: Duration = Duration::from_millis(5);
+pub const LEAD: Duration = Duration::from_millis(5);
 /// Between the last connection and the idle time that counts.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Longest wait for the answers that are still out when an open loop has ended.
@@ -246,7 +246,7 @@ pub(super) fn broadcast(
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Waits through warm-up and measurement, sampling at both edges.
-pub(crate) fn measure(
+pub fn measure(
     steering: &mut Steering<'_>,
     timeline: Timeline,
     warmup: Duration,
@@ -265,41 +265,41 @@ pub(crate) fn measure(
 
 impl Measured {
     /// The server's CPU use.
-    pub(crate) fn server(&self) -> Option<CpuUsage> {
+    pub fn server(&self) -> Option<CpuUsage> {
         Some(self.end.server.as_ref()?.since(self.begin.server.as_ref()?))
     }
 
     /// What was completed between the samples, by the server's CPU second.
-    pub(crate) fn per_server_cpu_s(&self) -> Option<f64> {
+    pub fn per_server_cpu_s(&self) -> Option<f64> {
         let done = self.end.done.saturating_sub(self.begin.done);
         self.server().filter(|cpu| cpu.cpu_s > 0.0).map(|cpu| done as f64 / cpu.cpu_s)
     }
 
     /// The server's CPU time by what was completed between the samples, in microseconds.
-    pub(crate) fn server_cpu_us_each(&self) -> Option<f64> {
+    pub fn server_cpu_us_each(&self) -> Option<f64> {
         self.per_server_cpu_s().filter(|&rate| rate > 0.0).map(|rate| 1e6 / rate)
     }
 
     /// The measured time in seconds: what was planned, or less if the run was cut short. The threads count by the
     /// plan, not by the samples, which are taken a moment later.
-    pub(crate) fn seconds(&self, planned: Duration) -> f64 {
+    pub fn seconds(&self, planned: Duration) -> f64 {
         let sampled = self.end.at.since(self.begin.at);
         let measured = if self.cut_short { sampled.min(planned) } else { planned };
         measured.as_secs_f64().max(1e-9)
     }
 
-    pub(crate) fn generator(&self) -> CpuUsage {
+    pub fn generator(&self) -> CpuUsage {
         let Moment { own: Some(begin), .. } = &self.begin else { return CpuUsage::default() };
         self.end.own.as_ref().map(|end| end.since(begin)).unwrap_or_default()
     }
 
-    pub(crate) fn machine_busy(&self) -> Option<f64> {
+    pub fn machine_busy(&self) -> Option<f64> {
         Some(self.end.machine?.busy_since(&self.begin.machine?))
     }
 }
 
 /// What is known of the server after a measurement.
-pub(crate) fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
+pub fn server_report(processes: &Processes, measured: &Measured) -> ServerReport {
     ServerReport {
         pids: processes.pids().to_vec(),
         name: processes.name(),

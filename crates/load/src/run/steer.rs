@@ -16,30 +16,30 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// CPU times and counts at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Moment {
-    pub(crate) at: Instant,
+pub struct Moment {
+    pub at: Instant,
     /// Answers so far.
-    pub(crate) done: u64,
-    pub(crate) server: Option<CpuSample>,
-    pub(crate) own: Option<CpuSample>,
-    pub(crate) machine: Option<MachineSample>,
+    pub done: u64,
+    pub server: Option<CpuSample>,
+    pub own: Option<CpuSample>,
+    pub machine: Option<MachineSample>,
 }
 
 /// What is known of the processes when a run has been measured, with all connections still open.
 #[derive(Clone, Debug)]
-pub(crate) struct Measured {
-    pub(crate) begin: Moment,
-    pub(crate) end: Moment,
+pub struct Measured {
+    pub begin: Moment,
+    pub end: Moment,
     /// The run was stopped before its time.
-    pub(crate) cut_short: bool,
-    pub(crate) server_memory: Option<Memory>,
-    pub(crate) server_descriptors: Option<usize>,
-    pub(crate) own_memory: Option<Memory>,
+    pub cut_short: bool,
+    pub server_memory: Option<Memory>,
+    pub server_descriptors: Option<usize>,
+    pub own_memory: Option<Memory>,
 }
 
 /// See the module's documentation.
-pub(crate) struct Steering<'a> {
-    pub(crate) clock: Clock,
+pub struct Steering<'a> {
+    pub clock: Clock,
     shared: &'a Shared,
     server: Option<&'a Processes>,
     setup_timeout: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct Steering<'a> {
 }
 
 impl<'a> Steering<'a> {
-    pub(crate) fn new(
+    pub fn new(
         clock: Clock,
         shared: &'a Shared,
         server: Option<&'a Processes>,
@@ -71,12 +71,12 @@ impl<'a> Steering<'a> {
     }
 
     /// True once the run is to end early.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.shared.is_finishing()
     }
 
     /// Waits until `wanted` connections are open; returns how long that took since the threads were begun.
-    pub(crate) fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
+    pub fn ready(&mut self, wanted: usize) -> Result<Duration, Error> {
         let start = self.begun;
         let (mut best, mut since) = (0, start);
         loop {
@@ -103,7 +103,7 @@ impl<'a> Steering<'a> {
     }
 
     /// Waits until `then`, telling `stage` of the time since `from`; false if the run is to end before.
-    pub(crate) fn until(
+    pub fn until(
         &mut self,
         then: Instant,
         from: Instant,
@@ -123,7 +123,7 @@ impl<'a> Steering<'a> {
     }
 
     /// Waits for a condition that the threads bring about; false if the run is to end before, or `patience` is.
-    pub(crate) fn wait_for(
+    pub fn wait_for(
         &mut self,
         patience: Duration,
         condition: impl Fn() -> bool,
@@ -141,7 +141,7 @@ impl<'a> Steering<'a> {
     }
 
     /// CPU times and counts now.
-    pub(crate) fn moment(&self) -> Moment {
+    pub fn moment(&self) -> Moment {
         // The server's CPU time and the count side by side: their ratio is the figure that matters.
         let server = self.server.and_then(|server| server.cpu(self.clock.now().0));
         let (done, at) = (self.shared.sum(|lane| &lane.done), self.clock.now());
@@ -150,7 +150,7 @@ impl<'a> Steering<'a> {
     }
 
     /// The end of a measurement that began at `begin`.
-    pub(crate) fn measured(&self, begin: Moment) -> Measured {
+    pub fn measured(&self, begin: Moment) -> Measured {
         let end = self.moment();
         Measured {
             begin,

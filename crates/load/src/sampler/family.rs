@@ -8,15 +8,16 @@ use super::{numbered, parse};
 
 /// A process, told from another that got its id later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Member {
-    pub(crate) pid: u32,
+pub struct Member {
+    /// Its process id.
+    pub pid: u32,
     /// Clock ticks from the machine's start to the process's.
     started: u64,
 }
 
 impl Member {
     /// It has not ended, and not become a zombie either.
-    pub(crate) fn is_alive(self) -> bool {
+    pub fn is_alive(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
         let kin = stat.as_deref().and_then(parse::stat_kin);
         kin.is_some_and(|kin| kin.started == self.started && !kin.is_zombie)
@@ -25,7 +26,7 @@ impl Member {
 
 /// The process `root`, its descendants, and whoever is in the process group it leads, ascending; those that have ended
 /// are left out. Who left the group and lost its parent is not found. Empty where there is no /proc.
-pub(crate) fn family(root: u32) -> Vec<Member> {
+pub fn family(root: u32) -> Vec<Member> {
     let mut all: Vec<(u32, parse::Kin)> = numbered(Path::new("/proc"))
         .filter_map(|(pid, dir)| {
             let stat = fs::read_to_string(dir.join("stat")).ok()?;
@@ -61,8 +62,9 @@ mod tests {
 
     #[test]
     fn children_and_grandchildren_are_found_until_they_end() {
+        // By another number: a shell gives what it starts in the background /dev/null in the place of descriptor 0.
         let mut child = Command::new("sh")
-            .args(["-c", "sh -c 'echo $$; exec cat' <&0 & wait"])
+            .args(["-c", "exec 3<&0; sh -c 'echo $$; exec cat' <&3 & wait"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

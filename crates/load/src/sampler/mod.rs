@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub(crate) use family::{Member, family};
+pub use family::{Member, family};
 pub use find::listening_pids;
 
 /// One or more processes that are watched as one: a server may be several processes behind one port.

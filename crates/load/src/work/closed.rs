@@ -53,7 +53,7 @@ impl Work for ClosedEcho {
 
     fn on_start(&mut self, crew: &mut Crew, core: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
-        for index in 0..crew.len() {
+        for index in 0..crew.connections() {
             for k in 0..self.pipeline as u64 {
                 let slot = self.slot(index, k);
                 // Read each time: encoding for ten thousand connections takes milliseconds.

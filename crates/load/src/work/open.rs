@@ -77,7 +77,7 @@ impl Work for OpenEcho {
     }
 
     fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
-        let schedule = Schedule::new(timeline.start, crew.len(), self.rate_per_s);
+        let schedule = Schedule::new(timeline.start, crew.connections(), self.rate_per_s);
         self.running = Some((schedule.shifted(self.shift), timeline));
     }
 

@@ -106,7 +106,7 @@ impl Work for Talk {
     }
 
     fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
-        self.schedule = Some(Schedule::new(timeline.start, crew.len(), self.rate_per_s));
+        self.schedule = Some(Schedule::new(timeline.start, crew.connections(), self.rate_per_s));
         self.show_at = timeline.start;
     }
 
@@ -129,7 +129,7 @@ impl Work for Talk {
         }
         if self.tally.leave.load(Ordering::Acquire) {
             self.left = true;
-            (0..crew.len()).filter(|&index| crew.is_open(index)).for_each(|index| {
+            (0..crew.connections()).filter(|&index| crew.is_open(index)).for_each(|index| {
                 core.close(crew.id(index), 1000, "");
             });
             return;

@@ -21,8 +21,6 @@ pub enum Manners {
     Lossy,
     /// As a channel, but every fifth message of a connection goes to the others twice.
     Repeat,
-    /// Sends broadcast 1 twice to whoever comes, and then something else.
-    Greet,
     /// Sends the seventh message back with a byte changed.
     Forge,
     /// Answers text with binary.
@@ -40,9 +38,6 @@ pub enum Manners {
     /// Never answers the upgrade.
     Silent,
 }
-
-/// Bytes of [`Manners::Greet`]'s broadcast.
-pub const GREETING: usize = 64;
 
 type Members = Arc<Mutex<Vec<(SocketAddr, TcpStream)>>>;
 
@@ -97,14 +92,6 @@ fn serve(mut stream: TcpStream, manners: Manners, members: &Members) -> std::io:
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: \
          Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
     )?;
-    if manners == Manners::Greet {
-        let (mut text, mut frames) = (String::new(), Vec::new());
-        throng_load::cast::message::compose(&mut text, GREETING, 1, 0);
-        for payload in [text.as_str(), text.as_str(), "hello"] {
-            encode(Opcode::Text, payload.as_bytes(), &mut frames);
-        }
-        stream.write_all(&frames)?;
-    }
     let mut decoder = Decoder::new(Role::Server);
     let limits = Limits { max_frame_size: 1 << 26, max_message_size: 1 << 26 };
     let (mut buffer, mut answers, mut seen) = (vec![0; 64 << 10], Vec::new(), 0);

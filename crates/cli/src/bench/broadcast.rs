@@ -1,0 +1,134 @@
+//! `throng bench broadcast`: one message to all members of a channel, on a server of our own or a foreign one.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use throng_load::units::parse_duration;
+use throng_load::{Error, Mode, Plan, Target};
+
+use super::args::{Connecting, MessageArgs, Output};
+use super::measure;
+use super::own::{OwnServer, check_shards};
+use crate::Failure;
+use crate::signals::Stop;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  throng bench broadcast
+  throng bench broadcast --subscribers 15000 --shards 2
+  throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000 --rounds 50";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Subscribers; one more connection publishes
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
+    subscribers: usize,
+    /// Publishes to measure
+    #[arg(long, short, value_name = "K", default_value_t = 20)]
+    rounds: usize,
+    #[command(flatten)]
+    message: MessageArgs,
+    /// Longest wait for one publish to reach all subscribers
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// Event loops of our own server
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "against")]
+    shards: usize,
+    /// Measure this server instead, as ws://host:port/path; without a path, at /ws/bench
+    #[arg(long, alias = "url", value_name = "URL")]
+    against: Option<String>,
+    /// Print the report as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    connecting: Connecting,
+}
+
+/// Measures, and shows the report.
+pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
+    // A mistake in the flags is reported before a server is started, so the address comes later.
+    let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
+    let (plan, own) = match shards {
+        Some(shards) => {
+            let own = OwnServer::start(shards)?;
+            let target = Target::parse(&format!("ws://{}", own.address))?;
+            (Plan { target, server_pids: vec![own.pid()], ..plan }, Some(own))
+        }
+        None => (plan, None),
+    };
+    let outcome = measure(&plan, output, stop);
+    drop(own);
+    outcome
+}
+
+impl Args {
+    /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
+    fn plan(self, own: &str) -> Result<(Plan, Output, Option<usize>), Error> {
+        if self.rounds == 0 {
+            return Err(Error::Usage("--rounds is 0; it must be at least 1".to_owned()));
+        }
+        let shards = self.against.is_none().then_some(self.shards);
+        shards.map_or(Ok(()), check_shards)?;
+        let mode = Mode::Broadcast { publishes: self.rounds, timeout: self.timeout };
+        let mut plan = Plan::new(Target::parse(self.against.as_deref().unwrap_or(own))?, mode);
+        plan.connections = self.subscribers;
+        (plan.size, plan.text) = (self.message.size, self.message.text);
+        self.connecting.apply(&mut plan);
+        if shards.is_some() && !plan.server_pids.is_empty() {
+            return Err(Error::Usage(
+                "--server-pid is for a foreign server; without --against it is known".to_owned(),
+            ));
+        }
+        plan.check()?;
+        Ok((plan, Output { json: self.json, quiet: self.quiet }, shards))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Bench {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(line: &str) -> Result<(Plan, Option<usize>), String> {
+        let words = std::iter::once("broadcast").chain(line.split_whitespace());
+        let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
+        let (plan, _, shards) =
+            bench.args.plan("ws://127.0.0.1:1").map_err(|error| error.to_string())?;
+        Ok((plan, shards))
+    }
+
+    #[test]
+    fn flags_become_a_plan() {
+        let (usual, shards) = plan("").unwrap();
+        assert_eq!((usual.connections, usual.size, shards), (1_000, 100, Some(1)));
+        let line = "--against ws://h:1/ws/x -n 7 --rounds 4 --size 1KiB --text -t 2 --server-pid 1";
+        let (plan, shards) = plan(line).unwrap();
+        assert!(matches!(plan.mode, Mode::Broadcast { publishes: 4, .. }));
+        assert_eq!((plan.connections, plan.size, plan.text, plan.threads), (7, 1024, true, 2));
+        assert_eq!((plan.server_pids, shards), (vec![1], None));
+    }
+
+    #[test]
+    fn mistakes_teach() {
+        for (line, words) in [
+            ("--rounds 0", "--rounds is 0"),
+            ("--shards 0", "--shards is 0"),
+            ("--subscribers 0", "--connections"),
+            ("--server-pid 7", "--server-pid"),
+            ("--against http://h", "did you mean ws://h?"),
+            ("--against ws://h --shards 2", "cannot be used with"),
+        ] {
+            let error = plan(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

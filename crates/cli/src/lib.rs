@@ -1,0 +1,107 @@
+//! The `throng` binary, as a library so that `dev/lab` can share its flags, settings and output.
+//!
+//! * Duty: flags, settings, signals, what people see. Every command is thin glue over a library.
+//! * Not its duty: serving (`throng`), balancing (`throng-balance`), load (`throng-load`).
+//! * Depends on: those three, and `throng-proto` for the few requests that it makes itself.
+//! * Start reading at: `Command`.
+#![forbid(unsafe_code)]
+
+mod ask;
+mod balance;
+pub mod bench;
+mod config;
+mod demo;
+mod register;
+pub mod say;
+pub mod serve;
+pub mod settings;
+pub mod signals;
+pub mod site;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A WebSocket and HTTP server for a crowd, and the tools to see it.
+#[derive(Parser)]
+#[command(name = "throng", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  throng demo                                   see a thousand clients talk, then Ctrl-C
+  throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
+  throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
+                                                stand before several servers
+  throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
+  throng bench http http://127.0.0.1:9001/      measure any HTTP server
+
+Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong,
+3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a server with a page to open, and a thousand clients that talk on its channels.
+    Demo(demo::Args),
+    /// Serve /echo, channels at /ws/{channel} and /sse/{channel}, a page at /, health and metrics.
+    Serve(serve::Args),
+    /// Pass clients on to several servers, and never drop a tunnel because something changed.
+    Balance(Box<balance::Args>),
+    /// Generate honest load against any WebSocket or HTTP server.
+    Bench(bench::Args),
+    /// Show the settings of `serve` and where each comes from.
+    Config(config::Args),
+}
+
+/// Why a command ended otherwise than well: one line for people, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// One line for people.
+    pub message: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Failure {
+    /// A flag, setting or file is wrong; exit code 2.
+    #[must_use]
+    pub fn usage(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 2 }
+    }
+
+    /// Something failed while running; exit code 1.
+    #[must_use]
+    pub fn runtime(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 1 }
+    }
+}
+
+impl From<throng::Error> for Failure {
+    fn from(error: throng::Error) -> Self {
+        match error {
+            throng::Error::Setting(message) => Self::usage(message),
+            other => Self::runtime(other),
+        }
+    }
+}
+
+/// Runs the command line `arguments`, of which the first is the program's name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = match Cli::parse_from(arguments).command {
+        Command::Demo(args) => demo::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Balance(args) => balance::run(*args),
+        Command::Bench(args) => bench::run(args),
+        Command::Config(args) => config::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            say::trouble(failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The processes of one measurement: servers and their subscribers, and one broadcast through them.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::child::{Child, Heard};
+use super::plan::{CastPlan, Role, share};
+use super::wire::{Order, Told, Way};
+use throng_load::Error;
+use throng_load::clock::machine_now_ns;
+use throng_load::report::Errors;
+use throng_load::sampler::{CpuUsage, Processes};
+use throng_load::units::{grouped, show_duration};
+
+/// How often a wait looks whether the run is to end.
+const TICK: Duration = Duration::from_millis(100);
+/// After a broadcast: its last work is in the kernel's books once the threads sleep again.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// Longest wait for the subscribers' last counts.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// Servers and subscribers at work. Dropping it ends their processes.
+pub(super) struct Crowd<'a> {
+    // In the order of dropping: subscribers go before their servers.
+    clients: Vec<Child>,
+    servers: Vec<Child>,
+    heard: Receiver<(usize, Heard)>,
+    plan: &'a CastPlan,
+    stop: &'a AtomicBool,
+    pub(super) subscribers: usize,
+    round: u32,
+    pub(super) server_processes: Processes,
+    client_processes: Processes,
+}
+
+/// One broadcast, measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cast {
+    /// From the call to the first subscriber that has it, and to the last; the length of the call.
+    pub(super) first_us: f64,
+    pub(super) last_us: f64,
+    pub(super) call_us: f64,
+    /// CPU use from before the call until the threads slept again.
+    pub(super) server: CpuUsage,
+    pub(super) clients: CpuUsage,
+    /// Times that a mailbox was full.
+    pub(super) waits: u64,
+}
+
+impl<'a> Crowd<'a> {
+    /// Starts servers with `shards` event loops and `subscribers` of them, and waits until all are connected.
+    pub(super) fn gather(
+        plan: &'a CastPlan,
+        shards: usize,
+        subscribers: usize,
+        launch: &dyn Fn(&Role) -> Command,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, Error> {
+        let (tell, heard) = channel();
+        let mut crowd = Self {
+            clients: Vec::new(),
+            servers: Vec::new(),
+            heard,
+            plan,
+            stop,
+            subscribers,
+            round: 0,
+            server_processes: Processes::new(Vec::new()),
+            client_processes: Processes::new(Vec::new()),
+        };
+        // A child's number: the servers' come first. The first server finds the port that the others share.
+        let mut address = "127.0.0.1:0".to_owned();
+        let share_port = plan.processes > 1;
+        for number in 0..plan.processes {
+            let role = Role::Server { address, share_port, shards, size: plan.size };
+            crowd.servers.push(Child::start(launch(&role), number, tell.clone())?);
+            let mut listening = String::new();
+            crowd.collect(1, plan.setup_timeout, "a server to listen", |_, told| match told {
+                Told::Listening { address } => {
+                    listening = address;
+                    true
+                }
+                _ => false,
+            })?;
+            address = listening;
+        }
+        let (clients, mut first) = (plan.processes * plan.clients, 0);
+        for client in 0..clients {
+            let part = share(subscribers, clients, client);
+            let role = Role::Subscribers {
+                address: address.clone(),
+                subscribers: part,
+                of: subscribers,
+                first,
+                size: plan.size,
+                setup_timeout: plan.setup_timeout,
+            };
+            first += part;
+            let number = plan.processes + client;
+            crowd.clients.push(Child::start(launch(&role), number, tell.clone())?);
+        }
+        // Each watches its own progress; this is for one that hangs.
+        let patience = plan.setup_timeout + Duration::from_secs(600);
+        crowd.collect(crowd.clients.len(), patience, "subscribers to connect", |_, told| {
+            matches!(told, Told::Subscribed { .. })
+        })?;
+        let pids = |children: &[Child]| Processes::new(children.iter().map(Child::pid).collect());
+        crowd.server_processes = pids(&crowd.servers);
+        crowd.client_processes = pids(&crowd.clients);
+        Ok(crowd)
+    }
+
+    /// One message to everybody, this way; returns when the last subscriber has it.
+    pub(super) fn cast(&mut self, way: Way) -> Result<Cast, Error> {
+        self.round += 1;
+        let round = self.round;
+        let sample = |processes: &Processes| processes.cpu(machine_now_ns()).unwrap_or_default();
+        let (server, clients) = (sample(&self.server_processes), sample(&self.client_processes));
+        for server in &mut self.servers {
+            server.say(&Order { way, round })?;
+        }
+        let (mut called, mut call, mut waits) = (u64::MAX, 0, 0);
+        let (mut first, mut last) = (u64::MAX, 0);
+        let parts = self.servers.len() + self.clients.len();
+        let what = format!("broadcast {round} ({}) to reach everybody", way.name());
+        let collected = self.collect(parts, self.plan.timeout, &what, |_, told| match told {
+            Told::Cast { round: of, called_ns, returned_ns, waits: waited } if of == round => {
+                called = called.min(called_ns);
+                call = call.max(returned_ns.saturating_sub(called_ns));
+                waits += waited;
+                true
+            }
+            Told::Reached { round: of, first_ns, last_ns } if of == round => {
+                (first, last) = (first.min(first_ns), last.max(last_ns));
+                true
+            }
+            _ => false,
+        });
+        if let Err(error) = collected {
+            return Err(self.explain(error, &what));
+        }
+        std::thread::sleep(SETTLE);
+        let (server, clients) = (
+            sample(&self.server_processes).since(&server),
+            sample(&self.client_processes).since(&clients),
+        );
+        let us = |ns: u64| ns as f64 / 1e3;
+        Ok(Cast {
+            first_us: us(first.saturating_sub(called)),
+            last_us: us(last.saturating_sub(called)),
+            call_us: us(call),
+            server,
+            clients,
+            waits,
+        })
+    }
+
+    /// Lets everybody go; what went wrong on the way.
+    pub(super) fn part(mut self) -> Result<Errors, Error> {
+        let (errors, _) = self.dismiss()?;
+        Ok(errors)
+    }
+
+    /// Ends the subscribers, then hears their last counts: what went wrong, and how many had the last broadcast.
+    fn dismiss(&mut self) -> Result<(Errors, usize), Error> {
+        self.clients.iter_mut().for_each(Child::dismiss);
+        let (mut errors, mut had) = (Errors::default(), 0);
+        let (deadline, mut left) = (Instant::now() + GOODBYE, 0);
+        while left < self.clients.len() {
+            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok((_, Heard::Said(Told::Left { wrong, lost, received, first }))) => {
+                    errors.wrong_answers += wrong;
+                    errors.connections_lost += lost;
+                    errors.first = errors.first.take().or(first);
+                    had += received;
+                }
+                Ok((number, Heard::Ended(_))) if number >= self.servers.len() => left += 1,
+                Ok(_) => {}
+                Err(_) => {
+                    return Err(Error::Child("subscribers did not leave when asked".to_owned()));
+                }
+            }
+        }
+        Ok((errors, had))
+    }
+
+    /// A broadcast that was not complete in time: says how far it came.
+    fn explain(&mut self, error: Error, what: &str) -> Error {
+        if !matches!(error, Error::Child(_)) {
+            return error;
+        }
+        match self.dismiss() {
+            Ok((errors, had)) => Error::Child(format!(
+                "waited {} for {what}: {} of {} subscribers have it{}; --timeout gives more time",
+                show_duration(self.plan.timeout),
+                grouped(had as u64),
+                grouped(self.subscribers as u64),
+                errors.first.map_or_else(String::new, |first| format!(" ({first})")),
+            )),
+            Err(_) => error,
+        }
+    }
+
+    /// Hears children until `parts` of them have said what `take` takes.
+    fn collect(
+        &self,
+        parts: usize,
+        patience: Duration,
+        what: &str,
+        mut take: impl FnMut(usize, Told) -> bool,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + patience;
+        let mut taken = 0;
+        while taken < parts {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            match self.heard.recv_timeout(TICK) {
+                Ok((_, Heard::Said(Told::Failed { reason }) | Heard::Ended(reason))) => {
+                    return Err(Error::Child(format!("{reason} (while waiting for {what})")));
+                }
+                Ok((number, Heard::Said(told))) => taken += usize::from(take(number, told)),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(_) => {
+                    let after = show_duration(patience);
+                    return Err(Error::Child(format!("waited {after} for {what}, in vain")));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,460 @@
+//! The result of a comparison: JSON, CSV, a table, a page with plots. Field names are stable; what is not known is
+//! `null`, or an empty cell in CSV.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::plan::CastPlan;
+use super::spread::Spread;
+use super::wire::Way;
+use throng_load::page::{Axis, Page, Plot};
+use throng_load::report::{Errors, SCHEMA, csv};
+use throng_load::units::{grouped, show_bytes, show_ns};
+use throng_load::verdict::{Limit, Verdict};
+
+/// Everything about one comparison. `Display` prints the table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CastReport {
+    /// The report's version, as in every report of `throng bench`.
+    pub schema: &'static str,
+    /// What was asked for.
+    pub plan: CastPlanReport,
+    /// A row for each number of shards and subscribers and each way.
+    pub rows: Vec<Row>,
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, setting up included.
+    pub machine_busy_share: Option<f64>,
+    /// What went wrong.
+    pub errors: Errors,
+    /// Who was the limit, in the row where it matters most.
+    pub verdict: Verdict,
+}
+
+/// The plan, as far as it matters for repeating a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CastPlanReport {
+    /// `broadcast-compare`.
+    pub mode: &'static str,
+    /// Payload bytes of the message.
+    pub size_bytes: usize,
+    /// Broadcasts measured of each way.
+    pub rounds: usize,
+    /// Broadcasts of each way before those.
+    pub warmup_rounds: usize,
+    /// Server processes.
+    pub server_processes: usize,
+    /// Processes of subscribers, all together.
+    pub client_processes: usize,
+}
+
+/// One way with so many shards and subscribers. Times are of one broadcast.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// The way.
+    pub way: Way,
+    /// Event loops of each server process.
+    pub shards: usize,
+    /// Server processes.
+    pub processes: usize,
+    /// Subscribers of all of them.
+    pub subscribers: usize,
+    /// From the call until the last subscriber has it.
+    pub time_us: Option<Spread>,
+    /// From the call until the first subscriber has it.
+    pub first_us: Option<Spread>,
+    /// Until the call returns to the program that broadcasts.
+    pub call_us: Option<Spread>,
+    /// CPU time of all server threads, that of the program's call included.
+    pub server_cpu_us: Option<Spread>,
+    /// Its median by subscriber.
+    pub server_cpu_us_per_subscriber: Option<f64>,
+    /// CPU time of the subscribers' processes.
+    pub client_cpu_us: Option<Spread>,
+    /// Times that the call had to wait because a shard's mailbox was full.
+    pub mailbox_waits: u64,
+    /// Resident memory of the servers at the end, all ways having run in them.
+    pub server_rss_bytes: Option<u64>,
+    /// Who was the limit.
+    pub verdict: Verdict,
+}
+
+impl CastReport {
+    pub(super) fn new(
+        plan: &CastPlan,
+        rows: Vec<Row>,
+        errors: Errors,
+        machine_busy_share: Option<f64>,
+    ) -> Self {
+        let verdict = overall(&rows);
+        let plan = CastPlanReport {
+            mode: "broadcast-compare",
+            size_bytes: plan.size,
+            rounds: plan.rounds,
+            warmup_rounds: plan.warmup_rounds,
+            server_processes: plan.processes,
+            client_processes: plan.processes * plan.clients,
+        };
+        Self { schema: SCHEMA, plan, rows, machine_busy_share, errors, verdict }
+    }
+
+    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
+    #[must_use]
+    pub(crate) fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
+    }
+
+    /// The JSON document, indented, with a final line break.
+    #[must_use]
+    pub(crate) fn to_json(&self) -> String {
+        // Plain structs with string keys: serialising cannot fail.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+
+    /// One line a row, times in microseconds, after a line of names.
+    #[must_use]
+    pub(crate) fn to_csv(&self) -> String {
+        let head = [
+            "way",
+            "shards",
+            "processes",
+            "subscribers",
+            "size_bytes",
+            "rounds",
+            "time_median_us",
+            "time_q1_us",
+            "time_q3_us",
+            "time_min_us",
+            "time_max_us",
+            "first_median_us",
+            "call_median_us",
+            "server_cpu_median_us",
+            "server_cpu_us_per_subscriber",
+            "client_cpu_median_us",
+            "mailbox_waits",
+            "server_rss_bytes",
+            "limit",
+        ];
+        let rows = self.rows.iter().map(|row| {
+            let of = |spread: Option<Spread>, figure: fn(&Spread) -> f64| {
+                csv::number(spread.as_ref().map(figure))
+            };
+            let median = |spread| of(spread, |spread| spread.median);
+            let time = |figure| of(row.time_us, figure);
+            vec![
+                row.way.name().to_owned(),
+                row.shards.to_string(),
+                row.processes.to_string(),
+                row.subscribers.to_string(),
+                self.plan.size_bytes.to_string(),
+                row.time_us.map_or(0, |time| time.count).to_string(),
+                time(|spread| spread.median),
+                time(|spread| spread.q1),
+                time(|spread| spread.q3),
+                time(|spread| spread.min),
+                time(|spread| spread.max),
+                median(row.first_us),
+                median(row.call_us),
+                median(row.server_cpu_us),
+                csv::number(row.server_cpu_us_per_subscriber),
+                median(row.client_cpu_us),
+                row.mailbox_waits.to_string(),
+                row.server_rss_bytes.map_or_else(String::new, |bytes| bytes.to_string()),
+                row.verdict.limit.name().to_owned(),
+            ]
+        });
+        csv::document(&head, rows)
+    }
+
+    /// The page: time and CPU against subscribers, and the table.
+    #[must_use]
+    pub(crate) fn to_html(&self) -> String {
+        let most = self.rows.iter().map(|row| row.subscribers).max().unwrap_or(0);
+        let title =
+            format!("One message to up to {} subscribers, three ways", grouped(most as u64));
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.cells(self).to_vec()).collect();
+        let milliseconds = |spread: Option<Spread>| Some(spread?.median / 1e3);
+        Page::new(&title)
+            .text(&self.story())
+            .notice(&format!("Verdict: {}", self.verdict.line))
+            .plot(
+                &self.lines(
+                    Plot::new(
+                        "Time until the last subscriber has the message",
+                        Axis::log("subscribers"),
+                        Axis::log("time in ms (median)"),
+                    )
+                    .captioned("Both axes are logarithmic: a straight line of slope one is a constant cost each."),
+                    |row| milliseconds(row.time_us),
+                ),
+            )
+            .plot(
+                &self.lines(
+                    Plot::new(
+                        "Server CPU time by subscriber",
+                        Axis::new("subscribers"),
+                        Axis::new("CPU time in us by subscriber (median)"),
+                    )
+                    .captioned("All threads of the server, the program's own call included. Flat is good."),
+                    |row| row.server_cpu_us_per_subscriber,
+                ),
+            )
+            .plot(
+                &self.lines(
+                    Plot::new(
+                        "Time until the call returns to the program",
+                        Axis::log("subscribers"),
+                        Axis::log("time in ms (median)"),
+                    )
+                    .captioned("What a thread that broadcasts is kept busy with; delivery goes on behind it."),
+                    |row| milliseconds(row.call_us),
+                ),
+            )
+            .heading("Figures")
+            .table(&HEAD, &rows)
+            .to_html()
+    }
+
+    /// A line for each way and number of shards.
+    fn lines(&self, plot: Plot, figure: impl Fn(&Row) -> Option<f64>) -> Plot {
+        let mut lines: Vec<(usize, Way)> =
+            self.rows.iter().map(|row| (row.shards, row.way)).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.into_iter().fold(plot, |plot, (shards, way)| {
+            let of = self.rows.iter().filter(|row| (row.shards, row.way) == (shards, way));
+            let points: Vec<(f64, f64)> =
+                of.filter_map(|row| Some((row.subscribers as f64, figure(row)?))).collect();
+            plot.series(&format!("{}, {}", way.name(), shard_words(shards)), &points)
+        })
+    }
+
+    fn story(&self) -> String {
+        let plan = &self.plan;
+        let (servers, clients) = (plan.server_processes, plan.client_processes);
+        let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "es" });
+        format!(
+            "{} of text, {} rounds of each way in turn after {} of warm-up; {}, {}; from the call until the last \
+             subscriber has it",
+            show_bytes(plan.size_bytes as i64),
+            plan.rounds,
+            plan.warmup_rounds,
+            plural(servers, "server process"),
+            plural(clients, "client process"),
+        )
+    }
+
+    /// How many times as long as this row the naive loop takes, in the same setting.
+    fn gain(&self, row: &Row) -> Option<f64> {
+        let same = |other: &&Row| {
+            other.way == Way::Naive
+                && (other.shards, other.subscribers) == (row.shards, row.subscribers)
+        };
+        Some(self.rows.iter().find(same)?.time_us?.median / row.time_us?.median)
+    }
+}
+
+fn shard_words(shards: usize) -> String {
+    if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }
+}
+
+const HEAD: [&str; 10] = [
+    "subscribers",
+    "shards",
+    "way",
+    "last has it",
+    "quartiles",
+    "first",
+    "call",
+    "server CPU",
+    "CPU each",
+    "naive/this",
+];
+
+impl Row {
+    fn cells(&self, report: &CastReport) -> [String; 10] {
+        let us = |us: f64| show_ns((us * 1e3).round() as u64);
+        let median =
+            |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), |s| us(s.median));
+        [
+            grouped(self.subscribers as u64),
+            self.shards.to_string(),
+            self.way.name().to_owned(),
+            median(self.time_us),
+            self.time_us.map_or_else(|| "-".to_owned(), |s| format!("{} - {}", us(s.q1), us(s.q3))),
+            median(self.first_us),
+            median(self.call_us),
+            median(self.server_cpu_us),
+            self.server_cpu_us_per_subscriber.map_or_else(|| "-".to_owned(), us),
+            report.gain(self).map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}x")),
+        ]
+    }
+}
+
+/// The verdict of the row that says most about how far the figures carry: one that does not count before one that
+/// is the generator's, that before one that the machine disturbed; among equals the one with most subscribers.
+fn overall(rows: &[Row]) -> Verdict {
+    let worst = rows.iter().max_by_key(|row| (row.verdict.limit.gravity(), row.subscribers));
+    let Some(row) = worst else {
+        return Verdict {
+            limit: Limit::Invalid,
+            line: "not valid: nothing was measured".to_owned(),
+        };
+    };
+    let alike = rows.iter().filter(|other| other.verdict.limit == row.verdict.limit).count();
+    let line = format!(
+        "{} (in {alike} of {} rows; this is {}, {} subscribers, {})",
+        row.verdict.line,
+        rows.len(),
+        row.way.name(),
+        grouped(row.subscribers as u64),
+        shard_words(row.shards),
+    );
+    Verdict { limit: row.verdict.limit, line }
+}
+
+impl fmt::Display for CastReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "broadcast   {}", self.story())?;
+        writeln!(f)?;
+        const WIDTHS: [usize; 10] = [11, 7, 8, 11, 20, 9, 9, 12, 10, 11];
+        let line = |f: &mut fmt::Formatter<'_>, cells: [&str; 10]| {
+            for (at, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
+                match at {
+                    2 => write!(f, "  {cell:width$}")?,
+                    _ => write!(f, "{cell:>width$}")?,
+                }
+            }
+            writeln!(f)
+        };
+        line(f, HEAD)?;
+        for row in &self.rows {
+            line(f, row.cells(self).each_ref().map(String::as_str))?;
+        }
+        writeln!(f)?;
+        if let Some(bytes) = self.rows.iter().filter_map(|row| row.server_rss_bytes).max() {
+            writeln!(f, "servers     at most {} resident", show_bytes(bytes as i64))?;
+        }
+        if let Some(busy) = self.machine_busy_share {
+            writeln!(f, "machine     {:.0} % busy", busy * 100.0)?;
+        }
+        let waits: u64 = self.rows.iter().map(|row| row.mailbox_waits).sum();
+        if waits > 0 {
+            writeln!(f, "mailboxes   full {} times; the call waited", grouped(waits))?;
+        }
+        if self.errors.total() > 0 {
+            let Errors { wrong_answers, connections_lost, first, .. } = &self.errors;
+            let first = first.as_deref().unwrap_or("unknown");
+            writeln!(
+                f,
+                "errors      {wrong_answers} wrong, {connections_lost} lost; first: {first}"
+            )?;
+        }
+        writeln!(f, "verdict     {}", self.verdict.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_load::page::well_formed::assert_well_formed;
+
+    fn row(way: Way, shards: usize, subscribers: usize, ms: f64, limit: Limit) -> Row {
+        let spread = |us: f64| Spread::of(&[us * 0.9, us, us * 1.1]);
+        Row {
+            way,
+            shards,
+            processes: 1,
+            subscribers,
+            time_us: spread(ms * 1e3),
+            first_us: spread(100.0),
+            call_us: spread(20.0),
+            server_cpu_us: spread(ms * 1e3),
+            server_cpu_us_per_subscriber: Some(ms * 1e3 / subscribers as f64),
+            client_cpu_us: None,
+            mailbox_waits: 0,
+            server_rss_bytes: Some(5 << 20),
+            verdict: Verdict { limit, line: "server-limited".to_owned() },
+        }
+    }
+
+    fn report() -> CastReport {
+        let mut rows = Vec::new();
+        for shards in [1, 2] {
+            for subscribers in [1_000, 15_000] {
+                for (way, factor) in Way::ALL.into_iter().zip([3.0, 1.5, 1.0]) {
+                    let ms = subscribers as f64 / 1e3 * factor / shards as f64;
+                    rows.push(row(way, shards, subscribers, ms, Limit::Server));
+                }
+            }
+        }
+        CastReport::new(&CastPlan::default(), rows, Errors::default(), Some(0.9))
+    }
+
+    #[test]
+    fn the_table_has_a_line_a_row_and_ends_with_the_verdict() {
+        let text = report().to_string();
+        for words in ["15,000", "naive", "45.0 ms", "42.8 ms - 47.2 ms", "3.00x", "5 MiB"] {
+            assert!(text.contains(words), "{words:?} in\n{text}");
+        }
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("verdict     server-limited (in 12 of 12 rows"), "{last}");
+        assert!(text.lines().skip(1).take(14).all(|line| line.chars().count() <= 110), "{text}");
+    }
+
+    #[test]
+    fn the_page_draws_every_series_and_is_well_formed() {
+        let html = report().to_html();
+        assert_well_formed(&html);
+        for way in Way::ALL {
+            for shards in ["1 shard", "2 shards"] {
+                let name = format!("{}, {shards}", way.name());
+                assert_eq!(html.matches(&name).count(), 3, "{name} once in each plot");
+            }
+        }
+        assert!(html.contains("subscribers") && html.contains("time in ms"));
+    }
+
+    #[test]
+    fn csv_has_as_many_cells_in_every_line() {
+        let csv = report().to_csv();
+        let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!((cells.len(), cells.iter().all(|&n| n == cells[0])), (13, true), "{csv}");
+        assert!(csv.contains("naive,1,1,15000,100,3,45000"), "{csv}");
+    }
+
+    #[test]
+    fn json_names_are_stable() {
+        let json: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+        for pointer in [
+            "/plan/mode",
+            "/plan/size_bytes",
+            "/rows/0/way",
+            "/rows/0/time_us/median",
+            "/rows/0/time_us/q3",
+            "/rows/0/server_cpu_us_per_subscriber",
+            "/rows/11/subscribers",
+            "/verdict/line",
+            "/machine_busy_share",
+        ] {
+            assert!(json.pointer(pointer).is_some_and(|value| !value.is_null()), "{pointer}");
+        }
+        assert_eq!(json["rows"][1]["way"], "encoded");
+    }
+
+    #[test]
+    fn the_gravest_verdict_is_told() {
+        let mut rows = report().rows;
+        rows[2].verdict =
+            Verdict { limit: Limit::Generator, line: "client-limited: so".to_owned() };
+        let verdict = overall(&rows);
+        assert_eq!(verdict.limit, Limit::Generator);
+        assert!(
+            verdict.line.contains("client-limited: so (in 1 of 12 rows; this is publish, 1,000"),
+            "{}",
+            verdict.line
+        );
+        assert_eq!(overall(&[]).limit, Limit::Invalid);
+    }
+}

@@ -1,0 +1,222 @@
+//! The comparison from beginning to end: for each number of shards and subscribers fresh processes, and in them
+//! broadcasts of all ways in turn, so that what disturbs the machine disturbs all alike.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::crowd::{Cast, Crowd};
+use super::plan::{CastPlan, Role};
+use super::report::{CastReport, Row};
+use super::spread::Spread;
+use super::wire::Way;
+use throng_load::Error;
+use throng_load::report::Errors;
+use throng_load::sampler::{CpuUsage, MachineSample, Memory};
+use throng_load::verdict::{Facts, Verdict};
+
+/// How far a comparison is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CastProgress {
+    /// Event loops of each server now measured.
+    pub shards: usize,
+    /// Its subscribers.
+    pub subscribers: usize,
+    /// They are being connected.
+    pub connecting: bool,
+    /// Broadcasts made, of the whole comparison.
+    pub done: usize,
+    /// Broadcasts of the whole comparison.
+    pub total: usize,
+}
+
+/// Runs a comparison and reports. Blocks; `watch` is called before each broadcast.
+///
+/// When `stop` becomes true it ends early, with a report of the measurements that were complete.
+///
+/// # Errors
+/// A plan that makes no sense, a process that failed, a broadcast that did not reach everybody; and
+/// [`Error::Interrupted`] if it was stopped before there was anything to report.
+pub(crate) fn run(
+    plan: &CastPlan,
+    launch: &dyn Fn(&Role) -> Command,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(&CastProgress),
+) -> Result<CastReport, Error> {
+    plan.check()?;
+    let machine = MachineSample::now();
+    let (mut rows, mut errors) = (Vec::new(), Errors::default());
+    let mut progress = CastProgress {
+        shards: 0,
+        subscribers: 0,
+        connecting: true,
+        done: 0,
+        total: plan.broadcasts(),
+    };
+    for &shards in &plan.shards {
+        for subscribers in plan.counts() {
+            (progress.shards, progress.subscribers) = (shards, subscribers);
+            let measured = cell(plan, shards, subscribers, launch, stop, &mut progress, watch);
+            match measured {
+                Ok((cell_rows, cell_errors)) => {
+                    rows.extend(cell_rows);
+                    errors.merge(cell_errors);
+                }
+                Err(Error::Interrupted) if !rows.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let busy = MachineSample::now().zip(machine).map(|(end, begin)| end.busy_since(&begin));
+    Ok(CastReport::new(plan, rows, errors, busy))
+}
+
+/// All ways with so many shards and subscribers.
+fn cell(
+    plan: &CastPlan,
+    shards: usize,
+    subscribers: usize,
+    launch: &dyn Fn(&Role) -> Command,
+    stop: &AtomicBool,
+    progress: &mut CastProgress,
+    watch: &mut dyn FnMut(&CastProgress),
+) -> Result<(Vec<Row>, Errors), Error> {
+    progress.connecting = true;
+    watch(progress);
+    let mut crowd = Crowd::gather(plan, shards, subscribers, launch, stop)?;
+    progress.connecting = false;
+    let mut casts = vec![Vec::with_capacity(plan.rounds); plan.ways.len()];
+    for round in 0..plan.warmup_rounds + plan.rounds {
+        for turn in 0..plan.ways.len() {
+            // Another way goes first in each round: none is always the one that finds the caches cold.
+            let at = (turn + round) % plan.ways.len();
+            watch(progress);
+            let cast = crowd.cast(plan.ways[at])?;
+            if round >= plan.warmup_rounds {
+                casts[at].push(cast);
+            }
+            progress.done += 1;
+        }
+    }
+    let memory = crowd.server_processes.memory();
+    let cpus = crowd.server_processes.cpus_allowed();
+    let errors = crowd.part()?;
+    let row = |(&way, casts): (&Way, &Vec<Cast>)| {
+        let setting = Setting { way, shards, subscribers, processes: plan.processes };
+        row(setting, casts, memory, cpus, errors.total())
+    };
+    let rows = plan.ways.iter().zip(&casts).map(row).collect();
+    Ok((rows, errors))
+}
+
+/// What one row is about.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    way: Way,
+    shards: usize,
+    subscribers: usize,
+    processes: usize,
+}
+
+fn row(
+    setting: Setting,
+    casts: &[Cast],
+    memory: Option<Memory>,
+    cpus: Option<usize>,
+    failures: u64,
+) -> Row {
+    let Setting { way, shards, subscribers, processes } = setting;
+    let spread =
+        |figure: fn(&Cast) -> f64| Spread::of(&casts.iter().map(figure).collect::<Vec<_>>());
+    let server_cpu_us = spread(|cast| cast.server.cpu_s * 1e6);
+    let facts = Facts {
+        completed: casts.len() as u64,
+        failures,
+        generator: usage(casts, |cast| cast.clients),
+        server: Some(usage(casts, |cast| cast.server)).filter(|usage| usage.threads > 0),
+        server_cpus: cpus,
+        comparison: true,
+        ..Facts::default()
+    };
+    Row {
+        way,
+        shards,
+        processes,
+        subscribers,
+        time_us: spread(|cast| cast.last_us),
+        first_us: spread(|cast| cast.first_us),
+        call_us: spread(|cast| cast.call_us),
+        server_cpu_us,
+        server_cpu_us_per_subscriber: server_cpu_us.map(|cpu| cpu.median / subscribers as f64),
+        client_cpu_us: spread(|cast| cast.clients.cpu_s * 1e6),
+        mailbox_waits: casts.iter().map(|cast| cast.waits).sum(),
+        server_rss_bytes: memory.map(|memory| memory.rss_bytes),
+        verdict: Verdict::of(&facts),
+    }
+}
+
+/// CPU use while broadcasts were under way. The samples' own time is left out: between them the threads sleep, and
+/// who sleeps is nobody's limit.
+fn usage(casts: &[Cast], of: fn(&Cast) -> CpuUsage) -> CpuUsage {
+    let wall_s: f64 = casts.iter().map(|cast| cast.last_us.max(cast.call_us) / 1e6).sum();
+    let seconds = |share: fn(&CpuUsage) -> f64| -> f64 {
+        casts.iter().map(&of).map(|usage| share(&usage) * usage.wall_s).sum()
+    };
+    let wall = wall_s.max(1e-9);
+    CpuUsage {
+        wall_s,
+        cpu_s: seconds(|usage| usage.cores),
+        cores: seconds(|usage| usage.cores) / wall,
+        busiest_thread_cores: (seconds(|usage| usage.busiest_thread_cores) / wall).min(1.0),
+        busiest_thread_waiting: (seconds(|usage| usage.busiest_thread_waiting) / wall).min(1.0),
+        threads: casts.iter().map(|cast| of(cast).threads).max().unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_load::Limit;
+
+    fn cast(last_us: f64, server_busy_s: f64) -> Cast {
+        let usage = |busy_s: f64| CpuUsage {
+            wall_s: 0.1,
+            cpu_s: busy_s,
+            cores: busy_s / 0.1,
+            busiest_thread_cores: busy_s / 0.1,
+            busiest_thread_waiting: 0.0,
+            threads: 1,
+        };
+        Cast {
+            first_us: last_us / 2.0,
+            last_us,
+            call_us: 5.0,
+            server: usage(server_busy_s),
+            clients: usage(0.001),
+            waits: 1,
+        }
+    }
+
+    #[test]
+    fn a_row_is_the_middle_of_its_rounds_and_knows_who_was_the_limit() {
+        let casts = [cast(10_000.0, 0.0098), cast(12_000.0, 0.0119), cast(11_000.0, 0.0107)];
+        let setting = Setting { way: Way::Publish, shards: 1, subscribers: 1_000, processes: 1 };
+        let row = row(setting, &casts, None, Some(2), 0);
+        assert_eq!((row.time_us.unwrap().median, row.mailbox_waits), (11_000.0, 3));
+        let each = row.server_cpu_us_per_subscriber.unwrap();
+        assert!((each - 10.7).abs() < 1e-6, "{each}");
+        assert_eq!(row.verdict.limit, Limit::Server, "{}", row.verdict.line);
+        let failed = super::row(setting, &casts, None, Some(2), 1);
+        assert_eq!(failed.verdict.limit, Limit::Invalid);
+    }
+
+    #[test]
+    fn nothing_measured_is_not_valid() {
+        let setting = Setting { way: Way::Naive, shards: 1, subscribers: 1, processes: 1 };
+        let row = row(setting, &[], None, None, 0);
+        assert_eq!((row.time_us, row.verdict.limit), (None, Limit::Invalid));
+        assert_eq!(usage(&[], |cast| cast.server).cores, 0.0);
+    }
+}

@@ -1,0 +1,207 @@
+//! One process's subscribers: they connect, and tell when the last of them has a broadcast.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use throng_engine::{Close, Cx, Message};
+use throng_io::Instant;
+
+use super::message;
+use super::plan::SubscriberPlan;
+use super::wire::Told;
+use throng_load::client::{
+    Crew, Setup, Shared, Start, Timeline, Work, Worker, clock, describe_close,
+};
+use throng_load::clock::machine_now_ns;
+use throng_load::{Error, Sources, descriptors, sources};
+
+/// Tells the coordinator something, from any thread.
+type Tell = Arc<dyn Fn(&Told) + Send + Sync>;
+
+/// Connects the subscribers, tells of every broadcast that has reached them all, and lets them go when `wait`
+/// returns: then the coordinator has no more use for them.
+///
+/// What goes wrong while broadcasts run is told as well ([`Told::Failed`], [`Told::Left`]).
+///
+/// # Errors
+/// They could not be connected; each error with its remedy.
+pub(crate) fn subscribe(
+    plan: &SubscriberPlan,
+    tell: impl Fn(&Told) + Send + Sync + 'static,
+    wait: impl FnOnce(),
+) -> Result<(), Error> {
+    let tell: Tell = Arc::new(tell);
+    let peer = plan.target.resolve()?;
+    let sources = Sources::plan(peer, plan.of, sources::ephemeral_ports(), None)?;
+    descriptors::make_room(plan.subscribers)?;
+    let shared = Arc::new(Shared::new(1));
+    let clock = clock()?;
+    let start = Start {
+        shared: Arc::clone(&shared),
+        clock,
+        thread: 0,
+        peer,
+        host: plan.target.host_header(),
+        deflate: None,
+        connections: plan.subscribers,
+        wanted: plan.subscribers,
+        first: plan.first,
+        sources,
+        window: 100,
+        ramp: Duration::ZERO,
+        setup_timeout: plan.setup_timeout,
+        size: plan.size,
+        backlog: 1 << 20,
+        exact: false,
+    };
+    // Both clocks tick alike; only their origins differ.
+    let machine_offset_ns = machine_now_ns().wrapping_sub(clock.now().0);
+    let receive = Receive {
+        resource: plan.target.resource("/").to_owned(),
+        size: plan.size,
+        machine_offset_ns,
+        had: vec![0; plan.subscribers],
+        round: 0,
+        received: 0,
+        first: Instant(0),
+        tell: Arc::clone(&tell),
+    };
+    let thread = thread::Builder::new()
+        .name("throng-load-0".to_owned())
+        .spawn({
+            let (shared, tell) = (Arc::clone(&shared), Arc::clone(&tell));
+            move || {
+                let ran = Worker::new(start, receive).and_then(Worker::run);
+                let failure = ran.as_ref().err().map(Error::to_string);
+                if let Some(reason) = failure {
+                    tell(&Told::Failed { reason });
+                }
+                // Whoever waits for connections must not wait for ever.
+                shared.finish();
+                ran.ok()
+            }
+        })
+        .map_err(|error| Error::io("start a thread", error))?;
+    let connected = connected(&shared, plan);
+    if connected.is_ok() {
+        let now = clock.now();
+        let never = now.after(Duration::from_secs(365 * 24 * 3600));
+        shared.begin(Timeline { start: now, from: now, to: never });
+        tell(&Told::Subscribed { subscribers: plan.subscribers });
+        wait();
+    }
+    shared.finish();
+    let ran = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if let Some(error) = shared.take_failure() {
+        return Err(error);
+    }
+    connected?;
+    if let Some((Setup { errors, .. }, received)) = ran {
+        let (wrong, lost, first) = (errors.wrong_answers, errors.connections_lost, errors.first);
+        tell(&Told::Left { wrong, lost, received, first });
+    }
+    Ok(())
+}
+
+/// Waits until all are connected.
+fn connected(shared: &Shared, plan: &SubscriberPlan) -> Result<(), Error> {
+    let (mut best, mut since) = (0, std::time::Instant::now());
+    loop {
+        let ready = shared.sum(|lane| &lane.ready) as usize;
+        if ready >= plan.subscribers {
+            return Ok(());
+        }
+        if shared.is_finishing() {
+            return Err(Error::Interrupted);
+        }
+        if ready > best {
+            (best, since) = (ready, std::time::Instant::now());
+        }
+        // A second more than the engine gives a handshake, whose own message is better.
+        if since.elapsed() > plan.setup_timeout + Duration::from_secs(1) {
+            let (wanted, after) = (plan.subscribers, plan.setup_timeout);
+            return Err(Error::SetupTimeout { ready, wanted, after });
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// See the module's documentation.
+struct Receive {
+    resource: String,
+    size: usize,
+    machine_offset_ns: u64,
+    /// The last broadcast each subscriber had.
+    had: Vec<u32>,
+    /// The newest broadcast, how many have it, and when the first of them had it.
+    round: u32,
+    received: usize,
+    first: Instant,
+    tell: Tell,
+}
+
+impl Receive {
+    fn machine_ns(&self, at: Instant) -> u64 {
+        at.0.wrapping_add(self.machine_offset_ns)
+    }
+}
+
+impl Work for Receive {
+    /// Subscribers that have the last broadcast.
+    type Outcome = usize;
+
+    fn resource(&self, _: usize) -> &str {
+        &self.resource
+    }
+
+    #[inline]
+    fn on_message(
+        &mut self,
+        crew: &mut Crew,
+        _: &mut Cx<'_>,
+        index: usize,
+        message: Message<'_>,
+        now: Instant,
+    ) {
+        let Message::Text(text) = message else {
+            return crew.note_wrong(|| format!("subscriber {index} got a binary message"));
+        };
+        let Some((round, _)) = message::parse(text, self.size) else {
+            return crew.note_wrong(|| {
+                format!("subscriber {index} got {} bytes that nobody broadcast", text.len())
+            });
+        };
+        if round <= self.had[index] || round < self.round {
+            let had = self.had[index];
+            return crew.note_wrong(|| format!("subscriber {index} got {round} after {had}"));
+        }
+        if round > self.round {
+            (self.round, self.received, self.first) = (round, 0, now);
+        }
+        self.had[index] = round;
+        self.received += 1;
+        if self.received == self.had.len() {
+            (self.tell)(&Told::Reached {
+                round,
+                first_ns: self.machine_ns(self.first),
+                last_ns: self.machine_ns(now),
+            });
+        }
+    }
+
+    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
+        if crew.shared.is_finishing() {
+            return;
+        }
+        let reason = describe_close(index, close);
+        // At once: nobody should wait for a broadcast that cannot reach everybody any more.
+        (self.tell)(&Told::Failed { reason: reason.clone() });
+        crew.errors.connections_lost += 1;
+        crew.errors.note(|| reason);
+    }
+
+    fn finish(&mut self, _: &mut Crew, _: Instant) -> usize {
+        self.received
+    }
+}

@@ -1,0 +1,94 @@
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng_load::Target;
+
+use super::wire::{Told, Way};
+use super::{CastPlan, Role, SubscriberPlan, message, subscribe};
+
+/// Bytes of a greeting.
+const GREETING: usize = 64;
+
+#[test]
+fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
+    // Sends broadcast 1 twice to each that comes, and then something else.
+    let mut text = String::new();
+    message::compose(&mut text, GREETING, 1, 0);
+    let greet = Ws::upgrade(|_| Ok(())).open(move |ws: &mut Socket<'_, ()>| {
+        for text in [text.as_str(), text.as_str(), "hello"] {
+            let _ = ws.send(text);
+        }
+    });
+    let greeter = Server::new().shards(1).ws("/", greet).bind("127.0.0.1:0").unwrap();
+    let greeter = greeter.spawn().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let plan = SubscriberPlan {
+        target: Target::parse(&format!("ws://{}/", greeter.local_addr())).unwrap(),
+        subscribers: 3,
+        of: 3,
+        first: 0,
+        size: GREETING,
+        setup_timeout: Duration::from_secs(60),
+    };
+    // The greeting comes with the upgrade's answer or a moment later, so the counts are not known at the start.
+    let (counted, enough) = std::sync::mpsc::channel();
+    let tell = move |what: &Told| {
+        if matches!(what, Told::Reached { .. }) {
+            let _ = counted.send(());
+        }
+        let _ = tell.send(what.clone());
+    };
+    subscribe(&plan, tell, || enough.recv_timeout(Duration::from_secs(20)).unwrap()).unwrap();
+    let told: Vec<Told> = told.iter().collect();
+    assert!(told.contains(&Told::Subscribed { subscribers: 3 }), "{told:?}");
+    let reached = |told: &Told| matches!(told, Told::Reached { round: 1, first_ns, last_ns } if first_ns <= last_ns);
+    assert_eq!(told.iter().filter(|told| reached(told)).count(), 1, "{told:?}");
+    let Some(Told::Left { wrong, lost: 0, received: 3, first: Some(_) }) = told.last() else {
+        panic!("{told:?}")
+    };
+    // The last subscriber's may still be under way.
+    assert!((4..=6).contains(wrong), "a repetition and a greeting each: {told:?}");
+}
+
+/// Processes that play their part badly; shells, because they say exactly what they are told to.
+#[cfg(unix)]
+#[test]
+fn a_comparison_says_which_process_failed_it() {
+    let plan = CastPlan {
+        subscribers: vec![5],
+        ways: vec![Way::Publish],
+        timeout: Duration::from_millis(200),
+        ..CastPlan::default()
+    };
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    };
+    let listening = r#"echo '{"listening":{"address":"127.0.0.1:1"}}'; cat > /dev/null"#;
+    let silent = r#"echo '{"subscribed":{"subscribers":5}}'; cat > /dev/null
+                    echo '{"left":{"wrong":0,"lost":0,"received":3,"first":null}}'"#;
+    let failing = r#"echo '{"failed":{"reason":"no port left"}}'"#;
+    for (server, subscribers, words) in [
+        ("exit 1", silent, "ended (while waiting for a server to listen)"),
+        ("echo nonsense", silent, "a process of the benchmark said: "),
+        (listening, failing, "no port left (while waiting for subscribers to connect)"),
+        (
+            listening,
+            silent,
+            "waited 200ms for broadcast 1 (publish) to reach everybody: 3 of 5 subscribers",
+        ),
+    ] {
+        let launch = |role: &Role| match role {
+            Role::Server { .. } => shell(server),
+            Role::Subscribers { .. } => shell(subscribers),
+        };
+        let error = super::run(&plan, &launch, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains(words) && error.exit_code() == 1, "{error}");
+    }
+    let nobody = |_: &Role| Command::new("/no/such/program");
+    let error = super::run(&plan, &nobody, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("cannot start a process"), "{error}");
+}

@@ -1,0 +1,140 @@
+//! What the processes of a broadcast comparison say to each other: a line of JSON each, over the children's standard
+//! input and output. A child whose input ends has lost its parent, and ends too.
+
+use std::io::{self, BufRead, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// One of the three ways to send one message to everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// A loop over all connections that gives each the text: encoded anew for every one.
+    Naive,
+    /// Encoded once, and broadcast: every connection is given a reference.
+    Encoded,
+    /// Published to a channel that all are members of.
+    Publish,
+}
+
+impl Way {
+    /// All of them, in the order they are reported.
+    pub(crate) const ALL: [Self; 3] = [Self::Naive, Self::Encoded, Self::Publish];
+
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::Encoded => "encoded",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// What the coordinator asks of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// How to send it.
+    pub way: Way,
+    /// Number of the broadcast, from 1.
+    pub round: u32,
+}
+
+/// What a child tells the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// A server listens.
+    Listening {
+        /// Where.
+        address: String,
+    },
+    /// A server has done what it was asked: the call has returned.
+    Cast {
+        /// Number of the broadcast.
+        round: u32,
+        /// When the call began, on the machine's clock.
+        called_ns: u64,
+        /// When it returned.
+        returned_ns: u64,
+        /// Times that a shard's mailbox was full and the call had to wait.
+        waits: u64,
+    },
+    /// All subscribers of a process are connected.
+    Subscribed {
+        /// How many.
+        subscribers: usize,
+    },
+    /// All subscribers of a process have a broadcast.
+    Reached {
+        /// Number of the broadcast.
+        round: u32,
+        /// When the first had it, on the machine's clock.
+        first_ns: u64,
+        /// When the last had it.
+        last_ns: u64,
+    },
+    /// The subscribers are gone; the last counts.
+    Left {
+        /// Messages that were none of ours, came twice or in a wrong order.
+        wrong: u64,
+        /// Connections that ended while they were needed.
+        lost: u64,
+        /// Subscribers that had the last broadcast.
+        received: usize,
+        /// The first thing that went wrong, in words.
+        first: Option<String>,
+    },
+    /// The child cannot go on.
+    Failed {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// Writes one line, at once.
+///
+/// # Errors
+/// Whoever reads has gone.
+pub(crate) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Reads one line; `None` when there are no more.
+///
+/// # Errors
+/// Reading failed, or the line says something else.
+pub(crate) fn hear<T: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    match input.read_line(&mut line)? {
+        0 => Ok(None),
+        _ => Ok(Some(serde_json::from_str(&line)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let mut pipe = Vec::new();
+        let orders = Way::ALL.map(|way| Order { way, round: 7 });
+        orders.iter().for_each(|order| say(&mut pipe, order).unwrap());
+        let told =
+            Told::Left { wrong: 1, lost: 0, received: 9, first: Some("line\nbreak".to_owned()) };
+        say(&mut pipe, &told).unwrap();
+        let mut input = &pipe[..];
+        for order in orders {
+            assert_eq!(hear(&mut input).unwrap(), Some(order));
+        }
+        assert_eq!(hear(&mut input).unwrap(), Some(told));
+        assert_eq!(hear::<Told>(&mut input).unwrap(), None);
+        assert!(hear::<Told>(&mut &b"nonsense\n"[..]).is_err());
+    }
+}

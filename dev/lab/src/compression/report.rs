@@ -1,0 +1,341 @@
+//! The result of a comparison: JSON, CSV, a table, a page with plots. Field names are stable; what is not known is
+//! `null`, or an empty cell in CSV.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::CompressionPlan;
+use throng_load::page::{Axis, Page, Plot};
+use throng_load::record::Summary;
+use throng_load::report::{SCHEMA, csv, percent};
+use throng_load::units::{grouped, rounded, show_bytes, show_duration, show_ns};
+use throng_load::verdict::{Limit, Verdict};
+
+/// Everything about one comparison. `Display` prints the table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CompressionReport {
+    /// The report's version, as in every report of `throng bench`.
+    pub schema: &'static str,
+    /// `deflate-compare`.
+    pub mode: &'static str,
+    /// Connections of each measurement.
+    pub connections: usize,
+    /// Bytes of a JSON document.
+    pub size_bytes: usize,
+    /// What the documents were made from.
+    pub seed: u64,
+    /// Time measured, of each setting.
+    pub duration_s: f64,
+    /// One by setting.
+    pub rows: Vec<Row>,
+    /// Of the row that says most about how far the figures carry.
+    pub verdict: Verdict,
+}
+
+/// One setting.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// `off`, `no-context` or `window:BITS`.
+    pub setting: String,
+    /// Of a window.
+    pub window_bits: Option<u8>,
+    /// Whether every connection exchanged at least a window's worth, on average: less does not show its memory.
+    pub windows_filled: Option<bool>,
+    /// What the server's resident memory grew by, after use, with all connections open.
+    pub memory_bytes_per_connection: Option<f64>,
+    /// Server CPU time (all threads): one message inflated, one composed and compressed.
+    pub server_cpu_us_per_message: Option<f64>,
+    /// The same where the server sends on what came.
+    pub relayed_cpu_us_per_message: Option<f64>,
+    /// Payload bytes from the server by bytes of its messages.
+    pub ratio: Option<f64>,
+    /// Messages back and forth by the second.
+    pub messages_per_s: f64,
+    /// From sending to the answer.
+    pub latency: Option<Summary>,
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile.
+    pub machine_busy_share: Option<f64>,
+    /// What went wrong.
+    pub errors: u64,
+    /// Who was the limit of the rate. CPU by message, memory and ratio do not depend on it.
+    pub verdict: Verdict,
+}
+
+const HEAD: [&str; 8] = [
+    "setting",
+    "memory/conn",
+    "more than off",
+    "CPU/message",
+    "sent on",
+    "size",
+    "messages/s",
+    "p99",
+];
+
+impl CompressionReport {
+    pub(super) fn new(plan: &CompressionPlan, rows: Vec<Row>) -> Self {
+        let worst = rows.iter().max_by_key(|row| row.verdict.limit.gravity());
+        let verdict = worst.map_or_else(
+            || Verdict {
+                limit: Limit::Invalid,
+                line: "not valid: nothing was measured".to_owned(),
+            },
+            |row| Verdict {
+                limit: row.verdict.limit,
+                line: format!("{} (of the rate, with {})", row.verdict.line, row.setting),
+            },
+        );
+        Self {
+            schema: SCHEMA,
+            mode: "deflate-compare",
+            connections: plan.connections,
+            size_bytes: plan.size,
+            seed: plan.seed,
+            duration_s: plan.duration.as_secs_f64(),
+            rows,
+            verdict,
+        }
+    }
+
+    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
+    #[must_use]
+    pub(crate) fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
+    }
+
+    /// The JSON document, indented, with a final line break.
+    #[must_use]
+    pub(crate) fn to_json(&self) -> String {
+        // Plain structs with string keys: serialising cannot fail.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+
+    /// One line a setting, after a line of names.
+    #[must_use]
+    pub(crate) fn to_csv(&self) -> String {
+        let head = [
+            "setting",
+            "window_bits",
+            "connections",
+            "size_bytes",
+            "memory_bytes_per_connection",
+            "windows_filled",
+            "server_cpu_us_per_message",
+            "relayed_cpu_us_per_message",
+            "ratio",
+            "messages_per_s",
+            "p50_us",
+            "p99_us",
+            "limit",
+        ];
+        let rows = self.rows.iter().map(|row| {
+            let latency = row.latency.as_ref();
+            vec![
+                row.setting.clone(),
+                row.window_bits.map_or_else(String::new, |bits| bits.to_string()),
+                self.connections.to_string(),
+                self.size_bytes.to_string(),
+                csv::number(row.memory_bytes_per_connection),
+                row.windows_filled.map_or_else(String::new, |filled| filled.to_string()),
+                csv::number(row.server_cpu_us_per_message),
+                csv::number(row.relayed_cpu_us_per_message),
+                csv::number(row.ratio),
+                csv::number(Some(row.messages_per_s)),
+                csv::number(latency.map(|latency| latency.p50_us)),
+                csv::number(latency.map(|latency| latency.p99_us)),
+                row.verdict.limit.name().to_owned(),
+            ]
+        });
+        csv::document(&head, rows)
+    }
+
+    /// The page: memory, CPU and ratio against window bits, and the table.
+    #[must_use]
+    pub(crate) fn to_html(&self) -> String {
+        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row).to_vec()).collect();
+        let bits = || Axis::new("window bits");
+        Page::new("What compression costs, and what it saves")
+            .text(&self.story())
+            .notice(&format!("Verdict: {}", self.verdict.line))
+            .plot(
+                &self.lines(
+                    Plot::new("Server memory of a connection", bits(), Axis::new("resident memory in bytes"))
+                        .captioned("After use, both directions. Off and no-context have no window: a level line each."),
+                    |row| row.memory_bytes_per_connection,
+                ),
+            )
+            .plot(
+                &self.lines(
+                    Plot::new("Server CPU of a message", bits(), Axis::new("CPU time in us"))
+                        .captioned("One message received and inflated, one composed, compressed and sent."),
+                    |row| row.server_cpu_us_per_message,
+                ),
+            )
+            .plot(
+                &self.lines(
+                    Plot::new("Size of a message on the wire", bits(), Axis::new("percent of its size"))
+                        .captioned("Payload from the server, without frame headers."),
+                    |row| Some(row.ratio.unwrap_or(1.0) * 100.0),
+                ),
+            )
+            .heading("Figures")
+            .table(&HEAD, &rows)
+            .to_html()
+    }
+
+    /// The windows as one line; each setting without a window as a level one.
+    fn lines(&self, plot: Plot, figure: impl Fn(&Row) -> Option<f64>) -> Plot {
+        let windows: Vec<(f64, f64)> = self
+            .rows
+            .iter()
+            .filter_map(|row| Some((f64::from(row.window_bits?), figure(row)?)))
+            .collect();
+        let (from, to) = windows
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(from, to), &(bits, _)| (from.min(bits), to.max(bits)));
+        let (from, to) = if windows.is_empty() { (9.0, 15.0) } else { (from, to) };
+        let levels = self.rows.iter().filter(|row| row.window_bits.is_none());
+        levels
+            .filter_map(|row| Some((row, figure(row)?)))
+            .fold(plot.series("window", &windows), |plot, (row, value)| {
+                plot.series(&row.setting, &[(from, value), (to, value)])
+            })
+    }
+
+    fn story(&self) -> String {
+        format!(
+            "{} connections, JSON documents of {}, each answered by one of the server's own; {} measured for each \
+             setting, on a fresh server",
+            grouped(self.connections as u64),
+            show_bytes(self.size_bytes as i64),
+            show_duration(std::time::Duration::from_secs_f64(self.duration_s)),
+        )
+    }
+
+    fn cells(&self, row: &Row) -> [String; 8] {
+        let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2} us"));
+        let bytes = |bytes: Option<f64>, filled: Option<bool>| {
+            let mark = if filled == Some(false) { "*" } else { "" };
+            bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}{mark}"))
+        };
+        let off = self.rows.iter().find(|row| row.setting == "off");
+        let more = off.and_then(|off| {
+            Some(row.memory_bytes_per_connection? - off.memory_bytes_per_connection?)
+        });
+        [
+            row.setting.clone(),
+            bytes(row.memory_bytes_per_connection, row.windows_filled),
+            bytes(more, row.windows_filled),
+            us(row.server_cpu_us_per_message),
+            us(row.relayed_cpu_us_per_message),
+            row.ratio.map_or_else(|| "-".to_owned(), percent),
+            rounded(row.messages_per_s),
+            row.latency
+                .map_or_else(|| "-".to_owned(), |latency| show_ns((latency.p99_us * 1e3) as u64)),
+        ]
+    }
+}
+
+impl fmt::Display for CompressionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "deflate     {}", self.story())?;
+        writeln!(f)?;
+        let line = |f: &mut fmt::Formatter<'_>, cells: [&str; 8]| {
+            write!(f, "{:<12}", cells[0])?;
+            for cell in &cells[1..] {
+                write!(f, "{cell:>14}")?;
+            }
+            writeln!(f)
+        };
+        line(f, HEAD)?;
+        for row in &self.rows {
+            line(f, self.cells(row).each_ref().map(String::as_str))?;
+        }
+        if self.rows.iter().any(|row| row.windows_filled == Some(false)) {
+            writeln!(
+                f,
+                "* less than a window was exchanged: take fewer --connections or a longer --warmup"
+            )?;
+        }
+        let wrong: u64 = self.rows.iter().map(|row| row.errors).sum();
+        if wrong > 0 {
+            writeln!(f, "errors      {}", grouped(wrong))?;
+        }
+        writeln!(f)?;
+        writeln!(f, "verdict     {}", self.verdict.line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throng_load::page::well_formed::assert_well_formed;
+
+    fn row(setting: &str, bits: Option<u8>, memory: f64, limit: Limit) -> Row {
+        Row {
+            setting: setting.to_owned(),
+            window_bits: bits,
+            windows_filled: bits.map(|bits| bits < 15),
+            memory_bytes_per_connection: Some(memory),
+            server_cpu_us_per_message: Some(8.25),
+            relayed_cpu_us_per_message: (setting == "no-context").then_some(5.0),
+            ratio: (setting != "off").then_some(0.21),
+            messages_per_s: 45_000.0,
+            latency: None,
+            machine_busy_share: Some(0.9),
+            errors: 0,
+            verdict: Verdict { limit, line: format!("{}-limited", limit.name()) },
+        }
+    }
+
+    fn report() -> CompressionReport {
+        let rows = vec![
+            row("off", None, 150.0, Limit::Server),
+            row("no-context", None, 152.0, Limit::Generator),
+            row("window:10", Some(10), 2_300.0, Limit::Server),
+            row("window:15", Some(15), 66_000.0, Limit::Server),
+        ];
+        CompressionReport::new(&CompressionPlan::default(), rows)
+    }
+
+    #[test]
+    fn the_table_says_what_a_setting_adds_and_what_is_not_known() {
+        let text = report().to_string();
+        for words in
+            ["2300", "2150", "8.25 us", "5.00 us", "21.0 %", "66000*", "* less than a window"]
+        {
+            assert!(text.contains(words), "{words:?} in\n{text}");
+        }
+        assert!(text.contains("generator-limited (of the rate, with no-context)"), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.chars().count() <= 120), "{text}");
+    }
+
+    #[test]
+    fn csv_and_json_have_every_row() {
+        let csv = report().to_csv();
+        assert_eq!(csv.lines().count(), 5);
+        assert!(
+            csv.lines().nth(3).unwrap().starts_with("window:10,10,1000,256,2300,true,8.25,,0.21,")
+        );
+        let json: serde_json::Value = serde_json::from_str(&report().to_json()).unwrap();
+        assert_eq!(json["rows"][1]["relayed_cpu_us_per_message"], 5.0);
+        assert!(json["rows"][0]["ratio"].is_null());
+    }
+
+    #[test]
+    fn the_page_draws_windows_and_levels() {
+        let html = report().to_html();
+        assert_well_formed(&html);
+        assert_eq!(html.matches("<svg").count(), 3);
+        assert!(html.contains("no-context") && html.contains("window bits"));
+    }
+
+    #[test]
+    fn nothing_measured_is_not_valid() {
+        let report = CompressionReport::new(&CompressionPlan::default(), Vec::new());
+        assert_eq!(report.exit_code(), 1);
+    }
+}

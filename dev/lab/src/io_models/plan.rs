@@ -1,0 +1,260 @@
+//! What to compare.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Serialize;
+use throng_engine::workers::{suggested_size, usable_cpus};
+
+use super::handler::Handler;
+use throng_load::{Error, MAX_SHARDS};
+
+/// A server family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Family {
+    /// One thread for each connection.
+    Threads,
+    /// One shard for each CPU, over epoll.
+    Epoll,
+    /// The same over mio.
+    Portable,
+}
+
+impl Family {
+    /// All that this system has.
+    pub(crate) const ALL: &[Self] = if cfg!(target_os = "linux") {
+        &[Self::Threads, Self::Epoll, Self::Portable]
+    } else if cfg!(unix) {
+        &[Self::Threads, Self::Portable]
+    } else {
+        &[Self::Portable]
+    };
+
+    /// The word for it: what the setting `io` has.
+    #[must_use]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Epoll => "epoll",
+            Self::Portable => "portable",
+        }
+    }
+
+    /// Many connections on each thread.
+    #[must_use]
+    pub(crate) fn is_event_driven(self) -> bool {
+        self != Self::Threads
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Family {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|family| family.name() == word).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|family| family.name()).collect();
+            format!("{word:?} is no family of this system; it can be {}", names.join(", "))
+        })
+    }
+}
+
+/// One of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Table {
+    /// Connections that do nothing: CPU and memory.
+    Idle,
+    /// The time until so many are connected, and each has had an echo.
+    Connect,
+    /// A handler that blocks: on the shards, on workers, on threads.
+    Workers,
+}
+
+impl Table {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Idle, Self::Connect, Self::Workers];
+}
+
+/// The server that a cell needs, with the WebSocket endpoints `/echo`, `/block` (it runs the [`Handler`] where
+/// it is called, then echoes) and `/work` (the same on a worker).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Its family.
+    pub family: Family,
+    /// Event loops, of an event-driven family.
+    pub shards: usize,
+    /// Workers.
+    pub workers: usize,
+    /// What blocks.
+    pub handler: Handler,
+}
+
+/// A whole comparison.
+#[derive(Clone, Debug)]
+pub(crate) struct FamiliesPlan {
+    /// The families, in this order. Default: all that this system has.
+    pub families: Vec<Family>,
+    /// The tables. Default: all.
+    pub tables: Vec<Table>,
+    /// Idle connections, the articles' sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and 10,000.
+    pub idle: Vec<usize>,
+    /// Connections to be made. Default 1,000, 3,000 and 10,000.
+    pub connect: Vec<usize>,
+    /// How long CPU is watched in each cell of the idle table. Default 10 s.
+    pub window: Duration,
+    /// What blocks.
+    pub handler: Handler,
+    /// Connections that keep the handler busy, with one message under way on each. Default 100.
+    pub clients: usize,
+    /// Time measured of each row with the handler. Default 3 s.
+    pub duration: Duration,
+    /// Event loops of event-driven servers; 0, the default, for one of each usable CPU.
+    pub shards: usize,
+    /// Longest time without progress while connections are set up. Default 10 s.
+    pub setup_timeout: Duration,
+}
+
+impl Default for FamiliesPlan {
+    fn default() -> Self {
+        Self {
+            families: Family::ALL.to_vec(),
+            tables: Table::ALL.to_vec(),
+            idle: vec![100, 500, 1_000, 1_500, 2_000, 3_500, 10_000],
+            connect: vec![1_000, 3_000, 10_000],
+            window: Duration::from_secs(10),
+            handler: Handler::default(),
+            clients: 100,
+            duration: Duration::from_secs(3),
+            shards: 0,
+            setup_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Most connections of a cell: what one process of clients can have.
+const MOST: usize = 1_000_000;
+
+impl FamiliesPlan {
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the flag, the value and what to write instead.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Usage(text));
+        if self.families.is_empty() || self.tables.is_empty() {
+            return refuse("--families and --only need at least one value each".to_owned());
+        }
+        let sizes = || self.idle.iter().chain(&self.connect).chain([&self.clients]);
+        if let Some(size) = sizes().find(|size| !(1..=MOST).contains(*size)) {
+            return refuse(format!(
+                "{size} connections are none, or too many; --connections and --clients go from 1 to {MOST}"
+            ));
+        }
+        if self.shards > MAX_SHARDS {
+            return refuse(format!(
+                "--shards is {}; at most {MAX_SHARDS} are possible, and 0 means one for each usable CPU",
+                self.shards
+            ));
+        }
+        let hour = Duration::from_secs(3600);
+        for (flag, value) in [("--window", self.window), ("--duration", self.duration)] {
+            if value < Duration::from_millis(10) || value > hour {
+                return refuse(format!("{flag} must be between 10ms and 1h, not {value:?}"));
+            }
+        }
+        let second = Duration::from_secs(1);
+        for (flag, value) in [("--blocking", self.handler.blocking), ("--cpu", self.handler.cpu)] {
+            if value > second {
+                return refuse(format!("{flag} must be at most 1s, not {value:?}"));
+            }
+        }
+        if self.handler.cpu < Duration::from_micros(1) {
+            return refuse(
+                "--cpu is 0; the rule for the number of workers divides by it: at least 1us"
+                    .to_owned(),
+            );
+        }
+        if self.tables.contains(&Table::Workers)
+            && self.event_driven().is_none()
+            && self.families.len() == 1
+        {
+            return refuse(
+                "--families threads leaves nothing to compare a blocking handler with; add epoll, or leave workers \
+                 out of --only"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The event-driven family on which the handler blocks: the first.
+    pub(super) fn event_driven(&self) -> Option<Family> {
+        self.families.iter().copied().find(|family| family.is_event_driven())
+    }
+
+    /// Event loops of an event-driven server.
+    pub(super) fn event_loops(&self) -> usize {
+        if self.shards == 0 { usable_cpus() } else { self.shards }
+    }
+
+    /// Workers by the rule `CPUs + (blocking / cpu) * CPUs`.
+    #[must_use]
+    pub(crate) fn workers(&self) -> usize {
+        suggested_size(usable_cpus(), self.handler.blocking, self.handler.cpu)
+    }
+
+    /// The server for a cell.
+    pub(super) fn wanted(&self, family: Family, workers: usize) -> Wanted {
+        Wanted { family, shards: self.event_loops(), workers, handler: self.handler }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_have_names() {
+        for family in Family::ALL {
+            assert_eq!(family.name().parse(), Ok(*family));
+        }
+        assert!("fibres".parse::<Family>().unwrap_err().contains("portable"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let fine = FamiliesPlan::default;
+        fine().check().unwrap();
+        let handler = |blocking, cpu| Handler {
+            blocking: Duration::from_millis(blocking),
+            cpu: Duration::from_nanos(cpu),
+        };
+        for (plan, words) in [
+            (FamiliesPlan { families: Vec::new(), ..fine() }, "--families"),
+            (FamiliesPlan { idle: vec![5, 0], ..fine() }, "--connections"),
+            (FamiliesPlan { clients: 2_000_000, ..fine() }, "--clients"),
+            (FamiliesPlan { shards: 999_999, ..fine() }, "--shards is 999999; at most 256"),
+            (FamiliesPlan { window: Duration::ZERO, ..fine() }, "--window"),
+            (FamiliesPlan { duration: Duration::MAX, ..fine() }, "--duration"),
+            (FamiliesPlan { handler: handler(5_000, 5_000), ..fine() }, "--blocking"),
+            (FamiliesPlan { handler: handler(5, 0), ..fine() }, "--cpu"),
+            (FamiliesPlan { families: vec![Family::Threads], ..fine() }, "add epoll"),
+        ] {
+            let error = plan.check().unwrap_err();
+            assert!(
+                error.to_string().contains(words) && error.exit_code() == 2,
+                "{words}: {error}"
+            );
+        }
+        let only = vec![Table::Idle];
+        FamiliesPlan { families: vec![Family::Threads], tables: only, ..fine() }.check().unwrap();
+    }
+}

@@ -1,0 +1,463 @@
+//! The result: JSON and CSV; the tables for people are in `sheet`, the page in `page`. Field names are stable; what is not
+//! known is `null`, or an empty cell in CSV.
+
+use serde::Serialize;
+use throng_engine::workers::usable_cpus;
+
+use super::handler::Handler;
+use super::plan::{FamiliesPlan, Family, Table};
+use super::{advice, room};
+use throng_load::descriptors;
+use throng_load::record::Summary;
+use throng_load::report::{SCHEMA, csv};
+use throng_load::verdict::Verdict;
+
+/// Everything about one comparison. `Display` prints the tables.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FamiliesReport {
+    /// The report's version, as in every report of `throng bench`.
+    pub schema: &'static str,
+    /// What was asked for.
+    pub plan: PlanReport,
+    /// A row for each size and family.
+    pub idle: Vec<IdleRow>,
+    /// A row for each size and family.
+    pub connect: Vec<ConnectRow>,
+    /// A row for each way to run a handler that blocks.
+    pub blocking: Vec<BlockingRow>,
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    pub machine_busy_share: Option<f64>,
+    /// Which family one needs, in sentences that follow from the figures.
+    pub advice: Vec<String>,
+}
+
+/// The plan, as far as it matters for repeating a comparison, and the machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PlanReport {
+    /// `families`.
+    pub mode: &'static str,
+    /// The families.
+    pub families: Vec<Family>,
+    /// The tables.
+    pub tables: Vec<Table>,
+    /// How long CPU was watched in each cell of the idle table.
+    pub window_s: f64,
+    /// The handler that blocks.
+    pub handler: Handler,
+    /// Connections that kept it busy.
+    pub clients: usize,
+    /// How long each row with it was measured.
+    pub duration_s: f64,
+    /// Workers by the rule `CPUs + (blocking / cpu) * CPUs`.
+    pub workers_by_rule: usize,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// Event loops of event-driven servers.
+    pub event_loops: usize,
+    /// Descriptors that one process may have.
+    pub descriptor_limit: Option<u64>,
+    /// The event-driven family on which the handler blocked.
+    pub event_driven: Option<Family>,
+    /// Connections that threads may have here.
+    pub most_threads: Option<usize>,
+}
+
+/// Figures, or why there are none.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cell<T> {
+    /// What was measured.
+    pub figures: Option<T>,
+    /// Why nothing was, for people.
+    pub missing: Option<String>,
+    /// It should have been: the report's exit code is 1.
+    pub failed: bool,
+}
+
+impl<T> Cell<T> {
+    pub(super) fn of(figures: T) -> Self {
+        Self { figures: Some(figures), missing: None, failed: false }
+    }
+
+    pub(super) fn impossible(why: String) -> Self {
+        Self { figures: None, missing: Some(why), failed: false }
+    }
+
+    pub(super) fn failed(why: String) -> Self {
+        Self { figures: None, missing: Some(why), failed: true }
+    }
+}
+
+/// Idle connections of one family.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct IdleRow {
+    /// The family.
+    pub family: Family,
+    /// Connections.
+    pub connections: usize,
+    /// Its figures.
+    #[serde(flatten)]
+    pub cell: Cell<IdleFigures>,
+}
+
+/// What idle connections cost.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct IdleFigures {
+    /// How long CPU was watched.
+    pub window_s: f64,
+    /// The server's CPU meanwhile, in percent of one core, from the scheduler's nanoseconds.
+    pub cpu_percent: f64,
+    /// The same in the kernel's ticks, of 10 ms as a rule.
+    pub cpu_ticks: Option<u64>,
+    /// Proportional memory (PSS) the process grew by, by connection.
+    pub memory_bytes_per_connection: f64,
+    /// Resident memory (RSS) it grew by, by connection.
+    pub rss_bytes_per_connection: f64,
+    /// Kernel stacks of the threads that came with the connections, 16 KiB each, by connection. Not in the others.
+    pub kernel_stack_bytes_per_connection: f64,
+    /// Proportional memory of the whole process.
+    pub process_bytes: u64,
+    /// Threads of the process.
+    pub threads: usize,
+    /// Descriptors of the process.
+    pub descriptors: Option<usize>,
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    pub machine_busy_share: Option<f64>,
+}
+
+impl IdleFigures {
+    /// User memory and kernel stacks.
+    pub(super) fn bytes_per_connection(&self) -> f64 {
+        self.memory_bytes_per_connection + self.kernel_stack_bytes_per_connection
+    }
+}
+
+/// A storm of connections on one family.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ConnectRow {
+    /// The family.
+    pub family: Family,
+    /// Connections.
+    pub connections: usize,
+    /// Its figures.
+    #[serde(flatten)]
+    pub cell: Cell<ConnectFigures>,
+}
+
+/// How long it took.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ConnectFigures {
+    /// From the first connect call to the last upgrade.
+    pub connected_s: f64,
+    /// From there too, to the last echo.
+    pub answered_s: f64,
+    /// Connections by the second of that.
+    pub connections_per_s: f64,
+    /// The server's CPU time.
+    pub server_cpu_s: Option<f64>,
+}
+
+/// Where a handler that blocks runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// On the shard, which serves nobody else meanwhile.
+    Inline,
+    /// On workers, one for each CPU: what a pool has when nobody asks for more.
+    Workers,
+    /// On as many workers as the rule says.
+    WorkersByRule,
+    /// On the connection's own thread.
+    Threads,
+}
+
+impl Way {
+    /// It needs a pool of workers.
+    #[must_use]
+    pub(crate) fn has_workers(self) -> bool {
+        matches!(self, Self::Workers | Self::WorkersByRule)
+    }
+
+    /// For people: `epoll, 102 workers (the rule)`.
+    pub(super) fn words(self, family: Family, workers: Option<usize>) -> String {
+        let workers = workers.unwrap_or_default();
+        match self {
+            Self::Inline => format!("{family}, inline on the shards"),
+            Self::Workers => format!("{family}, {workers} workers (one for each CPU)"),
+            Self::WorkersByRule => format!("{family}, {workers} workers (by the rule)"),
+            Self::Threads => "threads, one for each connection".to_owned(),
+        }
+    }
+}
+
+/// A handler that blocks, run one way.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BlockingRow {
+    /// The way.
+    pub way: Way,
+    /// The family.
+    pub family: Family,
+    /// Workers, if it has them.
+    pub workers: Option<usize>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub cell: Cell<BlockingFigures>,
+}
+
+impl BlockingRow {
+    pub(super) fn words(&self) -> String {
+        self.way.words(self.family, self.workers)
+    }
+}
+
+/// How the handler was served.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BlockingFigures {
+    /// Answers by the second.
+    pub messages_per_s: f64,
+    /// From sending to the answer.
+    pub latency: Summary,
+    /// Server CPU time by answer, the handler's own included.
+    pub server_cpu_us_per_message: Option<f64>,
+    /// Who was the limit.
+    pub verdict: Verdict,
+}
+
+/// Rows as they come.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) idle: Vec<IdleRow>,
+    pub(super) connect: Vec<ConnectRow>,
+    pub(super) blocking: Vec<BlockingRow>,
+}
+
+impl Rows {
+    pub(super) fn is_empty(&self) -> bool {
+        self.idle.is_empty() && self.connect.is_empty() && self.blocking.is_empty()
+    }
+}
+
+impl FamiliesReport {
+    pub(super) fn new(plan: &FamiliesPlan, rows: Rows, machine_busy_share: Option<f64>) -> Self {
+        let event_loops = plan.event_loops();
+        let plan = PlanReport {
+            mode: "families",
+            families: plan.families.clone(),
+            tables: plan.tables.clone(),
+            window_s: plan.window.as_secs_f64(),
+            handler: plan.handler,
+            clients: plan.clients,
+            duration_s: plan.duration.as_secs_f64(),
+            workers_by_rule: plan.workers(),
+            cpus: usable_cpus(),
+            event_loops,
+            descriptor_limit: descriptors::hard_limit(),
+            event_driven: plan.event_driven(),
+            most_threads: room::most(Family::Threads, event_loops),
+        };
+        let Rows { idle, connect, blocking } = rows;
+        let advice = Vec::new();
+        let report =
+            Self { schema: SCHEMA, plan, idle, connect, blocking, machine_busy_share, advice };
+        Self { advice: advice::sentences(&report), ..report }
+    }
+
+    /// Exit code of a process that made this report: 0, or 1 if a cell failed.
+    #[must_use]
+    pub(crate) fn exit_code(&self) -> u8 {
+        let failed = self.idle.iter().any(|row| row.cell.failed)
+            || self.connect.iter().any(|row| row.cell.failed)
+            || self.blocking.iter().any(|row| row.cell.failed);
+        u8::from(failed)
+    }
+
+    /// The JSON document, indented, with a final line break.
+    #[must_use]
+    pub(crate) fn to_json(&self) -> String {
+        // Plain structs with string keys: serialising cannot fail.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+
+    /// One line a row of all tables, after a line of names.
+    #[must_use]
+    pub(crate) fn to_csv(&self) -> String {
+        let head = [
+            "table",
+            "family",
+            "way",
+            "connections",
+            "workers",
+            "cpu_percent",
+            "cpu_ticks",
+            "memory_bytes_per_connection",
+            "kernel_stack_bytes_per_connection",
+            "process_bytes",
+            "threads",
+            "connected_s",
+            "answered_s",
+            "messages_per_s",
+            "p50_us",
+            "p99_us",
+            "missing",
+        ];
+        let idle = self.idle.iter().map(|row| {
+            let mut line = Line::new("idle", row.family, row.connections, &row.cell);
+            if let Some(figures) = &row.cell.figures {
+                line.cells[5] = csv::number(Some(figures.cpu_percent));
+                line.cells[6] = csv::number(figures.cpu_ticks.map(|ticks| ticks as f64));
+                line.cells[7] = csv::number(Some(figures.memory_bytes_per_connection));
+                line.cells[8] = csv::number(Some(figures.kernel_stack_bytes_per_connection));
+                line.cells[9] = figures.process_bytes.to_string();
+                line.cells[10] = figures.threads.to_string();
+            }
+            line.cells
+        });
+        let connect = self.connect.iter().map(|row| {
+            let mut line = Line::new("connect", row.family, row.connections, &row.cell);
+            if let Some(figures) = &row.cell.figures {
+                line.cells[11] = csv::number(Some(figures.connected_s));
+                line.cells[12] = csv::number(Some(figures.answered_s));
+            }
+            line.cells
+        });
+        let blocking = self.blocking.iter().map(|row| {
+            let mut line = Line::new("workers", row.family, self.plan.clients, &row.cell);
+            line.cells[2] = row.words();
+            line.cells[4] = row.workers.map(|n| n.to_string()).unwrap_or_default();
+            if let Some(figures) = &row.cell.figures {
+                line.cells[13] = csv::number(Some(figures.messages_per_s));
+                line.cells[14] = csv::number(Some(figures.latency.p50_us));
+                line.cells[15] = csv::number(Some(figures.latency.p99_us));
+            }
+            line.cells
+        });
+        csv::document(&head, idle.chain(connect).chain(blocking))
+    }
+}
+
+/// A line of the CSV, with what all tables have.
+struct Line {
+    cells: Vec<String>,
+}
+
+impl Line {
+    fn new<T>(table: &str, family: Family, connections: usize, cell: &Cell<T>) -> Self {
+        let mut cells = vec![String::new(); 17];
+        cells[0] = table.to_owned();
+        cells[1] = family.to_string();
+        cells[3] = connections.to_string();
+        cells[16] = cell.missing.clone().unwrap_or_default();
+        Self { cells }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use throng_load::Limit;
+
+    /// A report as a run makes it, of figures that are easy to reckon with.
+    pub(in crate::io_models) fn example() -> FamiliesReport {
+        let idle = |family, connections, each: f64, stack: f64| IdleRow {
+            family,
+            connections,
+            cell: Cell::of(IdleFigures {
+                window_s: 10.0,
+                cpu_percent: 0.02,
+                cpu_ticks: Some(0),
+                memory_bytes_per_connection: each,
+                rss_bytes_per_connection: each,
+                kernel_stack_bytes_per_connection: stack,
+                process_bytes: 4_000_000 + (each * connections as f64) as u64,
+                threads: 3,
+                descriptors: Some(connections),
+                machine_busy_share: Some(0.2),
+            }),
+        };
+        let connect = |family, connections, answered_s| ConnectRow {
+            family,
+            connections,
+            cell: Cell::of(ConnectFigures {
+                connected_s: answered_s / 2.0,
+                answered_s,
+                connections_per_s: connections as f64 / answered_s,
+                server_cpu_s: Some(0.1),
+            }),
+        };
+        let few = "needs 20,092 descriptors, this machine gives 20,000";
+        let rows = Rows {
+            idle: vec![
+                idle(Family::Threads, 1_000, 24_000.0, 16_000.0),
+                idle(Family::Epoll, 1_000, 100.0, 0.0),
+                idle(Family::Epoll, 10_000, 100.0, 0.0),
+                IdleRow {
+                    family: Family::Threads,
+                    connections: 10_000,
+                    cell: Cell::impossible(few.to_owned()),
+                },
+            ],
+            connect: vec![connect(Family::Threads, 1_000, 0.2), connect(Family::Epoll, 1_000, 0.1)],
+            blocking: vec![
+                blocking(Way::Inline, None, 390.0, 260_000.0),
+                blocking(Way::WorkersByRule, Some(102), 15_000.0, 9_000.0),
+                blocking(Way::Threads, None, 15_500.0, 8_500.0),
+            ],
+        };
+        FamiliesReport::new(&FamiliesPlan::default(), rows, Some(0.5))
+    }
+
+    pub(in crate::io_models) fn blocking(
+        way: Way,
+        workers: Option<usize>,
+        messages_per_s: f64,
+        p99_us: f64,
+    ) -> BlockingRow {
+        let family = if way == Way::Threads { Family::Threads } else { Family::Epoll };
+        let latency = Summary {
+            count: 1000,
+            min_us: 5_100.0,
+            mean_us: p99_us / 1.5,
+            p50_us: p99_us / 2.0,
+            p90_us: p99_us / 1.2,
+            p99_us,
+            p999_us: p99_us * 1.2,
+            max_us: p99_us * 1.3,
+        };
+        let verdict = Verdict { limit: Limit::Neither, line: "they waited".to_owned() };
+        let server_cpu_us_per_message = Some(110.0);
+        let figures =
+            BlockingFigures { messages_per_s, latency, server_cpu_us_per_message, verdict };
+        BlockingRow { way, family, workers, cell: Cell::of(figures) }
+    }
+
+    #[test]
+    fn json_has_figures_or_says_why_not() {
+        let report: serde_json::Value = serde_json::from_str(&example().to_json()).unwrap();
+        assert_eq!(report["plan"]["handler"]["blocking_ms"], 5.0);
+        assert_eq!(report["idle"][0]["figures"]["memory_bytes_per_connection"], 24_000.0);
+        assert_eq!(report["idle"][3]["figures"], serde_json::Value::Null);
+        assert!(report["idle"][3]["missing"].as_str().unwrap().starts_with("needs 20,092"));
+        assert_eq!(report["blocking"][1]["workers"], 102);
+    }
+
+    #[test]
+    fn csv_has_a_cell_for_each_name() {
+        let csv = example().to_csv();
+        let mut lines = csv.lines();
+        let names = lines.next().unwrap().split(',').count();
+        let first = lines.next().unwrap();
+        assert_eq!(first.split(',').count(), names);
+        assert!(first.starts_with("idle,threads,,1000,,0.02,0,24000,16000,28000000,3,"), "{first}");
+        assert!(csv.contains("\"needs 20,092 descriptors, this machine gives 20,000\""));
+        assert_eq!(csv.lines().count(), 1 + 4 + 2 + 3);
+    }
+
+    #[test]
+    fn what_cannot_be_is_no_failure_and_what_broke_is() {
+        let mut report = example();
+        assert_eq!(report.exit_code(), 0);
+        report.connect[0].cell = Cell::failed("it ended".to_owned());
+        assert_eq!(report.exit_code(), 1);
+    }
+}

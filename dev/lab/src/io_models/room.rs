@@ -1,0 +1,89 @@
+//! Whether this machine has room for so many connections of a family, told before anything is started.
+
+use super::plan::Family;
+use throng_load::descriptors;
+use throng_load::units::grouped;
+
+/// Descriptors of a server that are not connections', and those of each event loop.
+const RESERVE: usize = 88;
+const EACH_LOOP: usize = 4;
+
+/// Why `connections` cannot be, with the figure that would be needed and the one there is.
+pub(super) fn shortage(family: Family, shards: usize, connections: usize) -> Option<String> {
+    let hard = descriptors::hard_limit();
+    few_descriptors(family, shards, connections, hard).or_else(|| few_threads(family, connections))
+}
+
+/// Connections that the descriptors leave room for.
+pub(super) fn most(family: Family, shards: usize) -> Option<usize> {
+    let hard = usize::try_from(descriptors::hard_limit()?).unwrap_or(usize::MAX);
+    let clients = hard.saturating_sub(descriptors::RESERVE);
+    Some((hard.saturating_sub(reserve(family, shards)) / each(family)).min(clients))
+}
+
+/// A connection's own, and the bell of its thread.
+fn each(family: Family) -> usize {
+    if family == Family::Threads { 2 } else { 1 }
+}
+
+fn reserve(family: Family, shards: usize) -> usize {
+    RESERVE + if family.is_event_driven() { EACH_LOOP * shards } else { EACH_LOOP }
+}
+
+fn few_descriptors(
+    family: Family,
+    shards: usize,
+    connections: usize,
+    hard_limit: Option<u64>,
+) -> Option<String> {
+    let server = (each(family) * connections + reserve(family, shards)) as u64;
+    // The clients are in another process, with as many of its own.
+    let needed = server.max((connections + descriptors::RESERVE) as u64);
+    let given = hard_limit.filter(|limit| *limit < needed)?;
+    let (needed, given) = (grouped(needed), grouped(given));
+    Some(format!("needs {needed} descriptors, this machine gives {given}"))
+}
+
+#[cfg(unix)]
+fn few_threads(family: Family, connections: usize) -> Option<String> {
+    let ceiling = throng_io::threads::thread_limit().filter(|_| family == Family::Threads)?;
+    // As the server keeps some back.
+    let needed = connections + 64;
+    (ceiling.threads < needed).then(|| {
+        let (needed, given) = (grouped(needed as u64), grouped(ceiling.threads as u64));
+        format!("needs {needed} threads, this machine gives {given} ({})", ceiling.limit)
+    })
+}
+
+#[cfg(not(unix))]
+fn few_threads(_: Family, _: usize) -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_needs_two_descriptors() {
+        let few = |family, connections| few_descriptors(family, 2, connections, Some(20_000));
+        assert_eq!(
+            few(Family::Threads, 10_000).unwrap(),
+            "needs 20,092 descriptors, this machine gives 20,000"
+        );
+        assert_eq!(few(Family::Epoll, 10_000), None);
+        assert_eq!(few(Family::Threads, 3_500), None);
+        assert_eq!(
+            few(Family::Epoll, 20_000).unwrap(),
+            "needs 20,096 descriptors, this machine gives 20,000"
+        );
+        assert_eq!(few_descriptors(Family::Threads, 1, 1 << 20, None), None);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn no_machine_has_a_thread_for_everybody() {
+        assert!(few_threads(Family::Threads, 1 << 40).unwrap().contains("threads, this machine"));
+        assert_eq!(few_threads(Family::Epoll, 1 << 40), None);
+    }
+}

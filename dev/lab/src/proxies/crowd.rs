@@ -1,0 +1,90 @@
+//! One thread of connections at a [`Work`], steered from here.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use throng_load::client::{Setup, Shared, Start, Work, Worker, clock};
+use throng_load::run::{FinishOnPanic, Steering};
+use throng_load::sampler::Processes;
+use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
+
+/// Connections being made at a time: an accept queue is finite.
+const WINDOW: usize = 100;
+
+/// Connections as a cell wants them.
+pub(super) struct Crowd<'a> {
+    pub(super) target: &'a Target,
+    pub(super) connections: usize,
+    /// Largest message.
+    pub(super) size: usize,
+    /// They come within this time.
+    pub(super) ramp: Duration,
+    /// What is sent has its planned time.
+    pub(super) exact: bool,
+    pub(super) setup_timeout: Duration,
+    pub(super) proxy: Option<&'a Processes>,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Crowd<'_> {
+    /// Runs `work` until `steer` returns, and resets the connections.
+    ///
+    /// # Errors
+    /// Those of `steer`, a connection that could not be made, and [`Error::Interrupted`].
+    pub(super) fn run<W: Work + Send, R>(
+        &self,
+        work: W,
+        watch: &mut dyn FnMut(&Progress),
+        steer: impl FnOnce(&mut Steering<'_>, &Shared) -> Result<R, Error>,
+    ) -> Result<(R, Setup, W::Outcome), Error> {
+        let peer = self.target.resolve()?;
+        let sources = Sources::plan(peer, self.connections, sources::ephemeral_ports(), None)?;
+        descriptors::make_room(self.connections)?;
+        let clock = clock()?;
+        let shared = Arc::new(Shared::new(1));
+        let start = Start {
+            shared: Arc::clone(&shared),
+            clock,
+            thread: 0,
+            peer,
+            host: self.target.host_header(),
+            deflate: None,
+            connections: self.connections,
+            wanted: self.connections,
+            first: 0,
+            sources,
+            window: WINDOW,
+            ramp: self.ramp,
+            setup_timeout: self.setup_timeout,
+            size: self.size,
+            backlog: 1 << 20,
+            exact: self.exact,
+        };
+        let mut steering =
+            Steering::new(clock, &shared, self.proxy, self.setup_timeout, self.stop, watch);
+        thread::scope(|scope| {
+            let finish = Arc::clone(&shared);
+            let crowd = thread::Builder::new()
+                .name("throng-crowd".to_owned())
+                .spawn_scoped(scope, move || {
+                    let finish = FinishOnPanic(finish);
+                    let ran = Worker::new(start, work).and_then(Worker::run);
+                    ran.map_err(|error| finish.0.fail(error)).ok()
+                })
+                .map_err(|error| Error::io("start a thread", error))?;
+            let steered = steer(&mut steering, &shared);
+            shared.finish();
+            // A panic of ours: it has been printed; pass it on.
+            let finished = crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // The crowd's failure explains why the steering ended, if both did.
+            if let Some(error) = shared.take_failure() {
+                return Err(error);
+            }
+            let steered = steered?;
+            let (setup, outcome) = finished.ok_or(Error::Interrupted)?;
+            Ok((steered, setup, outcome))
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! `lab serve-blocking`: handlers that block for as long as the client says, to see what that does to a server.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use throng::Bound;
+use throng::prelude::*;
+
+use throng_cli::serve::{self, SettingFlags};
+use throng_cli::settings::Checked;
+use throng_cli::{Failure, site};
+
+/// The longest a client may have a thread blocked by one message.
+const MOST_MS: u64 = 1000;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: SettingFlags,
+}
+
+/// Serves until a signal comes.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let settings = args.flags.settings().and_then(|settings| settings.checked());
+    let settings = settings.map_err(Failure::usage)?;
+    serve::until_stopped(bind(&settings)?, settings.drain)
+}
+
+/// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker,
+/// and a page at `/page/{ms}`, from a worker too.
+fn bind(settings: &Checked) -> throng::Result<Bound> {
+    let sleep = Ws::upgrade(length).message(|ws: &mut Socket<'_, Duration>, message| {
+        std::thread::sleep(*ws.data());
+        ws.send(message)
+    });
+    let work = Ws::upgrade(length).blocking(|length: &Duration, message, replies| {
+        std::thread::sleep(*length);
+        replies.send(message);
+    });
+    let server = site::configured(settings)
+        .workers(settings.workers)
+        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
+        .ws("/sleep/{ms}", sleep)
+        .ws("/worker/{ms}", work)
+        .blocking(Method::Get, "/page/{ms}", |request| {
+            std::thread::sleep(length(request)?);
+            Ok::<_, Reject>("done\n")
+        })
+        .health()
+        .metrics("/metrics")
+        .stats("/stats.json");
+    site::listen(server, settings)
+}
+
+fn length(request: &Request<'_>) -> Result<Duration, Reject> {
+    match request.param("ms").and_then(|ms| ms.parse().ok()) {
+        Some(ms @ ..=MOST_MS) => Ok(Duration::from_millis(ms)),
+        _ => Err(Reject::bad_request("milliseconds to block are a whole number up to 1000")),
+    }
+}

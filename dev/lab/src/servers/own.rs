@@ -1,0 +1,209 @@
+//! The server that a benchmark starts for itself: an ordinary program on the public library, in a process of its
+//! own so that its CPU time and memory are its own.
+//!
+//! `/all` is where broadcasts go; `/ws/{channel}` sends each message to the channel's other members, as `throng serve`
+//! does; `/echo` sends it back, and `/compose` sends the same text in a message of its own; `/block` runs a handler that blocks before it echoes, and `/work` does so on a worker. `/` is for HTTP: OK, or the request's body. What it is asked, and what it answers, goes over standard input and output; it ends when its input does.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::{stdin, stdout};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::broadcast::message::compose;
+use crate::broadcast::wire::{Order, Told, Way, hear, say};
+use throng::prelude::*;
+use throng::{Deflate, Io, WorkerSettings};
+use throng_load::machine_now_ns;
+use throng_load::units::parse_duration;
+
+use throng_cli::Failure;
+use throng_cli::bench::deflate;
+
+/// Where broadcasts go.
+pub(crate) const ALL: &str = "/all";
+/// The channel that all connections there are members of.
+const CHANNEL: &str = "all";
+
+/// Every connection at [`ALL`].
+type Connections = Arc<Mutex<BTreeSet<Handle>>>;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen
+    #[arg(long)]
+    listen: String,
+    /// Others listen on the same port
+    #[arg(long, action = clap::ArgAction::Set)]
+    share_port: bool,
+    /// Event loops
+    #[arg(long)]
+    shards: usize,
+    /// Payload of a broadcast
+    #[arg(long)]
+    size: usize,
+    /// How messages are compressed: off, no-context or window:BITS
+    #[arg(long, default_value = "off", value_parser = deflate::parse)]
+    deflate: Deflate,
+    /// The server family
+    #[arg(long, default_value = "auto")]
+    io: Io,
+    /// Workers; 0: none before they are needed, and then one for each usable CPU
+    #[arg(long, default_value_t = 0)]
+    workers: usize,
+    /// How long the handler of /block and /work waits for each message
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    blocking: Duration,
+    /// And how long it computes
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
+    cpu: Duration,
+}
+
+/// Serves until standard input ends.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let connections = Connections::default();
+    let handler = crate::io_models::Handler { blocking: args.blocking, cpu: args.cpu };
+    let server = match args.workers {
+        0 => Server::new(),
+        pool_size => {
+            Server::new().workers(WorkerSettings { pool_size, ..WorkerSettings::default() })
+        }
+    };
+    let bound = server
+        .io(args.io)
+        .shards(args.shards)
+        .share_port(args.share_port)
+        // A broadcast that waits behind a slow machine is measured, not cut off.
+        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .ws(ALL, everybody(&connections))
+        .compression(args.deflate)
+        .ws("/ws/{channel}", channels())
+        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
+        .ws("/compose", Ws::on_message(compose_anew))
+        .ws(
+            "/block",
+            Ws::on_message(move |ws, message| {
+                handler.run();
+                ws.send(message)
+            }),
+        )
+        // Not Ws::blocking, which starts workers for every benchmark.
+        .ws(
+            "/work",
+            Ws::on_message(move |ws, message| {
+                let frame = Frame::from(message);
+                let work = move || {
+                    handler.run();
+                    frame
+                };
+                let answer = |ws: &mut Socket<'_, ()>, frame: Frame| {
+                    let _ = ws.send(&frame);
+                };
+                if ws.offload(work, answer).is_err() {
+                    ws.close(1013, "no worker is free");
+                }
+            }),
+        )
+        .any("/", |request| match request.body() {
+            [] => Response::text("OK"),
+            body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
+        })
+        .bind(args.listen.as_str())?;
+    let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
+    tell(&Told::Listening { address: bound.local_addr().to_string() })?;
+    let hub = bound.hub();
+    // Kept to the end: dropping it would not stop the server, but its end is this process's.
+    let _running = bound.spawn()?;
+    let (mut input, mut text) = (stdin().lock(), String::new());
+    while let Some(order) = hear::<Order>(&mut input).map_err(Failure::runtime)? {
+        tell(&cast(&hub, &connections, order, args.size, &mut text))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Registers who comes, for the loop, and makes a member, for publishing.
+fn everybody(connections: &Connections) -> impl Handler {
+    let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
+    Ws::upgrade(|_| Ok(()))
+        .open(move |ws| {
+            ws.subscribe(CHANNEL);
+            lock(&coming).insert(ws.handle());
+        })
+        .close(move |ws, _| {
+            lock(&going).remove(&ws.handle());
+        })
+}
+
+thread_local! {
+    static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// As a program answers: with text that lies elsewhere than what came.
+fn compose_anew(ws: &mut Socket<'_, ()>, message: Message<'_>) {
+    TEXT.with_borrow_mut(|text| match message {
+        Message::Text(came) => {
+            text.clear();
+            text.push_str(came);
+            let _ = ws.send(text.as_str());
+        }
+        Message::Binary(_) => ws.close(1003, "text only"),
+    });
+}
+
+fn channels() -> impl Handler {
+    Ws::upgrade(|request| {
+        let channel = request.param("channel").ok_or(Reject::not_found())?;
+        Ok(Box::<str>::from(channel))
+    })
+    .open(|ws| {
+        let channel = ws.data().clone();
+        ws.subscribe(&channel);
+    })
+    .message(|ws, message| {
+        let channel = ws.data().clone();
+        ws.publish(&channel, message);
+    })
+}
+
+/// One broadcast from this thread, which plays the program's part.
+fn cast(
+    hub: &Hub,
+    connections: &Connections,
+    Order { way, round }: Order,
+    size: usize,
+    text: &mut String,
+) -> Told {
+    let connections = lock(connections);
+    let (mut waits, called_ns) = (0, machine_now_ns());
+    compose(text, size, round, called_ns);
+    let text = text.as_str();
+    match way {
+        Way::Naive => {
+            for &to in connections.iter() {
+                patiently(&mut waits, || hub.send(to, text));
+            }
+        }
+        Way::Encoded => {
+            let frame = Frame::text(text);
+            patiently(&mut waits, || hub.broadcast(&frame));
+        }
+        Way::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
+    }
+    let returned_ns = machine_now_ns();
+    Told::Cast { round, called_ns, returned_ns, waits }
+}
+
+/// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in between, because a loop
+/// that spins would be counted as the server's CPU time.
+fn patiently<T, E>(waits: &mut u64, send: impl Fn() -> Result<T, E>) {
+    while send().is_err() {
+        *waits += 1;
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn lock(connections: &Connections) -> MutexGuard<'_, BTreeSet<Handle>> {
+    // A set is whole whoever panicked beside it.
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
+}

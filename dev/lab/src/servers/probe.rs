@@ -1,0 +1,57 @@
+//! `lab serve-probe`: what probes from outside ask of any server, to compare how it behaves.
+
+use std::process::ExitCode;
+
+use throng::prelude::*;
+use throng::{Bound, Status};
+
+use throng_cli::serve::{self, SettingFlags};
+use throng_cli::settings::Checked;
+use throng_cli::{Failure, site};
+
+/// Payload of a message at `/push`, in bytes.
+const PUSHED: usize = 1024;
+
+/// What may wait for one connection; half of it is pushed at a time. Less than the default, so that nobody's turn takes
+/// long, and enough for the kernel never to wait for us.
+const MAX_BACKLOG: &str = "256KiB";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flags: SettingFlags,
+}
+
+/// Serves until a signal comes.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut settings = args.flags.settings().map_err(Failure::usage)?;
+    settings.set_default("max_backlog", MAX_BACKLOG, "serve-probe").map_err(Failure::usage)?;
+    let settings = settings.checked().map_err(Failure::usage)?;
+    serve::until_stopped(bind(&settings)?, settings.drain)
+}
+
+fn bind(settings: &Checked) -> throng::Result<Bound> {
+    // One frame for all: what waits for a slow reader are references to it, not copies.
+    let frame = Frame::binary(vec![b'.'; PUSHED]);
+    let next = frame.clone();
+    let push = Ws::upgrade(|_| Ok(()))
+        .open(move |ws: &mut Socket<'_, ()>| push(ws, &frame))
+        .drain(move |ws| push(ws, &next));
+    let server = site::configured(settings).ws("/push", push).any("/", echo);
+    site::listen(server.get("/echo", head), settings)
+}
+
+/// Sends until the connection is behind; the shard then sees to all others before it comes back.
+fn push(ws: &mut Socket<'_, ()>, frame: &Frame) {
+    while ws.send(frame) == Sent::Written {}
+}
+
+fn echo(request: &Request<'_>) -> Response {
+    Response::new(Status::OK).with_bytes("application/octet-stream", request.body().to_vec())
+}
+
+/// The header lines as they were received, with their line ends.
+fn head(request: &Request<'_>) -> Response {
+    let lines = request.head().lines().raw().to_vec();
+    Response::new(Status::OK).with_bytes("text/plain", lines)
+}

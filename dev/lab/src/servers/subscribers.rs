@@ -1,0 +1,59 @@
+//! The subscribers that a broadcast comparison starts as processes of their own.
+
+use std::io::{Read, stdin, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::broadcast::wire::{Told, say};
+use crate::broadcast::{SubscriberPlan, subscribe};
+use throng_load::units::parse_duration;
+use throng_load::{Error, Target};
+
+use throng_cli::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The server, as ws://host:port/path
+    #[arg(long)]
+    url: String,
+    /// Subscribers of this process
+    #[arg(long)]
+    subscribers: usize,
+    /// Subscribers of the server
+    #[arg(long)]
+    of: usize,
+    /// Number of the first of this process among them
+    #[arg(long)]
+    first: usize,
+    /// Payload of a broadcast
+    #[arg(long)]
+    size: usize,
+    /// Give up when connecting makes no progress for so long
+    #[arg(long, value_parser = parse_duration)]
+    setup_timeout: Duration,
+}
+
+/// Connects, and reports every broadcast until standard input ends.
+///
+/// A failure is told on standard output, where the coordinator listens: it has the one line for people.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let plan = SubscriberPlan {
+        target: Target::parse(&args.url)?,
+        subscribers: args.subscribers,
+        of: args.of,
+        first: args.first,
+        size: args.size,
+        setup_timeout: args.setup_timeout,
+    };
+    // Nobody is left to be told when that fails: the coordinator has gone, and input has ended with it.
+    let tell = |told: &Told| drop(say(&mut stdout().lock(), told));
+    let until_input_ends = || drop(stdin().lock().read_to_end(&mut Vec::new()));
+    match subscribe(&plan, tell, until_input_ends) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Error::Interrupted) => Ok(ExitCode::FAILURE),
+        Err(error) => {
+            tell(&Told::Failed { reason: error.to_string() });
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
