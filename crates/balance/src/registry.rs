@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) watch: Watch,
     /// It is going, or out for a while.
     pub(crate) drain: Option<Drain>,
-    /// Its heartbeats ended without a word, and nobody else wants it: it counts as dead.
+    /// Its heartbeats ended without a word, and nobody else wants it: it gets no new clients.
     pub(crate) expired: bool,
     /// Since when its share grows.
     pub(crate) rising: Option<Instant>,
@@ -126,11 +126,17 @@ impl Entry {
         }
     }
 
-    /// Its tunnels are of no more use: an active check says so, or its heartbeats have ended. That clients' connections or
-    /// requests failed sends new clients elsewhere, and says nothing of the tunnels that it has; those whose host is gone
-    /// end by themselves.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.expired || self.watch.verdict() == Some(Verdict::Checks)
+    /// Its tunnels are of no more use: `fall` active checks in a row say so. That clients' connections or requests failed, or
+    /// that its heartbeats have ended, sends new clients elsewhere, and says nothing of the tunnels that it has; those whose
+    /// host is gone end by themselves.
+    pub(crate) fn is_dead(&self, fall: u32) -> bool {
+        self.watch.verdict() == Some(Verdict::Checks) || self.expired && self.failed_checks >= fall
+    }
+
+    /// Its heartbeats have ended, but it still takes connections: it stays in the list, down, for clients that no other is
+    /// left for.
+    pub(crate) fn is_only_silent(&self, fall: u32) -> bool {
+        self.expired && self.drain.is_none() && !self.is_dead(fall)
     }
 
     /// Nobody wants it any more: it goes with its last tunnel.
@@ -146,8 +152,8 @@ impl Entry {
     /// What it should be. An operator's word outranks its health, which says nothing about a backend that gets nobody.
     pub(crate) fn state(&self) -> State {
         match self {
-            Self { expired: true, .. } => State::Down,
             Self { drain: Some(_), .. } => State::Draining,
+            Self { expired: true, .. } => State::Down,
             _ if !self.watch.is_up() => State::Down,
             _ => State::Up,
         }
@@ -158,6 +164,7 @@ impl Entry {
         self.watch = Watch::new();
         self.drain = None;
         self.expired = false;
+        self.failed_checks = 0;
         self.last_failure = None;
     }
 

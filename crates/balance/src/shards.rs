@@ -223,7 +223,7 @@ fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
 
 /// A tunnel takes two descriptors; some are kept back for listeners, polls, checks and the admin's port.
 fn descriptors_for_connections() -> usize {
-    const RESERVE: usize = 128;
+    const RESERVE: usize = 192;
     let usable = throng_io::limits::raise_descriptors()
         .map_or(1024, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let most = usable.saturating_sub(RESERVE + throng_io::limits::descriptors_in_use()) / 2;

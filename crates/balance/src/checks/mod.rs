@@ -53,7 +53,6 @@ struct Shared {
 
 #[derive(Default)]
 struct Jobs {
-    check: Option<Check>,
     /// Connections are made from these in turn, as those of clients are.
     sources: Vec<IpAddr>,
     source: usize,
@@ -67,6 +66,7 @@ struct Jobs {
 struct Job {
     backend: Arc<Backend>,
     send_proxy: bool,
+    check: Check,
     due: Instant,
     is_running: bool,
 }
@@ -81,37 +81,31 @@ impl Checks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header; the new ones at once.
+    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header and with the check; the new
+    /// ones at once.
     pub(crate) fn set<'b>(
         &self,
-        check: Option<&Check>,
         sources: &[IpAddr],
-        backends: impl Iterator<Item = (&'b Arc<Backend>, bool)>,
+        backends: impl Iterator<Item = (&'b Arc<Backend>, bool, Check)>,
     ) {
         let mut jobs = self.shared.lock();
-        let is_new = jobs.check.as_ref() != check;
         let mut before = std::mem::take(&mut jobs.all);
-        if check.is_some() {
-            let now = Instant::now();
-            for (backend, send_proxy) in backends {
-                let known = before.iter().position(|job| Arc::ptr_eq(&job.backend, backend));
-                let mut job = known.map_or_else(
-                    || Job {
-                        backend: Arc::clone(backend),
-                        send_proxy,
-                        due: now,
-                        is_running: false,
-                    },
-                    |at| before.swap_remove(at),
-                );
-                job.send_proxy = send_proxy;
-                if is_new {
-                    job.due = now;
-                }
-                jobs.all.push(job);
-            }
+        let now = Instant::now();
+        for (backend, send_proxy, check) in backends {
+            let known = before.iter().position(|job| Arc::ptr_eq(&job.backend, backend));
+            let job = match known.map(|at| before.swap_remove(at)) {
+                Some(job) if job.check == check => Job { send_proxy, ..job },
+                Some(job) => Job { send_proxy, check, due: now, ..job },
+                None => Job {
+                    backend: Arc::clone(backend),
+                    send_proxy,
+                    check,
+                    due: now,
+                    is_running: false,
+                },
+            };
+            jobs.all.push(job);
         }
-        jobs.check = check.cloned();
         jobs.sources = sources.to_vec();
         let wanted = jobs.wanted_threads();
         while jobs.threads < wanted {
@@ -129,7 +123,7 @@ impl Checks {
 
     /// Ends all threads, those within a check when that is over.
     pub(crate) fn end(&self) {
-        self.set(None, &[], std::iter::empty());
+        self.set(&[], std::iter::empty());
     }
 
     /// Threads there are.
@@ -181,11 +175,11 @@ impl Shared {
 
     /// Does the job at `at`.
     fn run<'s>(&'s self, mut jobs: MutexGuard<'s, Jobs>, at: usize) -> MutexGuard<'s, Jobs> {
-        let Some(check) = jobs.check.clone() else { return jobs };
         let began = Instant::now();
         let job = &mut jobs.all[at];
         job.is_running = true;
         let (backend, send_proxy) = (Arc::clone(&job.backend), job.send_proxy);
+        let check = job.check.clone();
         let Jobs { sources, source, .. } = &mut *jobs;
         let source = next_source(sources, source, backend.address());
         drop(jobs);
@@ -194,11 +188,10 @@ impl Shared {
         let outcome = probe::probe(backend.address(), source, send_proxy, &check);
         (self.on_outcome)(&backend, outcome);
         let mut jobs = self.lock();
-        let interval = jobs.check.as_ref().map(|check| check.interval);
         let job = jobs.all.iter_mut().find(|job| Arc::ptr_eq(&job.backend, &backend));
-        if let (Some(job), Some(interval)) = (job, interval) {
+        if let Some(job) = job {
             job.is_running = false;
-            job.due = began + interval;
+            job.due = began + job.check.interval;
         }
         jobs
     }

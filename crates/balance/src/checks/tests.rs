@@ -176,7 +176,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
         .into();
     // The mute one's check takes as long as it may: it is not over when the other's fifth has passed.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
-    checks.set(Some(&check), &[], backends.iter().map(|backend| (backend, false)));
+    checks.set(&[], backends.iter().map(|backend| (backend, false, check.clone())));
     for _ in 0..5 {
         let (address, outcome) = outcomes.recv_timeout(LONG / 2).unwrap();
         assert_eq!((address, outcome), (alive_address, Ok(())));
@@ -205,7 +205,7 @@ fn threads_come_and_go_with_the_list() {
     let backend = |octet| Arc::new(Backend::new(SocketAddr::from(([127, 0, 1, octet], 1)), 1));
     let backends: Vec<_> = (1..=20).map(backend).collect();
     let check = check(CheckKind::Tcp, LONG);
-    checks.set(Some(&check), &[], backends.iter().map(|backend| (backend, false)));
+    checks.set(&[], backends.iter().map(|backend| (backend, false, check.clone())));
     let mut seen = std::collections::BTreeSet::new();
     while seen.len() < backends.len() {
         let (address, outcome) = outcomes.recv_timeout(LONG).unwrap();
@@ -213,7 +213,7 @@ fn threads_come_and_go_with_the_list() {
         seen.insert(address);
     }
     assert!(checks.threads() <= 20);
-    checks.set(Some(&check), &[], backends[..2].iter().map(|backend| (backend, false)));
+    checks.set(&[], backends[..2].iter().map(|backend| (backend, false, check.clone())));
     while checks.threads() > 2 {
         thread::yield_now();
     }

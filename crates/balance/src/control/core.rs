@@ -15,7 +15,9 @@ use crate::health::Verdict;
 use crate::rebalance::{Occupancy, Plan};
 use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
 use crate::report::Failure;
-use crate::settings::{Closing, Configuration, Order as ClosingOrder, Settings, Sticky, Target};
+use crate::settings::{
+    Check, CheckKind, Closing, Configuration, Order as ClosingOrder, Settings, Sticky, Target,
+};
 use crate::status::{
     Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Surplus, share_of,
 };
@@ -103,8 +105,20 @@ impl Core {
     }
 
     /// All backends in the list.
+    #[cfg(test)]
     pub(crate) fn backends(&self) -> impl Iterator<Item = (&Arc<Backend>, bool)> {
         self.entries.iter().map(|entry| (&entry.backend, entry.send_proxy))
+    }
+
+    /// Which backends are to be checked, with whether a PROXY header is due, and how: as configured, and one whose
+    /// heartbeats have ended by a connection at least.
+    pub(crate) fn checks(&self) -> impl Iterator<Item = (&Arc<Backend>, bool, Check)> {
+        let configured = self.settings.health.check.as_ref();
+        self.entries.iter().filter_map(move |entry| {
+            let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
+            let check = configured.cloned().or_else(asked)?;
+            Some((&entry.backend, entry.send_proxy, check))
+        })
     }
 
     /// What shards are to work by, if it changed since the last call.
@@ -237,9 +251,6 @@ impl Core {
         window: Option<Duration>,
     ) -> Result<Leaving, Error> {
         let at = self.find(address)?;
-        if self.entries[at].expired {
-            return Err(Error::Leaving { address });
-        }
         self.start_drain(at, window);
         Ok(self.leaving(at))
     }
@@ -271,6 +282,8 @@ impl Core {
             if entry.drain.is_none() {
                 self.start_drain(at, None);
             }
+        } else if entry.expired && entry.drain.is_none() {
+            self.start_drain(at, None);
         }
         Ok(self.leaving(at))
     }
@@ -468,7 +481,7 @@ impl Core {
         if entry.watch.handle_check(now, passed, &self.settings.health).is_some() {
             self.settle(place, now);
         }
-        let fall = self.settings.health.check.as_ref().map_or(u32::MAX, |check| check.fall);
+        let fall = self.fall(place);
         let entry = &mut self.entries[place];
         if entry.keeps_tunnels
             && entry.failed_checks >= fall
@@ -476,6 +489,16 @@ impl Core {
         {
             entry.keeps_tunnels = false;
             self.close_all_of_dead(place);
+        }
+    }
+
+    /// Failures in a row after which the checks of the backend at `at` say that it is dead.
+    fn fall(&self, at: usize) -> u32 {
+        match &self.settings.health.check {
+            Some(check) => check.fall,
+            None if self.entries[at].expired => Check::new(CheckKind::Tcp).fall,
+            // One that was still under way when checks were switched off.
+            None => u32::MAX,
         }
     }
 
@@ -488,7 +511,11 @@ impl Core {
             if let Some(lease) = silent {
                 entry.wanted.lease = None;
                 entry.last_failure = Some((Cause::Silent(lease.time_to_live), wall));
-                entry.expired = entry.is_leaving();
+                if entry.is_leaving() {
+                    // That nobody hears it is no fault of its tunnels: it gets no new clients, and is asked itself.
+                    (entry.expired, entry.failed_checks) = (true, 0);
+                    self.is_changed = true;
+                }
             }
             if entry.watch.expire(now, &self.settings.health).is_some() {
                 entry.begin_probation(now, self.settings.health.down_for);
@@ -513,9 +540,12 @@ impl Core {
     /// Takes those out of the list that nobody wants and nothing is open to.
     fn let_go(&mut self) {
         self.gone.retain(|backend| backend.strong_count() > 0);
+        let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
         let Self { entries, gone, orders, is_changed, .. } = self;
+        let mut falls = falls.into_iter();
         entries.retain(|entry| {
-            let stays = !entry.is_leaving() || !entry.is_empty();
+            let fall = falls.next().unwrap_or(u32::MAX);
+            let stays = !entry.is_leaving() || !entry.is_empty() || entry.is_only_silent(fall);
             if !stays {
                 entry.backend.set_state(State::Removed);
                 // Shards forget what they were told about it.
@@ -601,6 +631,7 @@ impl Core {
 
     /// Makes the backend what it should be, with all that follows for its tunnels.
     fn settle(&mut self, at: usize, now: Instant) {
+        let fall = self.fall(at);
         let entry = &mut self.entries[at];
         let (backend, state) = (&entry.backend, entry.state());
         let before = backend.state();
@@ -618,7 +649,7 @@ impl Core {
             }
             State::Down => {
                 entry.rising = None;
-                entry.keeps_tunnels = !entry.is_dead();
+                entry.keeps_tunnels = !entry.is_dead(fall);
                 if !entry.keeps_tunnels {
                     self.close_all_of_dead(at);
                 } else if before == State::Draining {

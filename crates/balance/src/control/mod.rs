@@ -19,7 +19,6 @@ use self::core::{Core, Order};
 use crate::checks::Checks;
 use crate::config::{BackendConfig, Config};
 use crate::report::Report;
-use crate::settings::Settings;
 use crate::shards::{Launch, Shards};
 use crate::status::{Changes, Leaving, Rebalance, Status};
 
@@ -146,7 +145,7 @@ impl Balancer {
     /// window's end is closed at once. A second drain replaces the first.
     ///
     /// # Errors
-    /// [`Error::Unknown`], or [`Error::Leaving`] for a registered one whose heartbeats have ended.
+    /// [`Error::Unknown`].
     pub fn drain(&self, address: SocketAddr, window: Option<Duration>) -> Result<Leaving, Error> {
         self.inner.change(|core, _| core.drain(address, window))
     }
@@ -305,8 +304,7 @@ impl Inner {
     }
 
     fn set_checks(&self, core: &Core) {
-        let Settings { health, sources, .. } = core.settings();
-        self.checks.set(health.check.as_ref(), sources, core.backends());
+        self.checks.set(&core.settings().sources, core.checks());
     }
 
     /// A thread: what shards report, until they have ended.

@@ -22,7 +22,15 @@ const PAGE: &str = include_str!("page.html");
 const MAX_BODY: u64 = 16 << 10;
 
 /// Operators are few; clients need the descriptors.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 128;
+/// Connections that have not sent a request: the other places are kept for those that have.
+const MAX_PENDING: usize = 64;
+/// From one address.
+const MAX_PER_ADDRESS: usize = 32;
+/// From accept to a whole head, which a heartbeat sends at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than a browser's page or Prometheus asks again.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// What every handler knows.
 pub(super) struct Api {
@@ -85,7 +93,14 @@ const fn one() -> u32 {
 
 /// Binds the API to `address`.
 pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
-    let mut limits = Limits { max_connections: MAX_CONNECTIONS, ..Limits::default() };
+    let mut limits = Limits {
+        max_connections: MAX_CONNECTIONS,
+        max_pending_handshakes: MAX_PENDING,
+        max_connections_per_ip: MAX_PER_ADDRESS,
+        handshake_timeout: HEAD_TIMEOUT,
+        keep_alive_timeout: KEEP_ALIVE,
+        ..Limits::default()
+    };
     limits.http.max_body = MAX_BODY;
     let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
         let api = Arc::clone(&api);

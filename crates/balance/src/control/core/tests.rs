@@ -456,13 +456,13 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     assert!(matches!(core.remove(address(2)), Err(Error::RegistersItself { .. })));
     orders(&mut core);
     expire(&mut core, at(19.0));
+    // No new clients, but its tunnel stays: who is not heard may be well.
     assert_eq!(two.state(), State::Down);
-    assert_eq!(orders(&mut core), ["2 close all at 5/s with 1012 Shuffled by None"]);
+    assert_eq!(orders(&mut core), [""; 0]);
     assert!(
         core.rows(at(19.0))[1].last_failure.as_ref().unwrap().text.contains("no heartbeat for 10s")
     );
     assert!(matches!(core.heartbeat(address(2), at(20.0)), Err(Error::NotRegistered { .. })));
-    assert!(matches!(core.drain(address(2), None), Err(Error::Leaving { .. })));
     // It comes back, and is the same.
     core.register(address(2), 1, Some(Duration::from_secs(2)), at(21.0)).unwrap();
     assert!(Arc::ptr_eq(&backend(&core, 2), &two));
@@ -640,6 +640,59 @@ fn a_rebalance_closes_each_surplus_at_its_part_of_the_rate() {
     );
 }
 
+#[test]
+fn a_silent_backend_is_asked_itself_and_goes_when_it_does_not_answer() {
+    let mut core = core(&[1], &format!("close_rate = 5\n{TOKEN}"));
+    core.register(address(2), 1, None, at(0.0)).unwrap();
+    let (two, wall) = (backend(&core, 2), SystemTime::UNIX_EPOCH);
+    assert_eq!(core.checks().count(), 0, "none are configured");
+    open(&two, 1);
+    core.take_configuration();
+    expire(&mut core, at(10.0));
+    assert!(core.take_configuration().is_some(), "checks are told with it");
+    let asked: Vec<_> =
+        core.checks().map(|(backend, _, check)| (backend.address(), check)).collect();
+    assert_eq!(asked, [(address(2), Check::new(CheckKind::Tcp))]);
+    // It answers: it stays for as long as it does, with tunnels and without.
+    for second in 11..100 {
+        let wrong = Err("cannot connect".to_owned().into());
+        let outcome = if second % 3 == 0 { Ok(()) } else { wrong };
+        core.handle_check(&two, outcome, at(second.into()), wall);
+        if second == 50 {
+            close(&two, 1);
+        }
+        expire(&mut core, at(second.into()));
+    }
+    assert_eq!((ports(&core), two.state(), orders(&mut core).len()), (vec![1, 2], State::Down, 0));
+    open(&two, 1);
+    for second in 100..103 {
+        assert_eq!(orders(&mut core), [""; 0]);
+        core.handle_check(&two, Err("gone".to_owned().into()), at(second.into()), wall);
+    }
+    assert_eq!(orders(&mut core), ["2 close all at 5/s with 1012 Shuffled by None"]);
+    expire(&mut core, at(103.0));
+    assert_eq!(ports(&core), [1, 2]);
+    close(&two, 1);
+    expire(&mut core, at(104.0));
+    assert_eq!(ports(&core), [1]);
+}
+
+#[test]
+fn operators_may_drain_and_remove_a_silent_backend() {
+    for remove in [false, true] {
+        let mut core = core(&[1], TOKEN);
+        core.register(address(2), 1, None, at(0.0)).unwrap();
+        expire(&mut core, at(10.0));
+        assert_eq!(ports(&core), [1, 2]);
+        match remove {
+            false => drop(core.drain(address(2), None).unwrap()),
+            true => drop(core.remove(address(2)).unwrap()),
+        }
+        expire(&mut core, at(11.0));
+        assert_eq!(ports(&core), [1]);
+    }
+}
+
 /// Their clients would come back to where they were, or anywhere, and be closed for nothing.
 #[test]
 fn a_rebalance_is_refused_where_clients_do_not_come_back_by_load() {
@@ -811,6 +864,16 @@ proptest! {
                 Step::Wait(millis) => now = now.after(Duration::from_millis(millis)),
             }
             model.registered.retain(|_, expires| *expires > now);
+            expire(&mut core, now);
+            // Whose heartbeats have ended is asked, and does not answer.
+            let silent = core.rows(now).into_iter().filter(|row| row.source == "none" && row.state == "down");
+            for row in silent {
+                let silent = backend(&core, row.address.port());
+                for _ in 0..3 {
+                    let gone = Err("gone".to_owned().into());
+                    core.handle_check(&silent, gone, now, SystemTime::UNIX_EPOCH);
+                }
+            }
             let next = expire(&mut core, now);
             prop_assert!(next.is_none_or(|next| next > now), "it would spin");
 
