@@ -54,6 +54,8 @@ pub struct Audit {
     pub queued: usize,
     /// Requests that wait for a place.
     pub waiting: usize,
+    /// Clients that waited and were looked at, ever.
+    pub looked_at: u64,
     /// Orders to close tunnels.
     pub orders: usize,
     /// Intents that were not acted on.
@@ -82,6 +84,7 @@ impl State {
             idle: self.pool.len(),
             queued: self.queued.len(),
             waiting: self.waiting.len(),
+            looked_at: self.waiting.looked_at(),
             orders: self.orders.len(),
             intents: self.intents.len(),
             spare: self.spares.iter().map(|batch| batch.spare_capacity()).sum(),

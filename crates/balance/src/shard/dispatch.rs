@@ -17,8 +17,8 @@ use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 enum Choice {
     /// This one of the configuration's list, with a place.
     Backend(usize, Place),
-    /// There are some, but all places are taken.
-    Full,
+    /// There are some, but all places are taken: of all of them, or of the one that the client belongs to.
+    Full(Option<Arc<Backend>>),
     /// There is none that was not tried, up or down.
     None,
 }
@@ -38,13 +38,12 @@ impl State {
             let Some(exchange) = client.exchange.as_mut() else { return };
             let (index, place) = match self.choose(&configuration, exchange) {
                 Choice::Backend(index, place) => (index, place),
-                Choice::Full => {
+                Choice::Full(backend) => {
                     if client.phase != Phase::Queued {
                         client.phase = Phase::Queued;
                         client.deadline = self.tick.after(settings.timeouts.queue);
-                        self.waiting.push_back(id);
                     }
-                    return;
+                    return self.waiting.push(id, backend);
                 }
                 Choice::None => {
                     let (status, reason) = match exchange.failure {
@@ -160,24 +159,25 @@ impl State {
             if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }
         });
         if let Some(index) = picked {
-            return match Place::take(&configuration.backends[index].backend, cap) {
+            let backend = &configuration.backends[index].backend;
+            return match Place::take(backend, cap) {
                 Some(place) => Choice::Backend(index, place),
-                None => Choice::Full,
+                None => Choice::Full(belongs.then(|| Arc::clone(backend))),
             };
         }
         if pick(&untried).is_some() {
-            return Choice::Full;
+            return Choice::Full(None);
         }
         // That a backend went is seen at once; that one came is in a letter, which may be the one that is not read yet.
         // Letters are read before those who wait are served.
         if self.letters.has_mail() {
-            return Choice::Full;
+            return Choice::Full(None);
         }
         // That one is down may be wrong, or over: better asked in vain than a client refused unasked.
         match self.picker.pick_down(configuration, untried) {
             Some(index) => match Place::take(&configuration.backends[index].backend, cap) {
                 Some(place) => Choice::Backend(index, place),
-                None => Choice::Full,
+                None => Choice::Full(None),
             },
             None => Choice::None,
         }
@@ -191,45 +191,6 @@ impl State {
             }
         }
         None
-    }
-
-    /// Requests that wait for a place, the first first. One that belongs to a full backend holds up nobody else.
-    pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
-        // Who has gone meanwhile; about the first to come were the first to go.
-        while let Some(&id) = self.waiting.front()
-            && self.conns.client(id).is_none_or(|client| client.phase != Phase::Queued)
-        {
-            self.waiting.pop_front();
-        }
-        if self.waiting.is_empty() || self.is_full() {
-            return;
-        }
-        // Once around, so that all keep their order.
-        for _ in 0..self.waiting.len() {
-            let Some(id) = self.waiting.pop_front() else { break };
-            let is_waiting =
-                self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued);
-            if !is_waiting {
-                continue;
-            }
-            self.dispatch(driver, id);
-            if self.conns.client(id).is_some_and(|client| client.phase == Phase::Queued) {
-                self.waiting.push_back(id);
-            }
-            self.perform(driver);
-        }
-    }
-
-    /// Every backend is up and has no place left: a cheap answer for the many turns of a storm.
-    fn is_full(&self) -> bool {
-        let Configuration { settings, backends } = &*self.configuration;
-        let cap = settings.max_handshakes;
-        cap > 0
-            && !backends.is_empty()
-            && backends.iter().all(|target| {
-                let backend = &target.backend;
-                backend.state() == crate::State::Up && backend.handshakes() >= cap
-            })
     }
 
     /// A backend's connection is gone or to be given up; its record was taken out.

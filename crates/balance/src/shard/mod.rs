@@ -4,8 +4,9 @@
 //! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Intent`] and done after it;
 //! only the bytes of a tunnel go on at once, from where they lie.
 //!
-//! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early. * `dispatch`: a backend for each, and another when it
-//!   fails. * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
+//! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early.
+//! * `dispatch`: a backend for each, and another when it fails. * `waiting`: those without a place.
+//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
 
 mod answer;
 mod audit;
@@ -19,6 +20,7 @@ mod pool;
 mod pump;
 mod storm;
 mod sweep;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,6 +41,7 @@ use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
 use self::input::HeldInput;
 use self::pool::Pool;
 use self::storm::Storm;
+use self::waiting::Waiting;
 use crate::letter::Letter;
 use crate::pace::Pace;
 use crate::pick::Picker;
@@ -86,7 +89,7 @@ struct State {
     pool: Pool,
     intents: VecDeque<Intent>,
     /// Clients whose requests wait for a place at a backend.
-    waiting: VecDeque<ConnId>,
+    waiting: Waiting,
     /// What waits behind the send in flight of a tunnel's side.
     queued: ConnMap<Box<Batch>>,
     orders: Vec<Order>,
@@ -172,7 +175,7 @@ impl<D: Driver> Shard<D> {
             picker: Picker::new(seed),
             pool: Pool::default(),
             intents: VecDeque::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             queued: ConnMap::default(),
             orders: Vec::new(),
             orphans: Orphans::new(rate, Pace::share(rate, shard, shards)),
@@ -404,6 +407,7 @@ impl State {
                     let pace = self.pace(rate);
                     self.orphans.set_rate(rate, pace);
                     self.configuration = configuration;
+                    self.waiting.unbind();
                 }
                 Letter::CloseTunnels { backend, closing, most } => {
                     self.begin_order(backend, &closing, most);
@@ -450,12 +454,12 @@ impl State {
     }
 
     fn publish(&mut self) {
-        // Those who went while they waited are still listed, until their turn would have come.
-        let queued = |id: &&ConnId| match self.conns.at(id.slot()) {
-            Some((at, Conn::Client(client))) => at == **id && client.phase == Phase::Queued,
+        let conns = &self.conns;
+        self.waiting.retain(|id| match conns.at(id.slot()) {
+            Some((at, Conn::Client(client))) => at == id && client.phase == Phase::Queued,
             _ => false,
-        };
-        self.figures.queued = self.waiting.iter().filter(queued).count() as u64;
+        });
+        self.figures.queued = self.waiting.len() as u64;
         self.figures.idle_backends = self.pool.len() as u64;
         if let Ok(mut published) = self.published.lock() {
             *published = self.figures;

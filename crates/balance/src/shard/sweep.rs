@@ -1,5 +1,7 @@
 //! What time ends.
 
+use std::time::Duration;
+
 use throng_io::{ConnId, Driver, Instant};
 
 use super::closing::GOING_AWAY;
@@ -26,7 +28,8 @@ impl State {
         };
         let ending = self.ending.as_ref().map(|ending| ending.deadline);
         // A place may become free at another shard.
-        let waiting = (!self.waiting.is_empty()).then(|| self.now.after(SWEEP / 10));
+        let pause = if self.waiting.has_more() { Duration::ZERO } else { SWEEP / 10 };
+        let waiting = (!self.waiting.is_empty()).then(|| self.now.after(pause));
         [sweep, ending, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
@@ -67,7 +70,7 @@ impl State {
         self.publish();
     }
 
-    fn is_silent(&self, seen: Tick, peer: ConnId, idle: std::time::Duration) -> bool {
+    fn is_silent(&self, seen: Tick, peer: ConnId, idle: Duration) -> bool {
         let other = match self.conns.at(peer.slot()) {
             Some((_, Conn::Tunnel(tunnel))) => tunnel.seen,
             _ => seen,
