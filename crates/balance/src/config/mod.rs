@@ -46,7 +46,8 @@ pub struct Config {
     /// Event loops: `shards`. 0, the default: one for each usable CPU. A change needs a restart.
     pub shards: usize,
     /// Among whom: `backends`, a list of addresses or of tables `{ address, weight, send_proxy }`. None are needed if
-    /// they register themselves.
+    /// they register themselves. When a configuration is [applied](crate::Balancer::apply) that says nothing of backends,
+    /// those of the last one stay; only `backends = []` removes them.
     pub backends: Vec<BackendConfig>,
     /// How: each setting by its own name; `[timeouts]`, `[health]` and `[health.check]` are tables.
     pub settings: Settings,
@@ -59,6 +60,8 @@ pub struct Config {
     pub admin_token: Option<Token>,
     /// How it ends: `[shutdown]`.
     pub shutdown: Shutdown,
+    /// A text said which backends there are, if only that there are none.
+    names_backends: bool,
     /// Where each key was written, for mistakes that only show once all is read.
     places: BTreeMap<String, Place>,
 }
@@ -114,6 +117,7 @@ impl Default for Config {
                 window: Duration::from_secs(10),
                 deadline: Duration::from_secs(30),
             },
+            names_backends: false,
             places: BTreeMap::new(),
         }
     }
@@ -149,6 +153,7 @@ impl Config {
         root.put("shards", &mut self.shards, |value| Ok(value.number(u64::MAX)? as usize))?;
         root.put("backends", &mut self.backends, |value| {
             self.places.retain(|key, _| !key.starts_with("backends["));
+            self.names_backends = true;
             value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
         })?;
         let before = self.register.clone();
@@ -171,6 +176,11 @@ impl Config {
         root.finish()?;
         self.places.extend(document.into_places());
         Ok(())
+    }
+
+    /// Whether it says which backends there are.
+    pub(crate) fn names_backends(&self) -> bool {
+        self.names_backends || !self.backends.is_empty()
     }
 
     /// Whether it is whole and contradicts nowhere.

@@ -153,15 +153,31 @@ impl Core {
     ) -> Result<Changes, Error> {
         self.must_live()?;
         config.check()?;
-        for &BackendConfig { address, .. } in &config.backends {
+        let files = match config.names_backends() {
+            true => config.backends.clone(),
+            false => self.entries.iter().filter_map(|entry| entry.wanted.file).collect(),
+        };
+        for &BackendConfig { address, .. } in &files {
             self.check_address(address)?;
         }
-        let staying = self.entries.iter().filter(|entry| {
-            let listed = config.backends.iter().any(|file| file.address == entry.backend.address());
-            !listed && (entry.wanted.api || entry.wanted.lease.is_some())
-        });
-        if staying.count() + config.backends.len() > MAX_BACKENDS {
+        let is_listed =
+            |entry: &Entry| files.iter().any(|file| file.address == entry.backend.address());
+        let (mut staying, mut is_up) = (files.len(), false);
+        for entry in &self.entries {
+            if !is_listed(entry) && (entry.wanted.api || entry.wanted.lease.is_some()) {
+                staying += 1;
+                is_up |= entry.state() == State::Up;
+            }
+        }
+        if staying > MAX_BACKENDS {
             return Err(Error::TooMany { most: MAX_BACKENDS });
+        }
+        is_up |= files.iter().any(|file| match self.position(file.address) {
+            Some(at) if !self.entries[at].is_leaving() => self.entries[at].state() == State::Up,
+            _ => true,
+        });
+        if !is_up && self.entries.iter().any(|entry| entry.state() == State::Up) {
+            return Err(Error::NoneUp);
         }
         let mut changes = Changes {
             needs_restart: self.needs_restart(&config),
@@ -171,14 +187,14 @@ impl Core {
         self.settings = config.settings;
         self.register = config.register;
         self.is_changed = true;
-        for file in &config.backends {
+        for file in &files {
             self.apply_backend(*file, now, &mut changes);
         }
         tell(self);
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
             let address = entry.backend.address();
-            let listed = config.backends.iter().any(|file| file.address == address);
+            let listed = files.iter().any(|file| file.address == address);
             if !listed && entry.wanted.file.take().is_some() && entry.is_leaving() {
                 changes.removed.push(address);
                 self.start_drain(at, None);

@@ -47,6 +47,8 @@ pub enum Error {
         /// So many.
         most: usize,
     },
+    /// No backend would be up after a reload, and one is now.
+    NoneUp,
     /// A rate of 0.
     Rate,
     /// A rebalance, with a [pick](crate::Settings::pick) that does not look at what is open: nothing would even out.
@@ -124,6 +126,9 @@ impl fmt::Display for Error {
             Self::TooMany { most } => {
                 write!(f, "there are {most} backends, which are the most: remove one first")
             }
+            Self::NoneUp => f.write_str(
+                "no backend would be up any more: keep one of them in backends, or drain them one by one",
+            ),
             Self::Rate => f.write_str("rate is 0: write how many tunnels to close in a second, 1 or more"),
             Self::PickIgnoresLoad { pick } => write!(
                 f,

@@ -1,9 +1,11 @@
 //! The flags of `throng balance`, and the configuration that they and the file make.
 
 use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use throng_balance::{Config, ConfigError};
+
+use super::file;
 
 /// What `throng balance` runs with. Flags win over the file.
 #[derive(clap::Args, Clone, Debug)]
@@ -61,13 +63,22 @@ impl Flags {
     /// # Errors
     /// One line: where, what, and what to write instead.
     pub(super) fn config(&self) -> Result<Config, String> {
+        self.config_by(file::read)
+    }
+
+    /// The same while it runs, when the file may be being written.
+    ///
+    /// # Errors
+    /// As [`Flags::config`], and where the file does not look whole.
+    pub(super) fn config_again(&self) -> Result<Config, String> {
+        self.config_by(file::read_whole)
+    }
+
+    fn config_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Config, String> {
         let mut config = Config::default();
         if let Some(path) = &self.config {
             let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                format!("cannot read {name}: {error}; check the path after --config")
-            })?;
-            config.read(&text, &name).map_err(|error| shown(&error))?;
+            config.read(&read(path)?, &name).map_err(|error| shown(&error))?;
         }
         for (flag, text) in self.as_toml()? {
             config.read(&text, flag).map_err(|error| shown(&error))?;

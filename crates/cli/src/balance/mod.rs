@@ -3,6 +3,7 @@
 mod api;
 mod args;
 mod ctl;
+mod file;
 mod guard;
 mod metrics;
 mod reload;

@@ -49,7 +49,7 @@ impl Reloader {
         if self.flags.config.is_none() {
             return Err("there is no file to read again; start with --config FILE".to_owned());
         }
-        let config = self.flags.config()?;
+        let config = self.flags.config_again()?;
         let own = Own::of(&config);
         // The file may be right for where the API will listen; it still listens where it did.
         if self.is_exposed && own.admin_token.is_none() {

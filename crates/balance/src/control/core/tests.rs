@@ -388,6 +388,36 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     }
 }
 
+/// A file that is empty, or was read while it was written, must not drain everything.
+#[test]
+fn only_a_list_of_backends_changes_the_list() {
+    let mut core = core(&[1, 2], TOKEN);
+    core.register(address(3), 1, None, at(0.0)).unwrap();
+    let parse = |text: &str| Config::parse(&format!("{text}\n{TOKEN}"), "b.toml").unwrap();
+    let changes = apply(&mut core, parse("retries = 0"), at(1.0)).unwrap();
+    assert_eq!((changes.settings, changes.removed), (true, vec![]));
+    assert_eq!(states(&core), ["up", "up", "up"]);
+    // Said in so many words it is another matter.
+    let changes = apply(&mut core, parse("backends = []"), at(2.0)).unwrap();
+    assert_eq!(changes.removed, [address(1), address(2)]);
+    assert_eq!(states(&core), ["draining", "draining", "up"]);
+}
+
+#[test]
+fn a_reload_that_leaves_no_backend_up_is_refused() {
+    let mut core = core(&[1, 2], TOKEN);
+    fail(&mut core, 2, 3, at(0.0));
+    for ports in [&[2][..], &[]] {
+        let error = apply(&mut core, config(ports, TOKEN), at(1.0)).unwrap_err();
+        assert!(matches!(error, Error::NoneUp), "{error}");
+        assert_eq!(states(&core), ["up", "down"]);
+    }
+    apply(&mut core, config(&[2, 3], TOKEN), at(1.0)).unwrap();
+    // Where none is up there is none to lose.
+    core.drain(address(3), None).unwrap();
+    apply(&mut core, config(&[2], TOKEN), at(2.0)).unwrap();
+}
+
 #[test]
 fn new_backends_are_told_of_before_the_old_ones_go() {
     let mut core = core(&[1], "");
@@ -800,8 +830,25 @@ proptest! {
             match step {
                 Step::Apply(list) => {
                     let list_of_ports: Vec<u16> = list.iter().copied().collect();
-                    apply(&mut core, config(&list_of_ports, TOKEN), now).unwrap();
-                    model.file = list;
+                    let applied = apply(&mut core, config(&list_of_ports, TOKEN), now);
+                    let was_up: Vec<u16> = core
+                        .rows(now)
+                        .iter()
+                        .filter(|row| row.state == "up")
+                        .map(|row| row.address.port())
+                        .collect();
+                    match applied {
+                        Ok(_) => model.file = list,
+                        Err(error) => {
+                            prop_assert!(matches!(error, Error::NoneUp));
+                            let stays = |port: &&u16| {
+                                list.contains(port)
+                                    || model.api.contains(port)
+                                    || model.registered.contains_key(port)
+                            };
+                            prop_assert!(!was_up.is_empty() && was_up.iter().find(stays).is_none());
+                        }
+                    }
                 }
                 Step::Add(port) => {
                     let added = core.add(BackendConfig::new(address(port)), now).is_ok();

@@ -1,0 +1,77 @@
+//! The configuration file's text.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// More than any configuration has: what is larger is another file, or a device without end.
+const MAX_SIZE: u64 = 4 << 20;
+
+/// Between two looks at a file that may be being written.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The text of the file at `path`.
+///
+/// # Errors
+/// It cannot be read, is too large or no text; with what to do.
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    let name = path.display();
+    let cannot = |error| format!("cannot read {name}: {error}; check the path after --config");
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(cannot)?;
+    file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
+    if text.len() as u64 > MAX_SIZE {
+        return Err(format!(
+            "{name} has more than {} MiB: it is no configuration; check the path after --config",
+            MAX_SIZE >> 20
+        ));
+    }
+    String::from_utf8(text)
+        .map_err(|_| format!("{name} is no UTF-8 text; check the path after --config"))
+}
+
+/// The same of a file that is in use, and may be being written just now.
+///
+/// # Errors
+/// As [`read`], and where the file does not look whole.
+pub(super) fn read_whole(path: &Path) -> Result<String, String> {
+    let text = read(path)?;
+    std::thread::sleep(PAUSE);
+    whole(&text, &read(path)?).map_err(|why| {
+        format!("{} {why}: write another file and rename it, then reload", path.display())
+    })?;
+    Ok(text)
+}
+
+/// Whether `text` looks like all of a file that reads `later` a moment later.
+fn whole(text: &str, later: &str) -> Result<(), &'static str> {
+    match () {
+        () if text != later => Err("is being written"),
+        () if !text.ends_with('\n') => Err("does not end with a line break, as if it were cut off"),
+        () => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changes_or_is_cut_off_is_not_whole() {
+        assert_eq!(whole("a = 1\n", "a = 1\n"), Ok(()));
+        for (text, later) in [("a = 1\n", "a = 1\nb = 2\n"), ("", "a = 1\n")] {
+            assert_eq!(whole(text, later), Err("is being written"));
+        }
+        for text in ["", "a = 1", "a = 1\nb"] {
+            assert!(whole(text, text).unwrap_err().contains("line break"), "{text:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_without_end_is_told() {
+        let error = read(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.contains("/dev/zero") && error.contains("no configuration"), "{error}");
+    }
+}
