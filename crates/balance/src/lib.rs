@@ -46,8 +46,8 @@ pub mod shard_over_driver {
 }
 
 pub use settings::{
-    Check, CheckKind, Closing, Configuration, Health, Observe, Order, Pick, Settings, Sticky,
-    Target, Timeouts,
+    Check, CheckKind, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Order, Pick,
+    Settings, Sticky, Target, Timeouts,
 };
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;

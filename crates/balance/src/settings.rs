@@ -36,6 +36,10 @@ pub struct Settings {
     pub sticky: Sticky,
     /// From whom X-Forwarded-*, Forwarded and PROXY headers are believed. Default: nobody.
     pub trusted_proxies: Vec<Network>,
+    /// Header fields of requests that are dropped, unless a trusted proxy sent them, in whatever case and with `_` for `-`:
+    /// backends take them for the word of a proxy. Default: [`DROPPED_HEADERS`]. Those that the balancer writes itself
+    /// (X-Forwarded-For and the like) need not be named.
+    pub drop_headers: Vec<String>,
     /// Connections begin with a PROXY v2 header; one without it is closed. Only [`Settings::trusted_proxies`] may then
     /// connect. Default false.
     pub accept_proxy: bool,
@@ -73,6 +77,18 @@ pub struct Settings {
     /// When a backend counts as dead.
     pub health: Health,
 }
+
+/// Names that some proxy, framework or CDN reads a client's address, or a request's target, from.
+pub const DROPPED_HEADERS: [&str; 8] = [
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "X-Client-IP",
+    "Client-IP",
+    "Forwarded-For",
+    "X-Original-URL",
+    "X-Rewrite-URL",
+    "X-Host",
+];
 
 /// The local address of the next connection to `backend`: the next of `sources` that is of its family, if there is one.
 /// `turn` is whose turn it was last.
@@ -151,8 +167,10 @@ impl fmt::Display for Sticky {
 pub struct Timeouts {
     /// To a backend's TCP connection. Default 5 s.
     pub connect: Duration,
-    /// From the request's last byte, or the upgrade's head, to the head of the answer. 504 after it. Default 60 s.
+    /// From the request's last byte to the head of the answer. 504 after it. Default 60 s.
     pub response: Duration,
+    /// From a WebSocket handshake to the head of its answer. 504 after it. Default 10 s.
+    pub upgrade: Duration,
     /// Of a body, either way, without a byte. Default 60 s.
     pub body: Duration,
     /// From accept, or a request's first byte, to its whole head. 408 after it. Default 10 s.
@@ -249,6 +267,7 @@ impl Default for Settings {
             pick: Pick::default(),
             sticky: Sticky::default(),
             trusted_proxies: Vec::new(),
+            drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
             accept_proxy: false,
             timeouts: Timeouts::default(),
             max_handshakes: 128,
@@ -274,6 +293,7 @@ impl Default for Timeouts {
         Self {
             connect: seconds(5),
             response: seconds(60),
+            upgrade: seconds(10),
             body: seconds(60),
             head: seconds(10),
             keep_alive: seconds(75),

@@ -28,6 +28,12 @@ pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
 /// megabytes that it would take by itself.
 const UNSENT: u32 = 128 << 10;
 
+/// Silence after which the kernel asks whether the other host is still there: a tunnel to one that is gone ends by itself.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// What a host has not acknowledged, or not taken, for so long ends its connection. As for `throng serve`.
+const USER_TIMEOUT: Duration = Duration::from_secs(35);
+
 /// Letters that wait for one shard. The control thread sends one a change, so this is never near.
 const LETTERS: usize = 1 << 16;
 
@@ -94,13 +100,7 @@ impl Shards {
         let open = Arc::default();
         let mut prepared = Vec::new();
         for (shard, listeners) in listeners.into_iter().enumerate() {
-            let options = Options {
-                shard: shard as u16,
-                receive_buffer: RECEIVE_BUFFER,
-                unsent_low_water: Some(UNSENT),
-                ..Options::default()
-            };
-            let mut driver = Sockets::new(options)?;
+            let mut driver = Sockets::new(options(shard as u16))?;
             for listener in listeners {
                 driver.add_listener(listener)?;
             }
@@ -214,6 +214,17 @@ impl Shards {
     }
 }
 
+fn options(shard: u16) -> Options {
+    Options {
+        shard,
+        receive_buffer: RECEIVE_BUFFER,
+        unsent_low_water: Some(UNSENT),
+        keepalive: Some(KEEP_ALIVE),
+        user_timeout: Some(USER_TIMEOUT),
+        ..Options::default()
+    }
+}
+
 /// A shard's thread.
 fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
     while shard.turn()? {}
@@ -234,4 +245,17 @@ fn descriptors_for_connections() -> usize {
 fn seed(shard: usize) -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(shard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_a_host_that_is_gone_end_by_themselves() {
+        let options = options(3);
+        assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
+        assert_eq!(options.user_timeout, Some(Duration::from_secs(35)));
+        assert_eq!(options.shard, 3);
+    }
 }

@@ -6,7 +6,7 @@ use throng_balance::forward::{
     Client, Hop, Scheme, client_address, judge, sticky_key, write_chunk, write_error,
     write_last_chunk, write_request, write_response,
 };
-use throng_balance::{Network, Sticky};
+use throng_balance::{Network, Settings, Sticky};
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits, ResponseDecoder, ResponseEvent};
 
@@ -29,6 +29,7 @@ fn a_head_that_is_passed_on_allocates_nothing() {
     let trusted: [Network; 1] = ["10.0.0.0/8".parse().unwrap()];
     let peer: SocketAddr = "10.0.0.1:5".parse().unwrap();
     let sticky = [Sticky::Cookie("route".into()), Sticky::Query("room".into()), Sticky::Ip];
+    let dropped = Settings::default().drop_headers;
     let to = Client { http11: true, keep_alive: true, is_head: false };
     let mut out = Vec::with_capacity(4096);
     let mut pass = || {
@@ -37,7 +38,9 @@ fn a_head_that_is_passed_on_allocates_nothing() {
             assert!(judge(&request).is_ok());
             let client = client_address(&request, peer, &trusted);
             assert!(sticky.iter().all(|sticky| sticky_key(sticky, &request, client).is_some()));
-            let hop = Hop { peer: ip, trusted: trusts, scheme: Scheme::Http, close: false };
+            let dropped = &dropped[..];
+            let hop =
+                Hop { peer: ip, trusted: trusts, scheme: Scheme::Http, close: false, dropped };
             write_request(&mut out, &request, &hop);
             write_response(&mut out, &response, &to, Some("route=0123456789abcdef"));
             write_chunk(&mut out, b"piece");

@@ -278,9 +278,11 @@ fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
     assert_eq!(body, "the backend refused the connection\n");
 
-    for request in [GET.to_vec(), upgrade("/")] {
+    for (request, response, upgrade) in
+        [(GET.to_vec(), MOMENT, PATIENCE), (upgrade("/"), PATIENCE, MOMENT)]
+    {
         let backend = Scripted::bind();
-        let timeouts = Timeouts { response: MOMENT, ..Timeouts::default() };
+        let timeouts = Timeouts { response, upgrade, ..Timeouts::default() };
         let settings = Settings { retries: 0, timeouts, ..Settings::default() };
         let balancer = Balancer::start(&[backend.address], settings);
         let mut client = balancer.connect();

@@ -159,6 +159,12 @@ fn settings(settings: &Settings) -> Result<(), Wrong> {
         wrong("accept_proxy", true, remedy)
     })?;
     sticky(&settings.sticky)?;
+    for (at, name) in settings.drop_headers.iter().enumerate() {
+        must(is_token(name), || {
+            let remedy = "write a header's name, for example \"X-Client-IP\"";
+            wrong(format!("drop_headers[{at}]"), format_args!("{name:?}"), remedy)
+        })?;
+    }
     let mut timeouts = settings.timeouts;
     for (key, timeout) in named(&mut timeouts) {
         positive(&format!("timeouts.{key}"), *timeout)?;

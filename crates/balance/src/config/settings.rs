@@ -20,6 +20,11 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
         };
         networks.iter().map(network).collect()
     })?;
+    root.put("drop_headers", &mut settings.drop_headers, |value| {
+        let names = value.list("a list of header names such as [\"X-Client-IP\"]")?;
+        let name = |value: &Value<'_>| value.text("a header name").map(str::to_owned);
+        names.iter().map(name).collect()
+    })?;
     root.put("accept_proxy", &mut settings.accept_proxy, Value::switch)?;
     root.put("max_handshakes", &mut settings.max_handshakes, number32)?;
     root.put("retries", &mut settings.retries, |value| Ok(value.number(255)? as u8))?;
@@ -68,12 +73,23 @@ fn timeouts(table: &Table<'_>, timeouts: &mut Timeouts) -> Result<(), ConfigErro
 }
 
 /// Each timeout by its key.
-pub(super) fn named(timeouts: &mut Timeouts) -> [(&'static str, &mut std::time::Duration); 9] {
-    let Timeouts { connect, response, body, head, keep_alive, tunnel, half_closed, close, queue } =
-        timeouts;
+pub(super) fn named(timeouts: &mut Timeouts) -> [(&'static str, &mut std::time::Duration); 10] {
+    let Timeouts {
+        connect,
+        response,
+        upgrade,
+        body,
+        head,
+        keep_alive,
+        tunnel,
+        half_closed,
+        close,
+        queue,
+    } = timeouts;
     [
         ("connect", connect),
         ("response", response),
+        ("upgrade", upgrade),
         ("body", body),
         ("head", head),
         ("keep_alive", keep_alive),

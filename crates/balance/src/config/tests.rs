@@ -151,6 +151,10 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
             "max_response_header_bytes = \"2MiB\"",
             "b.toml:2:29: max_response_header_bytes is 2097152: write \"1KiB\" to \"1MiB\"",
         ),
+        (
+            "drop_headers = [\"a b\"]",
+            "b.toml:2:17: drop_headers[0] is \"a b\": write a header's name",
+        ),
         ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
         ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is 0: write more"),
         ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is 0: write more"),
@@ -317,6 +321,7 @@ fn every_key_says_what_it_says() {
         pick = "round_robin"
         sticky = { cookie = "route" }
         trusted_proxies = ["10.0.0.0/8", "::1"]
+        drop_headers = ["X-Client-IP"]
         accept_proxy = true
         max_handshakes = 7
         retries = 1
@@ -339,6 +344,7 @@ fn every_key_says_what_it_says() {
         [timeouts]
         connect = "1s"
         response = "2s"
+        upgrade = "2500ms"
         body = "3s"
         head = "4s"
         keep_alive = "5s"
@@ -386,10 +392,12 @@ fn every_key_says_what_it_says() {
         pick: Pick::RoundRobin,
         sticky: Sticky::Cookie("route".to_owned()),
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+        drop_headers: vec!["X-Client-IP".to_owned()],
         accept_proxy: true,
         timeouts: crate::Timeouts {
             connect: seconds(1),
             response: seconds(2),
+            upgrade: Duration::from_millis(2500),
             body: seconds(3),
             head: seconds(4),
             keep_alive: seconds(5),

@@ -55,6 +55,15 @@ fn is_alike(name: &[u8], lower: &str) -> bool {
     name.iter().zip(lower.as_bytes()).all(|(byte, lower)| fold(byte) == *lower)
 }
 
+/// Whether `name` is one of `list`, without regard to case, and `_` counts as `-`.
+pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
+    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let is_it = |other: &String| {
+        other.len() == name.len() && other.bytes().map(fold).eq(name.bytes().map(fold))
+    };
+    list.iter().any(is_it)
+}
+
 type Known = (&'static str, Kind);
 
 /// The names with this first letter that are known whole, and the beginning of those that are alike.

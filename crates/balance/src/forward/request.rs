@@ -13,7 +13,7 @@ use super::{CHUNKED, members, push_length, push_line};
 
 /// What this hop adds to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hop {
+pub struct Hop<'a> {
     /// Who sent it to us: the connection's peer, or whom its PROXY header named.
     pub peer: IpAddr,
     /// The peer is a trusted proxy: what it says about the client is kept, and added to. Else it is dropped.
@@ -22,6 +22,8 @@ pub struct Hop {
     pub scheme: Scheme,
     /// The connection to the backend is not used again after it.
     pub close: bool,
+    /// Fields that are dropped if the peer is not trusted: see [`drop_headers`](crate::Settings::drop_headers).
+    pub dropped: &'a [String],
 }
 
 /// What a client's connection speaks.
@@ -61,7 +63,7 @@ impl Scheme {
 /// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`]. Of X-Forwarded-Proto and -Host the
 ///   word of the first trusted proxy stays.
 /// * Via is not written: nginx, for one, stops compressing for whom it takes for a proxy's client.
-pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
+pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let lines = request.lines();
     // One growth for nearly every request: what is added is shorter than this.
     out.reserve(request.raw().len() + 256);
@@ -70,6 +72,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop) {
     let mut told = Told::default();
     for header in lines.iter() {
         let passes = match names::kind(header.name) {
+            _ if !hop.trusted && names::is_one_of(header.name, hop.dropped) => false,
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
             _ if header.name.contains('_') => false,
             Kind::EndToEnd => true,
@@ -145,7 +148,7 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
 }
 
 /// Connection and what belongs to it: what holds for the hop to the backend.
-fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) {
+fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told: Told) {
     let upgrade = asks_for_websocket(request);
     // RFC 9110 section 10.1.4: `trailers` is an option about the way of the answer, which we pass on in chunks.
     let trailers =
@@ -169,7 +172,7 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: To
 }
 
 /// Who asks, and how: X-Forwarded-* and Forwarded (RFC 7239).
-fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop, told: Told) {
+fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told: Told) {
     let earlier = hop.trusted && told.client;
     out.extend_from_slice(b"X-Forwarded-For: ");
     if earlier {

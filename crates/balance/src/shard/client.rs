@@ -185,6 +185,7 @@ impl State {
             trusted: is_trusted,
             scheme: forward::Scheme::Http,
             close: has_odd_body,
+            dropped: &settings.drop_headers,
         };
         forward::write_request(&mut head, request, &hop);
         Ok(Exchange {

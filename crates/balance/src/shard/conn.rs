@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_io::{Batch, ConnId, Instant};
 use throng_proto::http1;
@@ -9,8 +10,8 @@ use throng_proto::ws::Boundary;
 use throng_proto::ws::handshake::Key;
 
 use super::input::HeldInput;
-use crate::Backend;
 use crate::held::{Place, RequestCount, TunnelCount};
+use crate::{Backend, Timeouts};
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the size of an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +26,7 @@ impl Tick {
     }
 
     /// The first tick at which `timeout` has passed for certain.
-    pub(super) fn after(self, timeout: std::time::Duration) -> Self {
+    pub(super) fn after(self, timeout: Duration) -> Self {
         let ticks = timeout.as_millis().div_ceil(125) + 1;
         Self(self.0.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX)))
     }
@@ -148,6 +149,8 @@ pub(super) struct Upstream {
     /// Whose request it carries; `None`: it is idle.
     pub(super) client: Option<ConnId>,
     pub(super) is_connected: bool,
+    /// It carries a WebSocket handshake.
+    pub(super) is_handshake: bool,
     /// It carried a request before: that it ends now says nothing about the backend.
     pub(super) is_reused: bool,
     /// It is not used again: it named its client in a PROXY header, or where its request or answer ended is not certain.
@@ -155,6 +158,13 @@ pub(super) struct Upstream {
     /// Where its frames are, once it has answered 101.
     pub(super) boundary: Boundary,
     pub(super) deadline: Tick,
+}
+
+impl Upstream {
+    /// How long its answer may take.
+    pub(super) fn patience(&self, timeouts: &Timeouts) -> Duration {
+        if self.is_handshake { timeouts.upgrade } else { timeouts.response }
+    }
 }
 
 /// One side of a tunnel.
@@ -273,7 +283,6 @@ impl Conns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_side_of_a_tunnel_takes_at_most_80_bytes() {

@@ -110,6 +110,7 @@ impl State {
                 backend: Arc::clone(backend),
                 client: Some(id),
                 is_connected: is_reused,
+                is_handshake: exchange.key.is_some(),
                 is_reused,
                 is_last: target.send_proxy || exchange.has_odd_body,
                 boundary: throng_proto::ws::Boundary::new(),

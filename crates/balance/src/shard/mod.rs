@@ -311,9 +311,9 @@ impl State {
     }
 
     fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let timeout = self.configuration.settings.timeouts.response;
-        let deadline = self.tick.after(timeout);
+        let timeouts = &self.configuration.settings.timeouts;
         let Some(upstream) = self.conns.upstream(id) else { return };
+        let deadline = self.tick.after(upstream.patience(timeouts));
         upstream.is_connected = true;
         upstream.backend.note_connection();
         upstream.deadline = deadline;

@@ -82,7 +82,7 @@ impl State {
     /// Whoever takes bytes is alive.
     fn note_progress(&mut self, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
-        let (body, response) = (self.tick.after(timeouts.body), self.tick.after(timeouts.response));
+        let body = self.tick.after(timeouts.body);
         let keep_alive = self.tick.after(timeouts.keep_alive);
         match self.conns.entry(id) {
             Some(Conn::Client(client)) if client.phase == Phase::Head => {
@@ -94,7 +94,7 @@ impl State {
                 client.deadline = if is_idle { super::conn::Tick::NEVER } else { body };
             }
             Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
-                upstream.deadline = response;
+                upstream.deadline = self.tick.after(upstream.patience(timeouts));
             }
             _ => {}
         }

@@ -219,6 +219,7 @@ impl Plan {
         let Timeouts {
             connect,
             response,
+            upgrade,
             body,
             head,
             keep_alive,
@@ -228,8 +229,16 @@ impl Plan {
             queue,
         } = self.settings.timeouts;
         let tunnel = if tunnel > Duration::from_secs(10_000) { Duration::ZERO } else { tunnel };
-        let all =
-            connect + response + body + head + keep_alive + tunnel + half_closed + close + queue;
+        let all = connect
+            + response
+            + upgrade
+            + body
+            + head
+            + keep_alive
+            + tunnel
+            + half_closed
+            + close
+            + queue;
         // A leap takes longer than anything.
         let leaps = if self.faults.clock_leaps > 0 { 10_000_000 * SECOND } else { 0 };
         all.as_nanos() as u64 * 3 + 60 * SECOND + leaps
@@ -294,6 +303,7 @@ fn settings(rng: &mut Rng, calm: bool) -> Settings {
     let timeouts = Timeouts {
         connect: seconds(1, 4),
         response: seconds(1, 6),
+        upgrade: seconds(1, 6),
         body: seconds(1, 6),
         head: seconds(1, 6),
         keep_alive: seconds(1, 6),

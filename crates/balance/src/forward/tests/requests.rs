@@ -176,3 +176,22 @@ fn what_is_refused_is_told() {
         judged.unwrap();
     }
 }
+
+#[test]
+fn fields_that_backends_take_for_a_proxys_word_come_from_trusted_proxies_only() {
+    let dropped = crate::Settings::default().drop_headers;
+    let lines = "True-Client-IP: 10.0.0.1\r\nCF-Connecting-IP: 10.0.0.1\r\nX-Client-IP: 10.0.0.1\r\n\
+                 Client-IP: 10.0.0.1\r\nForwarded-For: 10.0.0.1\r\nX-Original-URL: /admin\r\n\
+                 X-Rewrite-URL: /admin\r\nX-Host: evil\r\ntrue-client-ip: 10.0.0.1\r\n\
+                 X_Client_IP: 10.0.0.1\r\n";
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Client: stays\r\n\r\n");
+    let stranger = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
+    let text = forwarded_by(&head, &stranger);
+    assert!(!text.contains("10.0.0.1") && !text.contains("admin"), "{text}");
+    assert!(!text.contains("evil") && text.contains("X-Client: stays\r\n"), "{text}");
+    let trusted = Hop { dropped: &dropped, ..hop("192.0.2.1", true) };
+    let text = forwarded_by(&head, &trusted);
+    assert!(text.contains("True-Client-IP: 10.0.0.1") && text.contains("X-Host: evil"), "{text}");
+    // Without a list they pass, as any other field.
+    assert!(forwarded_by(&head, &hop("192.0.2.1", false)).contains("X-Host: evil"));
+}
