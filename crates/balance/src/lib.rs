@@ -42,7 +42,7 @@ pub use report::{Failure, Figures, Report};
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::letter::Letter;
-    pub use crate::shard::{Audit, Holdings, Shard, Start};
+    pub use crate::shard::{Admission, Audit, Holdings, Shard, Start};
 }
 
 pub use settings::{

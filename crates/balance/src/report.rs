@@ -134,7 +134,8 @@ pub struct Figures {
     pub queued: u64,
     /// Client connections ever accepted.
     pub accepted: u64,
-    /// Client connections turned away: `max_connections` was reached, or an untrusted one where PROXY is due.
+    /// Client connections turned away: a cap was reached, or an untrusted one where PROXY is due; and those that had asked
+    /// nothing and made room for others.
     pub refused: u64,
     /// Requests ever begun, upgrades included.
     pub requests: u64,

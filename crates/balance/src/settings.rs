@@ -52,8 +52,12 @@ pub struct Settings {
     pub retries: u8,
     /// Idle connections kept to each backend by each shard. Default 32.
     pub keep_alive: usize,
-    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit allows.
+    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit allows. When there are as many,
+    /// the oldest that has not sent a whole request goes for one that comes.
     pub max_connections: usize,
+    /// Of these, from one IPv4 address or IPv6 /64 network, but for trusted proxies. `Some(0)`: no cap. Default (`None`): a
+    /// quarter, and no cap for addresses of this machine.
+    pub max_connections_per_address: Option<usize>,
     /// Bytes of a request's head. Default 16 KiB.
     pub max_header_bytes: usize,
     /// Field lines of a request's head. Default 100.
@@ -274,6 +278,7 @@ impl Default for Settings {
             retries: 2,
             keep_alive: 32,
             max_connections: 0,
+            max_connections_per_address: None,
             max_header_bytes: 16 << 10,
             max_headers: 100,
             max_response_header_bytes: 64 << 10,

@@ -97,7 +97,7 @@ impl Shards {
             }
         }
         let descriptors_for = descriptors_for_connections();
-        let open = Arc::default();
+        let admission = Arc::default();
         let mut prepared = Vec::new();
         for (shard, listeners) in listeners.into_iter().enumerate() {
             let mut driver = Sockets::new(options(shard as u16))?;
@@ -118,7 +118,7 @@ impl Shards {
                 shard: shard as u32,
                 shards: count as u32,
                 descriptors_for,
-                open: Arc::clone(&open),
+                admission: Arc::clone(&admission),
                 seed: seed(shard),
             };
             let thread = std::thread::Builder::new().name(format!("balance-{shard}"));

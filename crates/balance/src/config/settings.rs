@@ -30,6 +30,8 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
     root.put("retries", &mut settings.retries, |value| Ok(value.number(255)? as u8))?;
     root.put("keep_alive", &mut settings.keep_alive, count)?;
     root.put("max_connections", &mut settings.max_connections, count)?;
+    let per_address = &mut settings.max_connections_per_address;
+    root.put("max_connections_per_address", per_address, |value| count(value).map(Some))?;
     root.put("max_header_bytes", &mut settings.max_header_bytes, |v| Ok(v.size()? as usize))?;
     root.put("max_headers", &mut settings.max_headers, count)?;
     root.put("max_response_header_bytes", &mut settings.max_response_header_bytes, |value| {

@@ -327,6 +327,7 @@ fn every_key_says_what_it_says() {
         retries = 1
         keep_alive = 9
         max_connections = 1_000
+        max_connections_per_address = 100
         max_header_bytes = "32KiB"
         max_headers = 50
         max_response_header_bytes = "33KiB"
@@ -410,6 +411,7 @@ fn every_key_says_what_it_says() {
         retries: 1,
         keep_alive: 9,
         max_connections: 1000,
+        max_connections_per_address: Some(100),
         max_header_bytes: 32 << 10,
         max_headers: 50,
         max_response_header_bytes: 33 << 10,

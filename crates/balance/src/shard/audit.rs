@@ -56,6 +56,10 @@ pub struct Audit {
     pub waiting: usize,
     /// Clients that waited and were looked at, ever.
     pub looked_at: u64,
+    /// Clients that are listed as not having asked for anything.
+    pub newcomers: usize,
+    /// Addresses that clients are counted of, of all shards.
+    pub addresses: usize,
     /// Orders to close tunnels.
     pub orders: usize,
     /// Intents that were not acted on.
@@ -85,6 +89,8 @@ impl State {
             queued: self.queued.len(),
             waiting: self.waiting.len(),
             looked_at: self.waiting.looked_at(),
+            newcomers: self.newcomers.len(),
+            addresses: self.admission.addresses(),
             orders: self.orders.len(),
             intents: self.intents.len(),
             spare: self.spares.iter().map(|batch| batch.spare_capacity()).sum(),

@@ -100,6 +100,7 @@ impl State {
                 Ok(Some(Event::Head(request))) => match self.begin_exchange(&request, address) {
                     Ok(exchange) => {
                         client.exchange = Some(Box::new(exchange));
+                        client.has_asked = true;
                         client.phase = Phase::Exchange;
                         client.deadline =
                             self.tick.after(self.configuration.settings.timeouts.body);
@@ -295,8 +296,8 @@ impl State {
     }
 
     /// A client's connection is gone; its record was taken out.
-    pub(super) fn client_closed(&mut self, mut client: Client) {
-        self.give_room_back();
+    pub(super) fn client_closed(&mut self, id: ConnId, mut client: Client) {
+        self.give_room_back(id);
         self.drop_exchange(&mut client);
     }
 }

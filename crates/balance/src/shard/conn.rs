@@ -96,9 +96,18 @@ pub(super) struct Client {
     pub(super) address: SocketAddr,
     pub(super) phase: Phase,
     pub(super) exchange: Option<Box<Exchange>>,
+    /// It has sent the head of a request.
+    pub(super) has_asked: bool,
     /// Bytes that came before their time: a pipelined request, or frames before the 101.
     pub(super) held: HeldInput,
     pub(super) deadline: Tick,
+}
+
+impl Client {
+    /// It has not asked for anything yet.
+    pub(super) fn is_new(&self) -> bool {
+        !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)
+    }
 }
 
 /// A request and the answer to it.

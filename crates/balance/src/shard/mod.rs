@@ -8,6 +8,7 @@
 //! * `dispatch`: a backend for each, and another when it fails. * `waiting`: those without a place.
 //! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
 
+mod admission;
 mod answer;
 mod audit;
 mod client;
@@ -25,7 +26,6 @@ mod waiting;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +35,8 @@ use throng_engine::mailbox::Letters;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
+pub use self::admission::Admission;
+use self::admission::{Counted, CountedBySlot, Full};
 pub use self::audit::{Audit, Holdings};
 use self::closing::{Order, Orphans};
 use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
@@ -107,9 +109,10 @@ struct State {
     most_connections: usize,
     /// ...and as there are descriptors for.
     descriptors_for: usize,
-    /// Client connections of all shards: the kernel does not deal them out evenly, so a part for each would turn clients
-    /// away while there is room.
-    open: Arc<AtomicUsize>,
+    admission: Arc<Admission>,
+    counted: CountedBySlot,
+    /// Clients that have not sent a whole request yet, the oldest first; and some that have, or have gone.
+    newcomers: VecDeque<ConnId>,
     /// The next of `settings.sources`.
     source: usize,
     now: Instant,
@@ -143,7 +146,7 @@ pub struct Start {
     /// Client connections of all shards at a time that there are descriptors for, whatever is configured.
     pub descriptors_for: usize,
     /// Where all shards count their client connections.
-    pub open: Arc<AtomicUsize>,
+    pub admission: Arc<Admission>,
     /// Of what it does by chance.
     pub seed: u64,
 }
@@ -163,7 +166,7 @@ impl<D: Driver> Shard<D> {
             shard,
             shards,
             descriptors_for,
-            open,
+            admission,
             seed,
         } = start;
         let now = driver.now();
@@ -188,7 +191,9 @@ impl<D: Driver> Shard<D> {
             shards,
             most_connections: most_connections(&configuration, descriptors_for),
             descriptors_for,
-            open,
+            admission,
+            counted: CountedBySlot::default(),
+            newcomers: VecDeque::new(),
             configuration,
             source: 0,
             now,
@@ -301,7 +306,7 @@ impl State {
     fn on_closed<D: Driver>(&mut self, driver: &mut D, id: ConnId, why: Closed) {
         match self.conns.take(id) {
             Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel, why),
-            Conn::Client(client) => self.client_closed(*client),
+            Conn::Client(client) => self.client_closed(id, *client),
             Conn::Upstream(upstream) => {
                 let failure = if upstream.is_connected { Failure::Reset } else { Failure::Refused };
                 self.upstream_closed(id, *upstream, failure);
@@ -330,20 +335,27 @@ impl State {
     }
 
     fn accept<D: Driver>(&mut self, driver: &mut D, socket: D::Socket, address: SocketAddr) {
-        let Configuration { settings, .. } = &*self.configuration;
-        let is_proxy = |network: &crate::Network| network.contains(address.ip());
-        let is_stranger = settings.accept_proxy && !settings.trusted_proxies.iter().any(is_proxy);
-        if is_stranger || !self.take_room() {
-            self.figures.refused += 1;
-            return;
-        }
-        let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
-        let deadline = self.tick.after(settings.timeouts.head);
-        let Ok(id) = driver.adopt(socket) else {
-            self.open.fetch_sub(1, Relaxed);
+        let configuration = Arc::clone(&self.configuration);
+        let settings = &configuration.settings;
+        let is_proxy =
+            settings.trusted_proxies.iter().any(|network| network.contains(address.ip()));
+        let counted = match settings.accept_proxy && !is_proxy {
+            true => Err(Full::Address),
+            false => self.admit(driver, address, is_proxy),
+        };
+        let Ok(counted) = counted else {
             self.figures.refused += 1;
             return;
         };
+        let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
+        let deadline = self.tick.after(settings.timeouts.head);
+        let Ok(id) = driver.adopt(socket) else {
+            self.admission.leave(counted);
+            self.figures.refused += 1;
+            return;
+        };
+        self.counted.insert(id.slot(), counted);
+        self.newcomers.push_back(id);
         self.figures.accepted += 1;
         self.figures.connections += 1;
         let client = Client {
@@ -352,22 +364,55 @@ impl State {
             address,
             phase,
             exchange: None,
+            has_asked: false,
             held: HeldInput::default(),
             deadline,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
     }
 
-    /// Counts one more client connection, unless there are as many as may be.
-    fn take_room(&self) -> bool {
-        let room = |open: usize| (open < self.most_connections).then_some(open + 1);
-        self.open.fetch_update(Relaxed, Relaxed, room).is_ok()
+    /// Counts one more client in. Where there are as many as may be, the oldest that has not sent a whole request goes.
+    fn admit<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        address: SocketAddr,
+        is_proxy: bool,
+    ) -> Result<Counted, Full> {
+        let most = self.most_connections;
+        let of_address = match self.configuration.settings.max_connections_per_address {
+            _ if is_proxy => None,
+            Some(0) => None,
+            Some(most) => Some(most),
+            // Clients of this machine, such as a proxy before us, are not strangers.
+            None if address.ip().to_canonical().is_loopback() => None,
+            None => Some((most / 4).max(1)),
+        };
+        let admission = Arc::clone(&self.admission);
+        match admission.enter(most, address.ip(), of_address) {
+            Err(Full::All) if self.make_room(driver) => {
+                admission.enter(most, address.ip(), of_address)
+            }
+            outcome => outcome,
+        }
     }
 
-    /// A client connection has ended.
-    pub(crate) fn give_room_back(&mut self) {
+    /// Closes the oldest client that has not sent a whole request. False: there is none.
+    fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
+        while let Some(id) = self.newcomers.pop_front() {
+            if self.conns.client(id).is_some_and(|client| client.is_new()) {
+                self.figures.refused += 1;
+                self.close(driver, id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The client connection `id` has ended.
+    fn give_room_back(&mut self, id: ConnId) {
         self.figures.connections -= 1;
-        self.open.fetch_sub(1, Relaxed);
+        let counted = self.counted.take(id.slot());
+        self.admission.leave(counted);
     }
 
     fn perform<D: Driver>(&mut self, driver: &mut D) {
@@ -443,7 +488,7 @@ impl State {
     /// Ends a connection of ours that nobody else refers to. Bytes that the kernel took still leave.
     fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         match self.conns.take(id) {
-            Conn::Client(client) => self.client_closed(*client),
+            Conn::Client(client) => self.client_closed(id, *client),
             Conn::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
             Conn::Upstream(upstream) if upstream.client.is_none() => {
                 self.pool.remove(upstream.backend.address(), id);
@@ -460,6 +505,10 @@ impl State {
             _ => false,
         });
         self.figures.queued = self.waiting.len() as u64;
+        self.newcomers.retain(|id| match conns.at(id.slot()) {
+            Some((at, Conn::Client(client))) => at == *id && client.is_new(),
+            _ => false,
+        });
         self.figures.idle_backends = self.pool.len() as u64;
         if let Ok(mut published) = self.published.lock() {
             *published = self.figures;

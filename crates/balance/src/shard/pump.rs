@@ -311,7 +311,7 @@ impl State {
         let mut end = |state: &mut Self, id: ConnId, tunnel: &Tunnel| {
             state.queued.remove(&id);
             if tunnel.count.is_none() {
-                state.give_room_back();
+                state.give_room_back(id);
                 state.figures.tunnels -= 1;
             }
             driver.close(id);

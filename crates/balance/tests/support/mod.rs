@@ -347,7 +347,7 @@ impl ByHand {
             shard: 0,
             shards: 1,
             descriptors_for: 10_000,
-            open: Arc::default(),
+            admission: Arc::default(),
             seed: 1,
         };
         let shard = Shard::new(driver, start);

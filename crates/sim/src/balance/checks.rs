@@ -43,7 +43,13 @@ pub(super) fn nothing_is_held(world: &mut World) {
     for (shard, Look { audit, connections, figures, ended }) in
         world.looks().into_iter().enumerate()
     {
-        let left = audit.clients + audit.sides + audit.queued + audit.waiting + audit.closing;
+        let left = audit.clients
+            + audit.sides
+            + audit.queued
+            + audit.waiting
+            + audit.closing
+            + audit.newcomers
+            + audit.addresses;
         if left > 0 || audit.upstreams != audit.idle {
             world.violation(format!("shard {shard} still holds {audit:?}"));
         }

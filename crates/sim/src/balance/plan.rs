@@ -333,6 +333,7 @@ fn settings(rng: &mut Rng, calm: bool) -> Settings {
         retries: rng.pick(&[0, 1, 2, 3]),
         keep_alive: rng.pick(&[0, 1, 4]),
         close_rate: rng.pick(&[1, 3, 50]),
+        max_connections_per_address: if calm { None } else { rng.pick(&[None, None, Some(2)]) },
         ..Settings::default()
     }
 }

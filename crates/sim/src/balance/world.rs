@@ -163,7 +163,7 @@ impl World {
                 shard: number as u32,
                 shards: world.plan.shards as u32,
                 descriptors_for: world.plan.most_connections,
-                open: Arc::default(),
+                admission: Arc::default(),
                 seed: world.plan.seed + number as u64,
             };
             let shard = Shard::new(driver, start);
@@ -379,7 +379,7 @@ impl World {
             self.violation(format!("shard {at} keeps {} bytes for later", audit.spare));
         }
         let guests = self.plan.guests.len();
-        if audit.waiting > guests || audit.orphans > guests {
+        if audit.waiting.max(audit.orphans).max(audit.newcomers) > guests {
             self.violation(format!("shard {at} lists more than {guests} clients: {audit:?}"));
         }
         if let Some((id, what)) = audit.broken {
