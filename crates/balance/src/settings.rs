@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Backend;
 use crate::networks::Network;
+use crate::{Backend, CookieKey};
 
 /// What shards work by: one value, replaced as a whole. Connections that are under way keep the one they began with
 /// only for as long as a call lasts; tunnels need none.
@@ -34,6 +34,9 @@ pub struct Settings {
     pub pick: Pick,
     /// What binds a client to a backend.
     pub sticky: Sticky,
+    /// What sticky cookies are made with. Default: drawn when the process began; with balancers side by side, or so that
+    /// cookies outlive a restart, one of a secret.
+    pub cookie_key: CookieKey,
     /// From whom X-Forwarded-*, Forwarded and PROXY headers are believed. Default: nobody.
     pub trusted_proxies: Vec<Network>,
     /// Header fields of requests that are dropped, unless a trusted proxy sent them, in whatever case and with `_` for `-`:
@@ -270,6 +273,7 @@ impl Default for Settings {
         Self {
             pick: Pick::default(),
             sticky: Sticky::default(),
+            cookie_key: CookieKey::default(),
             trusted_proxies: Vec::new(),
             drop_headers: DROPPED_HEADERS.map(str::to_owned).to_vec(),
             accept_proxy: false,

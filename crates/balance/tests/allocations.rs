@@ -41,7 +41,8 @@ fn a_pick_allocates_nothing() {
         assert_eq!(allocation_counter::measure(|| picks(50)).count_total, 0, "{pick:?}");
     }
     let configuration = configuration(Pick::default());
-    let bound = configuration.backends[999].backend.key();
+    let address = configuration.backends[999].backend.address();
+    let bound = configuration.settings.cookie_key.tag(address);
     let counted = allocation_counter::measure(|| {
         assert_eq!(pick_bound(&configuration, bound), Some(999));
         assert!(pick_by_key(&configuration, 1, |_| true).is_some());

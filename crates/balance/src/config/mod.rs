@@ -8,11 +8,12 @@ mod token;
 mod units;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::settings::Settings;
+use crate::{CookieKey, Network};
 use reader::{Document, Table, Value};
 
 pub(crate) use check::{MAX_BACKENDS, check_backend};
@@ -60,6 +61,8 @@ pub struct Config {
     pub admin_token: Option<Token>,
     /// How it ends: `[shutdown]`.
     pub shutdown: Shutdown,
+    /// What is not wrong, but hardly meant.
+    warnings: Vec<String>,
     /// A text said which backends there are, if only that there are none.
     names_backends: bool,
     /// Where each key was written, for mistakes that only show once all is read.
@@ -90,8 +93,25 @@ impl BackendConfig {
 pub struct Register {
     /// What they have to show: `token`, or the first line of `token_file`, a path that starts where the file is.
     pub token: Token,
-    /// How long one stays without a heartbeat, if it says nothing about it itself. Default 10 s.
+    /// How long one gets new clients without a heartbeat, if it says nothing about it itself. Default 10 s.
     pub time_to_live: Duration,
+    /// Where backends may be: `networks`. Default: anywhere but at link-local addresses, where clouds have services that
+    /// hand out credentials.
+    pub networks: Vec<Network>,
+}
+
+impl Register {
+    /// Whether a backend may be at `address`.
+    pub(crate) fn admits(&self, address: IpAddr) -> bool {
+        let is_link_local = match address.to_canonical() {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        match self.networks.is_empty() {
+            true => !is_link_local,
+            false => self.networks.iter().any(|network| network.contains(address)),
+        }
+    }
 }
 
 /// How a balancer ends: `[shutdown]`.
@@ -117,6 +137,7 @@ impl Default for Config {
                 window: Duration::from_secs(10),
                 deadline: Duration::from_secs(30),
             },
+            warnings: Vec::new(),
             names_backends: false,
             places: BTreeMap::new(),
         }
@@ -156,14 +177,17 @@ impl Config {
             self.names_backends = true;
             value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
         })?;
+        let mut warnings = Vec::new();
         let before = self.register.clone();
         root.put("register", &mut self.register, |value| {
-            register(value, before, file_name).map(Some)
+            register(value, before, file_name, &mut warnings).map(Some)
         })?;
         if let Some(value) = root.take("admin") {
             let admin = value.table("[admin], and below it listen = \"127.0.0.1:8081\"")?;
             admin.put("listen", &mut self.admin, |value| value.address().map(Some))?;
-            self.admin_token = token(&admin, file_name)?.or(self.admin_token.take());
+            let keys = ("token", "token_file");
+            let token = token(&admin, keys, file_name, &mut warnings)?;
+            self.admin_token = token.or(self.admin_token.take());
             admin.finish()?;
         }
         if let Some(value) = root.take("shutdown") {
@@ -172,10 +196,21 @@ impl Config {
             shutdown.put("deadline", &mut self.shutdown.deadline, Value::duration)?;
             shutdown.finish()?;
         }
+        let keys = ("cookie_secret", "cookie_secret_file");
+        if let Some(secret) = token(&root, keys, file_name, &mut warnings)? {
+            self.settings.cookie_key = CookieKey::of(&secret);
+        }
         settings::read(&root, &mut self.settings)?;
         root.finish()?;
         self.places.extend(document.into_places());
+        self.warnings.extend(warnings);
         Ok(())
+    }
+
+    /// What is right, but hardly meant, a line each: for example a token that others may read.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Whether it says which backends there are.
@@ -219,11 +254,15 @@ fn register(
     value: &Value<'_>,
     before: Option<Register>,
     file_name: &str,
+    warnings: &mut Vec<String>,
 ) -> Result<Register, ConfigError> {
     let table = value.table("[register], and below it token_file = \"token\"")?;
-    let mut register = match (token(&table, file_name)?, before) {
+    let token = token(&table, ("token", "token_file"), file_name, warnings)?;
+    let mut register = match (token, before) {
         (Some(token), Some(before)) => Register { token, ..before },
-        (Some(token), None) => Register { token, time_to_live: Duration::from_secs(10) },
+        (Some(token), None) => {
+            Register { token, time_to_live: Duration::from_secs(10), networks: Vec::new() }
+        }
         (None, Some(before)) => before,
         (None, None) => {
             let remedy =
@@ -232,16 +271,23 @@ fn register(
         }
     };
     table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
+    table.put("networks", &mut register.networks, settings::networks)?;
     table.finish()?;
     Ok(register)
 }
 
-/// What `token` says, or the first line of the file that `token_file` names.
-fn token(table: &Table<'_>, file_name: &str) -> Result<Option<Token>, ConfigError> {
-    match (table.take("token"), table.take("token_file")) {
+/// The secret that the first of the keys says, or the first line of the file that the second names.
+fn token(
+    table: &Table<'_>,
+    (key, file_key): (&'static str, &'static str),
+    file_name: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Token>, ConfigError> {
+    match (table.take(key), table.take(file_key)) {
         (None, None) => Ok(None),
         (Some(_), Some(file)) => {
-            Err(file.wrong("there is a token, too: keep one of token and token_file"))
+            let remedy = format!("there is a {key}, too: keep one of {key} and {file_key}");
+            Err(file.wrong(remedy))
         }
         (Some(token), None) => {
             // Even where it is a number: nobody is shown it.
@@ -257,10 +303,28 @@ fn token(table: &Table<'_>, file_name: &str) -> Result<Option<Token>, ConfigErro
                     path.display()
                 ))
             })?;
+            if is_public(&path) {
+                let path = path.display();
+                warnings.push(format!(
+                    "{path} can be read by every user of this machine: chmod o-r {path}"
+                ));
+            }
             let first = text.lines().next().unwrap_or_default();
             Token::new(first).map(Some).map_err(|why| file.wrong(why))
         }
     }
+}
+
+/// Whether everybody on the machine may read the file.
+#[cfg(unix)]
+fn is_public(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_public(_: &Path) -> bool {
+    false
 }
 
 #[cfg(test)]

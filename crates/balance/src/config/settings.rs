@@ -5,6 +5,7 @@ use std::str::FromStr;
 use super::error::ConfigError;
 use super::reader::{Table, Value};
 use super::units::did_you_mean;
+use crate::Network;
 use crate::settings::{Check, CheckKind, Health, Observe, Pick, Settings, Sticky, Timeouts};
 
 pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), ConfigError> {
@@ -12,14 +13,7 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
         value.text(&one_of_picks())?.parse().map_err(|why: String| value.wrong(why))
     })?;
     root.put("sticky", &mut settings.sticky, sticky)?;
-    root.put("trusted_proxies", &mut settings.trusted_proxies, |value| {
-        let networks = value.list("a list of networks such as [\"10.0.0.0/8\"]")?;
-        let network = |value: &Value<'_>| {
-            let text = value.text("a network such as \"10.0.0.0/8\"")?;
-            text.parse().map_err(|why: String| value.wrong(why))
-        };
-        networks.iter().map(network).collect()
-    })?;
+    root.put("trusted_proxies", &mut settings.trusted_proxies, networks)?;
     root.put("drop_headers", &mut settings.drop_headers, |value| {
         let names = value.list("a list of header names such as [\"X-Client-IP\"]")?;
         let name = |value: &Value<'_>| value.text("a header name").map(str::to_owned);
@@ -65,6 +59,15 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
         table.finish()?;
     }
     Ok(())
+}
+
+pub(super) fn networks(value: &Value<'_>) -> Result<Vec<Network>, ConfigError> {
+    let networks = value.list("a list of networks such as [\"10.0.0.0/8\"]")?;
+    let network = |value: &Value<'_>| {
+        let text = value.text("a network such as \"10.0.0.0/8\"")?;
+        text.parse().map_err(|why: String| value.wrong(why))
+    };
+    networks.iter().map(network).collect()
 }
 
 fn timeouts(table: &Table<'_>, timeouts: &mut Timeouts) -> Result<(), ConfigError> {

@@ -320,6 +320,7 @@ fn every_key_says_what_it_says() {
         shards = 0x2
         pick = "round_robin"
         sticky = { cookie = "route" }
+        cookie_secret = "0123456789abcdef"
         trusted_proxies = ["10.0.0.0/8", "::1"]
         drop_headers = ["X-Client-IP"]
         accept_proxy = true
@@ -368,6 +369,7 @@ fn every_key_says_what_it_says() {
         [register]
         token = "0123456789abcdef"
         time_to_live = "15s"
+        networks = ["10.0.0.0/8"]
         [admin]
         listen = "127.0.0.1:8081"
         [shutdown]
@@ -392,6 +394,7 @@ fn every_key_says_what_it_says() {
     let expected = Settings {
         pick: Pick::RoundRobin,
         sticky: Sticky::Cookie("route".to_owned()),
+        cookie_key: CookieKey::of(&Token::new("0123456789abcdef").unwrap()),
         trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         drop_headers: vec!["X-Client-IP".to_owned()],
         accept_proxy: true,
@@ -429,7 +432,9 @@ fn every_key_says_what_it_says() {
         },
     };
     assert_eq!(config.settings, expected);
-    assert_eq!(config.register.unwrap().time_to_live, seconds(15));
+    let register = config.register.unwrap();
+    assert_eq!(register.time_to_live, seconds(15));
+    assert_eq!(register.networks, ["10.0.0.0/8".parse().unwrap()]);
     assert_eq!(config.admin, Some("127.0.0.1:8081".parse().unwrap()));
     assert_eq!(config.shutdown, Shutdown { window: seconds(1), deadline: seconds(2) });
 }
@@ -465,6 +470,19 @@ fn a_token_file_is_read_from_beside_the_configuration() {
     std::fs::write(folder.join("token"), "0123456789abcdef\nmore\n").unwrap();
     let file = folder.join("balance.toml");
     let config = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let warned = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.join("token"), permissions).unwrap();
+            let text = "[register]\ntoken_file = \"token\"";
+            Config::parse(text, file.to_str().unwrap()).unwrap().warnings().to_vec()
+        };
+        assert!(warned(0o600).is_empty() && warned(0o640).is_empty());
+        let warnings = warned(0o644);
+        assert!(warnings.len() == 1 && warnings[0].contains("chmod o-r"), "{warnings:?}");
+    }
     std::fs::write(folder.join("token"), "\n").unwrap();
     let empty = Config::parse("[register]\ntoken_file = \"token\"", file.to_str().unwrap());
     std::fs::remove_dir_all(&folder).unwrap();

@@ -25,6 +25,10 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// Whether `given` is this token. The time it takes depends on the length of `given` alone.
     #[must_use]
     pub fn matches(&self, given: &[u8]) -> bool {

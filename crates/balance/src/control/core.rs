@@ -370,6 +370,11 @@ impl Core {
             return Err(Error::TimeToLive { time });
         }
         check_weight(weight)?;
+        if !register.admits(address.ip()) {
+            let remedy =
+                "no backend may register itself there: name its network in register.networks";
+            return Err(Error::Address { address, remedy: remedy.to_owned() });
+        }
         let lease = Lease { time_to_live: time, expires: now.after(time) };
         let position = self.position(address).filter(|&at| !self.entries[at].is_leaving());
         let Some(at) = position else {

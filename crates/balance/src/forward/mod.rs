@@ -26,7 +26,7 @@ pub use errors::write_error;
 pub use judge::{Asked, MAX_CONNECTION_OPTIONS, Refusal, judge};
 pub use request::{Hop, Scheme, write_request};
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
-pub use sticky::{Bound, set_cookie, sticky_key};
+pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub use upgrade::{BadUpgrade, check_upgrade};
 
 use throng_proto::http1::{Header, HeaderLines};

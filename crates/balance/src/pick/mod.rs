@@ -95,12 +95,13 @@ impl Picker {
     }
 }
 
-/// The place of the backend whose [`Backend::key`] a client is bound to by its cookie; `None` if it is gone or not
+/// The place of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has; `None` if it is gone or not
 /// [`Up`](State::Up), and the client is to be picked for anew.
 #[must_use]
-pub fn pick_bound(configuration: &Configuration, bound_key: u64) -> Option<usize> {
+pub fn pick_bound(configuration: &Configuration, tag: u64) -> Option<usize> {
+    let key = &configuration.settings.cookie_key;
     let mut all = candidates(configuration, &|_| true);
-    all.find(|(_, backend)| backend.key() == bound_key).map(|(place, _)| place)
+    all.find(|(_, backend)| key.tag(backend.address()) == tag).map(|(place, _)| place)
 }
 
 /// The place of the backend that rendezvous hashing gives to `key`, whatever

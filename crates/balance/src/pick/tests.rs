@@ -385,14 +385,15 @@ fn clients_are_told_apart_by_address_or_network() {
 fn who_is_bound_returns_as_long_as_the_backend_is_up() {
     let mut configuration = configuration(Pick::PowerOfTwo, &[1, 1, 1]);
     let bound = Arc::clone(&configuration.backends[1].backend);
-    assert_eq!(pick_bound(&configuration, bound.key()), Some(1));
+    let tag = |backend: &Backend| crate::CookieKey::default().tag(backend.address());
+    assert_eq!(pick_bound(&configuration, tag(&bound)), Some(1));
     for state in [State::Down, State::Draining, State::Removed] {
         bound.set_state(state);
-        assert_eq!(pick_bound(&configuration, bound.key()), None);
+        assert_eq!(pick_bound(&configuration, tag(&bound)), None);
     }
     bound.set_state(State::Up);
     configuration.backends.remove(0);
-    assert_eq!(pick_bound(&configuration, bound.key()), Some(0));
+    assert_eq!(pick_bound(&configuration, tag(&bound)), Some(0));
     configuration.backends.remove(0);
-    assert_eq!(pick_bound(&configuration, bound.key()), None);
+    assert_eq!(pick_bound(&configuration, tag(&bound)), None);
 }

@@ -210,6 +210,7 @@ impl State {
                 Some(forward::Bound::Backend(key)) => Some(key),
                 _ => None,
             },
+            is_secure: is_trusted && forward::came_by_https(request),
             tried: Vec::new(),
             failure: None,
             is_complete: false,

@@ -130,8 +130,10 @@ pub(super) struct Exchange {
     pub(super) client: IpAddr,
     /// What picks by a key use.
     pub(super) sticky_key: Option<u64>,
-    /// The backend it is bound to.
+    /// The backend that its cookie names, by its tag.
     pub(super) bound: Option<u64>,
+    /// A trusted proxy says that the client uses https.
+    pub(super) is_secure: bool,
     /// Backends that were tried, by their keys.
     pub(super) tried: Vec<u64>,
     /// The last thing that went wrong.

@@ -146,7 +146,7 @@ impl State {
             |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
         let bound = exchange
             .bound
-            .and_then(|key| pick_bound(configuration, key))
+            .and_then(|tag| pick_bound(configuration, tag))
             .filter(|&index| untried(index));
         // A client that belongs to one backend waits for that; others go where there is room.
         let belongs = bound.is_some()
@@ -287,8 +287,10 @@ impl State {
 
     /// What a client is to be told so that it comes back to the same backend.
     pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
-        let Sticky::Cookie(name) = &self.configuration.settings.sticky else { return None };
-        let key = exchange.count.as_ref()?.backend().key();
-        (exchange.bound != Some(key)).then(|| crate::forward::set_cookie(name, key))
+        let settings = &self.configuration.settings;
+        let Sticky::Cookie(name) = &settings.sticky else { return None };
+        let tag = settings.cookie_key.tag(exchange.count.as_ref()?.backend().address());
+        let is_new = exchange.bound != Some(tag);
+        is_new.then(|| crate::forward::set_cookie(name, tag, exchange.is_secure))
     }
 }

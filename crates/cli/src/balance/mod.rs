@@ -68,6 +68,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     let flags = args.flags;
     let config = flags.config().map_err(Failure::usage)?;
+    for warning in config.warnings() {
+        say::trouble(warning);
+    }
     if flags.check {
         say::line(format_args!("the configuration is right: {}", summary(&config)));
         return Ok(ExitCode::SUCCESS);

@@ -549,6 +549,21 @@ fn registration_is_refused_with_a_reason() {
 }
 
 #[test]
+fn backends_register_from_the_networks_that_they_may() {
+    let mut core = core(&[1], TOKEN);
+    let at_once = at(0.0);
+    let metadata = "169.254.169.254:80".parse().unwrap();
+    let error = core.register(metadata, 1, None, at_once).unwrap_err().to_string();
+    assert!(error.contains("register.networks"), "{error}");
+    assert!(core.register("[fe80::1]:80".parse().unwrap(), 1, None, at_once).is_err());
+    assert!(core.register("10.0.0.1:80".parse().unwrap(), 1, None, at_once).is_ok());
+    let only = format!("{TOKEN}networks = [\"127.0.0.0/8\"]\n");
+    apply(&mut core, config(&[1], &only), at_once).unwrap();
+    assert!(core.register("10.0.0.2:80".parse().unwrap(), 1, None, at_once).is_err());
+    assert!(core.register(address(2), 1, None, at_once).is_ok());
+}
+
+#[test]
 fn every_refusal_says_what_to_do() {
     let mut core = core(&[1, 2], "");
     let now = at(0.0);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::forward::{Bound, set_cookie, sticky_key};
-use crate::{Backend, Sticky};
+use crate::forward::{Bound, came_by_https, set_cookie, sticky_key};
+use crate::{CookieKey, Sticky};
 
 fn bound(sticky: &Sticky, target: &str, lines: &str, client: &str) -> Option<Bound> {
     let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
@@ -8,9 +8,9 @@ fn bound(sticky: &Sticky, target: &str, lines: &str, client: &str) -> Option<Bou
 }
 
 #[test]
-fn our_cookie_comes_back_as_the_backends_key() {
-    let key = Backend::new("127.0.0.1:9001".parse().unwrap(), 1).key();
-    let line = set_cookie("route", key);
+fn our_cookie_comes_back_as_the_backends_tag() {
+    let key = CookieKey::default().tag("127.0.0.1:9001".parse().unwrap());
+    let line = set_cookie("route", key, false);
     assert!(line.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{line}");
     let pair = line.split(';').next().unwrap();
     let (_, value) = pair.split_once('=').unwrap();
@@ -36,7 +36,22 @@ fn our_cookie_comes_back_as_the_backends_key() {
     ] {
         assert_eq!(of(&lines), None, "{lines}");
     }
-    assert_eq!(set_cookie("r", 0xa), "r=000000000000000a; Path=/; HttpOnly; SameSite=Lax");
+    let secure = "r=000000000000000a; Path=/; HttpOnly; SameSite=Lax; Secure";
+    assert_eq!(set_cookie("r", 0xa, true), secure);
+}
+
+#[test]
+fn the_first_proxys_word_says_whether_it_is_https() {
+    for (lines, expected) in [
+        ("", false),
+        ("X-Forwarded-Proto: https\r\n", true),
+        ("x-forwarded-proto: HTTPS, http\r\n", true),
+        ("X-Forwarded-Proto: http, https\r\n", false),
+        ("X-Forwarded-Proto: http\r\nX-Forwarded-Proto: https\r\n", false),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        assert_eq!(with_request(&head, came_by_https).unwrap(), expected, "{lines}");
+    }
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! What a sticky cookie names a backend by.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+
+use siphasher::sip::SipHasher24;
+
+use crate::Token;
+
+/// The key that cookies are made with: without it nobody reads a backend's address from a cookie, or makes up a cookie for
+/// a backend of his choice.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CookieKey([u8; 16]);
+
+impl CookieKey {
+    /// The key of this secret: the same in every process, for balancers that stand side by side.
+    #[must_use]
+    pub fn of(secret: &Token) -> Self {
+        let hasher = siphasher::sip128::SipHasher24::new();
+        Self(hasher.hash(secret.as_bytes()).as_bytes())
+    }
+
+    /// What a cookie says for the backend at `address`.
+    #[must_use]
+    pub fn tag(&self, address: SocketAddr) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        match address.ip().to_canonical() {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.write(&address.port().to_be_bytes());
+        hasher.finish()
+    }
+}
+
+impl Default for CookieKey {
+    /// One that was drawn when the process began.
+    fn default() -> Self {
+        static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
+        Self(*DRAWN.get_or_init(|| {
+            let draw = || RandomState::new().hash_one(0).to_ne_bytes();
+            let mut key = [0; 16];
+            key[..8].copy_from_slice(&draw());
+            key[8..].copy_from_slice(&draw());
+            key
+        }))
+    }
+}
+
+impl fmt::Debug for CookieKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CookieKey(secret)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_depends_on_the_secret_and_the_address_alone() {
+        let key = |secret: &str| CookieKey::of(&Token::new(secret).unwrap());
+        let (one, other) = (key("0123456789abcdef"), key("0123456789abcdeF"));
+        let address = |text: &str| text.parse().unwrap();
+        let backend = address("127.0.0.1:9001");
+        assert_eq!(one.tag(backend), key("0123456789abcdef").tag(backend));
+        assert_eq!(one.tag(backend), one.tag(address("[::ffff:127.0.0.1]:9001")));
+        for different in ["127.0.0.1:9002", "127.0.0.2:9001", "[::1]:9001"] {
+            assert_ne!(one.tag(backend), one.tag(address(different)));
+        }
+        assert_ne!(one.tag(backend), other.tag(backend));
+        assert_eq!(CookieKey::default(), CookieKey::default(), "drawn once");
+        assert_ne!(CookieKey::default().tag(backend), one.tag(backend));
+        assert_eq!(format!("{one:?}"), "CookieKey(secret)");
+    }
+}
