@@ -1,5 +1,5 @@
-//! Any bytes as compressed messages of two connections on one inflater, one with a context: no panic, no
-//! more than the limit, and a good message between them is what it is.
+//! Any bytes as compressed messages of two connections on one inflater, one of them with a context:
+//! no panic, no output beyond the limit, and a valid message between them is inflated correctly.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

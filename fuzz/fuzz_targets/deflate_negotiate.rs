@@ -1,5 +1,6 @@
-//! Any `Sec-WebSocket-Extensions` to a server and to a client of any settings: no panic, and what is agreed
-//! on is something a codec can keep. What a server answers, a client that made that offer accepts.
+//! Any `Sec-WebSocket-Extensions` to a server and to a client with any settings: no panic, and the
+//! negotiated parameters are supported by a codec. A server's answer is accepted by a client that
+//! made that offer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -40,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(Some(accepted)) = policy.accept(&headers[..]) {
         check(accepted.agreed);
         let answer = accepted.answer.to_string();
-        // Only a client that asked for the least can accept whatever it is; at least it is well-formed.
+        // Only a client without requirements can accept any answer; at least it is well-formed.
         let all =
             Settings { mode: Mode::Window { bits: 15 }, enabled: true, ..Settings::default() };
         let Ok(Some(any)) = all.check() else { unreachable!("good settings") };

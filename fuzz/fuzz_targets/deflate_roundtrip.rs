@@ -1,5 +1,6 @@
-//! Any messages, private ones with a history and broadcast ones without, in any window and effort: a peer
-//! that keeps the same history reads them all, and two ends of one conversation stay together.
+//! Any messages, private ones with a history and broadcast ones without, with any window and
+//! effort: a peer with the same history reads them all, and both ends of a conversation stay
+//! synchronised.
 #![no_main]
 
 use std::sync::Arc;

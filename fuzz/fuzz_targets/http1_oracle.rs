@@ -1,5 +1,5 @@
-//! What our decoder accepts, httparse accepts too and reads the same: a request that two servers
-//! understand differently is how requests are smuggled.
+//! httparse accepts every request that our decoder accepts, and reads the same: requests are
+//! smuggled when two servers understand them differently.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let limits = Limits { max_body: u64::MAX, ..Limits::default() };
     let Ok(Some(Event::Head(ours))) = decoder.next_event(&mut input, &limits) else { return };
     let taken = data.len() - input.len();
-    // It refuses later minor versions, which RFC 9110 section 2.5 has read as 1.1.
+    // httparse refuses later minor versions, which RFC 9110 section 2.5 treats as 1.1.
     let first_line = data[..taken].split(|byte| *byte == b'\n').find(|line| line.len() > 1);
     let known = [&b" HTTP/1.1\r"[..], b" HTTP/1.0\r"];
     if !first_line.is_some_and(|line| known.iter().any(|version| line.ends_with(version))) {

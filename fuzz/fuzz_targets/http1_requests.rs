@@ -1,11 +1,13 @@
-//! Any bytes, cut anywhere: the same requests, the same error, nothing held beyond the limits.
+//! Any bytes, split anywhere, give the same requests, the same error, and no memory use beyond the
+//! limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use throng_proto::Input;
 use throng_proto::http1::{Decoder, Error, Event, Limits};
 
-/// Everything a decoder says about `pieces`; pieces of a body are joined, since cuts show in them.
+/// Returns all events of a decoder for `pieces`; parts of a body are joined, since they depend on
+/// the split.
 fn events<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> (Vec<u8>, Option<Error>) {
     let mut decoder = Decoder::new();
     let mut seen = Vec::new();
@@ -26,7 +28,7 @@ fn events<'p>(pieces: impl Iterator<Item = &'p [u8]>, limits: &Limits) -> (Vec<u
                         seen.extend_from_slice(header.name.as_bytes());
                         seen.extend_from_slice(header.value);
                     }
-                    // What was accepted has none of the bytes that make parsers disagree.
+                    // Accepted requests have none of the bytes that make parsers disagree.
                     let lines = request.lines().raw();
                     assert!(!lines.contains(&0));
                     let crlfs = lines.windows(2).filter(|pair| pair == b"\r\n").count();

@@ -1,4 +1,4 @@
-//! Any bytes, cut anywhere: the same responses, the same error, the same end.
+//! Any bytes, split anywhere, give the same responses, the same error, the same end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes, cut anywhere: the same header or the same error; and what was read can be written and read again.
+//! Any bytes, split anywhere, give the same header or the same error; a decoded header can be
+//! encoded and decoded again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

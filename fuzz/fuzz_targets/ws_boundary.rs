@@ -1,13 +1,13 @@
-//! Any bytes, cut anywhere: a follower of frames is at the same place, and where the decoder reads whole frames it is at
-//! the same boundary.
+//! Any bytes, split anywhere, lead to the same position, and where the decoder reads whole frames
+//! the position is at the same boundary.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use throng_proto::Input;
 use throng_proto::ws::{Boundary, Decoder, Event, Limits, Role, encode_close};
 
-/// What can be asked of it.
-fn told(boundary: &Boundary) -> (bool, bool, bool, bool) {
+/// Returns the state of the boundary.
+fn state(boundary: &Boundary) -> (bool, bool, bool, bool) {
     (
         boundary.is_at_boundary(),
         boundary.saw_close(),
@@ -16,7 +16,8 @@ fn told(boundary: &Boundary) -> (bool, bool, bool, bool) {
     )
 }
 
-/// Whether a decoder takes all of `bytes` without a fault and without a Close, and then a Close of ours.
+/// Returns whether a decoder takes all of `bytes` without an error and without a Close, and then a
+/// Close of ours.
 fn takes_our_close(role: Role, bytes: &[u8]) -> Option<bool> {
     let mut lent = bytes.to_vec();
     let (mut decoder, mut input) = (Decoder::new(role), Input::new(&mut lent));
@@ -56,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
         rest = after;
     }
     for other in [cut, single, stopping] {
-        assert_eq!(told(&other), told(&whole));
+        assert_eq!(state(&other), state(&whole));
     }
     if whole.is_at_boundary() {
         for role in [Role::Server, Role::Client] {

@@ -1,5 +1,5 @@
-//! Any bytes in any reads, to a server and to a client: no panic, no memory beyond what was received
-//! and what the limits allow, and the same events however the bytes are cut.
+//! Any bytes in any reads, to a server and to a client: no panic, no memory beyond the received
+//! bytes and the limits, and the same events however the bytes are split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

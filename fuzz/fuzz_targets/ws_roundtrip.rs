@@ -1,4 +1,5 @@
-//! What was encoded, in fragments and with pings between them, is decoded as it was, in both roles.
+//! Encoded messages, in fragments and with pings between them, decode to the original, in both
+//! roles.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
     let [k0, k1, k2, k3, fragments, ping, text, cut, times] = *plan;
     let key = [k0, k1, k2, k3];
     let ping = &payload[..usize::from(ping % 126).min(payload.len())];
-    // Long payloads reach the other forms of the length and the wide loops.
+    // Long payloads reach the other length formats and the wide loops.
     let mut payload = payload.repeat(1 + usize::from(times) * 4);
     payload.truncate(1 << 20);
     let text = str::from_utf8(&payload).ok().filter(|_| text % 2 == 0);

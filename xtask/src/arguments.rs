@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::layers::LAYERS;
 
-/// What `cargo xtask --help` prints.
+/// The text of `cargo xtask --help`.
 pub(crate) const HELP: &str = "\
 cargo xtask test [--only NAME,...] [--skip NAME,...] [--server HOST:PORT] [--list]
 
@@ -17,7 +17,7 @@ A layer installs or builds what it needs, or says in one line what is missing. W
 environment a missing program is a failure.
 ";
 
-/// What the user asked for.
+/// The requested task.
 #[derive(Debug)]
 pub(crate) enum Action {
     Help,
@@ -25,7 +25,7 @@ pub(crate) enum Action {
     Test(Selection),
 }
 
-/// Which layers to run, and against which server.
+/// The layers to run, and the server to test.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     only: Vec<String>,
@@ -34,20 +34,20 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Whether the layer of this name is to run.
+    /// Returns whether the layer of this name is to run.
     pub(crate) fn includes(&self, layer: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|wanted| matches(wanted, layer));
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, String> {
     let mut arguments = arguments.peekable();
     match arguments.next().as_deref() {
         Some("test") => {}
         Some("--help" | "-h" | "help") | None => return Ok(Action::Help),
-        Some(other) => return Err(format!("there is no task `{other}`; the task is `test`")),
+        Some(other) => return Err(format!("unknown task `{other}`; expected `test`")),
     }
     let mut selection = Selection::default();
     while let Some(argument) = arguments.next() {
@@ -69,18 +69,24 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Action, S
             "--server" => {
                 let text = value_of("an address")?;
                 let address = text.parse().map_err(|_| {
-                    format!("--server wants an address such as 127.0.0.1:9001, not `{text}`")
+                    format!(
+                        "invalid address `{text}` for --server; expected one such as 127.0.0.1:9001"
+                    )
                 })?;
                 selection.server = Some(address);
             }
-            other => return Err(format!("there is no flag `{other}`")),
+            other => {
+                return Err(format!(
+                    "unknown flag `{other}`; expected --only, --skip, --server or --list"
+                ));
+            }
         }
     }
     Ok(Action::Test(selection))
 }
 
 fn example(flag: &str) -> &'static str {
-    if flag == "--server" { "127.0.0.1:9001" } else { "autobahn-server,house" }
+    if flag == "--server" { "127.0.0.1:9001" } else { "autobahn-server,tidy" }
 }
 
 fn layer_names(list: &str) -> Result<Vec<String>, String> {
@@ -89,13 +95,14 @@ fn layer_names(list: &str) -> Result<Vec<String>, String> {
     match names.iter().find(|name| !LAYERS.iter().any(|layer| matches(name, layer.name))) {
         Some(unknown) => {
             let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
-            Err(format!("there is no layer `{unknown}`; there are {}", all.join(", ")))
+            Err(format!("unknown layer `{unknown}`; expected one of: {}", all.join(", ")))
         }
         None => Ok(names),
     }
 }
 
-/// `client` stands for `client-node` and its like, `cargo` only for itself.
+/// Returns whether `wanted` selects `layer`: `client` selects every `client-...`, `cargo` only
+/// itself.
 fn matches(wanted: &str, layer: &str) -> bool {
     layer == wanted || layer.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('-'))
 }
@@ -113,15 +120,15 @@ mod tests {
 
     #[test]
     fn a_prefix_stands_for_its_group() {
-        let chosen = selection(&["test", "--only", "client,house", "--skip=client-node"]).unwrap();
+        let chosen = selection(&["test", "--only", "client,tidy", "--skip=client-node"]).unwrap();
         assert!(chosen.includes("client-python"));
-        assert!(chosen.includes("house"));
+        assert!(chosen.includes("tidy"));
         assert!(!chosen.includes("client-node"));
         assert!(!chosen.includes("cargo"));
     }
 
     #[test]
-    fn what_does_not_exist_is_refused_by_name() {
+    fn unknown_names_are_refused_with_the_expected_ones() {
         assert!(selection(&["test", "--only", "autobann"]).unwrap_err().contains("`autobann`"));
         assert!(selection(&["test", "--fast"]).unwrap_err().contains("`--fast`"));
         assert!(selection(&["test", "--only"]).unwrap_err().contains("needs layer names"));

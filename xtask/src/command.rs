@@ -1,4 +1,4 @@
-//! Running programs: every one has a deadline, and none outlives it.
+//! Running programs: each has a time limit and is killed at its end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,21 +8,22 @@ use std::time::{Duration, Instant};
 
 use crate::site::Site;
 
-/// How often a running child is looked at.
+/// How often a running child is polled.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a finished program left.
+/// The result of a finished program.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     /// Its standard output.
     pub(crate) stdout: String,
 }
 
-/// What an inner cargo is asked for even where one package would do: features are united over the
-/// packages named, and other features compile every dependency again, for more than a minute.
+/// Arguments that select everything, used for an inner cargo even where one package would do:
+/// features are unified over the packages named, and other features recompile every dependency,
+/// which takes more than a minute.
 pub(crate) const EVERYTHING: [&str; 3] = ["--workspace", "--features", "throng/tokio"];
 
-/// A cargo command in the repository's root, as a user would type it.
+/// Returns a cargo command in the repository's root, as a user would type it.
 pub(crate) fn cargo(site: &Site) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(&site.root);
@@ -48,10 +49,11 @@ pub(crate) fn clean_cargo_environment(command: &mut Command) {
     }
 }
 
-/// Runs to the end and shows the output as it comes, keeping standard output too.
+/// Runs to the end, showing the output as it comes and capturing standard output too.
 ///
-/// # Errors When the program cannot be started, or did not end within `limit` (it and its children
-/// are then killed).
+/// # Errors
+/// The program cannot be started, or did not end within `limit` (it and its children are then
+/// killed).
 pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finished, String> {
     run(command.stderr(Stdio::inherit()), limit, true)
 }
@@ -59,7 +61,7 @@ pub(crate) fn run_shown(command: &mut Command, limit: Duration) -> Result<Finish
 /// Runs to the end without showing anything.
 ///
 /// # Errors
-/// As [`run_shown`].
+/// As for [`run_shown`].
 pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Finished, String> {
     run(command.stderr(Stdio::null()), limit, false)
 }
@@ -67,7 +69,7 @@ pub(crate) fn run_quietly(command: &mut Command, limit: Duration) -> Result<Fini
 /// Runs a step that must succeed, and shows its output only when it does not.
 ///
 /// # Errors
-/// With the last lines that it printed.
+/// The step failed; the error has its last lines of output.
 pub(crate) fn run_step(command: &mut Command, limit: Duration) -> Result<(), String> {
     let name = display(command);
     let mut child = command
@@ -86,19 +88,19 @@ pub(crate) fn run_step(command: &mut Command, limit: Duration) -> Result<(), Str
     Err(format!("`{name}` ended with {status}:\n{}", last_lines(&printed, 25)))
 }
 
-/// The program of this name on PATH.
+/// Returns the program of this name on PATH.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| is_executable(file))
 }
 
-/// The last `count` lines of a text.
+/// Returns the last `count` lines of a text.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Waits, at most `limit`; then ends the child and all its descendants.
+/// Waits, at most `limit`; then kills the child and all its descendants.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, String> {
     let deadline = Instant::now() + limit;
     loop {
@@ -117,8 +119,8 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus, Str
     }
 }
 
-/// Kills a child and all its descendants: a test that hangs hangs inside a grandchild of cargo. A
-/// process group would do it too, but a child in its own group does not get the terminal's Ctrl-C.
+/// Kills a child and all its descendants: a hanging test is a grandchild of cargo. A process group
+/// would do it too, but a child in its own group does not get the terminal's Ctrl-C.
 pub(crate) fn end_tree(child: &mut Child) {
     let mut doomed = vec![child.id()];
     let mut next = 0;
@@ -231,7 +233,7 @@ mod tests {
             }
         };
         assert!(wait(&mut child, Duration::from_millis(1)).is_err());
-        // It may stay a zombie until init reaps it; what counts is that it runs no more.
+        // It may stay a zombie until init reaps it; the test is that it no longer runs.
         while Instant::now() < deadline {
             let stat =
                 std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();

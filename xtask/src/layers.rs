@@ -1,4 +1,4 @@
-//! The layers of tests, in the order in which they run: cheap and telling ones first.
+//! The layers of tests, in the order in which they run: cheap and informative ones first.
 
 mod autobahn;
 mod cargo_test;
@@ -9,33 +9,33 @@ mod fuzz;
 mod loom;
 mod proxies;
 
-use crate::house;
 use crate::site::Site;
+use crate::tidy;
 
 /// One layer of tests.
 pub(crate) struct Layer {
-    /// What `--only` and `--skip` call it.
+    /// The name for `--only` and `--skip`.
     pub(crate) name: &'static str,
-    /// What it proves, in one line.
+    /// The tested property, in one line.
     pub(crate) about: &'static str,
-    /// Runs it.
+    /// Runs the layer.
     pub(crate) run: fn(&Site) -> Result<Tally, Stop>,
 }
 
-/// How many tests of a layer passed and failed.
+/// The numbers of passed and failed tests of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
 }
 
-/// Why a layer ended early.
+/// The reason why a layer ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Something is broken.
+    /// A failure.
     Failed(String),
-    /// A program is missing and could not be installed: one line that says which, and how to
-    /// install it. Skipped on a developer's machine, a failure on CI.
+    /// A program is missing and could not be installed: one line that names it and how to install
+    /// it. Skipped on a developer's machine, a failure on CI.
     Missing(String),
 }
 
@@ -48,9 +48,9 @@ impl From<String> for Stop {
 /// Every layer.
 pub(crate) const LAYERS: &[Layer] = &[
     Layer {
-        name: "house",
-        about: "the documents name what exists; citations and paths are sound",
-        run: house::run,
+        name: "tidy",
+        about: "repository checks: wording, widths, citations, names, commit subjects",
+        run: tidy::run,
     },
     Layer {
         name: "cargo",

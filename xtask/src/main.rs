@@ -1,22 +1,22 @@
-//! `cargo xtask test`: everything that says whether Throng works, in one command.
+//! `cargo xtask test`: runs every test and check of Throng with one command.
 //!
-//! Duty: run every layer of tests in order, fetch the programs they need, and say at the end what
-//! passed.
-//! Not its duty: the tests themselves (they live beside the code, in `conformance/` and in
-//! `fuzz/`).
-//! Depends on: cargo, and per layer on the programs that the layer names.
-//! Start reading at: `layers::LAYERS`, then `report::run_layers`.
+//! * Duty: run every layer of tests in order, fetch the programs that they need, and report the
+//!   results.
+//! * Not its duty: the tests themselves (they are beside the code, in `conformance/` and in
+//!   `fuzz/`).
+//! * Depends on: cargo, and per layer on the programs that the layer names.
+//! * Start reading at: `layers::LAYERS`, then `report::run_layers`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod command;
-mod house;
 mod layers;
 mod provision;
 mod report;
 mod server;
 mod site;
+mod tidy;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The programs that layers need from outside: found, or installed by package name through the
-//! ordinary client.
+//! External programs that layers need: found, or installed by package name through the ordinary
+//! client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use crate::command::{cargo, on_path, run_quietly, run_step};
 use crate::layers::Stop;
 use crate::site::Site;
 
-/// Downloads are allowed this long.
+/// Time limit of a download.
 const DOWNLOAD: Duration = Duration::from_secs(600);
 
-/// Finds one of `programs` on PATH, or installs Debian's `packages` when this process may.
+/// Finds one of `programs` on PATH, or installs Debian's `packages` if this process may.
 ///
 /// # Errors
 /// [`Stop::Missing`] with the command that would install it.
@@ -33,7 +33,7 @@ pub(crate) fn program(programs: &[&str], packages: &[&str]) -> Result<PathBuf, S
     })
 }
 
-/// Installs Debian packages when this process may, and otherwise says the command.
+/// Installs Debian packages if this process may, and otherwise returns the command as an error.
 pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
     let command = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if on_path("apt-get").is_none() {
@@ -50,8 +50,8 @@ pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
             .env("DEBIAN_FRONTEND", "noninteractive");
         run_step(&mut apt, DOWNLOAD)
     };
-    // The lists of a fresh machine are empty or old; refreshing them first costs seconds on every
-    // other machine.
+    // The package lists of a fresh machine are empty or old; refreshing them first costs seconds on
+    // every other machine.
     install()
         .or_else(|_| {
             run_step(Command::new("apt-get").arg("update"), DOWNLOAD).and_then(|()| install())
@@ -59,9 +59,9 @@ pub(crate) fn debian(packages: &[&str]) -> Result<(), String> {
         .map_err(|why| format!("`{command}` failed: {why}"))
 }
 
-/// A folder of the cache that `fill` has filled from exactly this `recipe` (say, a requirements
-/// file): reused while the recipe is the same, made anew when it changes or when the last attempt
-/// did not end.
+/// Returns a cache folder that `fill` has filled from exactly this `recipe` (for example a
+/// requirements file). It is reused while the recipe is unchanged, and recreated when it changes or
+/// when the last attempt did not finish.
 pub(crate) fn cached_folder(
     site: &Site,
     name: &str,
@@ -83,7 +83,7 @@ pub(crate) fn cached_folder(
     Ok(folder)
 }
 
-/// A cargo subcommand: the installed one, or one of this version built into the cache.
+/// Returns a cargo subcommand: the installed one, or one of this version built into the cache.
 ///
 /// # Errors
 /// [`Stop::Missing`] when the registry cannot be reached.
@@ -119,7 +119,7 @@ pub(crate) fn cargo_tool(site: &Site, name: &str, version: &str) -> Result<PathB
     Ok(root.join("bin").join(name))
 }
 
-/// The folder of a Python virtual environment with these requirements, and its interpreter.
+/// Returns the folder of a Python virtual environment with these requirements, and its interpreter.
 pub(crate) fn python_environment(
     site: &Site,
     name: &str,
@@ -131,8 +131,7 @@ pub(crate) fn python_environment(
         let make = |python: &Path| {
             run_step(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder), DOWNLOAD)
         };
-        // Debian keeps venv in a package of its own, and that package serves only Debian's
-        // interpreter.
+        // Debian has a separate package for venv, which supports only Debian's interpreter.
         make(&python)
             .or_else(|_| {
                 debian(&["python3-venv"]).and_then(|()| make(Path::new("/usr/bin/python3")))
@@ -154,8 +153,8 @@ pub(crate) fn python_environment(
     Ok(folder.join("bin/python"))
 }
 
-/// A copy of a Node package in the cache, with its dependencies installed exactly as its lock file
-/// says.
+/// Returns a copy of a Node package in the cache, with its dependencies installed exactly as
+/// locked.
 pub(crate) fn node_package(site: &Site, name: &str, package: &Path) -> Result<PathBuf, Stop> {
     let recipe = read(&package.join("package.json"))? + &read(&package.join("package-lock.json"))?;
     let folder = cached_folder(site, name, &recipe, |folder| {
@@ -169,8 +168,8 @@ pub(crate) fn node_package(site: &Site, name: &str, package: &Path) -> Result<Pa
         run_step(&mut install, DOWNLOAD)
             .map_err(|why| Stop::Missing(format!("npm could not install: {why}")))
     })?;
-    // The programs are copied on every run: they change more often than what they need, and Node
-    // looks for packages beside the program.
+    // The programs are copied on every run: they change more often than their dependencies, and
+    // Node looks for packages beside the program.
     for entry in std::fs::read_dir(package)
         .map_err(|error| format!("{}: {error}", package.display()))?
         .flatten()
@@ -183,7 +182,7 @@ pub(crate) fn node_package(site: &Site, name: &str, package: &Path) -> Result<Pa
     Ok(folder)
 }
 
-/// Whether rustup has a nightly toolchain, installing one if it can.
+/// Checks that rustup has a nightly toolchain, installing one if possible.
 pub(crate) fn nightly() -> Result<(), Stop> {
     let missing = |why: String| Stop::Missing(format!("no nightly Rust for cargo-fuzz: {why}"));
     let Some(rustup) = on_path("rustup") else {

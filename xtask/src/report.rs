@@ -1,4 +1,4 @@
-//! Runs the layers and says what came out.
+//! Runs the layers and reports the results.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ fn run_one(site: &Site, layer: &'static Layer) -> Row {
     row
 }
 
-/// The table for people, and the sum of all tests. A layer that could not run to its end counts as
+/// Returns the table of results, and the sum of all tests. A layer that could not finish counts as
 /// one failure.
 fn summary(rows: &[Row], ci: bool) -> (String, Tally) {
     let mut table = format!("{:<20} {:<34} {:>8}\n", "layer", "result", "seconds");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_fails_on_ci_only() {
+    fn a_missing_program_fails_on_ci_only() {
         let rows = [
             row(Ok(Tally { passed: 3, failed: 0 })),
             row(Err(Stop::Missing("no python2.7".into()))),

@@ -11,12 +11,12 @@ use crate::command::{cargo, end_tree, last_lines, run_step, wait};
 use crate::layers::Stop;
 use crate::site::Site;
 
-/// A build with link-time optimisation on two slow cores.
+/// Time limit of a release build with link-time optimisation on two slow cores.
 const BUILD: Duration = Duration::from_secs(900);
 
-/// A server that runs, until it is stopped or dropped.
+/// A running server, until it is stopped or dropped.
 pub(crate) struct Server {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
     child: Option<Child>,
     printed: Option<Receiver<String>>,
@@ -25,7 +25,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Builds the server if needed, and starts it on a free loopback port with these
-    /// further flags.
+    /// additional flags.
     pub(crate) fn start(site: &Site, flags: &[&str]) -> Result<Server, Stop> {
         if let Some(address) = site.server {
             return Ok(Server { address, child: None, printed: None, log: String::new() });
@@ -76,8 +76,7 @@ impl Server {
         }
     }
 
-    /// Asks for the end as an operator does, and checks that it comes: alive until now, then exit
-    /// code 0.
+    /// Shuts the server down as an operator does, and checks that it was running and exits with 0.
     pub(crate) fn stop(mut self) -> Result<(), String> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         if let Ok(Some(status)) = child.try_wait() {
@@ -112,7 +111,7 @@ impl Drop for Server {
     }
 }
 
-/// Passes lines on as they come, so that the child never blocks on a full pipe.
+/// Forwards lines as they come, so that the child never blocks on a full pipe.
 fn follow(pipe: Option<impl Read + Send + 'static>, lines: Sender<String>) {
     thread::spawn(move || {
         let Some(pipe) = pipe else { return };
@@ -120,14 +119,14 @@ fn follow(pipe: Option<impl Read + Send + 'static>, lines: Sender<String>) {
         let mut line = Vec::new();
         while pipe.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
             if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                // Nobody listens any more; keep draining.
+                // The receiver is gone; keep draining the pipe.
             }
             line.clear();
         }
     });
 }
 
-/// The first `127.x.y.z:port` in a line. Colour codes and a URL around it do not matter.
+/// Finds the first `127.x.y.z:port` in a line, ignoring colour codes and a URL around it.
 fn loopback_address(line: &str) -> Option<SocketAddr> {
     let start = line.find("127.")?;
     let end = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':');

@@ -1,4 +1,4 @@
-//! Where the work happens: the repository's folders, and whether this is CI.
+//! The repository's folders, and whether this is CI.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,23 @@ use crate::command::clean_cargo_environment;
 pub(crate) struct Site {
     /// The root of the repository.
     pub(crate) root: PathBuf,
-    /// Cargo's target folder, `CARGO_TARGET_DIR` respected.
+    /// Cargo's target folder; `CARGO_TARGET_DIR` is honoured.
     pub(crate) target: PathBuf,
     /// Programs and packages that layers fetched. Ignored by git; safe to delete.
     pub(crate) cache: PathBuf,
-    /// What `cargo metadata` says of the workspace's own packages.
+    /// The workspace's own packages, from `cargo metadata`.
     pub(crate) packages: Vec<Value>,
-    /// A server that somebody else started, instead of ours.
+    /// The address of an external server to test, instead of ours.
     pub(crate) server: Option<SocketAddr>,
     /// On CI nothing may be skipped.
     pub(crate) ci: bool,
 }
 
 impl Site {
-    /// Asks cargo where everything is.
+    /// Finds the folders by asking cargo.
     pub(crate) fn find(server: Option<SocketAddr>) -> Result<Site, String> {
-        // Asked at run time: a target folder that several checkouts share may hold another's build.
+        // Determined at run time: a target folder shared by several checkouts may hold another
+        // one's build.
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("start it as `cargo xtask`")?;
         let root = Path::new(&manifest).parent().ok_or("xtask lies outside of any folder")?;
         let root = root.to_owned();
@@ -56,12 +57,12 @@ impl Site {
         })
     }
 
-    /// The workspace's package of this name.
+    /// Returns the workspace's package of this name.
     pub(crate) fn package(&self, name: &str) -> Option<&Value> {
         self.packages.iter().find(|package| package["name"] == name)
     }
 
-    /// Names of a package's targets of one kind (`bin`, `example`, `test`).
+    /// Returns the names of a package's targets of one kind (`bin`, `example`, `test`).
     pub(crate) fn targets<'a>(package: &'a Value, kind: &str) -> Vec<&'a str> {
         let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
         targets

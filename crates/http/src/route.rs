@@ -18,7 +18,7 @@ pub enum RouteError {
     RepeatedName(String),
     /// More than [`MAX_PARAMS`] parameters.
     TooManyParams(String),
-    /// The same method and pattern are already registered.
+    /// This method and pattern are already registered.
     Duplicate(String),
 }
 

@@ -5,8 +5,9 @@ use std::fmt;
 /// A connection id: slot, shard and generation in 64 bits.
 ///
 /// It *is* the epoll data and, in the public API, the handle: no map lookup leads from the kernel
-/// to a connection. A slot is reused after its connection has closed. The generation tells the two
-/// apart, so an id kept too long refers to no connection instead of to the wrong one (contract C5).
+/// to a connection. A slot is reused after its connection has closed. The generation distinguishes
+/// the two, so an id kept too long refers to no connection instead of to the wrong one (contract
+/// C5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(u64);
 

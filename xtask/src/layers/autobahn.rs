@@ -1,4 +1,4 @@
-//! Autobahn's testsuite in both roles, judged strictly.
+//! Autobahn's testsuite in both roles, requiring strict passes.
 
 mod suite;
 mod verdict;
@@ -14,18 +14,20 @@ use crate::server::Server;
 use crate::site::Site;
 use suite::{PARTS, Suite};
 
-/// Of all parts, side by side. The cases without compression take 16 seconds against a fast peer,
-/// those with it minutes: each sends a thousand messages, up to 128 KB, through Python's zlib.
+/// Time limit of all parts, which run in parallel. The cases without compression take 16 seconds
+/// against a fast peer, those with it minutes: each sends a thousand messages, up to 128 KB,
+/// through Python's zlib.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The whole context in both directions, unless a case asks for less.
+/// The whole context in both directions, unless a case requests less.
 const DEFLATE: &str = "window:15";
 
-/// Where our client is, for the other role. Its development build: the time is the suite's.
+/// The package of our client, for the other role. Its development build suffices: the time is the
+/// suite's.
 const PACKAGE: &str = "throng-load";
 const CLIENT: &str = "autobahn_client";
 
-/// `wstest --mode fuzzingclient` against `throng serve`.
+/// Runs `wstest --mode fuzzingclient` against `throng serve`.
 pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
     // Group 9 sends messages of 16 MiB.
@@ -41,11 +43,11 @@ pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
         }
     })?;
     server.stop()?;
-    verdict::judge(&reports)
+    verdict::evaluate(&reports)
 }
 
-/// Runs every part in a thread of its own; the folders of their reports. One interpreter keeps one
-/// core busy.
+/// Runs every part in a thread of its own, and returns the folders of their reports. One
+/// interpreter keeps one core busy.
 fn in_parts(run: impl Fn(usize) -> Result<PathBuf, Stop> + Sync) -> Result<Vec<PathBuf>, Stop> {
     thread::scope(|scope| {
         let run = &run;
@@ -57,11 +59,11 @@ fn in_parts(run: impl Fn(usize) -> Result<PathBuf, Stop> + Sync) -> Result<Vec<P
     })
 }
 
-/// `wstest --mode fuzzingserver`, and our client (an example of the load generator) that goes
+/// Runs `wstest --mode fuzzingserver`, with our client (an example of the load generator) going
 /// through its cases.
 pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     let suite = Suite::install(site)?;
-    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
     if !Site::targets(package, "example").contains(&CLIENT) {
         return Err(Stop::Failed(format!("{PACKAGE} has no example {CLIENT}")));
     }
@@ -70,7 +72,7 @@ pub(super) fn run_client(site: &Site) -> Result<Tally, Stop> {
     build.args(["build", "--quiet"]).args(EVERYTHING).args(["--example", CLIENT]);
     run_step(&mut build, Duration::from_secs(900))?;
     let client = site.target.join("debug/examples").join(CLIENT);
-    verdict::judge(&in_parts(|part| run_client_part(&suite, &client, part))?)
+    verdict::evaluate(&in_parts(|part| run_client_part(&suite, &client, part))?)
 }
 
 fn run_client_part(suite: &Suite, client: &Path, part: usize) -> Result<PathBuf, Stop> {

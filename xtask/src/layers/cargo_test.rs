@@ -1,4 +1,4 @@
-//! `cargo test --workspace`, and the counting of what libtest printed.
+//! `cargo test --workspace`, and the counting of libtest's results.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::{Stop, Tally};
 use crate::command::{EVERYTHING, Finished, cargo, run_shown};
 use crate::site::Site;
 
-/// From a clean checkout on two slow cores, compiling included.
+/// Time limit from a clean checkout on two slow cores, including compilation.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// Unit, integration and doc tests of every crate.
+/// Runs the unit, integration and doc tests of every crate.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let mut test = cargo(site);
-    // One failing crate does not hide what the others say.
+    // One failing crate does not hide the results of the others.
     test.arg("test").args(EVERYTHING).arg("--no-fail-fast");
     tally(run_shown(&mut test, LIMIT)?)
 }
 
-/// What a run of `cargo test` passed and failed. A run that failed without a failed test did not
-/// compile, or died.
+/// Returns the counts of a run of `cargo test`. A run that failed without a failed test did not
+/// compile, or was killed.
 pub(super) fn tally(finished: Finished) -> Result<Tally, Stop> {
     let tally = count(&finished.stdout);
     match (finished.status.success(), tally.failed) {

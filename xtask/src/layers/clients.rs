@@ -9,10 +9,10 @@ use crate::provision::{node_package, program, python_environment};
 use crate::server::Server;
 use crate::site::Site;
 
-/// Each single check has a shorter limit of its own.
+/// Time limit of a client; each single check has a shorter one.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Node's `ws`.
+/// Checks with Node's `ws`.
 pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let package = node_package(site, "node", &site.root.join("conformance/clients/node"))?;
@@ -21,7 +21,7 @@ pub(super) fn run_node(site: &Site) -> Result<Tally, Stop> {
     check_server(site, client, &[])
 }
 
-/// Python's `websockets`.
+/// Checks with Python's `websockets`.
 pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
     let home = site.root.join("conformance/clients/python");
     let python = python_environment(site, "python", &home.join("requirements.txt"))?;
@@ -30,7 +30,7 @@ pub(super) fn run_python(site: &Site) -> Result<Tally, Stop> {
     check_server(site, client, &[])
 }
 
-/// `tungstenite`, in a crate outside the workspace.
+/// Checks with `tungstenite`, in a crate outside the workspace.
 pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
     let manifest = site.root.join("conformance/clients/tungstenite/Cargo.toml");
     let target = site.target.join("tungstenite");
@@ -44,7 +44,7 @@ pub(super) fn run_tungstenite(site: &Site) -> Result<Tally, Stop> {
     check_server(site, Command::new(target.join("debug/tungstenite-check")), &[])
 }
 
-/// Chromium, driven by playwright-core: its WebSocket and the server's page.
+/// Checks with Chromium, driven by playwright-core: its WebSocket and the server's page.
 pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
     let chromium = program(&["chromium", "chromium-browser", "google-chrome"], &["chromium"])?;
@@ -54,8 +54,8 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     check_server(site, client, &[&chromium.to_string_lossy()])
 }
 
-/// Starts the server, runs the client with its address, counts what the client prints, and ends the
-/// server in an orderly way: it must have survived the client and must exit with 0.
+/// Starts the server, runs the client with its address, counts the client's results, and shuts the
+/// server down gracefully: it must still be running and must exit with 0.
 fn check_server(site: &Site, mut client: Command, further: &[&str]) -> Result<Tally, Stop> {
     let server = Server::start(site, &[])?;
     client.arg(server.address.to_string()).args(further).current_dir(&site.root);

@@ -1,4 +1,4 @@
-//! `cargo deny`: nothing but permissive licences, no banned or foreign source in the tree.
+//! `cargo deny`: only permissive licences, no banned crate or foreign source in the tree.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,8 +13,8 @@ const CARGO_DENY: &str = "0.20.2";
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Checks the workspace. Advisories are left to `cargo deny check advisories`: their database is a
-/// git repository on the Internet, and a test that fails on the day somebody else publishes
-/// something does not test this change.
+/// git repository on the Internet, and a test that fails on the day of a publication elsewhere does
+/// not test this change.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let tool = provision::cargo_tool(site, "cargo-deny", CARGO_DENY)?;
     let mut tally = Tally::default();

@@ -1,5 +1,5 @@
-//! Every example of the library does what its first lines say: it serves the URL named there, and
-//! answers a greeting.
+//! Checks that every example of the library does what its first lines promise: it serves the URL
+//! named there, and answers a greeting.
 
 mod greeting;
 
@@ -13,13 +13,13 @@ use crate::site::Site;
 use greeting::Url;
 
 const BUILD: Duration = Duration::from_secs(600);
-/// From starting the program to its answer.
+/// Time limit from starting the program to its response.
 const LIMIT: Duration = Duration::from_secs(20);
 const PACKAGE: &str = "throng";
 
 /// Builds the examples of the library, then starts and greets one after the other.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
     let examples = Site::targets(package, "example");
     if examples.is_empty() {
         return Err(Stop::Failed(format!("{PACKAGE} has no example")));
@@ -55,15 +55,15 @@ fn try_example(site: &Site, package: &serde_json::Value, example: &str) -> Resul
         .ok_or("cargo does not name its source")?;
     let source = std::fs::read_to_string(Path::new(source)).map_err(|error| error.to_string())?;
     let url = Url::in_first_lines(&source)?;
-    // Another server there would answer in its place.
+    // Another server at that address would respond instead.
     if greeting::connect(&url).is_ok() {
         return Err(format!("another program already listens on {}", url.address));
     }
-    // What it is asked to write lands there.
-    let place = site.target.join("tmp/examples").join(example);
-    std::fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+    // Files that the example writes go there.
+    let folder = site.target.join("tmp/examples").join(example);
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let mut child = Command::new(site.target.join("debug/examples").join(example))
-        .current_dir(&place)
+        .current_dir(&folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
@@ -73,7 +73,7 @@ fn try_example(site: &Site, package: &serde_json::Value, example: &str) -> Resul
     answer
 }
 
-/// Connects as soon as it listens, and expects an answer that has the greeting in it.
+/// Connects as soon as it listens, and expects a response that contains the greeting.
 fn greet(child: &mut Child, url: &Url) -> Result<String, String> {
     let deadline = Instant::now() + LIMIT;
     let stream = loop {

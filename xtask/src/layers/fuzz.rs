@@ -1,4 +1,4 @@
-//! A few seconds of each fuzz target: that it builds, runs, and finds nothing at once.
+//! A few seconds of each fuzz target: checks that it builds, runs, and finds nothing immediately.
 
 use std::process::Command;
 use std::thread;
@@ -11,16 +11,16 @@ use crate::site::Site;
 
 /// The version that is built when none is installed.
 const CARGO_FUZZ: &str = "0.13.2";
-/// How long each target runs. A long run is `cargo +nightly fuzz run TARGET`.
+/// Seconds for each target. A long run is `cargo +nightly fuzz run TARGET`.
 const SECONDS: u32 = 5;
-/// How many run side by side: each keeps one core busy.
+/// Number of parallel targets: each keeps one core busy.
 const AT_ONCE: usize = 2;
 const BUILD: Duration = Duration::from_secs(900);
 
 /// Builds all targets, then runs each.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     if !site.root.join("fuzz/Cargo.toml").exists() {
-        return Err(Stop::Failed("there is no fuzz/Cargo.toml".into()));
+        return Err(Stop::Failed("fuzz/Cargo.toml is missing".into()));
     }
     provision::nightly()?;
     let tool = provision::cargo_tool(site, "cargo-fuzz", CARGO_FUZZ)?;
@@ -46,8 +46,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     run_step(&mut fuzz(&["build"]), BUILD)?;
     let run_target = |target: &str| {
         let time = format!("-max_total_time={SECONDS}");
-        // A new folder for findings per run would hide an old one; the default one is ignored by
-        // git.
+        // A new folder for findings per run would hide an old finding; git ignores the default one.
         let run = fuzz(&[
             "run",
             target,

@@ -1,5 +1,5 @@
-//! The loom models of the engine: every interleaving of its threads, not the few that a machine
-//! happens to take.
+//! The loom models of the engine: every interleaving of its threads, not only the few that a
+//! machine happens to execute.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const TESTS: [&str; 2] = ["loom_mailbox", "loom_totals"];
 
 /// Runs the models in a target folder of their own: `--cfg loom` rebuilds every dependency.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
     let targets = Site::targets(package, "test");
     let mut test = cargo(site);
     test.args(["test", "--package", PACKAGE, "--release"]);

@@ -1,5 +1,5 @@
-//! nginx and HAProxy under `lab proxies`, a tiny version of each table: the one test that an ordinary
-//! `cargo test` passes over where neither is installed.
+//! nginx and HAProxy under `lab proxies`, a small version of each table: the only test that an
+//! ordinary `cargo test` skips where neither is installed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const TEST: &str = "proxies";
 
 /// Installs the proxies and runs the test.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
-    let package = site.package(PACKAGE).ok_or_else(|| format!("there is no package {PACKAGE}"))?;
+    let package = site.package(PACKAGE).ok_or_else(|| format!("unknown package {PACKAGE}"))?;
     if !Site::targets(package, "test").contains(&TEST) {
         return Err(Stop::Failed(format!("{PACKAGE} has no test {TEST}")));
     }
@@ -22,7 +22,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         provision::program(&[proxy], &[proxy])?;
     }
     let mut test = cargo(site);
-    // Not THRONG_*: those are settings of the binary, and its own tests start it.
+    // Not THRONG_*: those are settings of the binary, which the tests start.
     test.arg("test").args(EVERYTHING).args(["--test", TEST]).env("TEST_PEERS", "1");
     cargo_test::tally(run_shown(&mut test, LIMIT)?)
 }

@@ -11,10 +11,10 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 type Socket = WebSocket<TcpStream>;
 
-/// No single answer may take longer.
+/// Time limit of a single response.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Fails by panicking.
+/// A check; it fails by panicking.
 type Check = fn(SocketAddr);
 
 const CHECKS: &[(&str, Check)] = &[
@@ -77,7 +77,7 @@ fn close(mut socket: Socket) {
     expect_closed(&mut socket, Some(1000));
 }
 
-/// Reads until the end; the server has to say this code, and then close the transport.
+/// Reads until the end; the server must send this code, and then close the transport.
 fn expect_closed(socket: &mut Socket, code: Option<u16>) {
     let mut said = None;
     loop {

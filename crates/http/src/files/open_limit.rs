@@ -41,8 +41,8 @@ impl OpenLimit {
     }
 }
 
-/// FileSegments of a file that counts as open. The permit comes last: the file is closed before it is
-/// released.
+/// The segments of a file that counts as open. The permit comes last: the file is closed before it
+/// is released.
 pub(super) struct Streamed {
     segments: FileSegments,
     _permit: Permit,

@@ -75,8 +75,8 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
     Some((!digits.is_empty()).then(|| digits.iter().fold(0, append)))
 }
 
-/// Joins `part` with all parts that it overlaps or touches, in the position of the first of them, or
-/// else appends it (RFC 9110 section 15.3.7.2).
+/// Joins `part` with all parts that it overlaps or touches, at the position of the first of them,
+/// or else appends it (RFC 9110 section 15.3.7.2).
 fn add(parts: &mut Vec<Range<u64>>, mut part: Range<u64>) {
     let mut position = parts.len();
     let touches = |a: &Range<u64>, b: &Range<u64>| a.start <= b.end && b.start <= a.end;

@@ -1,7 +1,7 @@
 //! The WebSocket protocol, RFC 6455.
 //!
 //! Receiving: [`Decoder::next_event`] (decode.rs) decodes a frame header (header.rs), unmasks and
-//! validates the payload in place, and returns an [`Event`]. Sending: [`encode`] (encode.rs).
+//! validates the payload in place, and returns an [`Event`]. Sending: [`encode()`] (encode.rs).
 //! Before either comes the [`handshake`]; messages may be compressed ([`deflate`]).
 
 mod boundary;

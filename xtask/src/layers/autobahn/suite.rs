@@ -1,4 +1,4 @@
-//! The testsuite itself: its interpreter, its packages, its specification files.
+//! The testsuite: its interpreter, its packages, its specification files.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::layers::Stop;
 use crate::provision::cached_folder;
 use crate::site::Site;
 
-/// The groups that must pass, all there are, in parts that take about as long. 12 and 13 are
+/// All groups, which must pass, in parts that take about equally long. 12 and 13 are
 /// permessage-deflate.
 pub(super) const PARTS: [&[&str]; 2] = [
     &["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*", "12.1.*", "12.4.*", "13.*"],
@@ -28,8 +28,8 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    /// Installs the pinned packages into the cache, for CPython 2.7: Autobahn's testsuite never
-    /// left it.
+    /// Installs the pinned packages into the cache, for CPython 2.7, which Autobahn's testsuite
+    /// requires.
     pub(super) fn install(site: &Site) -> Result<Suite, Stop> {
         let home = site.root.join("conformance/autobahn");
         let python = python_2_7()?;
@@ -38,7 +38,7 @@ impl Suite {
             .map_err(|error| format!("{}: {error}", requirements.display()))?;
         let packages = cached_folder(site, "autobahn", &recipe, |folder| {
             println!("installing Autobahn's testsuite (once)");
-            // An interpreter without pip brings one along.
+            // An interpreter without pip can install it from its own library.
             let pip = |arguments: &[&str]| {
                 let mut command = Command::new(&python);
                 command.args(["-m"]).args(arguments).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
@@ -59,7 +59,7 @@ impl Suite {
         Ok(Suite { python, packages, program: home.join("wstest.py"), reports })
     }
 
-    /// An empty folder for the reports of this role in this part.
+    /// Returns an empty folder for the reports of this role in this part.
     pub(super) fn reports(&self, role: &str, part: usize) -> Result<PathBuf, Stop> {
         let folder = self.reports.join(format!("{role}-{part}"));
         let _ = std::fs::remove_dir_all(&folder);
@@ -68,7 +68,7 @@ impl Suite {
         Ok(folder)
     }
 
-    /// `wstest` in this mode with this specification.
+    /// Returns a `wstest` command in this mode with this specification.
     pub(super) fn command(
         &self,
         mode: &str,
@@ -85,7 +85,7 @@ impl Suite {
         Ok(command)
     }
 
-    /// The fuzzing client connects to a server's `/echo`.
+    /// Writes the specification of the fuzzing client, which connects to a server's `/echo`.
     pub(super) fn spec_for_server(&self, reports: &Path, part: usize, server: SocketAddr) -> Value {
         let url = format!("ws://{server}/echo");
         let mut spec = common(reports, part);
@@ -93,7 +93,7 @@ impl Suite {
         spec
     }
 
-    /// The fuzzing server listens for our client.
+    /// Writes the specification of the fuzzing server, which listens for our client.
     pub(super) fn spec_for_client(&self, reports: &Path, part: usize, listen: SocketAddr) -> Value {
         let mut spec = common(reports, part);
         spec["url"] = json!(format!("ws://{listen}"));
@@ -106,7 +106,7 @@ fn common(reports: &Path, part: usize) -> Value {
     json!({"outdir": reports, "cases": PARTS[part], "exclude-cases": [], "exclude-agent-cases": {}})
 }
 
-/// A loopback address that nobody uses at this moment. The fuzzing server wants its port in the
+/// Returns a loopback address that is currently unused. The fuzzing server needs its port in the
 /// specification.
 pub(super) fn free_address() -> Result<SocketAddr, String> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
@@ -121,8 +121,7 @@ fn python_2_7() -> Result<PathBuf, Stop> {
         .and_then(|root| std::fs::read_dir(root.join("versions")).ok());
     let installed =
         pyenv.into_iter().flatten().flatten().map(|version| version.path().join("bin/python2.7"));
-    // A shim of pyenv is on PATH and fails when no 2.7 is selected, so each candidate has to prove
-    // itself.
+    // A shim of pyenv is on PATH and fails when no 2.7 is selected, so each candidate is tried.
     on_path("python2.7").into_iter().chain(installed).find(|python| runs(python)).ok_or_else(|| {
         Stop::Missing(
             "Autobahn's testsuite needs CPython 2.7: `pyenv install 2.7.18`, or python2.7 on PATH"

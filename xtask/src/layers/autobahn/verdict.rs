@@ -1,4 +1,4 @@
-//! Reads Autobahn's report, and accepts nothing but a strict pass.
+//! Evaluates Autobahn's reports, accepting only strict passes.
 
 use std::path::{Path, PathBuf};
 
@@ -6,37 +6,37 @@ use serde_json::{Map, Value};
 
 use crate::layers::{Stop, Tally};
 
-/// Cases in all groups: 301 of RFC 6455, 90 in group 12, 126 in group 13. A report with fewer is not a pass of
-/// fewer.
+/// Number of cases in all groups: 301 of RFC 6455, 90 in group 12, 126 in group 13. A report with
+/// fewer cases is a failure.
 const EXPECTED: usize = 517;
 
-/// Cases that look at what a peer does where the specification leaves it free; Autobahn never calls
-/// them OK.
+/// Cases that examine behaviour that the specification leaves open; Autobahn never reports them as
+/// OK.
 const INFORMATIONAL: [&str; 3] = ["7.1.6", "7.13.1", "7.13.2"];
 
-/// Judges `index.json` in each of these folders of reports, as one.
-pub(super) fn judge(folders: &[PathBuf]) -> Result<Tally, Stop> {
+/// Evaluates `index.json` in each of these folders of reports, as one.
+pub(super) fn evaluate(folders: &[PathBuf]) -> Result<Tally, Stop> {
     let mut cases = Map::new();
     for folder in folders {
         cases.extend(read(&folder.join("index.json"))?);
     }
-    let bad = bad_cases(&cases);
-    for case in &bad {
+    let failed = failed_cases(&cases);
+    for case in &failed {
         println!("FAILED {case}");
     }
-    if !bad.is_empty() {
+    if !failed.is_empty() {
         let pages: Vec<_> =
             folders.iter().map(|folder| folder.join("index.html").display().to_string()).collect();
-        println!("each case is told in {}", pages.join(" or "));
+        println!("details of each case: {}", pages.join(" or "));
     }
     let missing = EXPECTED.saturating_sub(cases.len());
     if missing > 0 {
         println!("FAILED {missing} cases that the reports do not have");
     }
-    Ok(Tally { passed: cases.len() - bad.len(), failed: bad.len() + missing })
+    Ok(Tally { passed: cases.len() - failed.len(), failed: failed.len() + missing })
 }
 
-/// The cases of a report, which has one agent's.
+/// Reads the cases of a report, which has one agent's.
 fn read(file: &Path) -> Result<Map<String, Value>, Stop> {
     let problem = |why: String| Stop::Failed(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
@@ -48,8 +48,8 @@ fn read(file: &Path) -> Result<Map<String, Value>, Stop> {
     }
 }
 
-/// The cases that did not pass strictly, in the order of their numbers.
-fn bad_cases(cases: &Map<String, Value>) -> Vec<String> {
+/// Returns the cases that did not pass strictly, in the order of their numbers.
+fn failed_cases(cases: &Map<String, Value>) -> Vec<String> {
     let number =
         |id: &str| id.split('.').filter_map(|part| part.parse().ok()).collect::<Vec<u32>>();
     let mut ids: Vec<_> = cases.keys().collect();
@@ -82,7 +82,7 @@ mod tests {
             "2.2": {"behaviorClose": "OK"},
         });
         assert_eq!(
-            bad_cases(report.as_object().unwrap()),
+            failed_cases(report.as_object().unwrap()),
             [
                 "2.1: INFORMATIONAL, closing OK",
                 "2.2: nothing, closing OK",

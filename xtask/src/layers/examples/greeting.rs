@@ -1,5 +1,5 @@
-//! The smallest client that can say hello, to a WebSocket or to a shelf of files. Written apart from Throng's own, so that one
-//! misunderstanding cannot be on both sides.
+//! A minimal client that sends a greeting, to a WebSocket or to a file server. Independent of
+//! Throng's own client, so that one misunderstanding cannot be on both sides.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// A URL with a numeric address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    /// `ws://`, not `http://`.
+    /// Whether the scheme is `ws://` rather than `http://`.
     is_ws: bool,
     pub(super) address: SocketAddr,
     path: String,
 }
 
 impl Url {
-    /// The URL in the documentation at the top of an example.
+    /// Returns the URL in the documentation at the top of an example.
     pub(super) fn in_first_lines(source: &str) -> std::result::Result<Url, String> {
         let lines = source.lines().take_while(|line| line.starts_with("//!"));
         let found = lines.filter_map(|line| {
@@ -29,24 +29,26 @@ impl Url {
         let end = rest.find(|c: char| c.is_whitespace() || "`>)".contains(c));
         let url = &rest[..end.unwrap_or(rest.len())];
         let (address, path) = url.split_once('/').unwrap_or((url, ""));
-        let address = address.parse().map_err(|_| format!("`{address}` is no numeric address"))?;
+        let address = address
+            .parse()
+            .map_err(|_| format!("invalid address `{address}`; expected a numeric one"))?;
         Ok(Url { is_ws, address, path: format!("/{path}") })
     }
 }
 
-/// A connection to the URL's address, nothing sent yet.
+/// Connects to the URL's address, without sending anything.
 pub(super) fn connect(url: &Url) -> Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&url.address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     Ok(stream)
 }
 
-/// Says a short text, and returns what comes back.
+/// Sends a short text, and returns the response.
 pub(super) fn exchange(stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     if url.is_ws { talk(stream, url, text) } else { put_and_get(stream, url, text) }
 }
 
-/// Leaves the text there, and asks for it.
+/// Uploads the text, and downloads it.
 fn put_and_get(
     mut stream: TcpStream,
     Url { address, path, .. }: &Url,
@@ -67,7 +69,7 @@ fn put_and_get(
     Ok(rest.rsplit("\r\n").next().unwrap_or_default().to_owned())
 }
 
-/// Upgrades, sends a short text and returns the first text that comes.
+/// Upgrades, sends a short text and returns the first text received.
 fn talk(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     write!(
         stream,
@@ -98,7 +100,7 @@ fn talk(mut stream: TcpStream, url: &Url, text: &str) -> Result<String> {
     String::from_utf8(payload).map_err(Error::other)
 }
 
-/// Byte by byte: what follows the head is a frame and stays in the socket.
+/// Reads byte by byte: a frame that follows the head stays in the socket.
 fn read_head(stream: &mut TcpStream) -> Result<String> {
     let mut head = Vec::new();
     let mut byte = [0];

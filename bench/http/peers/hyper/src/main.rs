@@ -58,7 +58,10 @@ fn work(body: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&Answer { product: &product, request_id: &request_id, client }).ok()
 }
 
-async fn answer(request: Request<Incoming>, works: bool) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    works: bool,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let (content_type, body) = if works {
         let body = request.into_body().collect().await.map(|body| body.to_bytes());
         ("application/json", body.ok().and_then(|body| work(&body)).map(Bytes::from))
@@ -87,7 +90,7 @@ async fn serve(port: u16, works: bool) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(request, works));
-            // An end that the client brings about is no concern of ours.
+            // A connection closed by the client is not an error.
             let _ = http1::Builder::new()
                 .pipeline_flush(true)
                 .serve_connection(TokioIo::new(stream), service)

@@ -1,14 +1,13 @@
-//! RFC citations: always `RFC 6455 section 5.4`, and a link beside one leads to the same number and
+//! Checks RFC citations: always `RFC 6455 section 5.4`, and a link leads to the cited number and
 //! section.
 
 use super::Source;
 
-/// Every citation in Rust or Markdown that is written in another way, or whose link leads
-/// elsewhere.
+/// Returns every citation in Rust or Markdown with another form, or whose link leads elsewhere.
 pub(super) fn problems(files: &[Source]) -> Vec<String> {
     let cited = files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md"));
-    // This file's own examples of what is wrong are not wrong.
-    let cited = cited.filter(|file| !file.path.ends_with("house/citations.rs"));
+    // The examples of errors in this file are exempt.
+    let cited = cited.filter(|file| !file.path.ends_with("tidy/citations.rs"));
     cited
         .flat_map(|file| {
             of_file(&file.text)
@@ -50,8 +49,8 @@ fn of_line(line: &str) -> Vec<String> {
         let link = &line[at + marker.len()..];
         let number = digits(link);
         let section = link[number.len()..].strip_prefix("#section-").map(section_number);
-        // A link is the target of the text before it, on the same line: `[RFC 6455 section
-        // 5.4](https://...)`.
+        // The link target of the text before it, on the same line:
+        // `[RFC 6455 section 5.4](https://...)`.
         let Some(text) = line[..at]
             .rsplit_once("](")
             .and_then(|(before, _)| before.rsplit_once('['))
@@ -75,7 +74,7 @@ fn digits(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
 }
 
-/// `5.4` of `5.4, the rest`; also `appendix`-less letters are no section numbers.
+/// Returns `5.4` of `5.4, the rest`. Appendix letters are not section numbers.
 fn section_number(text: &str) -> &str {
     text[..text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len())]
         .trim_end_matches('.')

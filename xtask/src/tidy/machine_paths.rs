@@ -1,13 +1,12 @@
-//! Nothing of one machine in tracked files: no absolute path of somebody's, no host that packages
-//! came from.
+//! Checks that tracked files name nothing of one machine: no absolute path of a user, no download
+//! host.
 
 use std::path::Path;
 
 use super::Source;
 
-/// Hosts of downloads. Pages for people (`docs.rs`, `crates.io/crates/...`, `pypi.org/project/...`)
-/// are no strays.
-/// In two parts, so that this file names none either.
+/// Hosts of downloads. Web pages (`docs.rs`, `crates.io/crates/...`, `pypi.org/project/...`) are
+/// allowed. In two parts, so that this file does not name them.
 const HOSTS: [(&str, &str); 7] = [
     ("registry", "npmjs"),
     ("registry", "yarnpkg"),
@@ -18,10 +17,10 @@ const HOSTS: [(&str, &str); 7] = [
     ("deb", "debian"),
 ];
 
-/// Folders at the top in which only one person's files lie.
+/// Top-level folders that contain one user's files.
 const HOMES: [&str; 4] = ["root", "home", "Users", "work"];
 
-/// Paths of the machine that this runs on.
+/// Returns the paths of the machine that this runs on.
 pub(super) fn this_machine(root: &Path) -> Vec<String> {
     let home = std::env::home_dir();
     let paths = [Some(root), home.as_deref()].into_iter().flatten();
@@ -31,7 +30,7 @@ pub(super) fn this_machine(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Every line that has a stray.
+/// Returns every line that names a path or host of one machine.
 pub(super) fn problems(files: &[Source], machine: &[String]) -> Vec<String> {
     let homes = HOMES.map(|home| format!("/{home}/"));
     let hosts = HOSTS.map(|(first, second)| format!("{first}.{second}."));
@@ -48,8 +47,8 @@ pub(super) fn problems(files: &[Source], machine: &[String]) -> Vec<String> {
     problems
 }
 
-/// An absolute path begins where no other path goes on: `crates/work/` and `https://host/home/`
-/// have none.
+/// Returns whether the line has an absolute path, one that does not continue another path:
+/// `crates/work/` and `https://host/home/` do not.
 fn has_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         !line[..at].ends_with(|c: char| {
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_has_is_left_alone() {
+    fn general_paths_are_allowed() {
         for line in [
             "crates/work/src",
             "GET /echo",

@@ -1,5 +1,4 @@
-//! ARCHITECTURE.md names only files and functions that exist: a map that is wrong is worse than
-//! none.
+//! Checks that ARCHITECTURE.md names only files and items that exist.
 
 use std::path::Path;
 
@@ -7,15 +6,15 @@ use super::{Source, is_whole_word};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 
-/// Names that begin with these belong to others.
+/// First segments of names that belong to other crates.
 const FOREIGN: [&str; 9] =
     ["std", "core", "alloc", "rustix", "mio", "socket2", "libc", "httparse", "simdutf8"];
 
-/// Endings of a name in backticks that is a file's.
+/// Endings that make a name in backticks a file name.
 const FILE_ENDINGS: [&str; 9] =
     [".rs", ".md", ".toml", ".mjs", ".py", ".html", ".js", ".txt", ".sh"];
 
-/// Everything the document names that is not there.
+/// Returns every name in the document that does not exist.
 pub(super) fn problems(root: &Path, files: &[Source]) -> Vec<String> {
     let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else {
         return vec![format!("{DOCUMENT} is not there")];
@@ -42,7 +41,7 @@ fn missing(document: &str, exists: &dyn Fn(&str) -> bool, files: &[Source]) -> V
     problems
 }
 
-/// What a span of code or a link names.
+/// The kind of name in a code span or a link.
 enum Name<'a> {
     File(&'a str),
     Item(&'a str),
@@ -73,8 +72,8 @@ fn is_identifier(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// A path is written from the root, from `crates/`, or as the unmistakable end of one (`shard.rs`,
-/// `ws/decode.rs`).
+/// Returns whether a file exists. A path is relative to the root or to `crates/`, or is an
+/// unambiguous suffix (`shard.rs`, `ws/decode.rs`).
 fn file_is_there(path: &str, exists: &dyn Fn(&str) -> bool, files: &[Source]) -> bool {
     let ending = format!("/{path}");
     let inner = format!("/{}/", path.trim_end_matches('/'));
@@ -83,8 +82,8 @@ fn file_is_there(path: &str, exists: &dyn Fn(&str) -> bool, files: &[Source]) ->
         || files.iter().any(|file| file.path.ends_with(&ending) || file.path.contains(&inner))
 }
 
-/// `Shard::flush` is there if one file defines `flush` and names `Shard`; so for modules and
-/// crates, whose names are also parts of paths (`engine::shard`).
+/// Returns whether an item exists. `Shard::flush` exists if one file defines `flush` and mentions
+/// `Shard`; modules and crates may also be parts of paths (`engine::shard`).
 fn item_is_there(item: &str, files: &[Source]) -> bool {
     let mut segments: Vec<&str> = item.split("::").collect();
     segments.retain(|segment| !matches!(*segment, "crate" | "self" | "super"));
@@ -106,7 +105,8 @@ fn mentions(file: &Source, name: &str) -> bool {
     name == "throng" || is_in_path(file, name) || occurrences(&file.text, name).next().is_some()
 }
 
-/// Whether this source defines something of this name: an item, a method, a field or a variant.
+/// Returns whether this source defines something of this name: an item, a method, a field or a
+/// variant.
 fn defines(text: &str, name: &str) -> bool {
     const KEYWORDS: [&str; 9] =
         ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!"];
@@ -128,7 +128,7 @@ fn occurrences<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> 
     text.match_indices(name).map(|(at, _)| at).filter(move |&at| is_whole_word(text, at, name))
 }
 
-/// Lines outside fenced code, with their numbers.
+/// Returns the lines outside fenced code, with their numbers.
 fn prose(document: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     document.lines().enumerate().filter_map(move |(index, line)| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_accepted() {
+    fn existing_names_are_accepted() {
         let document = "`crates/engine/src/shard.rs`, `engine/src/shard.rs`, `shard.rs`\n\
             [io](crates/io/src/driver.rs#L1), [rfc](https://example.org/a.md)\n\
             `Shard::flush`, `engine::shard`, `Shard::flush()`, `flush()`\n\
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_named_with_its_line() {
+    fn missing_names_are_reported_with_their_line() {
         let document = "`crates/engine/src/gone.rs`\n\n\
             `Shard::gone` and `gone()`, `Event::Gone`, `Other::flush`\n[x](gone.md)\n";
         assert_eq!(
