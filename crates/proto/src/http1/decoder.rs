@@ -1,25 +1,13 @@
 //! The server side: bytes to requests.
 
-use super::body::{Body, Progress};
-use super::buffered::{self, BufferedBox};
 use super::head::HeadScan;
-use super::state::{State, Step};
+use super::message::{After, Head, MessageDecoder, MessageEvent};
 use super::target::RequestLine;
-use super::{Error, HeaderLines, Limits, Request};
+use super::{BodyLength, Error, HeaderLines, Limits, Request};
 use crate::Input;
 
 /// An event of a client's request.
-#[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
-    /// The head of a request. If [`Request::has_body`] is false, `End` comes next and takes no
-    /// byte.
-    Head(Request<'a>),
-    /// The next bytes of the body, never empty: as received, split at the ends of chunks.
-    Body(&'a [u8]),
-    /// The end of the request. Until the next call [`Decoder::trailers`] has the fields after its
-    /// body.
-    End,
-}
+pub type Event<'a> = MessageEvent<'a, Request<'a>>;
 
 /// Decodes the requests on one connection, in order.
 ///
@@ -48,18 +36,13 @@ pub enum Event<'a> {
 /// assert!(matches!(end, Ok(Some(Event::End))));
 /// ```
 #[derive(Debug)]
-pub struct Decoder {
-    buffered: BufferedBox<RequestLine>,
-    body: Body,
-    state: State,
-    keep_alive: bool,
-}
+pub struct Decoder(MessageDecoder<RequestLine>);
 
 impl Decoder {
     /// Creates a decoder for a new connection. Allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buffered: None, body: Body::NONE, state: State::Head, keep_alive: true }
+        Self(MessageDecoder::new())
     }
 
     /// Returns the next event, or `None` when more bytes are needed.
@@ -76,14 +59,7 @@ impl Decoder {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<Event<'a>>, Error> {
-        match self.state {
-            State::Head => self.next_head(input, limits),
-            State::Failed(error) => {
-                buffered::clear(&mut self.buffered);
-                Err(error)
-            }
-            _ => self.next_content(input, limits),
-        }
+        self.0.next_event(input, limits)
     }
 
     /// Returns the trailers of the request whose [`Event::End`] was the last event: field lines
@@ -111,10 +87,7 @@ impl Decoder {
     /// ```
     #[must_use]
     pub fn trailers(&self) -> HeaderLines<'_> {
-        match self.state {
-            State::Head | State::Closed => buffered::trailers(&self.buffered),
-            _ => HeaderLines::default(),
-        }
+        self.0.trailers()
     }
 
     /// Returns whether the connection is idle: no byte of a request has arrived, and the `End` of
@@ -122,134 +95,50 @@ impl Decoder {
     #[inline]
     #[must_use]
     pub const fn is_between_requests(&self) -> bool {
-        matches!(self.state, State::Head) && buffered::head(&self.buffered).is_none()
+        self.0.is_between_messages()
     }
 
     /// Returns whether the head of a request has arrived in part.
     #[must_use]
     pub const fn is_in_head(&self) -> bool {
-        matches!(self.state, State::Head) && buffered::head(&self.buffered).is_some()
+        self.0.is_in_head()
     }
 
     /// Returns whether the last request was the final one, so that the connection is to be closed
     /// after the response.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed | State::Failed(_))
+        self.0.is_closed()
     }
 
     /// Returns the number of bytes buffered for an unfinished head, or for trailers.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        buffered::len(&self.buffered)
+        self.0.buffered()
     }
+}
 
-    fn next_head<'a, 'b: 'a>(
-        &'a mut self,
-        input: &mut Input<'b>,
-        limits: &Limits,
-    ) -> Result<Option<Event<'a>>, Error> {
-        if buffered::head(&self.buffered).is_none() {
-            // The trailers of the last request are no longer readable.
-            buffered::clear(&mut self.buffered);
-            if input.is_empty() {
-                return Ok(None);
-            }
-            let mut scan = HeadScan::new();
-            let found = scan.advance(input.as_slice(), limits);
-            match self.record_error(found)? {
-                Some(length) => {
-                    let request = Request::new(input.take(length), &scan);
-                    let Self { body, state, keep_alive, .. } = self;
-                    return begin(request, body, state, keep_alive, limits);
-                }
-                // Scanned already: the partial head continues where the scan stopped.
-                None => buffered::start_head(&mut self.buffered, scan),
-            }
-        }
-        let Some(partial) = buffered::head_mut(&mut self.buffered) else { return Ok(None) };
-        let advanced = partial.advance(input.as_slice(), limits);
-        let used = self.record_error(advanced)?;
-        input.take(used);
-        let Self { buffered, body, state, keep_alive } = self;
-        match buffered::head(buffered) {
-            Some(partial) if partial.complete => {
-                let request = Request::new(&partial.bytes, &partial.scan);
-                begin(request, body, state, keep_alive, limits)
-            }
-            _ => Ok(None),
-        }
-    }
+impl<'a> Head<'a> for Request<'a> {
+    type Line = RequestLine;
 
-    fn next_content<'a, 'b: 'a>(
-        &'a mut self,
-        input: &mut Input<'b>,
-        limits: &Limits,
-    ) -> Result<Option<Event<'a>>, Error> {
-        // The borrow of a buffered head ended with this call.
-        buffered::clear_head(&mut self.buffered);
-        let piece = match self.state {
-            State::Length => Ok(self.body.next_counted(input)),
-            State::Chunked => {
-                buffered::next_chunk(&mut self.buffered, &mut self.body, input, limits)
-            }
-            State::Complete => Ok(Progress::Done),
-            _ => {
-                buffered::clear(&mut self.buffered);
-                input.take(input.len());
-                return Ok(None);
-            }
-        };
-        match self.record_error(piece)? {
-            Progress::Data(data) => Ok(Some(Event::Body(data))),
-            Progress::NeedsInput => Ok(None),
-            Progress::Done => {
-                let end = if self.keep_alive { Step::EndKeepAlive } else { Step::EndClose };
-                self.state = self.state.after(Step::ContentDone).after(end);
-                Ok(Some(Event::End))
-            }
-        }
-    }
-
-    /// Records a failure.
     #[inline]
-    fn record_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if let Err(error) = result {
-            self.state = self.state.after(Step::Fail(error));
-            buffered::clear(&mut self.buffered);
-        }
-        result
+    fn new(head: &'a [u8], scan: &HeadScan<RequestLine>, _: bool) -> Result<Self, Error> {
+        Request::new(head, scan)
+    }
+
+    #[inline]
+    fn body_length(&self) -> BodyLength {
+        Request::body_length(self)
+    }
+
+    #[inline]
+    fn after(&self) -> Option<After> {
+        Some(if self.keep_alive() { After::Next } else { After::Close })
     }
 }
 
 impl Default for Decoder {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// Performs the transition after a complete head. Not a method, because the request borrows a part
-/// of the decoder.
-#[inline]
-fn begin<'a>(
-    request: Result<Request<'a>, Error>,
-    body: &mut Body,
-    state: &mut State,
-    keep_alive: &mut bool,
-    limits: &Limits,
-) -> Result<Option<Event<'a>>, Error> {
-    let framed =
-        request.and_then(|request| Ok((request, Body::new(request.body_length(), limits)?)));
-    match framed {
-        Ok((request, framed)) => {
-            *body = framed;
-            *keep_alive = request.keep_alive();
-            *state = state.after(Step::Head(request.body_length()));
-            Ok(Some(Event::Head(request)))
-        }
-        Err(error) => {
-            *state = state.after(Step::Fail(error));
-            Err(error)
-        }
     }
 }

@@ -9,8 +9,8 @@
 //! refusal is an [`Error`], which has its status.
 //!
 //! Modules: `head` finds the end of a head line by line, `target` and `fields` parse the lines,
-//! `body` follows content by length or chunks, `buffered` stores what few messages need, and
-//! `state` has every transition in one table.
+//! `body` follows content by length or chunks, `buffered` stores what few messages need, `state` has every
+//! transition in one table, and `message` is the decoder that both directions share.
 
 mod block;
 mod body;
@@ -21,6 +21,7 @@ mod error;
 mod fields;
 mod head;
 mod limits;
+mod message;
 mod request;
 mod response;
 mod response_decoder;
@@ -35,6 +36,7 @@ pub use encode::{HeaderName, HeaderValue, InvalidHeader, RequestHead, ResponseHe
 pub use error::Error;
 pub use fields::{BodyLength, Header, HeaderLines};
 pub use limits::Limits;
+pub use message::MessageEvent;
 pub use request::{Request, SavedRequest, TargetForm};
 pub use response::Response;
 pub use response_decoder::{ResponseDecoder, ResponseEvent};
