@@ -140,7 +140,8 @@ impl<S: StartLine> MessageDecoder<S> {
         input: &mut Input<'b>,
         limits: &Limits,
     ) -> Result<Option<MessageEvent<'a, H>>, Error> {
-        // A complete buffered head in this state is an interim one: its borrow ended with this call.
+        // A complete buffered head in this state is an interim one: its borrow ended with this
+        // call.
         if buffered::head(&self.buffered).is_none_or(|partial| partial.complete) {
             // The trailers of the last message are no longer readable.
             buffered::clear(&mut self.buffered);

@@ -9,8 +9,8 @@
 //! refusal is an [`Error`], which has its status.
 //!
 //! Modules: `head` finds the end of a head line by line, `target` and `fields` parse the lines,
-//! `body` follows content by length or chunks, `buffered` stores what few messages need, `state` has every
-//! transition in one table, and `message` is the decoder that both directions share.
+//! `body` follows content by length or chunks, `buffered` stores what few messages need, `state`
+//! has every transition in one table, and `message` is the decoder that both directions share.
 
 mod block;
 mod body;
