@@ -146,3 +146,40 @@ fn failures_have_one_line_a_remedy_and_a_code() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn compare_finds_a_regression_between_files_of_reports() {
+    let report = |per_cpu_s: f64| {
+        json!({
+            "schema": "throng-bench/1",
+            "plan": {"mode": "echo", "url": "ws://h/echo", "connections": 1},
+            "result": {"messages_per_server_cpu_s": per_cpu_s},
+            "verdict": {"limit": "server", "line": "server-limited"},
+        })
+        .to_string()
+    };
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = |name: &str, rates: &[f64]| {
+        let path = folder.join(name);
+        std::fs::write(&path, rates.iter().map(|&rate| report(rate)).collect::<String>()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (fast, slow) = (file("fast.json", &[99.0, 100.0, 101.0]), file("slow.json", &[60.0, 61.0]));
+    let output = bench(&["compare", &fast, &slow]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(99), "{text}");
+    assert!(text.contains("-39.5 %") && text.contains("REGRESSION"), "{text}");
+    assert_eq!(bench(&["compare", &slow, "--", &fast]).status.code(), Some(0));
+    let json = bench_json(&["compare", "--json", &slow, &slow, "--", &fast]);
+    assert_eq!((&json["base_runs"], &json["figures"][0]["outcome"]), (&json!(4), &json!("better")));
+    // A real report is read as it was printed.
+    let served = Served::start();
+    let real = bench(&["echo", &served.url, "--json", "-d", "50ms", "-w", "0s", "-c", "2"]);
+    let path = folder.join("real.json");
+    std::fs::write(&path, &real.stdout).unwrap();
+    let real = path.to_str().unwrap();
+    assert_eq!(bench(&["compare", real, real]).status.code(), Some(0));
+    let output = bench(&["compare", &fast, real]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && errors.contains("--force"), "{errors}");
+}

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::client::{Shared, Start, Timeline, Worker, clock};
+use crate::client::{self, Shared, Start, Timeline, clock};
 use crate::record::Summary;
 use crate::work::{Talk, TalkTally};
 use crate::{Error, Sources, Target, descriptors, sources};
@@ -112,7 +112,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         .spawn({
             let (shared, tally) = (Arc::clone(&shared), Arc::clone(&tally));
             move || {
-                let ran = Worker::new(start, talk).and_then(Worker::run);
+                let ran = client::run(start, talk);
                 if let Some(error) = ran.err().or_else(|| shared.take_failure()) {
                     tally.failed.fetch_add(1, Ordering::Relaxed);
                     let mut first =

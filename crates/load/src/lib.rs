@@ -26,6 +26,7 @@
 pub mod client;
 #[doc(hidden)]
 pub mod clock;
+pub mod compare;
 pub mod demo;
 pub mod descriptors;
 pub mod error;

@@ -13,7 +13,9 @@ fn fine(words: &[&str]) -> String {
     let (out, errors) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
     let errors = String::from_utf8_lossy(&errors);
     assert!(output.status.success(), "{words:?}: {errors}{out}");
-    assert!(errors.is_empty(), "no progress off a terminal: {errors}");
+    // A server says so when a busy machine stalls it.
+    let mut other = errors.lines().filter(|line| !line.contains(" held shard "));
+    assert_eq!(other.next(), None, "no progress off a terminal: {errors}");
     out
 }
 

@@ -28,16 +28,16 @@ fn figures(row: &Value) -> &Value {
 }
 
 #[test]
-fn idle_connections_of_every_family_are_weighed() {
+fn idle_connections_of_every_model_are_weighed() {
     let report = bench_json(&["--only", "idle", "--connections", "40,20", "--window", "100ms"]);
-    let families = report["plan"]["families"].as_array().unwrap().len();
-    assert_eq!(rows(&report, "idle").len(), 2 * families);
+    let models = report["plan"]["models"].as_array().unwrap().len();
+    assert_eq!(rows(&report, "idle").len(), 2 * models);
     for row in rows(&report, "idle") {
         let figures = figures(row);
         let connections = row["connections"].as_u64().unwrap();
         let threads = figures["threads"].as_u64().unwrap();
         let stack = figures["kernel_stack_bytes_per_connection"].as_f64().unwrap();
-        match row["family"] == "threads" {
+        match row["model"] == "threads" {
             true => assert!(threads > connections && stack == 16_384.0, "{row}"),
             false => assert!(
                 threads < 20 + report["plan"]["cpus"].as_u64().unwrap() && stack == 0.0,
@@ -82,13 +82,13 @@ fn a_handler_that_blocks_runs_every_way() {
     }
     assert_eq!(rows(&report, "blocking")[2]["workers"], cpus + 10 * cpus);
     let advice = report["advice"].as_array().unwrap().last().unwrap().as_str().unwrap();
-    assert!(advice.starts_with("Which family you need: "), "{advice}");
+    assert!(advice.starts_with("Which model you need: "), "{advice}");
 }
 
 #[test]
 fn what_the_machine_has_no_room_for_is_told_in_its_cell() {
     // More than any process may have descriptors for, since a million is Linux' ceiling unless somebody raised it.
-    let output = bench(&["--only", "connect", "--families", "threads", "--connections", "1000000"]);
+    let output = bench(&["--only", "connect", "--models", "threads", "--connections", "1000000"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     let told = text.contains("descriptors, this machine gives")
@@ -98,21 +98,22 @@ fn what_the_machine_has_no_room_for_is_told_in_its_cell() {
 
 #[test]
 fn tables_csv_and_a_page_say_the_same() {
-    let page = std::env::temp_dir().join(format!("throng-families-{}.html", std::process::id()));
-    let words = ["--families", "epoll,threads", "--only", "idle,connect", "--connections", "100"];
+    let page = std::env::temp_dir().join(format!("throng-io-models-{}.html", std::process::id()));
+    let words = ["--models", "epoll,threads", "--only", "idle,connect", "--connections", "100"];
     let times = ["--window", "50ms", "--html", page.to_str().unwrap()];
     let output = bench(&[&words[..], &times].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stderr));
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
-    for words in ["article, epoll", "1.4 MB", "3.9 MB", "Idle connections", "Time to connect"] {
+    for words in ["article: epoll", "1.4 MB", "3.9 MB", "Idle connections", "Time to connect"] {
         assert!(text.contains(words) && html.contains(words), "{words:?} in\n{text}");
     }
     assert!(html.contains("<svg") && !html.contains("src="));
     let csv = bench(&[&words[..], &["--window", "50ms", "--csv"]].concat());
     let csv = String::from_utf8_lossy(&csv.stdout).into_owned();
-    let begins = |line: &&str| line.starts_with("idle,epoll,,100,,");
-    assert_eq!(csv.lines().filter(begins).count(), 1, "{csv}");
-    assert_eq!(csv.lines().count(), 1 + 2 * 2, "{csv}");
+    let count = |begin: &str| csv.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!(count("idle,100,epoll,0"), 1, "{csv}");
+    assert_eq!((count("idle,100,article: "), count("connect,100,")), (4, 2), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + 2 * 2 + 4, "{csv}");
 }

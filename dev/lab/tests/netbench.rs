@@ -93,10 +93,10 @@ fn a_report_is_a_table_csv_or_a_page() {
     let output = bench(&[&own[..], &SHORT].concat());
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{table}");
-    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("ours ")).collect();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("  ours ")).collect();
     assert_eq!(rows.len(), 4, "{table}");
     assert!(table.contains("throughput/s") && table.contains("per CPU-s"), "{table}");
-    assert!(table.lines().all(|line| !line.starts_with("ours") || line.len() <= 100), "{table}");
+    assert!(table.lines().all(|line| !line.starts_with("  ours") || line.len() <= 100), "{table}");
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("keep-alive"), "{html}");

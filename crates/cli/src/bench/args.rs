@@ -7,7 +7,8 @@ use clap::{Subcommand, ValueEnum};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
-use super::{broadcast, deflate, fanout, http, output, own};
+use super::output::OutputArgs;
+use super::{broadcast, compare, deflate, fanout, http, own};
 
 /// Put a WebSocket or HTTP server under load, and report what it costs the server.
 ///
@@ -22,6 +23,7 @@ use super::{broadcast, deflate, fanout, http, output, own};
   throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
   throng bench http http://127.0.0.1:9001/ --connections 1000
+  throng bench compare before.json after.json
 
 Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
 99 a threshold was not kept.")]
@@ -75,6 +77,12 @@ enum Work {
     /// counts from the planned time, so a stall of the server cannot hide.
     #[command(after_help = http::EXAMPLES)]
     Http(http::Args),
+    /// Compare the reports of two sides: what became better or worse, and by how much
+    ///
+    /// For every figure that both sides have: the change, its confidence interval when there are several runs of each
+    /// side, and whether it is a regression.
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(compare::Args),
     /// The server that `broadcast`, `fanout` and `http` start
     #[command(hide = true)]
     OwnServer(own::Args),
@@ -109,7 +117,7 @@ struct Echo {
     #[command(flatten)]
     time: TimeArgs,
     #[command(flatten)]
-    output: output::OutputArgs,
+    output: OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
 }
@@ -124,7 +132,7 @@ enum PayloadArg {
 }
 
 impl Echo {
-    fn plan(self) -> Result<(Plan, output::OutputArgs), Error> {
+    fn plan(self) -> Result<(Plan, OutputArgs), Error> {
         let pace = match self.rate {
             Some(rate_per_s) => Pace::Open { rate_per_s },
             None => Pace::Closed { pipeline: self.pipeline },
@@ -204,12 +212,8 @@ pub struct TimeArgs {
 
 #[derive(Debug, ClapArgs)]
 struct Common {
-    /// Print the report as JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Show no progress
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
 }
@@ -257,28 +261,19 @@ impl Connecting {
     }
 }
 
-/// How the result is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Output {
-    /// As JSON.
-    pub(super) json: bool,
-    /// Without progress.
-    pub(super) quiet: bool,
-}
-
 /// What was typed, sorted by who runs it.
 #[derive(Debug)]
 pub(super) enum Task {
     /// A plan for one run of the generator.
-    Run(Plan, Output),
-    /// An echo, whose report has more forms.
-    Echo(Plan, output::OutputArgs),
+    Run(Plan, OutputArgs),
     /// HTTP requests.
     Http(http::Args),
     /// One message to many.
     Broadcast(broadcast::Args),
     /// Many channels at a fixed rate.
     Fanout(fanout::Args),
+    /// Two sides of runs.
+    Compare(compare::Args),
     /// The server of our own.
     OwnServer(own::Args),
 }
@@ -289,7 +284,7 @@ impl Args {
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {
                 let (plan, output) = echo.plan()?;
-                return Ok(Task::Echo(plan, output));
+                return Ok(Task::Run(plan, output));
             }
             Work::Idle(idle) => {
                 (idle.target, Mode::Idle { hold: idle.hold }, idle.connections, None, idle.common)
@@ -302,6 +297,7 @@ impl Args {
             Work::Broadcast(args) => return Ok(Task::Broadcast(args)),
             Work::Fanout(args) => return Ok(Task::Fanout(args)),
             Work::Http(args) => return Ok(Task::Http(args)),
+            Work::Compare(args) => return Ok(Task::Compare(args)),
             Work::OwnServer(args) => return Ok(Task::OwnServer(args)),
         };
         let mut plan = Plan::new(Target::parse(&target.url)?, mode);
@@ -311,7 +307,7 @@ impl Args {
         }
         common.connecting.apply(&mut plan);
         plan.check()?;
-        Ok(Task::Run(plan, Output { json: common.json, quiet: common.quiet }))
+        Ok(Task::Run(plan, common.output))
     }
 }
 
@@ -327,14 +323,11 @@ mod tests {
         args: Args,
     }
 
-    fn plan(line: &str) -> Result<(Plan, Output), String> {
+    fn plan(line: &str) -> Result<(Plan, OutputArgs), String> {
         let words = std::iter::once("bench").chain(line.split_whitespace());
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
         match bench.args.task().map_err(|error| error.to_string())? {
             Task::Run(plan, output) => Ok((plan, output)),
-            Task::Echo(plan, output) => {
-                Ok((plan, Output { json: output.json, quiet: output.quiet }))
-            }
             other => panic!("{other:?}"),
         }
     }
@@ -359,7 +352,7 @@ mod tests {
             }
         );
         assert_eq!(plan.resource(), "/echo");
-        assert_eq!(output, Output { json: false, quiet: false });
+        assert!(!output.json && !output.quiet);
     }
 
     #[test]
@@ -373,7 +366,7 @@ mod tests {
             matches!(echo.mode, Mode::Echo { pace: Pace::Open { rate_per_s }, .. } if rate_per_s == 10.0)
         );
         assert_eq!(echo.server_pids, [1, 2]);
-        assert_eq!(output, Output { json: true, quiet: true });
+        assert!(output.json && output.quiet);
         let (idle, _) = plan(&format!("idle {URL} --connections 15 --hold 2s --ramp 3s")).unwrap();
         assert_eq!(idle.mode, Mode::Idle { hold: Duration::from_secs(2) });
         assert_eq!((idle.connections, idle.ramp), (15, Duration::from_secs(3)));

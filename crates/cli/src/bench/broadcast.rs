@@ -6,8 +6,9 @@ use std::time::Duration;
 use throng_load::units::parse_duration;
 use throng_load::{Error, Mode, Plan, Target};
 
-use super::args::{Connecting, MessageArgs, Output};
+use super::args::{Connecting, MessageArgs};
 use super::measure;
+use super::output::OutputArgs;
 use super::own::{OwnServer, check_shards};
 use crate::Failure;
 use crate::signals::Stop;
@@ -36,18 +37,15 @@ pub(super) struct Args {
     /// Measure this server instead, as ws://host:port/path; without a path, at /ws/bench
     #[arg(long, alias = "url", value_name = "URL")]
     against: Option<String>,
-    /// Print the report as JSON instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Show no progress
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     #[command(flatten)]
     connecting: Connecting,
 }
 
 /// Measures, and shows the report.
 pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
+    args.output.check()?;
     // A mistake in the flags is reported before a server is started, so the address comes later.
     let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
     let (plan, own) = match shards {
@@ -58,14 +56,14 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
         None => (plan, None),
     };
-    let outcome = measure(&plan, output, stop);
+    let outcome = measure(&plan, &output, stop);
     drop(own);
     outcome
 }
 
 impl Args {
     /// The plan, how to show its result, and, for a server of our own at `own`, its event loops.
-    fn plan(self, own: &str) -> Result<(Plan, Output, Option<usize>), Error> {
+    fn plan(self, own: &str) -> Result<(Plan, OutputArgs, Option<usize>), Error> {
         if self.rounds == 0 {
             return Err(Error::Usage("--rounds is 0; it must be at least 1".to_owned()));
         }
@@ -82,7 +80,7 @@ impl Args {
             ));
         }
         plan.check()?;
-        Ok((plan, Output { json: self.json, quiet: self.quiet }, shards))
+        Ok((plan, self.output, shards))
     }
 }
 

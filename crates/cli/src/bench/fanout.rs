@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use throng_load::units::parse_duration;
-use throng_load::{Error, Mode, Plan, Report, Target};
+use throng_load::{Error, Mode, Plan, Target};
 
 use super::args::{Connecting, MessageArgs};
 use super::own::{OwnServer, check_shards};
@@ -67,8 +67,7 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     };
     let report = load(&plan, output.quiet, stop)?;
     drop(own);
-    output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    output.show(&report)
 }
 
 impl Args {
@@ -99,8 +98,6 @@ pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
         format!("{text:?} is not a rate: write messages a second, such as 1000 or 1000/s")
     })
 }
-
-output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng_load::http::{Expect, Pace, Plan, Report, Slo};
+use throng_load::http::{Expect, Pace, Plan, Slo};
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Error, Target};
 
@@ -114,9 +114,7 @@ pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     let line = StatusLine::new("http", output.quiet);
     let outcome = throng_load::http::run(&plan, stop.flag(), &mut |progress| line.show(progress));
     drop((own, line));
-    let report = outcome?;
-    output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    output.show(&outcome?)
 }
 
 impl Args {
@@ -183,8 +181,6 @@ fn parse_header(line: &str) -> Result<(String, String), String> {
         None => Err(format!("{line:?} has no colon: write 'Name: value'")),
     }
 }
-
-output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

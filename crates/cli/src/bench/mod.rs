@@ -2,6 +2,7 @@
 
 pub mod args;
 mod broadcast;
+mod compare;
 pub mod deflate;
 mod fanout;
 mod http;
@@ -13,10 +14,11 @@ use std::process::ExitCode;
 
 use throng_load::{Error, Plan, Report};
 
-use self::args::{Output, Task};
+use self::args::Task;
+use self::output::OutputArgs;
 use self::progress::StatusLine;
+use crate::Failure;
 use crate::signals::Stop;
-use crate::{Failure, say};
 
 pub use args::Args;
 
@@ -33,31 +35,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     // For the server of our own, too, which gets a terminal's Ctrl-C as well: it ends when this process lets it go.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
-        Task::Run(plan, output) => measure(&plan, output, &stop),
-        Task::Echo(plan, output) => echo(&plan, &output, &stop),
+        Task::Run(plan, output) => measure(&plan, &output, &stop),
         Task::Broadcast(args) => broadcast::run(args, &stop),
         Task::Fanout(args) => fanout::run(args, &stop),
         Task::Http(args) => http::run(args, &stop),
+        Task::Compare(args) => compare::run(&args),
         Task::OwnServer(args) => own::run(&args),
     }
 }
 
 /// One run of the generator, and its report in any form.
-fn echo(plan: &Plan, output: &output::OutputArgs, stop: &Stop) -> Result<ExitCode, Failure> {
+fn measure(plan: &Plan, output: &OutputArgs, stop: &Stop) -> Result<ExitCode, Failure> {
     output.check()?;
-    let report = load(plan, output.quiet, stop)?;
-    output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
-}
-
-/// One run of the generator, and its report.
-fn measure(plan: &Plan, output: Output, stop: &Stop) -> Result<ExitCode, Failure> {
-    let report = load(plan, output.quiet, stop)?;
-    match output.json {
-        true => say::text_as_is(report.to_json()),
-        false => say::text_as_is(&report),
-    };
-    Ok(ExitCode::from(report.exit_code()))
+    output.show(&load(plan, output.quiet, stop)?)
 }
 
 /// One run of the generator.

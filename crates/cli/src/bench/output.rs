@@ -1,7 +1,9 @@
 //! How a report with plots is shown: a table, JSON or CSV on standard output, and a page in a file.
 
-use std::fmt::Display;
 use std::path::PathBuf;
+use std::process::ExitCode;
+
+use throng_load::report::Render;
 
 use crate::{Failure, say};
 
@@ -22,39 +24,11 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// A report in all its forms.
-pub trait Shown: Display {
-    /// As JSON.
-    fn to_json(&self) -> String;
-    /// As CSV.
-    fn to_csv(&self) -> String;
-    /// As a page.
-    fn to_html(&self) -> String;
-}
-
-/// Says that a report has all three forms by methods of its own.
-#[macro_export]
-macro_rules! shown {
-    ($report:ty) => {
-        impl $crate::bench::output::Shown for $report {
-            fn to_json(&self) -> String {
-                self.to_json()
-            }
-
-            fn to_csv(&self) -> String {
-                self.to_csv()
-            }
-
-            fn to_html(&self) -> String {
-                self.to_html()
-            }
-        }
-    };
-}
-pub use crate::shown;
-
 impl OutputArgs {
     /// Refuses a page that could not be written, before anything is measured for it.
+    ///
+    /// # Errors
+    /// There is no such directory.
     pub fn check(&self) -> Result<(), Failure> {
         let Some(path) = &self.html else { return Ok(()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -73,7 +47,10 @@ impl OutputArgs {
     }
 
     /// Writes the page, if one was asked for, and prints the report.
-    pub fn show(&self, report: &impl Shown) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn show(&self, report: &impl Render) -> Result<ExitCode, Failure> {
         if let Some(path) = &self.html {
             std::fs::write(path, report.to_html()).map_err(|error| {
                 Failure::runtime(format!("cannot write --html {}: {error}", path.display()))
@@ -82,8 +59,8 @@ impl OutputArgs {
         match (self.json, self.csv) {
             (true, _) => say::text_as_is(report.to_json()),
             (_, true) => say::text_as_is(report.to_csv()),
-            _ => say::text_as_is(report),
+            _ => say::text_as_is(report.to_text()),
         };
-        Ok(())
+        Ok(ExitCode::from(report.exit_code()))
     }
 }

@@ -21,7 +21,7 @@ use self::dial::Dialler;
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
-pub use self::worker::{MOST_EVENTS, Sockets, Start, Worker, clock, wake_exactly};
+pub use self::worker::{MOST_EVENTS, Sockets, Start, clock, run, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record};
@@ -29,7 +29,9 @@ use crate::{Error, Record};
 /// What a mode does with its connections. Indices count this thread's connections from 0.
 pub trait Work {
     /// What it measured on one thread.
-    type Outcome: Send;
+    type Outcome: Send
+    where
+        Self: Sized;
 
     /// The request target of a connection.
     fn resource(&self, index: usize) -> &str;
@@ -76,7 +78,9 @@ pub trait Work {
     }
 
     /// The run is over: the last counts, and the result.
-    fn finish(&mut self, crew: &mut Crew, now: Instant) -> Self::Outcome;
+    fn finish(&mut self, crew: &mut Crew, now: Instant) -> Self::Outcome
+    where
+        Self: Sized;
 }
 
 /// What every mode measures on one thread.
@@ -296,14 +300,15 @@ pub fn describe_close(index: usize, close: Close<'_>) -> String {
     }
 }
 
-/// The engine's view of a crew at its work.
-pub struct Client<W> {
-    pub crew: Crew,
-    pub work: W,
+/// The engine's view of a crew at its work. Not generic over the work: the engine is compiled once for all modes, and a
+/// virtual call for each message is nothing beside the system calls that brought it.
+struct Client<'w> {
+    crew: &'w mut Crew,
+    work: &'w mut dyn Work,
     started: bool,
 }
 
-impl<W: Work> Client<W> {
+impl Client<'_> {
     fn index(&self, cx: &Cx<'_>) -> usize {
         cx.data() as usize
     }
@@ -319,12 +324,12 @@ impl<W: Work> Client<W> {
         self.crew.members[index].step = Step::Out;
         self.crew.dialler.settle();
         if !self.crew.shared.is_finishing() {
-            self.work.on_failed(&mut self.crew, index, error);
+            self.work.on_failed(self.crew, index, error);
         }
     }
 }
 
-impl<W: Work> Service for Client<W> {
+impl Service for Client<'_> {
     /// No listener, no requests.
     fn on_request(&mut self, _: &mut Cx<'_>, _: &Request<'_>) -> Answer {
         Answer::Done { keep_alive: false }
@@ -404,14 +409,14 @@ impl<W: Work> Service for Client<W> {
         self.crew.upgrade.add(upgrade.as_nanos() as u64);
         self.crew.dialler.settle();
         self.crew.set_ready(1);
-        self.work.on_open(&mut self.crew, cx, index, now);
+        self.work.on_open(self.crew, cx, index, now);
     }
 
     #[inline]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         let now = self.crew.read_time(cx.core_ref());
         let index = self.index(cx);
-        self.work.on_message(&mut self.crew, cx, index, message, now);
+        self.work.on_message(self.crew, cx, index, message, now);
     }
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
@@ -420,7 +425,7 @@ impl<W: Work> Service for Client<W> {
         let index = self.index(cx);
         self.crew.members[index].step = Step::Out;
         self.crew.set_ready(-1);
-        self.work.on_close(&mut self.crew, index, close);
+        self.work.on_close(self.crew, index, close);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -438,10 +443,10 @@ impl<W: Work> Service for Client<W> {
         let Some(&timeline) = self.crew.shared.timeline() else { return };
         if !self.started && timeline.start <= now {
             self.started = true;
-            self.work.on_start(&mut self.crew, core, timeline);
+            self.work.on_start(self.crew, core, timeline);
         }
         if self.started && self.work.next_deadline().is_some_and(|at| at <= now) {
-            self.work.on_deadline(&mut self.crew, core, now);
+            self.work.on_deadline(self.crew, core, now);
         }
     }
 }

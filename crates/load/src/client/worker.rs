@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,21 +64,48 @@ pub fn clock() -> Result<Clock, Error> {
         .map_err(|error| Error::io("start the event loop", error))
 }
 
+/// Runs the connections of one thread until the run is finished, resets those that are left, and gives the results.
+/// Must be called on that thread.
+///
+/// # Errors
+/// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
+pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Error> {
+    let mut crew = Crew {
+        clock: start.clock,
+        shared: Arc::clone(&start.shared),
+        thread: start.thread,
+        errors: Errors::default(),
+        tcp: Record::new(),
+        upgrade: Record::new(),
+        peer: start.peer,
+        host: start.host.clone(),
+        deflate: start.deflate,
+        agreed: 0,
+        members: vec![OUT; start.connections],
+        dialler: Dialler::new(start.connections, start.window, start.ramp, start.clock.now()),
+        wanted: start.wanted,
+        seed: RandomState::new().hash_one(start.thread),
+        nonce: 0,
+        read_serial: u64::MAX,
+        read_at: Instant(0),
+    };
+    let (ended, traffic) = Worker::new(start, &mut crew, &mut work)?.run()?;
+    let outcome = work.finish(&mut crew, ended);
+    let Crew { errors, tcp, upgrade, agreed, .. } = crew;
+    Ok((Setup { errors, tcp, upgrade, traffic: Traffic { agreed, ..traffic } }, outcome))
+}
+
 /// A thread's shard and where its connections come from.
-pub struct Worker<W: Work> {
-    shard: Shard<Sockets, Client<W>>,
+struct Worker<'w> {
+    shard: Shard<Sockets, Client<'w>>,
     shared: Arc<Shared>,
     peer: SocketAddr,
     sources: Sources,
     first: usize,
 }
 
-impl<W: Work> Worker<W> {
-    /// Prepares a thread's event loop; must be called on that thread.
-    ///
-    /// # Errors
-    /// No descriptor or memory for the poll.
-    pub fn new(start: Start, work: W) -> Result<Self, Error> {
+impl<'w> Worker<'w> {
+    fn new(start: Start, crew: &'w mut Crew, work: &'w mut dyn Work) -> Result<Self, Error> {
         let cannot = |error| Error::io("start the event loop", error);
         if start.exact {
             wake_exactly();
@@ -93,39 +119,12 @@ impl<W: Work> Worker<W> {
         };
         let driver = Sockets::new(options).map_err(cannot)?;
         start.shared.lane(start.thread).open(driver.waker());
-        let mut client = Some(Client {
-            crew: Crew {
-                clock: start.clock,
-                shared: Arc::clone(&start.shared),
-                thread: start.thread,
-                errors: Errors::default(),
-                tcp: Record::new(),
-                upgrade: Record::new(),
-                peer: start.peer,
-                host: start.host.clone(),
-                deflate: start.deflate,
-                agreed: 0,
-                members: vec![OUT; start.connections],
-                dialler: Dialler::new(
-                    start.connections,
-                    start.window,
-                    start.ramp,
-                    start.clock.now(),
-                ),
-                wanted: start.wanted,
-                seed: RandomState::new().hash_one(start.thread),
-                nonce: 0,
-                read_serial: u64::MAX,
-                read_at: Instant(0),
-            },
-            work,
-            started: false,
-        });
         let options = BuildOptions {
             limits: limits(&start),
             max_connections: start.connections,
             ..BuildOptions::default()
         };
+        let mut client = Some(Client { crew, work, started: false });
         let built = build(vec![driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
@@ -135,16 +134,14 @@ impl<W: Work> Worker<W> {
         Ok(Self { shard, shared, peer, sources, first })
     }
 
-    /// Runs until the run is finished, resets every connection that is left, and gives the results.
-    ///
-    /// # Errors
-    /// A connection could not even be begun, or the poll failed.
-    pub fn run(mut self) -> Result<(Setup, W::Outcome), Error> {
+    /// Runs to the end; when that was, and the traffic until then.
+    fn run(mut self) -> Result<(Instant, Traffic), Error> {
         while !self.shared.is_finishing() {
             self.dial()?;
             self.turn()?;
         }
-        Ok(self.end())
+        let ended = self.shard.service().crew.clock.now();
+        Ok((ended, self.end()))
     }
 
     /// One turn of the shard.
@@ -178,15 +175,14 @@ impl<W: Work> Worker<W> {
     }
 
     /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
-    fn end(mut self) -> (Setup, W::Outcome) {
-        let (Client { crew, work, .. }, core) = self.shard.service_and_core();
-        let outcome = work.finish(crew, crew.clock.now());
+    fn end(mut self) -> Traffic {
+        let (Client { crew, .. }, core) = self.shard.service_and_core();
         for member in crew.members.iter().filter(|member| member.step != Step::Out) {
             core.abort(member.id);
         }
         let stats = core.stats();
         let traffic = Traffic {
-            agreed: crew.agreed,
+            agreed: 0,
             messages_out: stats.messages_out,
             messages_in: stats.messages_in,
             deflate_input_bytes: stats.deflate_input_bytes,
@@ -194,14 +190,8 @@ impl<W: Work> Worker<W> {
             inflate_input_bytes: stats.inflate_input_bytes,
             inflate_output_bytes: stats.inflate_output_bytes,
         };
-        let setup = Setup {
-            errors: mem::take(&mut crew.errors),
-            tcp: mem::take(&mut crew.tcp),
-            upgrade: mem::take(&mut crew.upgrade),
-            traffic,
-        };
         self.shard.flush_all();
-        (setup, outcome)
+        traffic
     }
 }
 

@@ -17,22 +17,19 @@
 mod answer;
 mod client;
 mod crew;
+mod document;
 mod expect;
 mod member;
-mod page;
 mod plan;
 mod report;
 mod request;
 mod run;
 mod slo;
-mod table;
 mod tally;
 
 pub use expect::Expect;
 pub use plan::{MAX_PIPELINE, Pace, Plan};
-pub use report::{
-    ConnectionsReport, Errors, OpenLoopReport, PlanReport, Quantile, Report, RequestsReport,
-};
+pub use report::{ConnectionsReport, Errors, PlanReport, Quantile, Report, RequestsReport};
 #[doc(hidden)]
 pub use request::encode;
 pub use run::run;

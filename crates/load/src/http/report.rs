@@ -1,4 +1,4 @@
-//! The result of a run, as JSON for programs; the table for people is in `table.rs`, the page in `page.rs`.
+//! The result of a run, as JSON for programs; its other forms are in `document.rs`.
 //!
 //! Field names of the JSON are stable; units stand at the end of names. What is not known is `null`, never 0.
 
@@ -12,9 +12,9 @@ use super::tally::Tally;
 use super::{Pace, Plan, SloReport};
 use crate::Sources;
 use crate::record::{Record, Summary};
-use crate::report::{GeneratorReport, SCHEMA, ServerReport, SetupReport, csv};
+use crate::report::{GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport};
 use crate::run::server_report;
-use crate::verdict::{Facts, Limit, Pacing, Verdict};
+use crate::verdict::{Facts, Pacing, Verdict};
 
 /// Everything about one run. `Display` prints the table.
 #[derive(Clone, Debug, Serialize)]
@@ -122,20 +122,6 @@ pub struct Quantile {
     pub us: f64,
 }
 
-/// How an open loop kept to its schedule.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct OpenLoopReport {
-    /// Requests planned within the measured time. None was skipped.
-    pub planned: u64,
-    /// The same, by the second. More than `requests_per_s`: somebody fell behind.
-    pub planned_per_s: f64,
-    /// Those without an expected answer in the end. The age of those without any answer counts as their latency, a
-    /// lower bound.
-    pub unanswered: u64,
-    /// How late this generator came to a request, whatever the reason.
-    pub lateness: Option<Summary>,
-}
-
 /// What became of the connections, from the first on.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ConnectionsReport {
@@ -211,53 +197,6 @@ impl Errors {
 }
 
 impl Report {
-    /// Exit code of a process that made this report: 0, 1 if the figures do not count, or 99 if they do and a
-    /// threshold was not kept.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self.verdict.limit {
-            Limit::Invalid => 1,
-            _ if self.slo.iter().any(|slo| !slo.kept) => 99,
-            _ => 0,
-        }
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// One row of comma-separated values, after a line of names.
-    #[must_use]
-    pub fn to_csv(&self) -> String {
-        let (plan, result) = (&self.plan, &self.result);
-        let time = |pick: fn(Summary) -> f64| csv::number(result.latency.map(pick));
-        let row = [
-            ("url", plan.url.clone()),
-            ("connections", plan.connections.to_string()),
-            ("pipeline", plan.pipeline.to_string()),
-            ("keep_alive", plan.keep_alive.to_string()),
-            ("rate_per_s", csv::number(plan.rate_per_s)),
-            ("requests", result.requests.to_string()),
-            ("requests_per_s", csv::number(Some(result.requests_per_s))),
-            ("requests_per_server_cpu_s", csv::number(result.requests_per_server_cpu_s)),
-            ("server_cpu_us_per_request", csv::number(result.server_cpu_us_per_request)),
-            ("received_bytes_per_s", csv::number(Some(result.received_bytes_per_s))),
-            ("p50_us", time(|latency| latency.p50_us)),
-            ("p99_us", time(|latency| latency.p99_us)),
-            ("p999_us", time(|latency| latency.p999_us)),
-            ("max_us", time(|latency| latency.max_us)),
-            ("errors", self.errors.total().to_string()),
-            ("limit", self.verdict.limit.name().to_owned()),
-        ];
-        let head = row.each_ref().map(|(name, _)| *name);
-        csv::document(&head, std::iter::once(row.map(|(_, value)| value).to_vec()))
-    }
-
     pub(super) fn of(
         plan: &Plan,
         sources: &Sources,

@@ -1,13 +1,9 @@
 //! What compression came to: who agreed, and how much smaller messages became in each direction.
 
-use std::fmt;
-
 use serde::Serialize;
 
-use super::table::LABEL;
 use crate::client::Traffic;
 use crate::plan::Plan;
-use crate::units::grouped;
 use crate::{Deflate, DeflateMode};
 
 /// Compression of one run, warm-up included. Ratios are payload bytes on the wire by bytes of the messages: less is
@@ -55,25 +51,6 @@ impl DeflateReport {
                 wire_bytes_per_message_received: each.map(|bytes| bytes + head_bytes(bytes)),
             }
         })
-    }
-
-    pub(super) fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.connections_agreed == 0 {
-            return writeln!(
-                f,
-                "{:LABEL$}the server declined permessage-deflate: these are figures of plain messages",
-                "deflate"
-            );
-        }
-        let percent = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), percent);
-        writeln!(
-            f,
-            "{:LABEL$}sent at {} of their size, received at {}; agreed on {} connections",
-            "deflate",
-            percent(self.ratio_sent),
-            percent(self.ratio_received),
-            grouped(self.connections_agreed),
-        )
     }
 }
 

@@ -5,20 +5,21 @@
 #[doc(hidden)]
 pub mod csv;
 mod deflate;
-mod echo;
-mod fanout;
 #[doc(hidden)]
-pub mod table;
+pub mod document;
+mod fanout;
+pub mod model;
 
 use serde::Serialize;
 
 pub use self::deflate::DeflateReport;
 pub use self::deflate::{mode_name, percent};
 pub use self::fanout::{FanoutReport, Slice};
+pub use self::model::Render;
 use crate::plan::{Content, Mode, Pace, Plan};
 use crate::record::Summary;
 use crate::sampler::{CpuUsage, Memory};
-use crate::verdict::{Limit, Verdict};
+use crate::verdict::Verdict;
 
 /// Version of the JSON's shape. Fields may be added within one version, not renamed or removed.
 pub const SCHEMA: &str = "throng-bench/1";
@@ -44,23 +45,6 @@ pub struct Report {
     pub errors: Errors,
     /// Who was the limit.
     pub verdict: Verdict,
-}
-
-impl Report {
-    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        u8::from(self.verdict.limit == Limit::Invalid)
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
 }
 
 /// The plan, as far as it matters for repeating a run.

@@ -11,7 +11,7 @@ use std::thread;
 
 pub use self::modes::{LEAD, measure, server_report};
 pub use self::steer::{Measured, Steering};
-use crate::client::{Setup, Shared, Start, Work, Worker, clock};
+use crate::client::{self, Setup, Shared, Start, Work, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
 use crate::sampler::{Processes, listening_pids};
@@ -141,8 +141,8 @@ impl Ground<'_> {
                     .name(format!("throng-load-{thread}"))
                     .spawn_scoped(scope, move || {
                         let _finish = FinishOnPanic(Arc::clone(&shared));
-                        let worker = Worker::new(start, make(thread, share));
-                        worker.and_then(Worker::run).map_err(|error| shared.fail(error)).ok()
+                        let ran = client::run(start, make(thread, share));
+                        ran.map_err(|error| shared.fail(error)).ok()
                     });
                 match spawned {
                     Ok(handle) => threads.push(handle),

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::broadcast::CastPlan;
 use crate::broadcast::wire::Way;
-use crate::broadcast::{CastPlan, CastReport};
 use clap::ValueEnum;
 use throng_load::units::{grouped, parse_duration, parse_size};
 
@@ -105,9 +105,7 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         line.show_text(words(progress));
     });
     drop(line);
-    let report = outcome?;
-    args.output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    args.output.show(&outcome?)
 }
 
 impl Args {
@@ -142,8 +140,6 @@ fn words(progress: &CastProgress) -> String {
         grouped(progress.total as u64)
     )
 }
-
-output::shown!(CastReport);
 
 #[cfg(test)]
 mod tests {

@@ -1,19 +1,18 @@
-//! The result of a comparison: JSON, CSV, a table, a page with plots. Field names are stable; what is not known is
-//! `null`, or an empty cell in CSV.
-
-use std::fmt;
+//! The report of a comparison.
 
 use serde::Serialize;
 
 use super::plan::CastPlan;
 use super::spread::Spread;
 use super::wire::Way;
-use throng_load::page::{Axis, Page, Plot};
-use throng_load::report::{Errors, SCHEMA, csv};
+use throng_load::page::{Axis, Plot};
+use throng_load::report::model::{Column, Document, Render, Table, Unit};
+use throng_load::report::{Errors, SCHEMA};
+use throng_load::row;
 use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::verdict::{Limit, Verdict};
 
-/// Everything about one comparison. `Display` prints the table.
+/// Everything about one comparison.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CastReport {
     /// The report's version, as in every report of `throng bench`.
@@ -97,125 +96,6 @@ impl CastReport {
         Self { schema: SCHEMA, plan, rows, machine_busy_share, errors, verdict }
     }
 
-    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        u8::from(self.verdict.limit == Limit::Invalid)
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// One line a row, times in microseconds, after a line of names.
-    #[must_use]
-    pub(crate) fn to_csv(&self) -> String {
-        let head = [
-            "way",
-            "shards",
-            "processes",
-            "subscribers",
-            "size_bytes",
-            "rounds",
-            "time_median_us",
-            "time_q1_us",
-            "time_q3_us",
-            "time_min_us",
-            "time_max_us",
-            "first_median_us",
-            "call_median_us",
-            "server_cpu_median_us",
-            "server_cpu_us_per_subscriber",
-            "client_cpu_median_us",
-            "mailbox_waits",
-            "server_rss_bytes",
-            "limit",
-        ];
-        let rows = self.rows.iter().map(|row| {
-            let of = |spread: Option<Spread>, figure: fn(&Spread) -> f64| {
-                csv::number(spread.as_ref().map(figure))
-            };
-            let median = |spread| of(spread, |spread| spread.median);
-            let time = |figure| of(row.time_us, figure);
-            vec![
-                row.way.name().to_owned(),
-                row.shards.to_string(),
-                row.processes.to_string(),
-                row.subscribers.to_string(),
-                self.plan.size_bytes.to_string(),
-                row.time_us.map_or(0, |time| time.count).to_string(),
-                time(|spread| spread.median),
-                time(|spread| spread.q1),
-                time(|spread| spread.q3),
-                time(|spread| spread.min),
-                time(|spread| spread.max),
-                median(row.first_us),
-                median(row.call_us),
-                median(row.server_cpu_us),
-                csv::number(row.server_cpu_us_per_subscriber),
-                median(row.client_cpu_us),
-                row.mailbox_waits.to_string(),
-                row.server_rss_bytes.map_or_else(String::new, |bytes| bytes.to_string()),
-                row.verdict.limit.name().to_owned(),
-            ]
-        });
-        csv::document(&head, rows)
-    }
-
-    /// The page: time and CPU against subscribers, and the table.
-    #[must_use]
-    pub(crate) fn to_html(&self) -> String {
-        let most = self.rows.iter().map(|row| row.subscribers).max().unwrap_or(0);
-        let title =
-            format!("One message to up to {} subscribers, three ways", grouped(most as u64));
-        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| row.cells(self).to_vec()).collect();
-        let milliseconds = |spread: Option<Spread>| Some(spread?.median / 1e3);
-        Page::new(&title)
-            .text(&self.story())
-            .notice(&format!("Verdict: {}", self.verdict.line))
-            .plot(
-                &self.lines(
-                    Plot::new(
-                        "Time until the last subscriber has the message",
-                        Axis::log("subscribers"),
-                        Axis::log("time in ms (median)"),
-                    )
-                    .captioned("Both axes are logarithmic: a straight line of slope one is a constant cost each."),
-                    |row| milliseconds(row.time_us),
-                ),
-            )
-            .plot(
-                &self.lines(
-                    Plot::new(
-                        "Server CPU time by subscriber",
-                        Axis::new("subscribers"),
-                        Axis::new("CPU time in us by subscriber (median)"),
-                    )
-                    .captioned("All threads of the server, the program's own call included. Flat is good."),
-                    |row| row.server_cpu_us_per_subscriber,
-                ),
-            )
-            .plot(
-                &self.lines(
-                    Plot::new(
-                        "Time until the call returns to the program",
-                        Axis::log("subscribers"),
-                        Axis::log("time in ms (median)"),
-                    )
-                    .captioned("What a thread that broadcasts is kept busy with; delivery goes on behind it."),
-                    |row| milliseconds(row.call_us),
-                ),
-            )
-            .heading("Figures")
-            .table(&HEAD, &rows)
-            .to_html()
-    }
-
     /// A line for each way and number of shards.
     fn lines(&self, plot: Plot, figure: impl Fn(&Row) -> Option<f64>) -> Plot {
         let mut lines: Vec<(usize, Way)> =
@@ -259,39 +139,6 @@ fn shard_words(shards: usize) -> String {
     if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }
 }
 
-const HEAD: [&str; 10] = [
-    "subscribers",
-    "shards",
-    "way",
-    "last has it",
-    "quartiles",
-    "first",
-    "call",
-    "server CPU",
-    "CPU each",
-    "naive/this",
-];
-
-impl Row {
-    fn cells(&self, report: &CastReport) -> [String; 10] {
-        let us = |us: f64| show_ns((us * 1e3).round() as u64);
-        let median =
-            |spread: Option<Spread>| spread.map_or_else(|| "-".to_owned(), |s| us(s.median));
-        [
-            grouped(self.subscribers as u64),
-            self.shards.to_string(),
-            self.way.name().to_owned(),
-            median(self.time_us),
-            self.time_us.map_or_else(|| "-".to_owned(), |s| format!("{} - {}", us(s.q1), us(s.q3))),
-            median(self.first_us),
-            median(self.call_us),
-            median(self.server_cpu_us),
-            self.server_cpu_us_per_subscriber.map_or_else(|| "-".to_owned(), us),
-            report.gain(self).map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}x")),
-        ]
-    }
-}
-
 /// The verdict of the row that says most about how far the figures carry: one that does not count before one that
 /// is the generator's, that before one that the machine disturbed; among equals the one with most subscribers.
 fn overall(rows: &[Row]) -> Verdict {
@@ -314,44 +161,126 @@ fn overall(rows: &[Row]) -> Verdict {
     Verdict { limit: row.verdict.limit, line }
 }
 
-impl fmt::Display for CastReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "broadcast   {}", self.story())?;
-        writeln!(f)?;
-        const WIDTHS: [usize; 10] = [11, 7, 8, 11, 20, 9, 9, 12, 10, 11];
-        let line = |f: &mut fmt::Formatter<'_>, cells: [&str; 10]| {
-            for (at, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
-                match at {
-                    2 => write!(f, "  {cell:width$}")?,
-                    _ => write!(f, "{cell:>width$}")?,
-                }
-            }
-            writeln!(f)
-        };
-        line(f, HEAD)?;
-        for row in &self.rows {
-            line(f, row.cells(self).each_ref().map(String::as_str))?;
-        }
-        writeln!(f)?;
+impl Render for CastReport {
+    fn document(&self) -> Document {
+        let most = self.rows.iter().map(|row| row.subscribers).max().unwrap_or(0);
+        let mut remarks = Vec::new();
         if let Some(bytes) = self.rows.iter().filter_map(|row| row.server_rss_bytes).max() {
-            writeln!(f, "servers     at most {} resident", show_bytes(bytes as i64))?;
+            remarks.push(("servers", format!("at most {} resident", show_bytes(bytes as i64))));
         }
         if let Some(busy) = self.machine_busy_share {
-            writeln!(f, "machine     {:.0} % busy", busy * 100.0)?;
+            remarks.push(("machine", format!("{:.0} % busy", busy * 100.0)));
         }
         let waits: u64 = self.rows.iter().map(|row| row.mailbox_waits).sum();
         if waits > 0 {
-            writeln!(f, "mailboxes   full {} times; the call waited", grouped(waits))?;
+            remarks.push(("mailboxes", format!("full {} times; the call waited", grouped(waits))));
         }
-        if self.errors.total() > 0 {
-            let Errors { wrong_answers, connections_lost, first, .. } = &self.errors;
-            let first = first.as_deref().unwrap_or("unknown");
-            writeln!(
-                f,
-                "errors      {wrong_answers} wrong, {connections_lost} lost; first: {first}"
-            )?;
+        remarks.extend(self.errors.remarks());
+        Document {
+            kind: "broadcast",
+            title: format!("One message to up to {} subscribers, three ways", grouped(most as u64)),
+            conditions: vec![self.story()],
+            tables: vec![self.table()],
+            remarks,
+            notices: Vec::new(),
+            verdict: Some(self.verdict.line.clone()),
         }
-        writeln!(f, "verdict     {}", self.verdict.line)
+    }
+
+    fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
+    }
+}
+
+impl CastReport {
+    fn table(&self) -> Table {
+        let columns = [
+            ("way", Unit::Text, ""),
+            ("shards", Unit::Count, ""),
+            ("processes", Unit::Count, ""),
+            ("subscribers", Unit::Count, "subscribers"),
+            ("", Unit::Count, "shards"),
+            ("", Unit::Text, "way"),
+            ("size_bytes", Unit::Bytes, ""),
+            ("rounds", Unit::Count, ""),
+            ("time_median_us", Unit::Us, "last has it"),
+            ("", Unit::Text, "quartiles"),
+            ("time_q1_us", Unit::Us, ""),
+            ("time_q3_us", Unit::Us, ""),
+            ("time_min_us", Unit::Us, ""),
+            ("time_max_us", Unit::Us, ""),
+            ("first_median_us", Unit::Us, "first"),
+            ("call_median_us", Unit::Us, "call"),
+            ("server_cpu_median_us", Unit::Us, "server CPU"),
+            ("server_cpu_us_per_subscriber", Unit::Us, "CPU each"),
+            ("", Unit::Times, "naive/this"),
+            ("client_cpu_median_us", Unit::Us, ""),
+            ("mailbox_waits", Unit::Count, ""),
+            ("server_rss_bytes", Unit::Bytes, ""),
+            ("limit", Unit::Text, ""),
+        ];
+        let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
+        let rows = self.rows.iter().map(|row| {
+            let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+            let time = |figure: fn(Spread) -> f64| row.time_us.map(figure);
+            let us = |us: f64| show_ns((us * 1e3).round() as u64);
+            let quartiles = row.time_us.map(|time| format!("{} - {}", us(time.q1), us(time.q3)));
+            row![
+                row.way.name(),
+                row.shards,
+                row.processes,
+                row.subscribers,
+                row.shards,
+                row.way.name(),
+                self.plan.size_bytes,
+                row.time_us.map_or(0, |time| time.count),
+                median(row.time_us),
+                quartiles,
+                time(|time| time.q1),
+                time(|time| time.q3),
+                time(|time| time.min),
+                time(|time| time.max),
+                median(row.first_us),
+                median(row.call_us),
+                median(row.server_cpu_us),
+                row.server_cpu_us_per_subscriber,
+                self.gain(row),
+                median(row.client_cpu_us),
+                row.mailbox_waits,
+                row.server_rss_bytes,
+                row.verdict.limit.name(),
+            ]
+        });
+        Table::new("Figures", columns.to_vec()).rows(rows).plots(self.plots())
+    }
+
+    fn plots(&self) -> [Plot; 3] {
+        let milliseconds = |spread: Option<Spread>| Some(spread?.median / 1e3);
+        let time = Plot::new(
+            "Time until the last subscriber has the message",
+            Axis::log("subscribers"),
+            Axis::log("time in ms (median)"),
+        )
+        .captioned(
+            "Both axes are logarithmic: a straight line of slope one is a constant cost each.",
+        );
+        let cpu = Plot::new(
+            "Server CPU time by subscriber",
+            Axis::new("subscribers"),
+            Axis::new("CPU time in us by subscriber (median)"),
+        )
+        .captioned("All threads of the server, the program's own call included. Flat is good.");
+        let call = Plot::new(
+            "Time until the call returns to the program",
+            Axis::log("subscribers"),
+            Axis::log("time in ms (median)"),
+        )
+        .captioned("What a thread that broadcasts is kept busy with; delivery goes on behind it.");
+        [
+            self.lines(time, |row| milliseconds(row.time_us)),
+            self.lines(cpu, |row| row.server_cpu_us_per_subscriber),
+            self.lines(call, |row| milliseconds(row.call_us)),
+        ]
     }
 }
 
@@ -394,13 +323,13 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_a_row_and_ends_with_the_verdict() {
-        let text = report().to_string();
+        let text = report().to_text();
         for words in ["15,000", "naive", "45.0 ms", "42.8 ms - 47.2 ms", "3.00x", "5 MiB"] {
             assert!(text.contains(words), "{words:?} in\n{text}");
         }
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("verdict     server-limited (in 12 of 12 rows"), "{last}");
-        assert!(text.lines().skip(1).take(14).all(|line| line.chars().count() <= 110), "{text}");
+        assert!(text.lines().skip(1).take(14).all(|line| line.chars().count() <= 120), "{text}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::message;
 use super::plan::SubscriberPlan;
 use super::wire::Told;
 use throng_load::client::{
-    Crew, Setup, Shared, Start, Timeline, Work, Worker, clock, describe_close,
+    self, Crew, Setup, Shared, Start, Timeline, Work, clock, describe_close,
 };
 use throng_load::clock::machine_now_ns;
 use throng_load::{Error, Sources, descriptors, sources};
@@ -72,7 +72,7 @@ pub(crate) fn subscribe(
         .spawn({
             let (shared, tell) = (Arc::clone(&shared), Arc::clone(&tell));
             move || {
-                let ran = Worker::new(start, receive).and_then(Worker::run);
+                let ran = client::run(start, receive);
                 let failure = ran.as_ref().err().map(Error::to_string);
                 if let Some(reason) = failure {
                     tell(&Told::Failed { reason });

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::compression::{CompressionPlan, CompressionReport};
+use crate::compression::CompressionPlan;
 use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Deflate, DeflateMode};
 
@@ -73,9 +73,7 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         line.show(progress);
     });
     drop(line);
-    let report = outcome?;
-    args.output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    args.output.show(&outcome?)
 }
 
 impl Args {
@@ -96,8 +94,6 @@ impl Args {
         }
     }
 }
-
-output::shown!(CompressionReport);
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,17 @@
-//! The result of a comparison: JSON, CSV, a table, a page with plots. Field names are stable; what is not known is
-//! `null`, or an empty cell in CSV.
-
-use std::fmt;
+//! The report of a comparison.
 
 use serde::Serialize;
 
 use super::CompressionPlan;
-use throng_load::page::{Axis, Page, Plot};
+use throng_load::page::{Axis, Plot};
 use throng_load::record::Summary;
-use throng_load::report::{SCHEMA, csv, percent};
-use throng_load::units::{grouped, rounded, show_bytes, show_duration, show_ns};
+use throng_load::report::SCHEMA;
+use throng_load::report::model::{Cell, Column, Document, Render, Table, Unit};
+use throng_load::row;
+use throng_load::units::{grouped, show_bytes, show_duration};
 use throng_load::verdict::{Limit, Verdict};
 
-/// Everything about one comparison. `Display` prints the table.
+/// Everything about one comparison.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CompressionReport {
     /// The report's version, as in every report of `throng bench`.
@@ -62,17 +61,6 @@ pub(crate) struct Row {
     pub verdict: Verdict,
 }
 
-const HEAD: [&str; 8] = [
-    "setting",
-    "memory/conn",
-    "more than off",
-    "CPU/message",
-    "sent on",
-    "size",
-    "messages/s",
-    "p99",
-];
-
 impl CompressionReport {
     pub(super) fn new(plan: &CompressionPlan, rows: Vec<Row>) -> Self {
         let worst = rows.iter().max_by_key(|row| row.verdict.limit.gravity());
@@ -96,94 +84,6 @@ impl CompressionReport {
             rows,
             verdict,
         }
-    }
-
-    /// Exit code of a process that made this report: 0, or 1 if the figures do not count.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        u8::from(self.verdict.limit == Limit::Invalid)
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// One line a setting, after a line of names.
-    #[must_use]
-    pub(crate) fn to_csv(&self) -> String {
-        let head = [
-            "setting",
-            "window_bits",
-            "connections",
-            "size_bytes",
-            "memory_bytes_per_connection",
-            "windows_filled",
-            "server_cpu_us_per_message",
-            "relayed_cpu_us_per_message",
-            "ratio",
-            "messages_per_s",
-            "p50_us",
-            "p99_us",
-            "limit",
-        ];
-        let rows = self.rows.iter().map(|row| {
-            let latency = row.latency.as_ref();
-            vec![
-                row.setting.clone(),
-                row.window_bits.map_or_else(String::new, |bits| bits.to_string()),
-                self.connections.to_string(),
-                self.size_bytes.to_string(),
-                csv::number(row.memory_bytes_per_connection),
-                row.windows_filled.map_or_else(String::new, |filled| filled.to_string()),
-                csv::number(row.server_cpu_us_per_message),
-                csv::number(row.relayed_cpu_us_per_message),
-                csv::number(row.ratio),
-                csv::number(Some(row.messages_per_s)),
-                csv::number(latency.map(|latency| latency.p50_us)),
-                csv::number(latency.map(|latency| latency.p99_us)),
-                row.verdict.limit.name().to_owned(),
-            ]
-        });
-        csv::document(&head, rows)
-    }
-
-    /// The page: memory, CPU and ratio against window bits, and the table.
-    #[must_use]
-    pub(crate) fn to_html(&self) -> String {
-        let rows: Vec<Vec<String>> = self.rows.iter().map(|row| self.cells(row).to_vec()).collect();
-        let bits = || Axis::new("window bits");
-        Page::new("What compression costs, and what it saves")
-            .text(&self.story())
-            .notice(&format!("Verdict: {}", self.verdict.line))
-            .plot(
-                &self.lines(
-                    Plot::new("Server memory of a connection", bits(), Axis::new("resident memory in bytes"))
-                        .captioned("After use, both directions. Off and no-context have no window: a level line each."),
-                    |row| row.memory_bytes_per_connection,
-                ),
-            )
-            .plot(
-                &self.lines(
-                    Plot::new("Server CPU of a message", bits(), Axis::new("CPU time in us"))
-                        .captioned("One message received and inflated, one composed, compressed and sent."),
-                    |row| row.server_cpu_us_per_message,
-                ),
-            )
-            .plot(
-                &self.lines(
-                    Plot::new("Size of a message on the wire", bits(), Axis::new("percent of its size"))
-                        .captioned("Payload from the server, without frame headers."),
-                    |row| Some(row.ratio.unwrap_or(1.0) * 100.0),
-                ),
-            )
-            .heading("Figures")
-            .table(&HEAD, &rows)
-            .to_html()
     }
 
     /// The windows as one line; each setting without a window as a level one.
@@ -215,57 +115,91 @@ impl CompressionReport {
         )
     }
 
-    fn cells(&self, row: &Row) -> [String; 8] {
-        let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2} us"));
-        let bytes = |bytes: Option<f64>, filled: Option<bool>| {
-            let mark = if filled == Some(false) { "*" } else { "" };
-            bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}{mark}"))
-        };
+    fn table(&self) -> Table {
+        let columns = [
+            ("setting", Unit::Text, "setting"),
+            ("window_bits", Unit::Count, ""),
+            ("connections", Unit::Count, ""),
+            ("size_bytes", Unit::Bytes, ""),
+            ("memory_bytes_per_connection", Unit::Number, "memory/conn"),
+            ("", Unit::Number, "more than off"),
+            ("windows_filled", Unit::Text, ""),
+            ("server_cpu_us_per_message", Unit::Us, "CPU/message"),
+            ("relayed_cpu_us_per_message", Unit::Us, "sent on"),
+            ("ratio", Unit::Share, "size"),
+            ("messages_per_s", Unit::Number, "messages/s"),
+            ("p50_us", Unit::Us, ""),
+            ("p99_us", Unit::Us, "p99"),
+            ("limit", Unit::Text, ""),
+        ];
+        let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
         let off = self.rows.iter().find(|row| row.setting == "off");
-        let more = off.and_then(|off| {
-            Some(row.memory_bytes_per_connection? - off.memory_bytes_per_connection?)
+        let off = off.and_then(|off| off.memory_bytes_per_connection);
+        let rows = self.rows.iter().map(|row| {
+            let mark = if row.windows_filled == Some(false) { "*" } else { "" };
+            let bytes = |bytes: f64| Cell::shown(bytes, format!("{bytes:.0}{mark}"));
+            let us = |us: f64| Cell::shown(us, format!("{us:.2} us"));
+            let memory = row.memory_bytes_per_connection;
+            let latency = row.latency.as_ref();
+            row![
+                row.setting.clone(),
+                row.window_bits.map(u64::from),
+                self.connections,
+                self.size_bytes,
+                memory.map(bytes),
+                memory.zip(off).map(|(memory, off)| bytes(memory - off)),
+                row.windows_filled.map(|filled| filled.to_string()),
+                row.server_cpu_us_per_message.map(us),
+                row.relayed_cpu_us_per_message.map(us),
+                row.ratio,
+                row.messages_per_s,
+                latency.map(|latency| latency.p50_us),
+                latency.map(|latency| latency.p99_us),
+                row.verdict.limit.name(),
+            ]
         });
+        let unfilled = self.rows.iter().any(|row| row.windows_filled == Some(false));
+        let note = unfilled.then(|| {
+            "* less than a window was exchanged: take fewer --connections or a longer --warmup"
+                .to_owned()
+        });
+        Table::new("Figures", columns.to_vec()).rows(rows).plots(self.plots()).notes(note)
+    }
+
+    fn plots(&self) -> [Plot; 3] {
+        let plot = |title, y| Plot::new(title, Axis::new("window bits"), Axis::new(y));
+        let memory = plot("Server memory of a connection", "resident memory in bytes").captioned(
+            "After use, both directions. Off and no-context have no window: a level line each.",
+        );
+        let cpu = plot("Server CPU of a message", "CPU time in us")
+            .captioned("One message received and inflated, one composed, compressed and sent.");
+        let size = plot("Size of a message on the wire", "percent of its size")
+            .captioned("Payload from the server, without frame headers.");
         [
-            row.setting.clone(),
-            bytes(row.memory_bytes_per_connection, row.windows_filled),
-            bytes(more, row.windows_filled),
-            us(row.server_cpu_us_per_message),
-            us(row.relayed_cpu_us_per_message),
-            row.ratio.map_or_else(|| "-".to_owned(), percent),
-            rounded(row.messages_per_s),
-            row.latency
-                .map_or_else(|| "-".to_owned(), |latency| show_ns((latency.p99_us * 1e3) as u64)),
+            self.lines(memory, |row| row.memory_bytes_per_connection),
+            self.lines(cpu, |row| row.server_cpu_us_per_message),
+            self.lines(size, |row| Some(row.ratio.unwrap_or(1.0) * 100.0)),
         ]
     }
 }
 
-impl fmt::Display for CompressionReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "deflate     {}", self.story())?;
-        writeln!(f)?;
-        let line = |f: &mut fmt::Formatter<'_>, cells: [&str; 8]| {
-            write!(f, "{:<12}", cells[0])?;
-            for cell in &cells[1..] {
-                write!(f, "{cell:>14}")?;
-            }
-            writeln!(f)
-        };
-        line(f, HEAD)?;
-        for row in &self.rows {
-            line(f, self.cells(row).each_ref().map(String::as_str))?;
-        }
-        if self.rows.iter().any(|row| row.windows_filled == Some(false)) {
-            writeln!(
-                f,
-                "* less than a window was exchanged: take fewer --connections or a longer --warmup"
-            )?;
-        }
+impl Render for CompressionReport {
+    fn document(&self) -> Document {
         let wrong: u64 = self.rows.iter().map(|row| row.errors).sum();
-        if wrong > 0 {
-            writeln!(f, "errors      {}", grouped(wrong))?;
+        let errors = (wrong > 0).then(|| ("errors", grouped(wrong)));
+        Document {
+            kind: "compression",
+            title: "What compression costs, and what it saves".to_owned(),
+            conditions: vec![self.story()],
+            tables: vec![self.table()],
+            remarks: errors.into_iter().collect(),
+            notices: Vec::new(),
+            verdict: Some(self.verdict.line.clone()),
         }
-        writeln!(f)?;
-        writeln!(f, "verdict     {}", self.verdict.line)
+    }
+
+    fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
     }
 }
 
@@ -303,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_a_setting_adds_and_what_is_not_known() {
-        let text = report().to_string();
+        let text = report().to_text();
         for words in
             ["2300", "2150", "8.25 us", "5.00 us", "21.0 %", "66000*", "* less than a window"]
         {

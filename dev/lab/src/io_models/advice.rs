@@ -1,7 +1,7 @@
-//! Which family one needs: sentences that follow from the figures, whatever those are.
+//! Which model one needs: sentences that follow from the figures, whatever those are.
 
-use super::plan::Family;
-use super::report::{BlockingFigures, BlockingRow, FamiliesReport, IdleFigures, IdleRow, Way};
+use super::plan::IoModel;
+use super::report::{BlockingFigures, BlockingRow, IdleFigures, IdleRow, IoModelsReport, Way};
 use throng_load::units::{grouped, rounded, show_bytes, show_ns};
 
 /// Two figures less than this apart are level: runs differ by as much.
@@ -10,7 +10,7 @@ const LEVEL: f64 = 1.25;
 const DECIDES: f64 = 2.0;
 
 /// The sentences, the last of which is the advice.
-pub(super) fn sentences(report: &FamiliesReport) -> Vec<String> {
+pub(super) fn sentences(report: &IoModelsReport) -> Vec<String> {
     let memory = Memory::of(report);
     let blocking = Blocking::of(report);
     let mut sentences = Vec::new();
@@ -20,24 +20,24 @@ pub(super) fn sentences(report: &FamiliesReport) -> Vec<String> {
     sentences
 }
 
-/// Threads beside an event-driven family, at the largest size that both held.
+/// Threads beside an event-driven model, at the largest size that both held.
 struct Memory<'a> {
     connections: usize,
     threads: &'a IdleFigures,
-    event: (Family, &'a IdleFigures),
+    event: (IoModel, &'a IdleFigures),
 }
 
 impl<'a> Memory<'a> {
-    fn of(report: &'a FamiliesReport) -> Option<Self> {
-        let of = |family: Family, connections: usize| {
-            let same = |row: &&IdleRow| row.family == family && row.connections == connections;
+    fn of(report: &'a IoModelsReport) -> Option<Self> {
+        let of = |model: IoModel, connections: usize| {
+            let same = |row: &&IdleRow| row.model == model && row.connections == connections;
             report.idle.iter().find(same)?.cell.figures.as_ref()
         };
         let event = report.plan.event_driven?;
         let mut sizes: Vec<usize> = report.idle.iter().map(|row| row.connections).collect();
         sizes.sort_unstable();
         sizes.into_iter().rev().find_map(|connections| {
-            let (threads, figures) = (of(Family::Threads, connections)?, of(event, connections)?);
+            let (threads, figures) = (of(IoModel::Threads, connections)?, of(event, connections)?);
             Some(Self { connections, threads, event: (event, figures) })
         })
     }
@@ -48,11 +48,11 @@ impl<'a> Memory<'a> {
     }
 
     fn sentence(&self) -> String {
-        let (family, event) = self.event;
+        let (model, event) = self.event;
         let bytes = |bytes: f64| show_bytes(bytes.round() as i64);
         format!(
             "With {} idle connections, the most that both held, threads took {} of memory and {} of kernel stack a \
-             connection, {family} {}: {} times as much; CPU meanwhile {:.2} % of a core and {:.2} %.",
+             connection, {model} {}: {} times as much; CPU meanwhile {:.2} % of a core and {:.2} %.",
             grouped(self.connections as u64),
             bytes(self.threads.memory_bytes_per_connection),
             bytes(self.threads.kernel_stack_bytes_per_connection),
@@ -66,12 +66,12 @@ impl<'a> Memory<'a> {
 
 /// The handler that blocks, each way that was measured.
 struct Blocking<'a> {
-    report: &'a FamiliesReport,
+    report: &'a IoModelsReport,
     rows: Vec<(&'a BlockingRow, &'a BlockingFigures)>,
 }
 
 impl<'a> Blocking<'a> {
-    fn of(report: &'a FamiliesReport) -> Option<Self> {
+    fn of(report: &'a IoModelsReport) -> Option<Self> {
         let measured = |row: &'a BlockingRow| Some((row, row.cell.figures.as_ref()?));
         let rows: Vec<_> = report.blocking.iter().filter_map(measured).collect();
         (rows.len() > 1).then_some(Self { report, rows })
@@ -112,7 +112,7 @@ impl<'a> Blocking<'a> {
 }
 
 fn advice(
-    report: &FamiliesReport,
+    report: &IoModelsReport,
     memory: Option<&Memory<'_>>,
     blocking: Option<&Blocking<'_>>,
 ) -> Option<String> {
@@ -132,11 +132,11 @@ fn advice(
             ),
         }));
     }
-    (!parts.is_empty()).then(|| format!("Which family you need: {}.", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("Which model you need: {}.", parts.join("; ")))
 }
 
 /// By memory.
-fn for_many(report: &FamiliesReport, event: Family, ratio: f64) -> String {
+fn for_many(report: &IoModelsReport, event: IoModel, ratio: f64) -> String {
     if ratio < DECIDES {
         return format!(
             "by memory either, because a connection costs threads {} times what it costs {event}",
@@ -154,7 +154,11 @@ fn for_many(report: &FamiliesReport, event: Family, ratio: f64) -> String {
 }
 
 /// By the handler that blocks.
-fn for_blocking(report: &FamiliesReport, event: Family, blocking: &Blocking<'_>) -> Option<String> {
+fn for_blocking(
+    report: &IoModelsReport,
+    event: IoModel,
+    blocking: &Blocking<'_>,
+) -> Option<String> {
     let threads = blocking.p99(Way::Threads)?;
     let (workers, size) = match blocking.p99(Way::WorkersByRule) {
         Some(p99) => (p99, report.plan.workers_by_rule),
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
 
     fn with(rows: Vec<BlockingRow>) -> String {
-        let report = FamiliesReport { blocking: rows, ..example() };
+        let report = IoModelsReport { blocking: rows, ..example() };
         sentences(&report).join("\n")
     }
 
@@ -229,7 +233,7 @@ mod tests {
         let mut report = example();
         for row in &mut report.idle {
             if let Some(figures) = &mut row.cell.figures
-                && row.family == Family::Epoll
+                && row.model == IoModel::Epoll
             {
                 figures.memory_bytes_per_connection = -3.0;
             }

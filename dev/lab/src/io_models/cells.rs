@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::crowd::{IdleTime, Visit, Visited, visit};
-use super::plan::{FamiliesPlan, Family, Wanted};
+use super::plan::{IoModel, IoModelsPlan, Wanted};
 use super::report::{BlockingFigures, ConnectFigures, IdleFigures, Way};
 use crate::servers::Server;
 use throng_load::report::Measured;
@@ -21,12 +21,12 @@ pub(super) const WARMUP: Duration = Duration::from_secs(1);
 /// The kernel's own stack of a thread, on x86-64 and arm64.
 const KERNEL_STACK_BYTES: usize = 16 << 10;
 
-/// Starts a server of a family.
+/// Starts a server of a model.
 pub(super) type Starter<'a, S> = &'a dyn Fn(&Wanted) -> Result<S, Error>;
 
 /// What all cells need.
 pub(super) struct Bench<'a, S> {
-    pub(super) plan: &'a FamiliesPlan,
+    pub(super) plan: &'a IoModelsPlan,
     pub(super) start: Starter<'a, S>,
     pub(super) stop: &'a AtomicBool,
 }
@@ -35,12 +35,12 @@ impl<S: Server> Bench<'_, S> {
     /// Connections that do nothing.
     pub(super) fn idle(
         &self,
-        family: Family,
+        model: IoModel,
         connections: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<IdleFigures, Error> {
         let hold = Some(self.plan.window);
-        let visited = self.visit(family, connections, false, hold, watch)?;
+        let visited = self.visit(model, connections, false, hold, watch)?;
         let Visited { before, idle, .. } = &visited;
         let Some(IdleTime { measured, ticks }) = idle else { return Err(Error::Interrupted) };
         let (after, cpu) = (measured.server_memory, measured.server());
@@ -67,11 +67,11 @@ impl<S: Server> Bench<'_, S> {
     /// So many connections, and a message there and back on each.
     pub(super) fn connect(
         &self,
-        family: Family,
+        model: IoModel,
         connections: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<ConnectFigures, Error> {
-        let visited = self.visit(family, connections, true, None, watch)?;
+        let visited = self.visit(model, connections, true, None, watch)?;
         let answered_s = visited.answered.unwrap_or_default().as_secs_f64();
         Ok(ConnectFigures {
             connected_s: visited.connected.as_secs_f64(),
@@ -84,13 +84,13 @@ impl<S: Server> Bench<'_, S> {
     /// A crowd on a fresh server that has seen a few before.
     fn visit(
         &self,
-        family: Family,
+        model: IoModel,
         connections: usize,
         echo: bool,
         hold: Option<Duration>,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Visited, Error> {
-        let server = (self.start)(&self.plan.wanted(family, 0))?;
+        let server = (self.start)(&self.plan.wanted(model, 0))?;
         let setup_timeout = self.plan.setup_timeout;
         let (address, pid) = (server.address(), server.pid());
         let processes = Processes::new(vec![pid]);
@@ -118,11 +118,11 @@ impl<S: Server> Bench<'_, S> {
     pub(super) fn blocking(
         &self,
         way: Way,
-        family: Family,
+        model: IoModel,
         workers: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<BlockingFigures, Error> {
-        let server = (self.start)(&self.plan.wanted(family, workers))?;
+        let server = (self.start)(&self.plan.wanted(model, workers))?;
         let path = if way.has_workers() { "/work" } else { "/block" };
         let target = Target::parse(&format!("ws://{}{path}", server.address()))?;
         let pace = Pace::Closed { pipeline: 1 };

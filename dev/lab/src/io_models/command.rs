@@ -1,9 +1,9 @@
-//! `lab io-models`: the server families side by side, on servers of our own.
+//! `lab io-models`: the server models side by side, on servers of our own.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::io_models::{self, FamiliesPlan, FamiliesReport, Family, Handler, Table, Wanted};
+use crate::io_models::{self, Handler, IoModel, IoModelsPlan, Table, Wanted};
 use clap::ValueEnum;
 use throng_load::Error;
 use throng_load::units::{parse_duration, show_duration};
@@ -15,9 +15,9 @@ use throng_cli::signals::Stop;
 use throng_cli::{Failure, say};
 
 pub(crate) const EXAMPLES: &str = "Examples:
-  lab io-models --html families.html                all tables at the articles' sizes, in some minutes
+  lab io-models --html models.html                all tables at the articles' sizes, in some minutes
   lab io-models --quick
-  lab io-models --only idle --families threads,epoll --connections 1000,5000 --window 30s
+  lab io-models --only idle --models threads,epoll --connections 1000,5000 --window 30s
   lab io-models --only workers --blocking 20ms --cpu 1ms --clients 500
 
 The tables:
@@ -25,15 +25,15 @@ The tables:
   connect    time until all are connected, and until each has had an echo
   workers    a handler that blocks: on the shards, on a pool of workers, on a thread for each connection
 
-What a family cannot do on this machine is told in its cell. Figures of \"article\" rows are the source
+What a model cannot do on this machine is told in its cell. Figures of \"article\" rows are the source
 articles' own, for scale.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Which to compare: threads, epoll, portable [default: all that this system has]
     #[arg(long, value_name = "FAMILY", value_delimiter = ',')]
-    families: Vec<Family>,
-    /// Sizes of the tables idle and connect [default: 100,500,1000,1500,2000,3500,10000 and 1000,3000,10000]
+    models: Vec<IoModel>,
+    /// Sizes of the tables idle and connect [default: 100,500,1000,1500,2000,2500,3000,3500,10000 and 1000,3000,10000]
     #[arg(long, short, value_name = "N", value_delimiter = ',')]
     connections: Vec<usize>,
     /// How long CPU is watched in each cell of the table idle [default: 10s, with --quick 1s]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Time measured of each row of the table workers [default: 3s, with --quick 1s]
     #[arg(long, short, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Event loops of the event-driven families; 0 = one for each usable CPU
+    /// Event loops of the event-driven models; 0 = one for each usable CPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     shards: usize,
     /// Give up a cell when its set-up makes no progress for so long
@@ -79,7 +79,7 @@ enum TableArg {
 pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     let plan = args.plan();
-    let mut line = StatusLine::new("families", args.output.quiet);
+    let mut line = StatusLine::new("models", args.output.quiet);
     let mut is_told = args.output.quiet;
     let outcome = io_models::run(&plan, &start, stop.flag(), &mut |progress| {
         let left = show_duration(Duration::from_secs(progress.left.as_secs()));
@@ -93,16 +93,14 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
     });
     drop(line);
-    let report = outcome?;
-    args.output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    args.output.show(&outcome?)
 }
 
 /// A server as a cell wants it.
 fn start(wanted: &Wanted) -> Result<OwnServer, Error> {
     let time = |time: Duration| format!("{}us", time.as_micros());
     let flags = [
-        ("--io", wanted.family.name().to_owned()),
+        ("--io", wanted.model.name().to_owned()),
         ("--workers", wanted.workers.to_string()),
         ("--blocking", time(wanted.handler.blocking)),
         ("--cpu", time(wanted.handler.cpu)),
@@ -112,8 +110,8 @@ fn start(wanted: &Wanted) -> Result<OwnServer, Error> {
 }
 
 impl Args {
-    fn plan(&self) -> FamiliesPlan {
-        let usual = FamiliesPlan::default();
+    fn plan(&self) -> IoModelsPlan {
+        let usual = IoModelsPlan::default();
         let second = Duration::from_secs(1);
         let (idle, connect) = match (self.connections.is_empty(), self.quick) {
             (false, _) => (self.connections.clone(), self.connections.clone()),
@@ -129,8 +127,8 @@ impl Args {
             TableArg::Workers => Table::Workers,
         });
         let tables: Vec<Table> = tables.collect();
-        FamiliesPlan {
-            families: if self.families.is_empty() { usual.families } else { self.families.clone() },
+        IoModelsPlan {
+            models: if self.models.is_empty() { usual.models } else { self.models.clone() },
             tables: if tables.is_empty() { usual.tables } else { tables },
             idle,
             connect,
@@ -144,8 +142,6 @@ impl Args {
     }
 }
 
-output::shown!(FamiliesReport);
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -158,8 +154,8 @@ mod tests {
         args: Args,
     }
 
-    fn plan(line: &str) -> Result<FamiliesPlan, String> {
-        let words = std::iter::once("families").chain(line.split_whitespace());
+    fn plan(line: &str) -> Result<IoModelsPlan, String> {
+        let words = std::iter::once("models").chain(line.split_whitespace());
         let bench = Bench::try_parse_from(words).map_err(|error| error.to_string())?;
         let plan = bench.args.plan();
         plan.check().map_err(|error| error.to_string())?;
@@ -169,15 +165,15 @@ mod tests {
     #[test]
     fn flags_become_a_plan() {
         let usual = plan("").unwrap();
-        assert_eq!(usual.families, Family::ALL);
-        assert_eq!((usual.idle.len(), usual.connect.len(), usual.tables.len()), (7, 3, 3));
+        assert_eq!(usual.models, IoModel::ALL);
+        assert_eq!((usual.idle.len(), usual.connect.len(), usual.tables.len()), (9, 3, 3));
         assert_eq!((usual.window, usual.clients), (Duration::from_secs(10), 100));
         let quick = plan("--quick --window 2s").unwrap();
         assert_eq!((quick.idle, quick.connect), (vec![100, 500], vec![500]));
         assert_eq!((quick.window.as_secs(), quick.duration.as_secs()), (2, 1));
-        let line = "--families portable --connections 5,7 --only idle,workers --blocking 20ms --cpu 1ms -d 2s";
+        let line = "--models portable --connections 5,7 --only idle,workers --blocking 20ms --cpu 1ms -d 2s";
         let plan = plan(line).unwrap();
-        assert_eq!(plan.families, [Family::Portable]);
+        assert_eq!(plan.models, [IoModel::Portable]);
         assert_eq!((&plan.idle[..], &plan.connect[..]), (&[5, 7][..], &[5, 7][..]));
         assert_eq!(plan.tables, [Table::Idle, Table::Workers]);
         assert_eq!(plan.handler.blocking.as_millis(), 20);
@@ -186,7 +182,7 @@ mod tests {
     #[test]
     fn mistakes_teach() {
         for (line, words) in [
-            ("--families fibres", "portable"),
+            ("--models fibres", "portable"),
             ("--connections 0", "--connections"),
             ("--connections many", "--connections"),
             ("--only memory", "idle, connect, workers"),

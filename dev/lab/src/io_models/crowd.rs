@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
-use throng_load::client::{Crew, Payload, Shared, Start, Timeline, Work, Worker, clock};
+use throng_load::client::{self, Crew, Payload, Shared, Start, Timeline, Work, clock};
 use throng_load::report::Errors;
 use throng_load::run::{FinishOnPanic, Measured, Steering};
 use throng_load::sampler::{CpuSample, CpuUsage, Memory, Processes};
@@ -110,7 +110,7 @@ pub(super) fn visit(
             .name("throng-crowd".to_owned())
             .spawn_scoped(scope, move || {
                 let finish = FinishOnPanic(finish);
-                let ran = Worker::new(start, arrive).and_then(Worker::run);
+                let ran = client::run(start, arrive);
                 ran.map_err(|error| finish.0.fail(error)).ok()
             })
             .map_err(|error| Error::io("start a thread", error))?;

@@ -1,9 +1,9 @@
-//! The server families side by side, by the measures of the articles that compare one thread per connection with IOCP
+//! The server models side by side, by the measures of the articles that compare one thread per connection with IOCP
 //! and epoll: CPU and memory of idle connections, the time to connect and echo, and a handler that blocks.
 //!
 //! Every cell has a fresh server process, which the caller starts ([`Wanted`]), so that its memory and CPU time are its
-//! own; within each size the families follow one another, so that what disturbs the machine disturbs all alike. What a
-//! family cannot do here (too few descriptors, say) is told in its cell. Beside the measured figures stand the
+//! own; within each size the models follow one another, so that what disturbs the machine disturbs all alike. What a
+//! model cannot do here (too few descriptors, say) is told in its cell. Beside the measured figures stand the
 //! articles' ([`article`]).
 
 mod advice;
@@ -11,15 +11,14 @@ pub(crate) mod article;
 mod cells;
 pub(crate) mod command;
 mod crowd;
+mod document;
 mod handler;
-mod page;
 mod plan;
 mod report;
 mod room;
 mod run;
-mod sheet;
 
 pub(crate) use handler::Handler;
-pub(crate) use plan::{FamiliesPlan, Family, Table, Wanted};
-pub(crate) use report::FamiliesReport;
+pub(crate) use plan::{IoModel, IoModelsPlan, Table, Wanted};
+pub(crate) use report::IoModelsReport;
 pub(crate) use run::run;

@@ -10,10 +10,10 @@ use throng_engine::workers::{suggested_size, usable_cpus};
 use super::handler::Handler;
 use throng_load::{Error, MAX_SHARDS};
 
-/// A server family.
+/// A server model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Family {
+pub(crate) enum IoModel {
     /// One thread for each connection.
     Threads,
     /// One shard for each CPU, over epoll.
@@ -22,7 +22,7 @@ pub(crate) enum Family {
     Portable,
 }
 
-impl Family {
+impl IoModel {
     /// All that this system has.
     pub(crate) const ALL: &[Self] = if cfg!(target_os = "linux") {
         &[Self::Threads, Self::Epoll, Self::Portable]
@@ -49,19 +49,19 @@ impl Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for IoModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Family {
+impl FromStr for IoModel {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL.iter().copied().find(|family| family.name() == word).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|family| family.name()).collect();
-            format!("{word:?} is no family of this system; it can be {}", names.join(", "))
+        Self::ALL.iter().copied().find(|model| model.name() == word).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|model| model.name()).collect();
+            format!("{word:?} is no model of this system; it can be {}", names.join(", "))
         })
     }
 }
@@ -87,9 +87,9 @@ impl Table {
 /// it is called, then echoes) and `/work` (the same on a worker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Its family.
-    pub family: Family,
-    /// Event loops, of an event-driven family.
+    /// Its model.
+    pub model: IoModel,
+    /// Event loops, of an event-driven model.
     pub shards: usize,
     /// Workers.
     pub workers: usize,
@@ -99,9 +99,9 @@ pub(crate) struct Wanted {
 
 /// A whole comparison.
 #[derive(Clone, Debug)]
-pub(crate) struct FamiliesPlan {
-    /// The families, in this order. Default: all that this system has.
-    pub families: Vec<Family>,
+pub(crate) struct IoModelsPlan {
+    /// The models, in this order. Default: all that this system has.
+    pub models: Vec<IoModel>,
     /// The tables. Default: all.
     pub tables: Vec<Table>,
     /// Idle connections, the articles' sizes. Default 100, 500, 1,000, 1,500, 2,000, 3,500 and 10,000.
@@ -122,12 +122,12 @@ pub(crate) struct FamiliesPlan {
     pub setup_timeout: Duration,
 }
 
-impl Default for FamiliesPlan {
+impl Default for IoModelsPlan {
     fn default() -> Self {
         Self {
-            families: Family::ALL.to_vec(),
+            models: IoModel::ALL.to_vec(),
             tables: Table::ALL.to_vec(),
-            idle: vec![100, 500, 1_000, 1_500, 2_000, 3_500, 10_000],
+            idle: vec![100, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 10_000],
             connect: vec![1_000, 3_000, 10_000],
             window: Duration::from_secs(10),
             handler: Handler::default(),
@@ -142,15 +142,15 @@ impl Default for FamiliesPlan {
 /// Most connections of a cell: what one process of clients can have.
 const MOST: usize = 1_000_000;
 
-impl FamiliesPlan {
+impl IoModelsPlan {
     /// Refuses what makes no sense.
     ///
     /// # Errors
     /// [`Error::Usage`] naming the flag, the value and what to write instead.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Usage(text));
-        if self.families.is_empty() || self.tables.is_empty() {
-            return refuse("--families and --only need at least one value each".to_owned());
+        if self.models.is_empty() || self.tables.is_empty() {
+            return refuse("--models and --only need at least one value each".to_owned());
         }
         let sizes = || self.idle.iter().chain(&self.connect).chain([&self.clients]);
         if let Some(size) = sizes().find(|size| !(1..=MOST).contains(*size)) {
@@ -184,10 +184,10 @@ impl FamiliesPlan {
         }
         if self.tables.contains(&Table::Workers)
             && self.event_driven().is_none()
-            && self.families.len() == 1
+            && self.models.len() == 1
         {
             return refuse(
-                "--families threads leaves nothing to compare a blocking handler with; add epoll, or leave workers \
+                "--models threads leaves nothing to compare a blocking handler with; add epoll, or leave workers \
                  out of --only"
                     .to_owned(),
             );
@@ -195,9 +195,9 @@ impl FamiliesPlan {
         Ok(())
     }
 
-    /// The event-driven family on which the handler blocks: the first.
-    pub(super) fn event_driven(&self) -> Option<Family> {
-        self.families.iter().copied().find(|family| family.is_event_driven())
+    /// The event-driven model on which the handler blocks: the first.
+    pub(super) fn event_driven(&self) -> Option<IoModel> {
+        self.models.iter().copied().find(|model| model.is_event_driven())
     }
 
     /// Event loops of an event-driven server.
@@ -212,8 +212,8 @@ impl FamiliesPlan {
     }
 
     /// The server for a cell.
-    pub(super) fn wanted(&self, family: Family, workers: usize) -> Wanted {
-        Wanted { family, shards: self.event_loops(), workers, handler: self.handler }
+    pub(super) fn wanted(&self, model: IoModel, workers: usize) -> Wanted {
+        Wanted { model, shards: self.event_loops(), workers, handler: self.handler }
     }
 }
 
@@ -223,30 +223,30 @@ mod tests {
 
     #[test]
     fn families_have_names() {
-        for family in Family::ALL {
-            assert_eq!(family.name().parse(), Ok(*family));
+        for model in IoModel::ALL {
+            assert_eq!(model.name().parse(), Ok(*model));
         }
-        assert!("fibres".parse::<Family>().unwrap_err().contains("portable"));
+        assert!("fibres".parse::<IoModel>().unwrap_err().contains("portable"));
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        let fine = FamiliesPlan::default;
+        let fine = IoModelsPlan::default;
         fine().check().unwrap();
         let handler = |blocking, cpu| Handler {
             blocking: Duration::from_millis(blocking),
             cpu: Duration::from_nanos(cpu),
         };
         for (plan, words) in [
-            (FamiliesPlan { families: Vec::new(), ..fine() }, "--families"),
-            (FamiliesPlan { idle: vec![5, 0], ..fine() }, "--connections"),
-            (FamiliesPlan { clients: 2_000_000, ..fine() }, "--clients"),
-            (FamiliesPlan { shards: 999_999, ..fine() }, "--shards is 999999; at most 256"),
-            (FamiliesPlan { window: Duration::ZERO, ..fine() }, "--window"),
-            (FamiliesPlan { duration: Duration::MAX, ..fine() }, "--duration"),
-            (FamiliesPlan { handler: handler(5_000, 5_000), ..fine() }, "--blocking"),
-            (FamiliesPlan { handler: handler(5, 0), ..fine() }, "--cpu"),
-            (FamiliesPlan { families: vec![Family::Threads], ..fine() }, "add epoll"),
+            (IoModelsPlan { models: Vec::new(), ..fine() }, "--models"),
+            (IoModelsPlan { idle: vec![5, 0], ..fine() }, "--connections"),
+            (IoModelsPlan { clients: 2_000_000, ..fine() }, "--clients"),
+            (IoModelsPlan { shards: 999_999, ..fine() }, "--shards is 999999; at most 256"),
+            (IoModelsPlan { window: Duration::ZERO, ..fine() }, "--window"),
+            (IoModelsPlan { duration: Duration::MAX, ..fine() }, "--duration"),
+            (IoModelsPlan { handler: handler(5_000, 5_000), ..fine() }, "--blocking"),
+            (IoModelsPlan { handler: handler(5, 0), ..fine() }, "--cpu"),
+            (IoModelsPlan { models: vec![IoModel::Threads], ..fine() }, "add epoll"),
         ] {
             let error = plan.check().unwrap_err();
             assert!(
@@ -255,6 +255,6 @@ mod tests {
             );
         }
         let only = vec![Table::Idle];
-        FamiliesPlan { families: vec![Family::Threads], tables: only, ..fine() }.check().unwrap();
+        IoModelsPlan { models: vec![IoModel::Threads], tables: only, ..fine() }.check().unwrap();
     }
 }

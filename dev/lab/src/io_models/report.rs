@@ -1,43 +1,42 @@
-//! The result: JSON and CSV; the tables for people are in `sheet`, the page in `page`. Field names are stable; what is not
-//! known is `null`, or an empty cell in CSV.
+//! What was measured, with names for programs; the tables are made in `document`.
 
 use serde::Serialize;
 use throng_engine::workers::usable_cpus;
 
 use super::handler::Handler;
-use super::plan::{FamiliesPlan, Family, Table};
+use super::plan::{IoModel, IoModelsPlan, Table};
 use super::{advice, room};
 use throng_load::descriptors;
 use throng_load::record::Summary;
-use throng_load::report::{SCHEMA, csv};
+use throng_load::report::SCHEMA;
 use throng_load::verdict::Verdict;
 
-/// Everything about one comparison. `Display` prints the tables.
+/// Everything about one comparison.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct FamiliesReport {
+pub(crate) struct IoModelsReport {
     /// The report's version, as in every report of `throng bench`.
     pub schema: &'static str,
     /// What was asked for.
     pub plan: PlanReport,
-    /// A row for each size and family.
+    /// A row for each size and model.
     pub idle: Vec<IdleRow>,
-    /// A row for each size and family.
+    /// A row for each size and model.
     pub connect: Vec<ConnectRow>,
     /// A row for each way to run a handler that blocks.
     pub blocking: Vec<BlockingRow>,
     /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
     pub machine_busy_share: Option<f64>,
-    /// Which family one needs, in sentences that follow from the figures.
+    /// Which model one needs, in sentences that follow from the figures.
     pub advice: Vec<String>,
 }
 
 /// The plan, as far as it matters for repeating a comparison, and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PlanReport {
-    /// `families`.
+    /// `models`.
     pub mode: &'static str,
-    /// The families.
-    pub families: Vec<Family>,
+    /// The models.
+    pub models: Vec<IoModel>,
     /// The tables.
     pub tables: Vec<Table>,
     /// How long CPU was watched in each cell of the idle table.
@@ -56,8 +55,8 @@ pub(crate) struct PlanReport {
     pub event_loops: usize,
     /// Descriptors that one process may have.
     pub descriptor_limit: Option<u64>,
-    /// The event-driven family on which the handler blocked.
-    pub event_driven: Option<Family>,
+    /// The event-driven model on which the handler blocked.
+    pub event_driven: Option<IoModel>,
     /// Connections that threads may have here.
     pub most_threads: Option<usize>,
 }
@@ -87,11 +86,11 @@ impl<T> Cell<T> {
     }
 }
 
-/// Idle connections of one family.
+/// Idle connections of one model.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct IdleRow {
-    /// The family.
-    pub family: Family,
+    /// The model.
+    pub model: IoModel,
     /// Connections.
     pub connections: usize,
     /// Its figures.
@@ -131,11 +130,11 @@ impl IdleFigures {
     }
 }
 
-/// A storm of connections on one family.
+/// A storm of connections on one model.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ConnectRow {
-    /// The family.
-    pub family: Family,
+    /// The model.
+    pub model: IoModel,
     /// Connections.
     pub connections: usize,
     /// Its figures.
@@ -178,12 +177,12 @@ impl Way {
     }
 
     /// For people: `epoll, 102 workers (the rule)`.
-    pub(super) fn words(self, family: Family, workers: Option<usize>) -> String {
+    pub(super) fn words(self, model: IoModel, workers: Option<usize>) -> String {
         let workers = workers.unwrap_or_default();
         match self {
-            Self::Inline => format!("{family}, inline on the shards"),
-            Self::Workers => format!("{family}, {workers} workers (one for each CPU)"),
-            Self::WorkersByRule => format!("{family}, {workers} workers (by the rule)"),
+            Self::Inline => format!("{model}, inline on the shards"),
+            Self::Workers => format!("{model}, {workers} workers (one for each CPU)"),
+            Self::WorkersByRule => format!("{model}, {workers} workers (by the rule)"),
             Self::Threads => "threads, one for each connection".to_owned(),
         }
     }
@@ -194,8 +193,8 @@ impl Way {
 pub(crate) struct BlockingRow {
     /// The way.
     pub way: Way,
-    /// The family.
-    pub family: Family,
+    /// The model.
+    pub model: IoModel,
     /// Workers, if it has them.
     pub workers: Option<usize>,
     /// Its figures.
@@ -205,7 +204,7 @@ pub(crate) struct BlockingRow {
 
 impl BlockingRow {
     pub(super) fn words(&self) -> String {
-        self.way.words(self.family, self.workers)
+        self.way.words(self.model, self.workers)
     }
 }
 
@@ -236,12 +235,12 @@ impl Rows {
     }
 }
 
-impl FamiliesReport {
-    pub(super) fn new(plan: &FamiliesPlan, rows: Rows, machine_busy_share: Option<f64>) -> Self {
+impl IoModelsReport {
+    pub(super) fn new(plan: &IoModelsPlan, rows: Rows, machine_busy_share: Option<f64>) -> Self {
         let event_loops = plan.event_loops();
         let plan = PlanReport {
-            mode: "families",
-            families: plan.families.clone(),
+            mode: "models",
+            models: plan.models.clone(),
             tables: plan.tables.clone(),
             window_s: plan.window.as_secs_f64(),
             handler: plan.handler,
@@ -252,7 +251,7 @@ impl FamiliesReport {
             event_loops,
             descriptor_limit: descriptors::hard_limit(),
             event_driven: plan.event_driven(),
-            most_threads: room::most(Family::Threads, event_loops),
+            most_threads: room::most(IoModel::Threads, event_loops),
         };
         let Rows { idle, connect, blocking } = rows;
         let advice = Vec::new();
@@ -260,107 +259,18 @@ impl FamiliesReport {
             Self { schema: SCHEMA, plan, idle, connect, blocking, machine_busy_share, advice };
         Self { advice: advice::sentences(&report), ..report }
     }
-
-    /// Exit code of a process that made this report: 0, or 1 if a cell failed.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        let failed = self.idle.iter().any(|row| row.cell.failed)
-            || self.connect.iter().any(|row| row.cell.failed)
-            || self.blocking.iter().any(|row| row.cell.failed);
-        u8::from(failed)
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// One line a row of all tables, after a line of names.
-    #[must_use]
-    pub(crate) fn to_csv(&self) -> String {
-        let head = [
-            "table",
-            "family",
-            "way",
-            "connections",
-            "workers",
-            "cpu_percent",
-            "cpu_ticks",
-            "memory_bytes_per_connection",
-            "kernel_stack_bytes_per_connection",
-            "process_bytes",
-            "threads",
-            "connected_s",
-            "answered_s",
-            "messages_per_s",
-            "p50_us",
-            "p99_us",
-            "missing",
-        ];
-        let idle = self.idle.iter().map(|row| {
-            let mut line = Line::new("idle", row.family, row.connections, &row.cell);
-            if let Some(figures) = &row.cell.figures {
-                line.cells[5] = csv::number(Some(figures.cpu_percent));
-                line.cells[6] = csv::number(figures.cpu_ticks.map(|ticks| ticks as f64));
-                line.cells[7] = csv::number(Some(figures.memory_bytes_per_connection));
-                line.cells[8] = csv::number(Some(figures.kernel_stack_bytes_per_connection));
-                line.cells[9] = figures.process_bytes.to_string();
-                line.cells[10] = figures.threads.to_string();
-            }
-            line.cells
-        });
-        let connect = self.connect.iter().map(|row| {
-            let mut line = Line::new("connect", row.family, row.connections, &row.cell);
-            if let Some(figures) = &row.cell.figures {
-                line.cells[11] = csv::number(Some(figures.connected_s));
-                line.cells[12] = csv::number(Some(figures.answered_s));
-            }
-            line.cells
-        });
-        let blocking = self.blocking.iter().map(|row| {
-            let mut line = Line::new("workers", row.family, self.plan.clients, &row.cell);
-            line.cells[2] = row.words();
-            line.cells[4] = row.workers.map(|n| n.to_string()).unwrap_or_default();
-            if let Some(figures) = &row.cell.figures {
-                line.cells[13] = csv::number(Some(figures.messages_per_s));
-                line.cells[14] = csv::number(Some(figures.latency.p50_us));
-                line.cells[15] = csv::number(Some(figures.latency.p99_us));
-            }
-            line.cells
-        });
-        csv::document(&head, idle.chain(connect).chain(blocking))
-    }
-}
-
-/// A line of the CSV, with what all tables have.
-struct Line {
-    cells: Vec<String>,
-}
-
-impl Line {
-    fn new<T>(table: &str, family: Family, connections: usize, cell: &Cell<T>) -> Self {
-        let mut cells = vec![String::new(); 17];
-        cells[0] = table.to_owned();
-        cells[1] = family.to_string();
-        cells[3] = connections.to_string();
-        cells[16] = cell.missing.clone().unwrap_or_default();
-        Self { cells }
-    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use throng_load::Limit;
+    use throng_load::report::Render as _;
 
     /// A report as a run makes it, of figures that are easy to reckon with.
-    pub(in crate::io_models) fn example() -> FamiliesReport {
-        let idle = |family, connections, each: f64, stack: f64| IdleRow {
-            family,
+    pub(in crate::io_models) fn example() -> IoModelsReport {
+        let idle = |model, connections, each: f64, stack: f64| IdleRow {
+            model,
             connections,
             cell: Cell::of(IdleFigures {
                 window_s: 10.0,
@@ -375,8 +285,8 @@ pub(super) mod tests {
                 machine_busy_share: Some(0.2),
             }),
         };
-        let connect = |family, connections, answered_s| ConnectRow {
-            family,
+        let connect = |model, connections, answered_s| ConnectRow {
+            model,
             connections,
             cell: Cell::of(ConnectFigures {
                 connected_s: answered_s / 2.0,
@@ -388,23 +298,26 @@ pub(super) mod tests {
         let few = "needs 20,092 descriptors, this machine gives 20,000";
         let rows = Rows {
             idle: vec![
-                idle(Family::Threads, 1_000, 24_000.0, 16_000.0),
-                idle(Family::Epoll, 1_000, 100.0, 0.0),
-                idle(Family::Epoll, 10_000, 100.0, 0.0),
+                idle(IoModel::Threads, 1_000, 24_000.0, 16_000.0),
+                idle(IoModel::Epoll, 1_000, 100.0, 0.0),
+                idle(IoModel::Epoll, 10_000, 100.0, 0.0),
                 IdleRow {
-                    family: Family::Threads,
+                    model: IoModel::Threads,
                     connections: 10_000,
                     cell: Cell::impossible(few.to_owned()),
                 },
             ],
-            connect: vec![connect(Family::Threads, 1_000, 0.2), connect(Family::Epoll, 1_000, 0.1)],
+            connect: vec![
+                connect(IoModel::Threads, 1_000, 0.2),
+                connect(IoModel::Epoll, 1_000, 0.1),
+            ],
             blocking: vec![
                 blocking(Way::Inline, None, 390.0, 260_000.0),
                 blocking(Way::WorkersByRule, Some(102), 15_000.0, 9_000.0),
                 blocking(Way::Threads, None, 15_500.0, 8_500.0),
             ],
         };
-        FamiliesReport::new(&FamiliesPlan::default(), rows, Some(0.5))
+        IoModelsReport::new(&IoModelsPlan::default(), rows, Some(0.5))
     }
 
     pub(in crate::io_models) fn blocking(
@@ -413,7 +326,7 @@ pub(super) mod tests {
         messages_per_s: f64,
         p99_us: f64,
     ) -> BlockingRow {
-        let family = if way == Way::Threads { Family::Threads } else { Family::Epoll };
+        let model = if way == Way::Threads { IoModel::Threads } else { IoModel::Epoll };
         let latency = Summary {
             count: 1000,
             min_us: 5_100.0,
@@ -428,7 +341,7 @@ pub(super) mod tests {
         let server_cpu_us_per_message = Some(110.0);
         let figures =
             BlockingFigures { messages_per_s, latency, server_cpu_us_per_message, verdict };
-        BlockingRow { way, family, workers, cell: Cell::of(figures) }
+        BlockingRow { way, model, workers, cell: Cell::of(figures) }
     }
 
     #[test]
@@ -448,9 +361,10 @@ pub(super) mod tests {
         let names = lines.next().unwrap().split(',').count();
         let first = lines.next().unwrap();
         assert_eq!(first.split(',').count(), names);
-        assert!(first.starts_with("idle,threads,,1000,,0.02,0,24000,16000,28000000,3,"), "{first}");
+        assert!(first.starts_with("idle,1000,threads,0.02,0,24000,16000,28000000,3,"), "{first}");
         assert!(csv.contains("\"needs 20,092 descriptors, this machine gives 20,000\""));
-        assert_eq!(csv.lines().count(), 1 + 4 + 2 + 3);
+        // Four of ours and four of the articles', two and two, three.
+        assert_eq!(csv.lines().count(), 1 + 8 + 4 + 3);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Whether this machine has room for so many connections of a family, told before anything is started.
+//! Whether this machine has room for so many connections of a model, told before anything is started.
 
-use super::plan::Family;
+use super::plan::IoModel;
 use throng_load::descriptors;
 use throng_load::units::grouped;
 
@@ -9,34 +9,34 @@ const RESERVE: usize = 88;
 const EACH_LOOP: usize = 4;
 
 /// Why `connections` cannot be, with the figure that would be needed and the one there is.
-pub(super) fn shortage(family: Family, shards: usize, connections: usize) -> Option<String> {
+pub(super) fn shortage(model: IoModel, shards: usize, connections: usize) -> Option<String> {
     let hard = descriptors::hard_limit();
-    few_descriptors(family, shards, connections, hard).or_else(|| few_threads(family, connections))
+    few_descriptors(model, shards, connections, hard).or_else(|| few_threads(model, connections))
 }
 
 /// Connections that the descriptors leave room for.
-pub(super) fn most(family: Family, shards: usize) -> Option<usize> {
+pub(super) fn most(model: IoModel, shards: usize) -> Option<usize> {
     let hard = usize::try_from(descriptors::hard_limit()?).unwrap_or(usize::MAX);
     let clients = hard.saturating_sub(descriptors::RESERVE);
-    Some((hard.saturating_sub(reserve(family, shards)) / each(family)).min(clients))
+    Some((hard.saturating_sub(reserve(model, shards)) / each(model)).min(clients))
 }
 
 /// A connection's own, and the bell of its thread.
-fn each(family: Family) -> usize {
-    if family == Family::Threads { 2 } else { 1 }
+fn each(model: IoModel) -> usize {
+    if model == IoModel::Threads { 2 } else { 1 }
 }
 
-fn reserve(family: Family, shards: usize) -> usize {
-    RESERVE + if family.is_event_driven() { EACH_LOOP * shards } else { EACH_LOOP }
+fn reserve(model: IoModel, shards: usize) -> usize {
+    RESERVE + if model.is_event_driven() { EACH_LOOP * shards } else { EACH_LOOP }
 }
 
 fn few_descriptors(
-    family: Family,
+    model: IoModel,
     shards: usize,
     connections: usize,
     hard_limit: Option<u64>,
 ) -> Option<String> {
-    let server = (each(family) * connections + reserve(family, shards)) as u64;
+    let server = (each(model) * connections + reserve(model, shards)) as u64;
     // The clients are in another process, with as many of its own.
     let needed = server.max((connections + descriptors::RESERVE) as u64);
     let given = hard_limit.filter(|limit| *limit < needed)?;
@@ -45,8 +45,8 @@ fn few_descriptors(
 }
 
 #[cfg(unix)]
-fn few_threads(family: Family, connections: usize) -> Option<String> {
-    let ceiling = throng_io::threads::thread_limit().filter(|_| family == Family::Threads)?;
+fn few_threads(model: IoModel, connections: usize) -> Option<String> {
+    let ceiling = throng_io::threads::thread_limit().filter(|_| model == IoModel::Threads)?;
     // As the server keeps some back.
     let needed = connections + 64;
     (ceiling.threads < needed).then(|| {
@@ -56,7 +56,7 @@ fn few_threads(family: Family, connections: usize) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-fn few_threads(_: Family, _: usize) -> Option<String> {
+fn few_threads(_: IoModel, _: usize) -> Option<String> {
     None
 }
 
@@ -66,24 +66,24 @@ mod tests {
 
     #[test]
     fn a_thread_needs_two_descriptors() {
-        let few = |family, connections| few_descriptors(family, 2, connections, Some(20_000));
+        let few = |model, connections| few_descriptors(model, 2, connections, Some(20_000));
         assert_eq!(
-            few(Family::Threads, 10_000).unwrap(),
+            few(IoModel::Threads, 10_000).unwrap(),
             "needs 20,092 descriptors, this machine gives 20,000"
         );
-        assert_eq!(few(Family::Epoll, 10_000), None);
-        assert_eq!(few(Family::Threads, 3_500), None);
+        assert_eq!(few(IoModel::Epoll, 10_000), None);
+        assert_eq!(few(IoModel::Threads, 3_500), None);
         assert_eq!(
-            few(Family::Epoll, 20_000).unwrap(),
+            few(IoModel::Epoll, 20_000).unwrap(),
             "needs 20,096 descriptors, this machine gives 20,000"
         );
-        assert_eq!(few_descriptors(Family::Threads, 1, 1 << 20, None), None);
+        assert_eq!(few_descriptors(IoModel::Threads, 1, 1 << 20, None), None);
     }
 
     #[test]
     #[cfg(unix)]
     fn no_machine_has_a_thread_for_everybody() {
-        assert!(few_threads(Family::Threads, 1 << 40).unwrap().contains("threads, this machine"));
-        assert_eq!(few_threads(Family::Epoll, 1 << 40), None);
+        assert!(few_threads(IoModel::Threads, 1 << 40).unwrap().contains("threads, this machine"));
+        assert_eq!(few_threads(IoModel::Epoll, 1 << 40), None);
     }
 }

@@ -1,12 +1,12 @@
-//! The comparison from beginning to end: the families in turn within each size.
+//! The comparison from beginning to end: the models in turn within each size.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cells::{Bench, WARMUP};
 use super::crowd::SETTLE;
-use super::plan::{FamiliesPlan, Family, Table, Wanted};
-use super::report::{BlockingRow, Cell, ConnectRow, FamiliesReport, IdleRow, Rows, Way};
+use super::plan::{IoModel, IoModelsPlan, Table, Wanted};
+use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Way};
 use super::room;
 use crate::servers::Server;
 use throng_load::sampler::MachineSample;
@@ -15,7 +15,7 @@ use throng_load::{Error, Progress};
 
 /// How far a comparison is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FamiliesProgress {
+pub(crate) struct IoModelsProgress {
     /// The cell at hand, for people: `idle, threads, 1,000 connections`.
     pub cell: String,
     /// Cells done, and of how many.
@@ -31,9 +31,9 @@ pub(crate) struct FamiliesProgress {
 /// One measurement to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Idle(Family, usize),
-    Connect(Family, usize),
-    Blocking(Way, Family, usize),
+    Idle(IoModel, usize),
+    Connect(IoModel, usize),
+    Blocking(Way, IoModel, usize),
 }
 
 /// Runs a comparison and reports. Blocks; `watch` is called before each cell and some ten times a second within.
@@ -45,18 +45,18 @@ enum Step {
 /// A plan that makes no sense, a server that does not start; and [`Error::Interrupted`] if it was stopped before there was
 /// anything to report.
 pub(crate) fn run<S: Server>(
-    plan: &FamiliesPlan,
+    plan: &IoModelsPlan,
     start: &dyn Fn(&Wanted) -> Result<S, Error>,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&FamiliesProgress),
-) -> Result<FamiliesReport, Error> {
+    watch: &mut dyn FnMut(&IoModelsProgress),
+) -> Result<IoModelsReport, Error> {
     plan.check()?;
     let steps = steps(plan);
     let (machine, begun) = (MachineSample::now(), Instant::now());
     let bench = Bench { plan, start, stop };
     let mut rows = Rows::default();
     for (done, step) in steps.iter().enumerate() {
-        let mut progress = FamiliesProgress {
+        let mut progress = IoModelsProgress {
             cell: step.to_string(),
             done,
             cells: steps.len(),
@@ -76,29 +76,29 @@ pub(crate) fn run<S: Server>(
         }
     }
     let busy = MachineSample::now().zip(machine).map(|(end, begin)| end.busy_since(&begin));
-    Ok(FamiliesReport::new(plan, rows, busy))
+    Ok(IoModelsReport::new(plan, rows, busy))
 }
 
-/// All cells in their order. Another family begins at each size: none always has the machine as the one before left it.
-fn steps(plan: &FamiliesPlan) -> Vec<Step> {
+/// All cells in their order. Another model begins at each size: none always has the machine as the one before left it.
+fn steps(plan: &IoModelsPlan) -> Vec<Step> {
     let mut steps = Vec::new();
     let turn = |at: usize| {
-        let families = &plan.families;
-        let shift = at % families.len();
-        families[shift..].iter().chain(&families[..shift]).copied().collect::<Vec<Family>>()
+        let models = &plan.models;
+        let shift = at % models.len();
+        models[shift..].iter().chain(&models[..shift]).copied().collect::<Vec<IoModel>>()
     };
     for table in Table::ALL.iter().filter(|table| plan.tables.contains(table)) {
         match table {
             Table::Idle => {
                 let sizes = plan.idle.iter().enumerate();
                 steps.extend(sizes.flat_map(|(at, &size)| {
-                    turn(at).into_iter().map(move |family| Step::Idle(family, size))
+                    turn(at).into_iter().map(move |model| Step::Idle(model, size))
                 }));
             }
             Table::Connect => {
                 let sizes = plan.connect.iter().enumerate();
                 steps.extend(sizes.flat_map(|(at, &size)| {
-                    turn(at).into_iter().map(move |family| Step::Connect(family, size))
+                    turn(at).into_iter().map(move |model| Step::Connect(model, size))
                 }));
             }
             Table::Workers => steps.extend(ways(plan)),
@@ -107,19 +107,19 @@ fn steps(plan: &FamiliesPlan) -> Vec<Step> {
     steps
 }
 
-fn ways(plan: &FamiliesPlan) -> Vec<Step> {
+fn ways(plan: &IoModelsPlan) -> Vec<Step> {
     let mut steps = Vec::new();
-    if let Some(family) = plan.event_driven() {
-        steps.push(Step::Blocking(Way::Inline, family, 0));
+    if let Some(model) = plan.event_driven() {
+        steps.push(Step::Blocking(Way::Inline, model, 0));
         // The pool as it is when nobody asks for a size, to show what the rule is for.
         let (few, many) = (throng_engine::workers::usable_cpus(), plan.workers());
-        steps.push(Step::Blocking(Way::Workers, family, few));
+        steps.push(Step::Blocking(Way::Workers, model, few));
         if many > few {
-            steps.push(Step::Blocking(Way::WorkersByRule, family, many));
+            steps.push(Step::Blocking(Way::WorkersByRule, model, many));
         }
     }
-    if plan.families.contains(&Family::Threads) {
-        steps.push(Step::Blocking(Way::Threads, Family::Threads, 0));
+    if plan.models.contains(&IoModel::Threads) {
+        steps.push(Step::Blocking(Way::Threads, IoModel::Threads, 0));
     }
     steps
 }
@@ -133,37 +133,37 @@ impl Step {
     ) -> Result<(), Error> {
         let shards = bench.plan.event_loops();
         match self {
-            Self::Idle(family, connections) => {
-                let cell = cell(room::shortage(family, shards, connections), || {
-                    bench.idle(family, connections, watch)
+            Self::Idle(model, connections) => {
+                let cell = cell(room::shortage(model, shards, connections), || {
+                    bench.idle(model, connections, watch)
                 })?;
-                rows.idle.push(IdleRow { family, connections, cell });
+                rows.idle.push(IdleRow { model, connections, cell });
             }
-            Self::Connect(family, connections) => {
-                let cell = cell(room::shortage(family, shards, connections), || {
-                    bench.connect(family, connections, watch)
+            Self::Connect(model, connections) => {
+                let cell = cell(room::shortage(model, shards, connections), || {
+                    bench.connect(model, connections, watch)
                 })?;
-                rows.connect.push(ConnectRow { family, connections, cell });
+                rows.connect.push(ConnectRow { model, connections, cell });
             }
-            Self::Blocking(way, family, workers) => {
-                let cell = cell(room::shortage(family, shards, bench.plan.clients), || {
-                    bench.blocking(way, family, workers, watch)
+            Self::Blocking(way, model, workers) => {
+                let cell = cell(room::shortage(model, shards, bench.plan.clients), || {
+                    bench.blocking(way, model, workers, watch)
                 })?;
                 let workers = way.has_workers().then_some(workers);
-                rows.blocking.push(BlockingRow { way, family, workers, cell });
+                rows.blocking.push(BlockingRow { way, model, workers, cell });
             }
         }
         Ok(())
     }
 
     /// About how long it takes, beyond a start.
-    fn estimate(self, plan: &FamiliesPlan) -> Duration {
+    fn estimate(self, plan: &IoModelsPlan) -> Duration {
         let start = Duration::from_millis(300);
         // Ten thousand a second, on one core for both ends and on a slow day.
         let connecting = |n: usize| Duration::from_micros(100 * n as u64);
         match self {
-            Self::Idle(family, n) | Self::Connect(family, n)
-                if room::shortage(family, plan.event_loops(), n).is_some() =>
+            Self::Idle(model, n) | Self::Connect(model, n)
+                if room::shortage(model, plan.event_loops(), n).is_some() =>
             {
                 Duration::ZERO
             }
@@ -191,7 +191,7 @@ fn cell<T>(
 }
 
 /// About how long the steps from `done` on take, given how long those before took.
-fn left(plan: &FamiliesPlan, steps: &[Step], done: usize, elapsed: Duration) -> Duration {
+fn left(plan: &IoModelsPlan, steps: &[Step], done: usize, elapsed: Duration) -> Duration {
     let planned = |steps: &[Step]| steps.iter().map(|step| step.estimate(plan)).sum::<Duration>();
     let (before, after) = (planned(&steps[..done]), planned(&steps[done..]));
     match before.is_zero() {
@@ -203,10 +203,10 @@ fn left(plan: &FamiliesPlan, steps: &[Step], done: usize, elapsed: Duration) -> 
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
-            Self::Idle(family, n) => write!(f, "idle, {family}, {}", grouped(n as u64)),
-            Self::Connect(family, n) => write!(f, "connect, {family}, {}", grouped(n as u64)),
-            Self::Blocking(way, family, workers) => {
-                write!(f, "blocking, {}", way.words(family, Some(workers)))
+            Self::Idle(model, n) => write!(f, "idle, {model}, {}", grouped(n as u64)),
+            Self::Connect(model, n) => write!(f, "connect, {model}, {}", grouped(n as u64)),
+            Self::Blocking(way, model, workers) => {
+                write!(f, "blocking, {}", way.words(model, Some(workers)))
             }
         }
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn families_take_turns_within_each_size() {
-        let plan = FamiliesPlan { idle: vec![5, 9], connect: vec![7], ..FamiliesPlan::default() };
+        let plan = IoModelsPlan { idle: vec![5, 9], connect: vec![7], ..IoModelsPlan::default() };
         let words: Vec<String> = steps(&plan).iter().map(Step::to_string).collect();
         assert_eq!(
             words[..6],
@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn the_rest_is_estimated_by_what_was() {
-        let plan = FamiliesPlan {
+        let plan = IoModelsPlan {
             idle: vec![100, 100],
             tables: vec![Table::Idle],
-            families: vec![Family::Epoll],
-            ..FamiliesPlan::default()
+            models: vec![IoModel::Epoll],
+            ..IoModelsPlan::default()
         };
         let steps = steps(&plan);
         let first = left(&plan, &steps, 0, Duration::ZERO);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::netbench::{CaseProgress, Mode, PORT, Plan, Report, ServerCommand};
+use crate::netbench::{CaseProgress, Mode, PORT, Plan, ServerCommand};
 use clap::ValueEnum;
 use throng_load::units::{grouped, parse_duration};
 use throng_load::{Error, Progress, Stage};
@@ -125,9 +125,7 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     let mut line = StatusLine::new("netbench", output.quiet);
     let outcome = crate::netbench::run(&plan, stop.flag(), &mut |at| show(&mut line, at));
     drop(line);
-    let report = outcome?;
-    output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    output.show(&outcome?)
 }
 
 fn show(line: &mut StatusLine, at: &CaseProgress<'_>) {
@@ -188,8 +186,6 @@ fn free_port(address: IpAddr) -> Result<u16, Error> {
         |free| Ok(free.port()),
     )
 }
-
-output::shown!(Report);
 
 #[cfg(test)]
 mod tests {

@@ -24,14 +24,13 @@ pub(crate) mod process;
 mod report;
 mod run;
 mod server_command;
-mod table;
 
 use std::fmt;
 
 use serde::Serialize;
 
 pub(crate) use plan::{PORT, Plan};
-pub(crate) use report::{CaseReport, PlanReport, Report};
+pub(crate) use report::{CaseReport, Report};
 pub(crate) use run::{CaseProgress, run};
 pub(crate) use server_command::ServerCommand;
 

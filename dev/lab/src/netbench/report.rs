@@ -1,15 +1,20 @@
-//! The result of a matrix, as JSON and CSV for programs and as a page; the table for people is in `table.rs`.
+//! The report of a matrix.
+
+use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::{Mode, Plan};
-use throng_load::page::{Axis, Page, Plot};
+use throng_load::page::{Axis, Plot};
 use throng_load::record::Summary;
-use throng_load::report::{SCHEMA, csv};
-use throng_load::units::{grouped, rounded};
+use throng_load::report::SCHEMA;
+use throng_load::report::model::{Column, Document, Render, Row, Table, Unit};
+use throng_load::row;
+use throng_load::units::{grouped, show_duration};
 use throng_load::{http, verdict::Limit};
 
-/// Everything about one run of the matrix. `Display` prints the table.
+/// Everything about one run of the matrix.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     /// [`SCHEMA`].
@@ -148,95 +153,44 @@ impl Report {
         }
     }
 
-    /// Exit code of a process that made this report: 0, or 1 if a case failed or is missing.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        u8::from(self.interrupted || !self.cases.iter().all(CaseReport::is_valid))
-    }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// A row of comma-separated values for each case, after a line of names.
-    #[must_use]
-    pub(crate) fn to_csv(&self) -> String {
-        let head = [
-            "server",
-            "reuse",
-            "connections",
-            "mode",
-            "requests",
-            "responses",
-            "throughput_per_s",
-            "requests_per_server_cpu_s",
-            "p50_us",
-            "p99_us",
-            "limit",
-            "failure",
+    fn table(&self) -> Table {
+        let columns = [
+            ("server", Unit::Text, "server"),
+            ("reuse", Unit::Text, ""),
+            ("connections", Unit::Count, "conn"),
+            ("mode", Unit::Text, "mode"),
+            ("requests", Unit::Count, "requests"),
+            ("responses", Unit::Count, "responses"),
+            ("throughput_per_s", Unit::Number, "throughput/s"),
+            ("requests_per_server_cpu_s", Unit::Number, "per CPU-s"),
+            ("p50_us", Unit::Us, "p50"),
+            ("p99_us", Unit::Us, "p99"),
+            ("limit", Unit::Text, "limit"),
         ];
-        let count = |value: Option<u64>| value.map(|n| n.to_string()).unwrap_or_default();
+        let columns = columns.map(|(key, unit, label)| Column::new(key, unit, label));
         let rows = self.cases.iter().map(|case| {
-            let latency = case.latency().filter(|_| case.failure.is_none());
-            vec![
-                self.plan.name.clone(),
-                self.plan.reuse.to_owned(),
-                case.connections.to_string(),
-                case.mode.to_string(),
-                count(case.requests),
-                count(case.responses),
-                csv::number(case.throughput_per_s),
-                csv::number(case.requests_per_server_cpu_s),
-                csv::number(latency.map(|latency| latency.p50_us)),
-                csv::number(latency.map(|latency| latency.p99_us)),
-                case.limit.map(Limit::name).unwrap_or_default().to_owned(),
-                case.failure.clone().unwrap_or_default(),
-            ]
+            let short: String = self.plan.name.chars().take(10).collect();
+            let mut cells = row![short, self.plan.reuse, case.connections, case.mode.to_string()];
+            if let Some(failure) = &case.failure {
+                return Row::without_figures(cells, format!("FAILED: {failure}"));
+            }
+            let latency = case.latency();
+            cells.extend(row![
+                case.requests,
+                case.responses,
+                case.throughput_per_s,
+                case.requests_per_server_cpu_s,
+                latency.map(|latency| latency.p50_us),
+                latency.map(|latency| latency.p99_us),
+                case.limit.map(Limit::name),
+            ]);
+            cells.into()
         });
-        csv::document(&head, rows)
-    }
-
-    /// The table and a plot as one self-contained page.
-    #[must_use]
-    pub(crate) fn to_html(&self) -> String {
-        let head = [
-            "connections",
-            "mode",
-            "requests",
-            "responses",
-            "throughput/s",
-            "per CPU-s",
-            "who was the limit",
-        ];
-        let whole = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), grouped);
-        let rate = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), rounded);
-        let rows: Vec<Vec<String>> = self
-            .cases
-            .iter()
-            .map(|case| {
-                vec![
-                    grouped(case.connections as u64),
-                    case.mode.to_string(),
-                    whole(case.requests),
-                    whole(case.responses),
-                    rate(case.throughput_per_s),
-                    rate(case.requests_per_server_cpu_s),
-                    case.line(),
-                ]
-            })
-            .collect();
-        Page::new("The blank/work benchmark")
-            .text(&self.plan.to_string())
-            .heading("Cases")
-            .table(&head, &rows)
-            .heading("Throughput")
-            .plot(&self.plot())
-            .to_html()
+        let notes = self.cases.iter().filter(|case| case.failure.is_none()).map(|case| {
+            format!("{} {}: {}", grouped(case.connections as u64), case.mode, case.line())
+        });
+        let table = Table::new("Cases", columns.to_vec()).rows(rows).reasons("failure");
+        table.plots([self.plot()]).notes(notes)
     }
 
     fn plot(&self) -> Plot {
@@ -250,5 +204,41 @@ impl Report {
                 .collect();
             if points.is_empty() { plot } else { plot.series(mode.name(), &points) }
         })
+    }
+}
+
+impl Render for Report {
+    fn document(&self) -> Document {
+        let interrupted = "The run was interrupted: cases are missing or were cut short.";
+        Document {
+            kind: "netbench",
+            title: "The blank/work benchmark".to_owned(),
+            conditions: vec![self.plan.to_string()],
+            tables: vec![self.table()],
+            notices: self.interrupted.then(|| interrupted.to_owned()).into_iter().collect(),
+            ..Document::default()
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        u8::from(self.interrupted || !self.cases.iter().all(CaseReport::is_valid))
+    }
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |s: f64| show_duration(Duration::from_secs_f64(s));
+        let reuse = match self.reuse {
+            "close" => "a connection for each request (close)",
+            _ => "connections are used again (keep-alive)",
+        };
+        write!(f, "{} on {}: {reuse}, {}", self.name, self.address, seconds(self.duration_s))?;
+        if self.warmup_s > 0.0 {
+            write!(f, " after {} of warm-up", seconds(self.warmup_s))?;
+        }
+        if self.threads > 1 {
+            write!(f, ", {} threads", self.threads)?;
+        }
+        Ok(())
     }
 }

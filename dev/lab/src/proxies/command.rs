@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::proxies::{self, Peer, ProxyPlan, ProxyReport, Subject, Subjects, Table};
+use crate::proxies::{self, Peer, ProxyPlan, Subject, Subjects, Table};
 use clap::ValueEnum;
 use throng_load::units::{parse_duration, parse_size, show_duration};
 use throng_load::{Error, Target};
@@ -145,9 +145,7 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
         }
     });
     drop(line);
-    let report = outcome?;
-    args.output.show(&report)?;
-    Ok(ExitCode::from(report.exit_code()))
+    args.output.show(&outcome?)
 }
 
 /// `throng` in the directory of this program; where there is none it is left out with a message.
@@ -203,8 +201,6 @@ impl Args {
         Ok(Subjects::Peers { peers, throng, backend: &backend })
     }
 }
-
-output::shown!(ProxyReport);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use throng_load::client::{Setup, Shared, Start, Work, Worker, clock};
+use throng_load::client::{self, Setup, Shared, Start, Work, clock};
 use throng_load::run::{FinishOnPanic, Steering};
 use throng_load::sampler::Processes;
 use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
@@ -70,7 +70,7 @@ impl Crowd<'_> {
                 .name("throng-crowd".to_owned())
                 .spawn_scoped(scope, move || {
                     let finish = FinishOnPanic(finish);
-                    let ran = Worker::new(start, work).and_then(Worker::run);
+                    let ran = client::run(start, work);
                     ran.map_err(|error| finish.0.fail(error)).ok()
                 })
                 .map_err(|error| Error::io("start a thread", error))?;

@@ -14,14 +14,13 @@ mod burst;
 mod cells;
 pub(crate) mod command;
 mod crowd;
+mod document;
 mod mostly_idle;
-mod page;
 mod peers;
 mod pin;
 mod plan;
 mod report;
 mod run;
-mod sheet;
 mod spread;
 mod traffic;
 

@@ -77,8 +77,10 @@ impl Work for MostlyIdle {
     fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
         let first = |index| self.rhythm.first(index, timeline.start);
-        self.places =
-            (0..crew.connections()).map(first).map(|turn| Place { next: turn, awaited: turn }).collect();
+        self.places = (0..crew.connections())
+            .map(first)
+            .map(|turn| Place { next: turn, awaited: turn })
+            .collect();
         let places = self.places.iter().enumerate();
         self.due =
             places.map(|(index, place)| Reverse((place.next.planned, index as u32))).collect();

@@ -1,5 +1,4 @@
-//! The result: JSON and CSV; the tables for people are in `sheet`, the page in `page`. Field names are stable; what is not
-//! known is `null`, or an empty cell in CSV.
+//! What was measured, with names for programs; the tables are made in `document`.
 
 use serde::Serialize;
 
@@ -7,9 +6,9 @@ use super::peers::{Peer, Skipped};
 use super::plan::{ProxyPlan, Table, Test};
 use super::spread::Spread;
 use throng_load::record::Summary;
-use throng_load::report::{SCHEMA, csv};
+use throng_load::report::SCHEMA;
 
-/// Everything about one measurement. `Display` prints the tables.
+/// Everything about one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProxyReport {
     /// The report's version, as in every report of `throng bench`.
@@ -152,7 +151,7 @@ impl Test {
     }
 
     /// Its name in CSV, unit last.
-    fn headline_name(self) -> &'static str {
+    pub(super) fn headline_name(self) -> &'static str {
         match self {
             Self::Echo { .. } => "messages_per_cpu_s",
             Self::Connect => "connections_per_cpu_s",
@@ -228,13 +227,6 @@ impl ProxyReport {
         Self { schema: SCHEMA, plan, peers, skipped, rows: rows.0, machine_busy_share }
     }
 
-    /// Exit code of a process that made this report: 0, or 1 if a cell failed.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        let mut rounds = self.rows.iter().flat_map(|row| &row.rounds);
-        u8::from(rounds.any(|round| round.failed.is_some()))
-    }
-
     /// The row of a test and a proxy.
     pub(super) fn row(&self, test: Test, peer: Peer) -> Option<&Row> {
         self.rows.iter().find(|row| row.test == test && row.peer == peer)
@@ -264,69 +256,12 @@ impl ProxyReport {
             Some(combine(mine, theirs))
         }))
     }
-
-    /// The JSON document, indented, with a final line break.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        // Plain structs with string keys: serialising cannot fail.
-        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
-        json.push('\n');
-        json
-    }
-
-    /// One line a cell, after a line of names.
-    #[must_use]
-    pub(crate) fn to_csv(&self) -> String {
-        let head = [
-            "test",
-            "peer",
-            "round",
-            "headline",
-            "value",
-            "per_cpu_s",
-            "per_s",
-            "cpu_s",
-            "cores",
-            "seconds",
-            "p50_us",
-            "p99_us",
-            "bytes_per_tunnel",
-            "process_bytes",
-            "machine_busy_share",
-            "failed",
-        ];
-        let rows = self.rows.iter().flat_map(|row| {
-            row.rounds.iter().map(|round| {
-                let of = |figure: &dyn Fn(&Figures) -> Option<f64>| {
-                    csv::number(round.figures.as_ref().and_then(figure))
-                };
-                vec![
-                    row.test.to_string(),
-                    row.peer.to_string(),
-                    round.round.to_string(),
-                    row.test.headline_name().to_owned(),
-                    of(&|figures| row.test.headline(figures)),
-                    of(&|figures| figures.per_cpu_s),
-                    of(&|figures| figures.per_s),
-                    of(&|figures| figures.cpu_s),
-                    of(&|figures| figures.cores),
-                    of(&|figures| figures.seconds),
-                    of(&|figures| Some(figures.latency?.p50_us)),
-                    of(&|figures| Some(figures.latency?.p99_us)),
-                    of(&|figures| figures.bytes_per_tunnel),
-                    of(&|figures| figures.process_bytes.map(|bytes| bytes as f64)),
-                    csv::number(round.machine_busy_share),
-                    round.failed.clone().unwrap_or_default(),
-                ]
-            })
-        });
-        csv::document(&head, rows)
-    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use throng_load::report::Render as _;
 
     fn latency(p50_us: f64) -> Summary {
         Summary {

@@ -1,0 +1,78 @@
+//! The figures that are compared, in the order in which they are shown.
+
+use self::Better::{Higher, Lower};
+use crate::report::model::Unit::{self, Bytes, Count, Number, Share, Us};
+
+/// Which way a figure should go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Better {
+    Higher,
+    Lower,
+}
+
+/// A figure of a run's report.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// Where it stands in the JSON (RFC 6901).
+    pub(super) path: &'static str,
+    pub(super) label: &'static str,
+    pub(super) unit: Unit,
+    pub(super) better: Better,
+    /// A change for the worse is a regression. Of several figures of one thing the most robust one.
+    pub(super) decides: bool,
+}
+
+const fn figure(
+    path: &'static str,
+    label: &'static str,
+    unit: Unit,
+    better: Better,
+    decides: bool,
+) -> Figure {
+    Figure { path, label, unit, better, decides }
+}
+
+/// All of them; a mode has a part.
+pub(super) const FIGURES: &[Figure] = &[
+    figure(
+        "/result/messages_per_server_cpu_s",
+        "messages per server CPU-second",
+        Number,
+        Higher,
+        true,
+    ),
+    figure(
+        "/result/requests_per_server_cpu_s",
+        "requests per server CPU-second",
+        Number,
+        Higher,
+        true,
+    ),
+    figure(
+        "/result/connections_per_server_cpu_s",
+        "connections per server CPU-second",
+        Number,
+        Higher,
+        true,
+    ),
+    figure("/result/messages_per_s", "messages a second", Number, Higher, false),
+    figure("/result/requests_per_s", "requests a second", Number, Higher, false),
+    figure("/result/connections_per_s", "connections a second", Number, Higher, false),
+    figure("/result/received_per_s", "deliveries a second", Number, Higher, false),
+    figure("/result/latency/p50_us", "latency p50", Us, Lower, false),
+    figure("/result/latency/p99_us", "latency p99", Us, Lower, true),
+    figure("/result/latency/p999_us", "latency p99.9", Us, Lower, false),
+    figure("/result/total/p50_us", "connect, upgrade, echo p50", Us, Lower, false),
+    figure("/result/total/p99_us", "connect, upgrade, echo p99", Us, Lower, true),
+    figure("/result/connect_and_answer/p99_us", "connect and answer p99", Us, Lower, true),
+    figure("/result/last/p50_us", "last has it p50", Us, Lower, true),
+    figure("/result/delivery/p99_us", "each has it p99", Us, Lower, false),
+    figure("/result/server_cpu_us_per_publish", "server CPU by publish", Us, Lower, true),
+    figure("/result/server_cpu_us_per_delivery", "server CPU by delivery", Us, Lower, true),
+    figure("/result/lost", "deliveries lost", Count, Lower, true),
+    figure("/result/open_loop/unanswered", "unanswered", Count, Lower, true),
+    figure("/result/deflate/ratio_received", "size received", Share, Lower, false),
+    figure("/result/rss_bytes_per_connection", "resident memory by connection", Bytes, Lower, true),
+    figure("/result/server_cores_while_idle", "CPU while idle", Share, Lower, false),
+    figure("/server/memory/rss_bytes", "server memory", Bytes, Lower, false),
+];

@@ -1,0 +1,180 @@
+//! A run's report as tables.
+
+use std::time::Duration;
+
+use super::{PlanReport, Report};
+use crate::page::{Axis, Plot};
+use crate::report::OpenLoopReport;
+use crate::report::document::{
+    error_remarks, generator_remark, quantiles, server_remark, setup_remark, times,
+};
+use crate::report::model::{Cell, Column, Document, Render, Table, Unit};
+use crate::units::{grouped, rounded, show_bytes, show_duration};
+use crate::verdict::Limit;
+
+impl Render for Report {
+    fn document(&self) -> Document {
+        let tables = [self.figures(), self.times()];
+        let mut remarks = setup_remark(&self.setup);
+        if self.connections.ended_by_server > 0 {
+            let text = format!(
+                "{} ended by the server between requests and made again; {} requests sent again",
+                grouped(self.connections.ended_by_server),
+                grouped(self.connections.requests_resent)
+            );
+            remarks.push(("connections", text));
+        }
+        remarks.push(server_remark(self.server.as_ref()));
+        remarks.push(generator_remark(&self.generator, self.machine_busy_share));
+        remarks.extend(error_remarks(&self.errors.kinds(), self.errors.first.as_deref()));
+        if self.errors.unexpected_status > 0 {
+            let expected = &self.plan.expect_status;
+            remarks
+                .push(("", format!("{expected} was expected; --expect-status says what counts")));
+        }
+        remarks.extend(self.slo.iter().map(|slo| {
+            let kept = if slo.kept { "kept" } else { "NOT KEPT" };
+            ("threshold", format!("{} {kept}: {}", slo.threshold, slo.shown()))
+        }));
+        Document {
+            kind: self.plan.mode,
+            title: "HTTP requests and their answers".to_owned(),
+            conditions: vec![format!("{} {}", self.plan.method, self.plan.url), self.plan.words()],
+            tables: tables.into_iter().filter(|table| !table.is_empty()).collect(),
+            remarks,
+            notices: Vec::new(),
+            verdict: Some(self.verdict.line.clone()),
+        }
+    }
+
+    /// 0, 1 if the figures do not count, or 99 if they do and a threshold was not kept.
+    fn exit_code(&self) -> u8 {
+        match self.verdict.limit {
+            Limit::Invalid => 1,
+            _ if self.slo.iter().any(|slo| !slo.kept) => 99,
+            _ => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_text())
+    }
+}
+
+impl PlanReport {
+    /// The plan in a line, without the URL.
+    fn words(&self) -> String {
+        let seconds = |s: f64| show_duration(Duration::from_secs_f64(s));
+        let s = if self.connections == 1 { "" } else { "s" };
+        let mut words = format!("{} connection{s}", grouped(self.connections as u64));
+        if self.body_bytes > 0 {
+            let chunked = if self.chunked { " in chunks" } else { "" };
+            words += &format!(", {} of body{chunked}", show_bytes(self.body_bytes as i64));
+        }
+        match (self.keep_alive, self.rate_per_s) {
+            (false, _) => words += ", one request each (no keep-alive)",
+            (true, Some(_)) if self.pipeline == 1 => {}
+            (true, _) => words += &format!(", pipeline {}", self.pipeline),
+        }
+        match self.rate_per_s {
+            Some(rate) => {
+                words += &format!(", {} requests/s in all (open loop)", rounded(rate));
+            }
+            None => words += " (closed loop)",
+        }
+        words += &format!(", {}", seconds(self.duration_s));
+        if self.warmup_s > 0.0 {
+            words += &format!(" after {} of warm-up", seconds(self.warmup_s));
+        }
+        if self.source_addresses > 1 {
+            words += &format!(", {} source addresses", self.source_addresses);
+        }
+        if self.threads > 1 {
+            words += &format!(", {} threads", self.threads);
+        }
+        words
+    }
+}
+
+impl Report {
+    fn figures(&self) -> Table {
+        let (plan, result) = (&self.plan, &self.result);
+        let figure = |key, unit, label: &str, value: Cell| (Column::new(key, unit, label), value);
+        let statuses: Vec<String> = result
+            .statuses
+            .iter()
+            .map(|(status, count)| format!("{status}: {}", grouped(*count)))
+            .collect();
+        let statuses = (!statuses.is_empty()).then(|| statuses.join(", "));
+        let keep_alive = if plan.keep_alive { "true" } else { "false" };
+        let mut figures = vec![
+            figure("url", Unit::Text, "", plan.url.clone().into()),
+            figure("connections", Unit::Count, "", plan.connections.into()),
+            figure("pipeline", Unit::Count, "", plan.pipeline.into()),
+            figure("keep_alive", Unit::Text, "", keep_alive.into()),
+            figure("rate_per_s", Unit::Number, "", plan.rate_per_s.into()),
+            figure("requests", Unit::Count, "requests", result.requests.into()),
+            figure("", Unit::Seconds, "measured", result.measured_s.into()),
+            figure(
+                "requests_per_s",
+                Unit::Number,
+                "requests a second",
+                result.requests_per_s.into(),
+            ),
+            figure(
+                "requests_per_server_cpu_s",
+                Unit::Number,
+                "requests per server CPU-second",
+                result.requests_per_server_cpu_s.into(),
+            ),
+            figure(
+                "server_cpu_us_per_request",
+                Unit::Us,
+                "server CPU by request",
+                result.server_cpu_us_per_request.into(),
+            ),
+            figure(
+                "received_bytes_per_s",
+                Unit::Bytes,
+                "received a second",
+                result.received_bytes_per_s.into(),
+            ),
+            figure("", Unit::Text, "statuses", statuses.into()),
+        ];
+        figures.extend(quantiles(result.latency));
+        figures.push(figure("errors", Unit::Count, "", self.errors.total().into()));
+        figures.push(figure("limit", Unit::Text, "", self.verdict.limit.name().into()));
+        Table::list(figures)
+    }
+
+    fn times(&self) -> Table {
+        let result = &self.result;
+        let single = |summary| if self.plan.keep_alive { None } else { summary };
+        let open = result.open_loop.as_ref();
+        times(&[
+            ("latency", result.latency),
+            ("connect", single(result.connect)),
+            ("together", single(result.connect_and_answer)),
+            ("lateness", open.and_then(|open| open.lateness)),
+        ])
+        .plots([self.spread()])
+        .notes(open.map(OpenLoopReport::note))
+    }
+
+    /// Latency over "one answer in so many": equal steps for p90, p99, p99.9.
+    fn spread(&self) -> Plot {
+        let inner = self.result.quantiles.iter().filter(|point| point.share < 1.0);
+        let points: Vec<(f64, f64)> =
+            inner.map(|point| (1.0 / (1.0 - point.share), point.us / 1e3)).collect();
+        let caption = "100 on the lower axis is the 99th percentile, 1,000 the 99.9th.";
+        Plot::new(
+            "Latency",
+            Axis::log("one answer in so many took longer"),
+            Axis::log("time in ms"),
+        )
+        .captioned(caption)
+        .series(&format!("{} connections", grouped(self.plan.connections as u64)), &points)
+    }
+}

@@ -1,0 +1,552 @@
+//! A run's report as tables.
+
+use std::time::Duration;
+
+use super::deflate::percent;
+use super::model::{Cell, Column, Document, Render, Table, Unit};
+use super::{
+    BroadcastReport, ConnectReport, EchoReport, Errors, GeneratorReport, IdleReport, Measured,
+    OpenLoopReport, PlanReport, Report, ServerReport, SetupReport,
+};
+use crate::record::Summary;
+use crate::row;
+use crate::units::{grouped, rounded, show_bytes, show_duration, show_ns};
+use crate::verdict::Limit;
+
+impl Render for Report {
+    fn document(&self) -> Document {
+        let (title, mut tables) = match &self.result {
+            Measured::Echo(echo) => ("Messages that come back".to_owned(), self.echo(echo)),
+            Measured::Idle(idle) => ("Idle connections".to_owned(), self.idle(idle)),
+            Measured::Connect(connect) => ("Connections".to_owned(), self.connect(connect)),
+            Measured::Broadcast(broadcast) => {
+                ("One message to many".to_owned(), self.broadcast(broadcast))
+            }
+            Measured::Fanout(fanout) => (fanout.title(), fanout.tables()),
+        };
+        tables.retain(|table| !table.is_empty());
+        let mut remarks = setup_remark(&self.setup);
+        remarks.push(server_remark(self.server.as_ref()));
+        remarks.push(generator_remark(&self.generator, self.machine_busy_share));
+        remarks.extend(self.errors.remarks());
+        Document {
+            kind: self.plan.mode,
+            title,
+            conditions: vec![self.plan.url.clone(), self.plan.words()],
+            tables,
+            remarks,
+            notices: Vec::new(),
+            verdict: Some(self.verdict.line.clone()),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        u8::from(self.verdict.limit == Limit::Invalid)
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_text())
+    }
+}
+
+impl PlanReport {
+    /// The plan in a line, without the URL.
+    fn words(&self) -> String {
+        let kind = match (self.payload, self.text) {
+            ("json", _) => "JSON",
+            (_, true) => "text",
+            _ => "binary",
+        };
+        let connections = grouped(self.connections as u64);
+        let mut words = match self.mode {
+            "broadcast" => format!("{connections} subscribers"),
+            "connect" => format!("{connections} at a time"),
+            _ if self.connections == 1 => "1 connection".to_owned(),
+            _ => format!("{connections} connections"),
+        };
+        let mut add = |text: String| {
+            words.push_str(", ");
+            words.push_str(&text);
+        };
+        if self.mode != "idle" {
+            add(format!("{} {kind}", show_bytes(self.size_bytes as i64)));
+        }
+        if self.deflate != "off" {
+            add(format!("deflate {}", self.deflate));
+        }
+        if let Some(pipeline) = self.pipeline {
+            add(format!("pipeline {pipeline} (closed loop)"));
+        }
+        if let Some(rate) = self.rate_per_s {
+            let of = if self.mode == "fanout" { "in all" } else { "each" };
+            add(format!("{} messages/s {of} (open loop)", rounded(rate)));
+        }
+        if let Some(publishes) = self.publishes {
+            add(format!("{} publishes", grouped(publishes as u64)));
+        }
+        if let Some(duration) = self.duration_s {
+            let held = if self.mode == "idle" { "held " } else { "" };
+            let warmup = self.warmup_s.filter(|&s| s > 0.0);
+            let warmup =
+                warmup.map_or_else(String::new, |s| format!(" after {} of warm-up", seconds(s)));
+            add(format!("{held}{}{warmup}", seconds(duration)));
+        }
+        if self.source_addresses > 1 {
+            add(format!("{} source addresses", self.source_addresses));
+        }
+        if self.threads > 1 {
+            add(format!("{} threads", self.threads));
+        }
+        words
+    }
+}
+
+fn seconds(s: f64) -> String {
+    show_duration(Duration::from_secs_f64(s))
+}
+
+/// A column of a list.
+fn figure(key: &'static str, unit: Unit, label: &str, value: impl Into<Cell>) -> (Column, Cell) {
+    (Column::new(key, unit, label), value.into())
+}
+
+/// The quantiles of several times, a row each; what was not measured is left out.
+pub fn times(rows: &[(&str, Option<Summary>)]) -> Table {
+    let quantiles = ["min", "p50", "p90", "p99", "p99.9", "max"];
+    let mut columns = vec![Column::new("", Unit::Text, "time")];
+    columns.extend(quantiles.map(|label| Column::new("", Unit::Us, label)));
+    let known = rows.iter().filter_map(|(label, summary)| Some((label, (*summary)?)));
+    Table::new("", columns).rows(known.map(|(label, s)| {
+        row![*label, s.min_us, s.p50_us, s.p90_us, s.p99_us, s.p999_us, s.max_us]
+    }))
+}
+
+/// The quantiles of a latency in CSV.
+pub fn quantiles(latency: Option<Summary>) -> [(Column, Cell); 4] {
+    let of = |pick: fn(&Summary) -> f64| latency.as_ref().map(pick);
+    [
+        figure("p50_us", Unit::Us, "", of(|latency| latency.p50_us)),
+        figure("p99_us", Unit::Us, "", of(|latency| latency.p99_us)),
+        figure("p999_us", Unit::Us, "", of(|latency| latency.p999_us)),
+        figure("max_us", Unit::Us, "", of(|latency| latency.max_us)),
+    ]
+}
+
+impl OpenLoopReport {
+    /// How the schedule was kept, in a sentence.
+    pub fn note(&self) -> String {
+        format!(
+            "latency counts from the planned time; {} planned ({} a second), {} unanswered",
+            grouped(self.planned),
+            rounded(self.planned_per_s),
+            grouped(self.unanswered)
+        )
+    }
+}
+
+impl Report {
+    fn limit(&self) -> (Column, Cell) {
+        figure("limit", Unit::Text, "", self.verdict.limit.name())
+    }
+
+    fn echo(&self, echo: &EchoReport) -> Vec<Table> {
+        let plan = &self.plan;
+        let deflate = echo.deflate.as_ref();
+        let mut figures = vec![
+            figure("connections", Unit::Count, "", plan.connections),
+            figure("size_bytes", Unit::Bytes, "", plan.size_bytes),
+            figure("payload", Unit::Text, "", plan.payload),
+            figure("deflate", Unit::Text, "", plan.deflate.clone()),
+            figure("messages", Unit::Count, "messages", echo.messages),
+            figure("", Unit::Seconds, "measured", echo.measured_s),
+            figure("messages_per_s", Unit::Number, "messages a second", echo.messages_per_s),
+            figure("", Unit::Bytes, "payload a second, each way", echo.payload_bytes_per_s),
+            figure(
+                "messages_per_server_cpu_s",
+                Unit::Number,
+                "messages per server CPU-second",
+                echo.messages_per_server_cpu_s,
+            ),
+            figure(
+                "server_cpu_us_per_message",
+                Unit::Us,
+                "server CPU by message",
+                echo.server_cpu_us_per_message,
+            ),
+            figure(
+                "",
+                Unit::Count,
+                "connections compressed",
+                deflate.map(|deflate| deflate.connections_agreed),
+            ),
+            figure(
+                "ratio_sent",
+                Unit::Share,
+                "sent, of their size",
+                deflate.and_then(|deflate| deflate.ratio_sent),
+            ),
+            figure(
+                "ratio_received",
+                Unit::Share,
+                "received, of their size",
+                deflate.and_then(|deflate| deflate.ratio_received),
+            ),
+        ];
+        figures.extend(quantiles(echo.latency));
+        figures.push(self.limit());
+        let declined = deflate.is_some_and(|deflate| deflate.connections_agreed == 0);
+        let declined = declined.then(|| {
+            "the server declined permessage-deflate: these are figures of plain messages".to_owned()
+        });
+        let lateness = echo.open_loop.and_then(|open| open.lateness);
+        vec![
+            Table::list(figures).notes(declined),
+            times(&[("latency", echo.latency), ("lateness", lateness)])
+                .notes(echo.open_loop.as_ref().map(OpenLoopReport::note)),
+        ]
+    }
+
+    fn idle(&self, idle: &IdleReport) -> Vec<Table> {
+        let cpu = idle.server_cores_while_idle.map(|cores| {
+            Cell::shown(
+                cores,
+                format!(
+                    "{:.2} % of a core while {} connections did nothing for {}",
+                    cores * 100.0,
+                    grouped(idle.connections),
+                    seconds(idle.held_s)
+                ),
+            )
+        });
+        let each = Unit::Number;
+        let list = Table::list(vec![
+            figure("connections", Unit::Count, "", idle.connections),
+            figure("held_s", Unit::Seconds, "", idle.held_s),
+            figure("rss_bytes_per_connection", each, "", idle.rss_bytes_per_connection),
+            figure("private_bytes_per_connection", each, "", idle.private_bytes_per_connection),
+            figure("anonymous_bytes_per_connection", each, "", idle.anonymous_bytes_per_connection),
+            figure("server_cores_while_idle", Unit::Share, "server CPU", cpu),
+            self.limit(),
+        ]);
+        let (Some(before), Some(after)) = (idle.memory_before, idle.memory_after) else {
+            let unknown = "memory is not known: the server's process cannot be read";
+            return vec![list.notes([unknown.to_owned()])];
+        };
+        let columns = vec![
+            Column::new("", Unit::Text, "memory"),
+            Column::new("", Unit::Bytes, "before"),
+            Column::new("", Unit::Bytes, "after"),
+            Column::new("", Unit::Number, "bytes/connection"),
+        ];
+        let table = Table::new("", columns).rows([
+            row!["resident", before.rss_bytes, after.rss_bytes, idle.rss_bytes_per_connection],
+            row![
+                "private",
+                before.private_bytes,
+                after.private_bytes,
+                idle.private_bytes_per_connection
+            ],
+            row![
+                "anonymous",
+                before.anonymous_bytes,
+                after.anonymous_bytes,
+                idle.anonymous_bytes_per_connection
+            ],
+        ]);
+        vec![table, list]
+    }
+
+    fn connect(&self, connect: &ConnectReport) -> Vec<Table> {
+        let mut figures = vec![
+            figure("concurrency", Unit::Count, "", self.plan.connections),
+            figure("connections", Unit::Count, "connections", connect.connections),
+            figure("", Unit::Seconds, "measured", connect.measured_s),
+            figure(
+                "connections_per_s",
+                Unit::Number,
+                "connections a second (connect, upgrade, echo, reset)",
+                connect.connections_per_s,
+            ),
+            figure(
+                "connections_per_server_cpu_s",
+                Unit::Number,
+                "connections per server CPU-second",
+                connect.connections_per_server_cpu_s,
+            ),
+        ];
+        figures.extend(quantiles(connect.total));
+        figures.push(self.limit());
+        vec![
+            Table::list(figures),
+            times(&[
+                ("TCP", connect.tcp),
+                ("upgrade", connect.upgrade),
+                ("echo", connect.echo),
+                ("together", connect.total),
+            ]),
+        ]
+    }
+
+    fn broadcast(&self, broadcast: &BroadcastReport) -> Vec<Table> {
+        let last = broadcast.last.as_ref();
+        let figures = vec![
+            figure("subscribers", Unit::Count, "subscribers", broadcast.subscribers),
+            figure("size_bytes", Unit::Bytes, "", self.plan.size_bytes),
+            figure("publishes", Unit::Count, "publishes delivered to each", broadcast.publishes),
+            figure("last_p50_us", Unit::Us, "", last.map(|last| last.p50_us)),
+            figure("last_max_us", Unit::Us, "", last.map(|last| last.max_us)),
+            figure(
+                "server_cpu_us_per_publish",
+                Unit::Us,
+                "server CPU by publish",
+                broadcast.server_cpu_us_per_publish,
+            ),
+            figure(
+                "server_cpu_us_per_delivery",
+                Unit::Us,
+                "server CPU by delivery",
+                broadcast.server_cpu_us_per_delivery,
+            ),
+            self.limit(),
+        ];
+        vec![
+            Table::list(figures),
+            times(&[
+                ("first has it", broadcast.first),
+                ("each has it", broadcast.delivery),
+                ("last has it", broadcast.last),
+            ]),
+        ]
+    }
+}
+
+/// A line of a report, with its label.
+type Remark = (&'static str, String);
+
+/// How the connections came about.
+pub fn setup_remark(setup: &SetupReport) -> Vec<Remark> {
+    if setup.connections == 0 {
+        return Vec::new();
+    }
+    let p50 = |summary: Summary| show_ns((summary.p50_us * 1e3) as u64);
+    let steps = match (setup.tcp.map(p50), setup.upgrade.map(p50)) {
+        (Some(tcp), Some(upgrade)) => format!(" (p50: TCP {tcp}, upgrade {upgrade})"),
+        (Some(tcp), None) => format!(" (p50: TCP {tcp})"),
+        _ => String::new(),
+    };
+    let took = show_ns((setup.took_s * 1e9) as u64);
+    vec![("setup", format!("{} connections in {took}{steps}", grouped(setup.connections)))]
+}
+
+/// The watched server.
+pub fn server_remark(server: Option<&ServerReport>) -> Remark {
+    let Some(server) = server else {
+        let text = "not watched: no process on this machine was found for its port";
+        return ("server", text.to_owned());
+    };
+    let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
+    let mut text = format!("{} (pid {})", server.name.as_deref().unwrap_or("?"), pids.join(", "));
+    if let Some(cpu) = server.cpu {
+        let s = if cpu.threads == 1 { "" } else { "s" };
+        text += &format!(", {} CPU, {} thread{s}", percent(cpu.cores), cpu.threads);
+    }
+    if let Some(memory) = server.memory {
+        text += &format!(", {} resident", show_bytes(memory.rss_bytes as i64));
+    }
+    if let Some(descriptors) = server.descriptors {
+        text += &format!(", {} descriptors", grouped(descriptors as u64));
+    }
+    if server.same_process {
+        text += ", in this process";
+    }
+    ("server", text)
+}
+
+/// Ourselves, and the machine.
+pub fn generator_remark(generator: &GeneratorReport, machine_busy_share: Option<f64>) -> Remark {
+    let cpu = generator.cpu;
+    let mut text = format!("{} of its core", percent(cpu.busiest_thread_cores));
+    if cpu.busiest_thread_waiting >= 0.01 {
+        text += &format!(", waited {:.0} % for one", cpu.busiest_thread_waiting * 100.0);
+    }
+    if let Some(memory) = generator.memory {
+        text += &format!(", {} resident", show_bytes(memory.rss_bytes as i64));
+    }
+    if let Some(busy) = machine_busy_share {
+        text += &format!("; the machine was {:.0} % busy", busy * 100.0);
+    }
+    ("generator", text)
+}
+
+/// Counts of what went wrong, those that are not 0, and the first of them in words.
+pub fn error_remarks(kinds: &[(u64, &str)], first: Option<&str>) -> Vec<Remark> {
+    let seen: Vec<String> = kinds
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", grouped(*count)))
+        .collect();
+    if seen.is_empty() {
+        return Vec::new();
+    }
+    let first = first.map(|first| ("", format!("first: {first}")));
+    std::iter::once(("errors", seen.join(", "))).chain(first).collect()
+}
+
+impl Errors {
+    /// What went wrong, in lines.
+    pub fn remarks(&self) -> Vec<Remark> {
+        let kinds = [
+            (self.wrong_answers, "wrong answers"),
+            (self.connections_lost, "connections lost"),
+            (self.connects_failed, "connects failed"),
+            (self.sends_refused, "sends refused (backlog full)"),
+            (self.publishes_incomplete, "publishes incomplete"),
+        ];
+        error_remarks(&kinds, self.first.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{Mode, Pace, Plan};
+    use crate::report::{
+        Errors, GeneratorReport, OpenLoopReport, SCHEMA, ServerReport, SetupReport,
+    };
+    use crate::sampler::{CpuUsage, Memory};
+    use crate::verdict::{Facts, Verdict};
+    use crate::{Record, Target};
+
+    fn summary() -> Option<Summary> {
+        let mut record = Record::new();
+        (1..=100).for_each(|i| record.add(i * 10_000));
+        record.summary()
+    }
+
+    fn report() -> Report {
+        let target = Target::parse("ws://127.0.0.1:9001").unwrap();
+        let mode = Mode::Echo {
+            pace: Pace::Open { rate_per_s: 10.0 },
+            duration: Duration::from_secs(10),
+            warmup: Duration::from_millis(500),
+        };
+        let plan = Plan { connections: 10_000, ..Plan::new(target, mode) };
+        let cpu = CpuUsage {
+            wall_s: 10.0,
+            cpu_s: 9.9,
+            cores: 0.99,
+            busiest_thread_cores: 0.99,
+            busiest_thread_waiting: 0.0,
+            threads: 1,
+        };
+        let facts = Facts { completed: 1, server: Some(cpu), ..Facts::default() };
+        Report {
+            schema: SCHEMA,
+            plan: PlanReport::of(&plan, 1),
+            setup: SetupReport { connections: 10_000, took_s: 0.4, tcp: summary(), upgrade: None },
+            result: Measured::Echo(EchoReport {
+                measured_s: 10.0,
+                messages: 1_000_000,
+                messages_per_s: 100_000.0,
+                payload_bytes_per_s: 1e7,
+                messages_per_server_cpu_s: Some(101_010.1),
+                server_cpu_us_per_message: Some(9.9),
+                deflate: None,
+                latency: summary(),
+                open_loop: Some(OpenLoopReport {
+                    planned: 1_000_000,
+                    planned_per_s: 100_000.0,
+                    unanswered: 0,
+                    lateness: summary(),
+                }),
+            }),
+            server: Some(ServerReport {
+                pids: vec![42],
+                name: Some("throng".to_owned()),
+                cpus_allowed: Some(1),
+                cpu: Some(cpu),
+                memory: Some(Memory { rss_bytes: 4 << 20, ..Memory::default() }),
+                descriptors: Some(10_012),
+                same_process: false,
+            }),
+            generator: GeneratorReport::default(),
+            machine_busy_share: Some(0.7),
+            errors: Errors::default(),
+            verdict: Verdict::of(&facts),
+        }
+    }
+
+    #[test]
+    fn the_table_tells_the_story_in_100_columns() {
+        let text = report().to_string();
+        for words in [
+            "ws://127.0.0.1:9001/echo",
+            "10,000 connections, 100 B binary, 10.0 messages/s each (open loop), 10s after 500ms of warm-up",
+            "messages a second                 100,000",
+            "messages                        1,000,000",
+            "messages per server CPU-second    101,010",
+            "p99.9",
+            "500 us",
+            "latency counts from the planned time",
+            "throng (pid 42), 99.0 % CPU, 1 thread, 4 MiB resident, 10,012 descriptors",
+            "verdict     server-limited",
+        ] {
+            assert!(text.contains(words), "{words:?} in\n{text}");
+        }
+        for line in text.lines().filter(|line| !line.starts_with("verdict")) {
+            assert!(line.chars().count() <= 110, "{line}");
+        }
+        assert!(!text.contains("errors"));
+    }
+
+    #[test]
+    fn errors_are_listed_with_the_first_in_words() {
+        let mut report = report();
+        report.errors.wrong_answers = 3;
+        report.errors.note(|| "answer 7 was 99 bytes long".to_owned());
+        report.errors.note(|| "later".to_owned());
+        let text = report.to_string();
+        assert!(text.contains("3 wrong answers") && text.contains("first: answer 7"), "{text}");
+    }
+
+    #[test]
+    fn json_names_are_stable_and_unknown_is_null() {
+        let mut report = report();
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        for pointer in [
+            "/schema",
+            "/plan/mode",
+            "/plan/connections",
+            "/plan/size_bytes",
+            "/plan/rate_per_s",
+            "/plan/duration_s",
+            "/setup/took_s",
+            "/result/messages_per_s",
+            "/result/messages_per_server_cpu_s",
+            "/result/latency/p50_us",
+            "/result/latency/p999_us",
+            "/result/open_loop/unanswered",
+            "/server/pids/0",
+            "/server/cpu/cpu_s",
+            "/server/cpu/busiest_thread_cores",
+            "/server/memory/rss_bytes",
+            "/generator/cpu/cores",
+            "/machine_busy_share",
+            "/errors/wrong_answers",
+            "/verdict/limit",
+            "/verdict/line",
+        ] {
+            assert!(json.pointer(pointer).is_some_and(|v| !v.is_null()), "{pointer}");
+        }
+        assert_eq!(json["verdict"]["limit"], "server");
+        assert!(json["plan"]["pipeline"].is_null());
+        report.server = None;
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert!(json["server"].is_null());
+        assert!(report.to_string().contains("not watched"));
+    }
+}
