@@ -31,7 +31,7 @@ fn broadcast_compares_the_three_ways_on_its_own_servers() {
     let show = ["--json", "--html", html.to_str().unwrap()];
     let report: Value = serde_json::from_str(&fine(&[&plan[..], &show].concat())).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 12, "2 shards x 2 numbers x 3 ways");
+    assert_eq!(rows.len(), 12, "2 shards x 2 numbers x 3 variants");
     for row in rows {
         assert_eq!(row["time_us"]["count"], 3, "{row}");
         let (first, last) = (&row["first_us"]["median"], &row["time_us"]["median"]);
@@ -41,7 +41,7 @@ fn broadcast_compares_the_three_ways_on_its_own_servers() {
     let settings: Vec<String> = rows
         .iter()
         .map(|row| {
-            format!("{} {} {}", row["shards"], row["subscribers"], row["way"].as_str().unwrap())
+            format!("{} {} {}", row["shards"], row["subscribers"], row["variant"].as_str().unwrap())
         })
         .collect();
     assert_eq!(settings[..4], ["1 20 naive", "1 20 encoded", "1 20 publish", "1 50 naive"]);
@@ -65,7 +65,7 @@ fn broadcast_spreads_over_processes() {
         "2",
         "--rounds",
         "3",
-        "--ways",
+        "--variants",
         "publish,naive",
         "--size",
         "2KiB",
@@ -73,7 +73,10 @@ fn broadcast_spreads_over_processes() {
     ]);
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 3, "{csv}");
-    assert!(lines[0].starts_with("way,shards,processes,subscribers,size_bytes,rounds,"), "{csv}");
+    assert!(
+        lines[0].starts_with("variant,shards,processes,subscribers,size_bytes,rounds,"),
+        "{csv}"
+    );
     assert!(lines[1].starts_with("naive,1,2,51,2048,3,"), "{csv}");
     assert!(lines[2].starts_with("publish,1,2,51,2048,3,"), "{csv}");
     let table = fine(&["broadcast", "-n", "5", "--rounds", "1"]);

@@ -71,9 +71,9 @@ fn a_handler_that_blocks_runs_every_way() {
     let cpus = report["plan"]["cpus"].as_u64().unwrap();
     // The rule: CPUs + (blocking / CPU time) x CPUs.
     assert_eq!(report["plan"]["workers_by_rule"], cpus + 10 * cpus);
-    let ways: Vec<&str> =
-        rows(&report, "blocking").iter().map(|row| row["way"].as_str().unwrap()).collect();
-    assert_eq!(ways, ["inline", "workers", "workers_by_rule", "threads"]);
+    let variants: Vec<&str> =
+        rows(&report, "blocking").iter().map(|row| row["variant"].as_str().unwrap()).collect();
+    assert_eq!(variants, ["inline", "workers", "workers_by_rule", "threads"]);
     for row in rows(&report, "blocking") {
         let latency = &figures(row)["latency"];
         // Nothing is answered before the handler has returned.
@@ -86,7 +86,7 @@ fn a_handler_that_blocks_runs_every_way() {
 }
 
 #[test]
-fn what_the_machine_has_no_room_for_is_told_in_its_cell() {
+fn what_the_machine_has_no_room_for_is_announced_in_its_cell() {
     // More than any process may have descriptors for, since a million is Linux' ceiling unless somebody raised it.
     let output = bench(&["--only", "connect", "--models", "threads", "--connections", "1000000"]);
     let text = String::from_utf8_lossy(&output.stdout);

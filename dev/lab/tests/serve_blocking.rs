@@ -77,7 +77,7 @@ fn a_shutdown_does_not_wait_for_a_handler_that_holds_its_event_loop_and_names_it
 }
 
 #[test]
-fn a_handler_that_holds_its_event_loop_is_told_by_its_route() {
+fn a_handler_that_holds_its_event_loop_is_announced_by_its_route() {
     // An upgrade that a busy machine is slow with takes less.
     let served = serve(&["--set", "stall_warning=500ms"]);
     let mut client = Client::connect(served.addresses[0], "/sleep/1000");
