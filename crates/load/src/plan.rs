@@ -37,7 +37,7 @@ pub struct Plan {
     pub ramp: Duration,
     /// Longest time without any progress while connections are set up. Default 10 s.
     pub setup_timeout: Duration,
-    /// Processes whose CPU and memory are the server's; empty means whoever listens on the port, if it is on this
+    /// Processes whose CPU and memory are the server's; empty means the process that listens on the port, if it is on this
     /// machine.
     pub server_pids: Vec<u32>,
 }

@@ -11,8 +11,10 @@ mod broadcast;
 mod compression;
 mod io_models;
 mod netbench;
+mod pool;
 mod proxies;
 mod servers;
+mod spread;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -37,14 +37,14 @@ pub trait Work {
     fn resource(&self, index: usize) -> &str;
 
     /// A connection is open.
-    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, now: Instant) {
-        let _ = (crew, cx, index, now);
+    fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, now: Instant) {
+        let _ = (pool, cx, index, now);
     }
 
     /// A message came; `now` is the time of the read that brought it.
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         cx: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -52,19 +52,19 @@ pub trait Work {
     );
 
     /// An open connection has ended.
-    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
-        crew.note_lost(index, close);
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        pool.note_lost(index, close);
     }
 
     /// A connection could not be made. By default that ends the run.
-    fn on_failed(&mut self, crew: &mut Crew, index: usize, error: Error) {
+    fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
         let _ = index;
-        crew.shared.fail(error);
+        pool.shared.fail(error);
     }
 
     /// The run proper begins: [`Timeline::start`] has come.
-    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, timeline: Timeline) {
-        let _ = (crew, core, timeline);
+    fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
+        let _ = (pool, core, timeline);
     }
 
     /// When [`Work::on_deadline`] is wanted, after the start.
@@ -73,12 +73,12 @@ pub trait Work {
     }
 
     /// The time asked for has come.
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
-        let _ = (crew, core, now);
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
+        let _ = (pool, core, now);
     }
 
     /// The run is over: the last counts, and the result.
-    fn finish(&mut self, crew: &mut Crew, now: Instant) -> Self::Outcome
+    fn finish(&mut self, pool: &mut ClientPool, now: Instant) -> Self::Outcome
     where
         Self: Sized;
 }
@@ -141,7 +141,7 @@ enum Step {
 
 /// One connection.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct ClientConn {
     id: ConnId,
     step: Step,
     dialled: Instant,
@@ -161,7 +161,7 @@ pub struct Times {
 
 /// One thread's connections and what they share.
 #[derive(Debug)]
-pub struct Crew {
+pub struct ClientPool {
     pub clock: Clock,
     pub shared: Arc<Shared>,
     pub thread: usize,
@@ -173,7 +173,7 @@ pub struct Crew {
     /// What to offer.
     deflate: Option<Policy>,
     agreed: u64,
-    members: Vec<Member>,
+    conns: Vec<ClientConn>,
     dialler: Dialler,
     wanted: usize,
     seed: u64,
@@ -182,24 +182,24 @@ pub struct Crew {
     read_at: Instant,
 }
 
-impl Crew {
+impl ClientPool {
     /// The connection's name; sends to one that has gone say so.
     #[inline]
     pub fn id(&self, index: usize) -> ConnId {
-        self.members[index].id
+        self.conns[index].id
     }
 
     /// Connections of this thread, open or not.
     pub fn connections(&self) -> usize {
-        self.members.len()
+        self.conns.len()
     }
 
     pub fn is_open(&self, index: usize) -> bool {
-        self.members[index].step == Step::Open
+        self.conns[index].step == Step::Open
     }
 
     pub fn times(&self, index: usize) -> Times {
-        let Member { dialled, connected, opened, .. } = self.members[index];
+        let ClientConn { dialled, connected, opened, .. } = self.conns[index];
         Times { dialled, connected, opened }
     }
 
@@ -300,10 +300,10 @@ pub fn describe_close(index: usize, close: Close<'_>) -> String {
     }
 }
 
-/// The engine's view of a crew at its work. Not generic over the work: the engine is compiled once for all modes, and a
+/// The engine's view of a pool at its work. Not generic over the work: the engine is compiled once for all modes, and a
 /// virtual call for each message is nothing beside the system calls that brought it.
 struct Client<'w> {
-    crew: &'w mut Crew,
+    pool: &'w mut ClientPool,
     work: &'w mut dyn Work,
     started: bool,
 }
@@ -321,10 +321,10 @@ impl Client<'_> {
     }
 
     fn failed(&mut self, index: usize, error: Error) {
-        self.crew.members[index].step = Step::Out;
-        self.crew.dialler.settle();
-        if !self.crew.shared.is_finishing() {
-            self.work.on_failed(self.crew, index, error);
+        self.pool.conns[index].step = Step::Out;
+        self.pool.dialler.settle();
+        if !self.pool.shared.is_finishing() {
+            self.work.on_failed(self.pool, index, error);
         }
     }
 }
@@ -341,20 +341,20 @@ impl Service for Client<'_> {
 
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
         let index = self.index(cx);
-        let now = self.crew.clock.now();
-        let member = &mut self.crew.members[index];
-        member.step = Step::Upgrading;
-        member.connected = now;
-        let nonce = member.nonce;
-        let key = self.crew.key(nonce);
-        let (host, resource) = (&self.crew.host, self.work.resource(index));
-        let offer = self.crew.deflate.as_ref().map(Policy::offer);
+        let now = self.pool.clock.now();
+        let conn = &mut self.pool.conns[index];
+        conn.step = Step::Upgrading;
+        conn.connected = now;
+        let nonce = conn.nonce;
+        let key = self.pool.key(nonce);
+        let (host, resource) = (&self.pool.host, self.work.resource(index));
+        let offer = self.pool.deflate.as_ref().map(Policy::offer);
         let mut written = Ok(());
         cx.write(|out| {
             written = encode_request_with(host, resource, &key, &[], offer.as_ref(), &[], out);
         });
         if let Err(unsendable) = written {
-            self.crew
+            self.pool
                 .shared
                 .fail(Error::Usage(format!("cannot ask for {resource:?}: {unsendable}")));
         }
@@ -362,13 +362,13 @@ impl Service for Client<'_> {
 
     fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
         let index = self.index(cx);
-        let key = self.crew.key(self.crew.members[index].nonce);
-        let policy = self.crew.deflate;
+        let key = self.pool.key(self.pool.conns[index].nonce);
+        let policy = self.pool.deflate;
         match check_response_with(response.status(), response, &key, &[], policy.as_ref()) {
             Ok(opened) => {
                 if let Some((policy, agreed)) = policy.zip(opened.deflate) {
                     // One policy and one server make a handful of agreements; thousands are allowed.
-                    self.crew.agreed += u64::from(cx.set_deflate(policy, agreed));
+                    self.pool.agreed += u64::from(cx.set_deflate(policy, agreed));
                 }
                 Answer::Upgraded
             }
@@ -389,8 +389,8 @@ impl Service for Client<'_> {
 
     fn on_failed(&mut self, cx: &mut Cx<'_>) {
         let index = self.index(cx);
-        let error = match self.crew.members[index].step {
-            Step::Connecting => self.crew.explain_refusal(),
+        let error = match self.pool.conns[index].step {
+            Step::Connecting => self.pool.explain_refusal(),
             Step::Upgrading => self.no_answer(index),
             // Its failure has been told already.
             Step::Out | Step::Open => return,
@@ -400,53 +400,53 @@ impl Service for Client<'_> {
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
         let index = self.index(cx);
-        let now = self.crew.clock.now();
-        let member = &mut self.crew.members[index];
-        member.step = Step::Open;
-        member.opened = now;
-        let (tcp, upgrade) = (member.connected.since(member.dialled), now.since(member.connected));
-        self.crew.tcp.add(tcp.as_nanos() as u64);
-        self.crew.upgrade.add(upgrade.as_nanos() as u64);
-        self.crew.dialler.settle();
-        self.crew.set_ready(1);
-        self.work.on_open(self.crew, cx, index, now);
+        let now = self.pool.clock.now();
+        let conn = &mut self.pool.conns[index];
+        conn.step = Step::Open;
+        conn.opened = now;
+        let (tcp, upgrade) = (conn.connected.since(conn.dialled), now.since(conn.connected));
+        self.pool.tcp.add(tcp.as_nanos() as u64);
+        self.pool.upgrade.add(upgrade.as_nanos() as u64);
+        self.pool.dialler.settle();
+        self.pool.set_ready(1);
+        self.work.on_open(self.pool, cx, index, now);
     }
 
     #[inline]
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
-        let now = self.crew.read_time(cx.core_ref());
+        let now = self.pool.read_time(cx.core_ref());
         let index = self.index(cx);
-        self.work.on_message(self.crew, cx, index, message, now);
+        self.work.on_message(self.pool, cx, index, message, now);
     }
 
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
         let index = self.index(cx);
-        self.crew.members[index].step = Step::Out;
-        self.crew.set_ready(-1);
-        self.work.on_close(self.crew, index, close);
+        self.pool.conns[index].step = Step::Out;
+        self.pool.set_ready(-1);
+        self.work.on_close(self.pool, index, close);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let work = match self.crew.shared.timeline() {
+        let work = match self.pool.shared.timeline() {
             Some(timeline) if !self.started => Some(timeline.start),
             Some(_) => self.work.next_deadline(),
             None => None,
         };
-        [work, self.crew.dialler.next_at()].into_iter().flatten().min()
+        [work, self.pool.dialler.next_at()].into_iter().flatten().min()
     }
 
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         // The work's times are compared with a fresh clock, which must not be behind the one that woke us.
-        let now = now.max(self.crew.clock.now());
-        let Some(&timeline) = self.crew.shared.timeline() else { return };
+        let now = now.max(self.pool.clock.now());
+        let Some(&timeline) = self.pool.shared.timeline() else { return };
         if !self.started && timeline.start <= now {
             self.started = true;
-            self.work.on_start(self.crew, core, timeline);
+            self.work.on_start(self.pool, core, timeline);
         }
         if self.started && self.work.next_deadline().is_some_and(|at| at <= now) {
-            self.work.on_deadline(self.crew, core, now);
+            self.work.on_deadline(self.pool, core, now);
         }
     }
 }

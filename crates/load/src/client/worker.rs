@@ -11,7 +11,7 @@ use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::deflate::Policy;
 
 use super::dial::Dialler;
-use super::{Client, Crew, Member, Setup, Shared, Step, Traffic, Work};
+use super::{Client, ClientConn, ClientPool, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record, Sources};
@@ -70,7 +70,7 @@ pub fn clock() -> Result<Clock, Error> {
 /// # Errors
 /// No descriptor or memory for the poll, a connection could not even be begun, or the poll failed.
 pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Error> {
-    let mut crew = Crew {
+    let mut pool = ClientPool {
         clock: start.clock,
         shared: Arc::clone(&start.shared),
         thread: start.thread,
@@ -81,7 +81,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         host: start.host.clone(),
         deflate: start.deflate,
         agreed: 0,
-        members: vec![OUT; start.connections],
+        conns: vec![OUT; start.connections],
         dialler: Dialler::new(start.connections, start.window, start.ramp, start.clock.now()),
         wanted: start.wanted,
         seed: RandomState::new().hash_one(start.thread),
@@ -89,9 +89,9 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         read_serial: u64::MAX,
         read_at: Instant(0),
     };
-    let (ended, traffic) = Worker::new(start, &mut crew, &mut work)?.run()?;
-    let outcome = work.finish(&mut crew, ended);
-    let Crew { errors, tcp, upgrade, agreed, .. } = crew;
+    let (ended, traffic) = Worker::new(start, &mut pool, &mut work)?.run()?;
+    let outcome = work.finish(&mut pool, ended);
+    let ClientPool { errors, tcp, upgrade, agreed, .. } = pool;
     Ok((Setup { errors, tcp, upgrade, traffic: Traffic { agreed, ..traffic } }, outcome))
 }
 
@@ -105,7 +105,7 @@ struct Worker<'w> {
 }
 
 impl<'w> Worker<'w> {
-    fn new(start: Start, crew: &'w mut Crew, work: &'w mut dyn Work) -> Result<Self, Error> {
+    fn new(start: Start, pool: &'w mut ClientPool, work: &'w mut dyn Work) -> Result<Self, Error> {
         let cannot = |error| Error::io("start the event loop", error);
         if start.exact {
             wake_exactly();
@@ -124,7 +124,7 @@ impl<'w> Worker<'w> {
             max_connections: start.connections,
             ..BuildOptions::default()
         };
-        let mut client = Some(Client { crew, work, started: false });
+        let mut client = Some(Client { pool, work, started: false });
         let built = build(vec![driver], &options, |_, _, _| {
             client.take().expect("one driver makes one shard")
         });
@@ -140,7 +140,7 @@ impl<'w> Worker<'w> {
             self.dial()?;
             self.turn()?;
         }
-        let ended = self.shard.service().crew.clock.now();
+        let ended = self.shard.service().pool.clock.now();
         Ok((ended, self.end()))
     }
 
@@ -152,17 +152,17 @@ impl<'w> Worker<'w> {
     /// Begins every connection that is due.
     fn dial(&mut self) -> Result<(), Error> {
         loop {
-            let crew = &mut self.shard.service().crew;
-            let now = crew.clock.now();
-            let Some(index) = crew.dialler.next(now) else { return Ok(()) };
-            crew.nonce += 1;
-            let nonce = crew.nonce;
+            let pool = &mut self.shard.service().pool;
+            let now = pool.clock.now();
+            let Some(index) = pool.dialler.next(now) else { return Ok(()) };
+            pool.nonce += 1;
+            let nonce = pool.nonce;
             let local = self.sources.local(self.first + index);
             let id = self.shard.connect(self.peer, local, index as u32).map_err(|reason| {
                 let ready = self.shared.sum(|lane| &lane.ready) as usize;
                 Error::Connect { peer: self.peer, reason, ready }
             })?;
-            let member = Member {
+            let conn = ClientConn {
                 id,
                 step: Step::Connecting,
                 dialled: now,
@@ -170,15 +170,15 @@ impl<'w> Worker<'w> {
                 opened: now,
                 nonce,
             };
-            self.shard.service().crew.members[index] = member;
+            self.shard.service().pool.conns[index] = conn;
         }
     }
 
     /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
     fn end(mut self) -> Traffic {
-        let (Client { crew, .. }, core) = self.shard.service_and_core();
-        for member in crew.members.iter().filter(|member| member.step != Step::Out) {
-            core.abort(member.id);
+        let (Client { pool, .. }, core) = self.shard.service_and_core();
+        for conn in pool.conns.iter().filter(|conn| conn.step != Step::Out) {
+            core.abort(conn.id);
         }
         let stats = core.stats();
         let traffic = Traffic {
@@ -195,7 +195,7 @@ impl<'w> Worker<'w> {
     }
 }
 
-const OUT: Member = Member {
+const OUT: ClientConn = ClientConn {
     id: ConnId::new(0, 0, 0),
     step: Step::Out,
     dialled: Instant(0),

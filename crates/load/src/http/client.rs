@@ -3,8 +3,8 @@
 use throng_io::{Batch, ConnId, Driver, Event, Instant, Options, Segment, SendOutcome};
 
 use super::Pace;
-use super::crew::{Crew, Next, Running, Start};
-use super::member::Step;
+use super::conn::Step;
+use super::pool::{ClientPool, Next, Running, Start};
 use super::request::Wire;
 use super::tally::Tally;
 use crate::client::{Sockets, wake_exactly};
@@ -19,7 +19,7 @@ const RECEIVE_BUFFER: usize = 256 << 10;
 /// A thread's event loop.
 pub(super) struct Client<'a> {
     driver: Sockets,
-    crew: Crew<'a>,
+    pool: ClientPool<'a>,
 }
 
 impl<'a> Client<'a> {
@@ -41,7 +41,7 @@ impl<'a> Client<'a> {
         let driver =
             Sockets::new(options).map_err(|error| Error::io("start the event loop", error))?;
         start.shared.lane(start.thread).open(driver.waker());
-        Ok(Self { driver, crew: Crew::new(start) })
+        Ok(Self { driver, pool: ClientPool::new(start) })
     }
 
     /// Runs until the run is finished, resets every connection that is left, and gives the figures.
@@ -49,16 +49,16 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The server cannot be reached, or the poll failed.
     pub(super) fn run(mut self) -> Result<Tally, Error> {
-        while !self.crew.start.shared.is_finishing() {
+        while !self.pool.start.shared.is_finishing() {
             self.begin();
             self.send_due();
             self.sweep();
             self.dial()?;
-            let deadline = self.crew.deadline();
+            let deadline = self.pool.deadline();
             let waited = self.driver.wait(Some(deadline));
             waited.map_err(|error| Error::io("wait for events", error))?;
             self.events()?;
-            self.crew.publish();
+            self.pool.publish();
         }
         Ok(self.end())
     }
@@ -66,12 +66,12 @@ impl<'a> Client<'a> {
     fn events(&mut self) -> Result<(), Error> {
         while let Some(event) = self.driver.next_event() {
             let next = match event {
-                Event::Received(id, bytes) => self.crew.on_received(id, bytes),
-                Event::Connected(id) => self.crew.on_connected(id),
-                Event::Finished(id) => self.crew.on_finished(id)?,
-                Event::Sent(id, batch) => self.crew.on_sent(id, batch),
+                Event::Received(id, bytes) => self.pool.on_received(id, bytes),
+                Event::Connected(id) => self.pool.on_connected(id),
+                Event::Finished(id) => self.pool.on_finished(id)?,
+                Event::Sent(id, batch) => self.pool.on_sent(id, batch),
                 Event::Closed(id, why) => {
-                    self.crew.on_closed(id, why)?;
+                    self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
                 // There is no listener.
@@ -89,46 +89,46 @@ impl<'a> Client<'a> {
 
     /// Begins the run proper when its time has come.
     fn begin(&mut self) {
-        let crew = &mut self.crew;
-        if crew.running.is_some() {
+        let pool = &mut self.pool;
+        if pool.running.is_some() {
             return;
         }
-        let Some(&timeline) = crew.start.shared.timeline() else { return };
-        if crew.start.clock.now() < timeline.start {
+        let Some(&timeline) = pool.start.shared.timeline() else { return };
+        if pool.start.clock.now() < timeline.start {
             return;
         }
-        let plan = crew.start.plan;
+        let plan = pool.start.plan;
         let schedule = match plan.pace {
             Pace::Closed => None,
             Pace::Open { rate_per_s } => {
                 let each = rate_per_s / plan.connections as f64;
-                let shift = crew.start.thread as f64 / plan.threads as f64;
-                let schedule = Schedule::new(timeline.start, crew.members.len(), each);
+                let shift = pool.start.thread as f64 / plan.threads as f64;
+                let schedule = Schedule::new(timeline.start, pool.conns.len(), each);
                 Some(schedule.shifted(shift))
             }
         };
-        crew.running = Some(Running { timeline, schedule });
+        pool.running = Some(Running { timeline, schedule });
         let last = Instant(timeline.to.0 - 1);
-        crew.planned = schedule.map_or(0, |schedule| schedule.due(last));
+        pool.planned = schedule.map_or(0, |schedule| schedule.due(last));
         if schedule.is_none() {
-            crew.members.iter_mut().for_each(|member| member.due = u64::MAX);
-            (0..self.crew.members.len()).for_each(|index| self.fill(index));
+            pool.conns.iter_mut().for_each(|conn| conn.due = u64::MAX);
+            (0..self.pool.conns.len()).for_each(|index| self.fill(index));
         }
     }
 
     /// Sends what the schedule has come to.
     fn send_due(&mut self) {
-        let Some(Running { timeline, schedule: Some(schedule) }) = self.crew.running else {
+        let Some(Running { timeline, schedule: Some(schedule) }) = self.pool.running else {
             return;
         };
-        let now = self.crew.start.clock.now();
+        let now = self.pool.start.clock.now();
         for _ in 0..MOST_EVENTS {
-            let crew = &mut self.crew;
-            let Some(index) = crew.next_due(&timeline, &schedule, now) else { break };
-            let member = &mut crew.members[index];
-            if member.step == Step::Out && !crew.start.plan.keep_alive {
-                member.step = Step::Queued;
-                crew.again.push_back(index as u32);
+            let pool = &mut self.pool;
+            let Some(index) = pool.next_due(&timeline, &schedule, now) else { break };
+            let conn = &mut pool.conns[index];
+            if conn.step == Step::Out && !pool.start.plan.keep_alive {
+                conn.step = Step::Queued;
+                pool.again.push_back(index as u32);
             }
             self.fill(index);
         }
@@ -137,29 +137,29 @@ impl<'a> Client<'a> {
     /// Sends as many requests as are due and fit the pipeline, in one go.
     #[inline]
     fn fill(&mut self, index: usize) {
-        let Self { driver, crew } = self;
-        let member = &mut crew.members[index];
-        let requests = member.sendable(crew.start.plan.pipeline);
+        let Self { driver, pool } = self;
+        let conn = &mut pool.conns[index];
+        let requests = conn.sendable(pool.start.plan.pipeline);
         if requests == 0 {
             return;
         }
-        let now = crew.start.clock.now();
-        let ring = &mut crew.stamps[index * (crew.ring + 1)..][..crew.ring + 1];
-        for request in member.sent..member.sent + requests as u64 {
-            ring[request as usize & crew.ring] = now;
+        let now = pool.start.clock.now();
+        let ring = &mut pool.stamps[index * (pool.ring + 1)..][..pool.ring + 1];
+        for request in conn.sent..conn.sent + requests as u64 {
+            ring[request as usize & pool.ring] = now;
         }
-        member.sent += requests as u64;
-        if crew.running.is_some_and(|running| running.timeline.counts(now)) {
-            crew.tally.sent += requests as u64;
+        conn.sent += requests as u64;
+        if pool.running.is_some_and(|running| running.timeline.counts(now)) {
+            pool.tally.sent += requests as u64;
         }
-        let wire = &crew.start.wire;
+        let wire = &pool.start.wire;
         let mut left = requests;
         while left > 0 {
             let row = wire.row(left.min(wire.repeats()));
-            let taken = driver.try_send(member.id, row);
+            let taken = driver.try_send(conn.id, row);
             if taken < row.len() {
-                let spare = &mut crew.spare;
-                member.is_sending = send_rest(driver, spare, wire, member.id, left, taken);
+                let spare = &mut pool.spare;
+                conn.is_sending = send_rest(driver, spare, wire, conn.id, left, taken);
                 return;
             }
             left -= left.min(wire.repeats());
@@ -168,43 +168,43 @@ impl<'a> Client<'a> {
 
     /// Ends what has waited too long.
     fn sweep(&mut self) {
-        let Self { driver, crew } = self;
-        let now = crew.start.clock.now();
-        if now < crew.next_sweep {
+        let Self { driver, pool } = self;
+        let now = pool.start.clock.now();
+        if now < pool.next_sweep {
             return;
         }
-        crew.next_sweep = now.after(crew.sweep_every);
-        let timeout = crew.start.plan.timeout;
-        for (index, member) in crew.members.iter_mut().enumerate() {
-            let oldest = index * (crew.ring + 1) + (member.done as usize & crew.ring);
-            let (since, what) = match member.step {
-                Step::Connecting => (member.since, "a connection to be made"),
-                Step::Open if member.under_way() > 0 => (crew.stamps[oldest], "an answer"),
-                Step::Ending => (member.since, "the server to end a connection"),
+        pool.next_sweep = now.after(pool.sweep_every);
+        let timeout = pool.start.plan.timeout;
+        for (index, conn) in pool.conns.iter_mut().enumerate() {
+            let oldest = index * (pool.ring + 1) + (conn.done as usize & pool.ring);
+            let (since, what) = match conn.step {
+                Step::Connecting => (conn.since, "a connection to be made"),
+                Step::Open if conn.under_way() > 0 => (pool.stamps[oldest], "an answer"),
+                Step::Ending => (conn.since, "the server to end a connection"),
                 Step::Out | Step::Queued | Step::Open => continue,
             };
             if now.since(since) >= timeout {
-                crew.tally.errors.timeouts += 1;
-                crew.tally.errors.note(|| format!("connection {index} waited too long for {what}"));
-                member.has_failed = true;
-                driver.abort(member.id);
+                pool.tally.errors.timeouts += 1;
+                pool.tally.errors.note(|| format!("connection {index} waited too long for {what}"));
+                conn.has_failed = true;
+                driver.abort(conn.id);
             }
         }
     }
 
     /// Begins every connection that is wanted.
     fn dial(&mut self) -> Result<(), Error> {
-        let now = self.crew.start.clock.now();
-        while self.crew.later.front().is_some_and(|&(at, _)| at <= now) {
-            self.crew.again.extend(self.crew.later.pop_front().map(|(_, index)| index));
+        let now = self.pool.start.clock.now();
+        while self.pool.later.front().is_some_and(|&(at, _)| at <= now) {
+            self.pool.again.extend(self.pool.later.pop_front().map(|(_, index)| index));
         }
-        while let Some(index) = self.crew.again.pop_front() {
+        while let Some(index) = self.pool.again.pop_front() {
             self.dial_one(index as usize, now)?;
         }
         // Connections that carry one request are part of the measurement: none is made before.
-        if self.crew.start.plan.keep_alive || self.crew.running.is_some() {
-            while let Some(index) = self.crew.dialler.next(now) {
-                self.crew.members[index].is_first = true;
+        if self.pool.start.plan.keep_alive || self.pool.running.is_some() {
+            while let Some(index) = self.pool.dialler.next(now) {
+                self.pool.conns[index].is_first = true;
                 self.dial_one(index, now)?;
             }
         }
@@ -212,34 +212,34 @@ impl<'a> Client<'a> {
     }
 
     fn dial_one(&mut self, index: usize, now: Instant) -> Result<(), Error> {
-        let Self { driver, crew } = self;
+        let Self { driver, pool } = self;
         // Those that carry one request each take all addresses in turn: their ports rest after use.
-        let turn = if crew.start.plan.keep_alive { index } else { crew.dials };
-        let local = crew.start.sources.local(crew.start.first + turn);
-        match driver.connect(crew.start.peer, local) {
+        let turn = if pool.start.plan.keep_alive { index } else { pool.dials };
+        let local = pool.start.sources.local(pool.start.first + turn);
+        match driver.connect(pool.start.peer, local) {
             Ok(id) => {
-                if crew.by_slot.len() <= id.slot() {
-                    crew.by_slot.resize(id.slot() + 1, 0);
+                if pool.by_slot.len() <= id.slot() {
+                    pool.by_slot.resize(id.slot() + 1, 0);
                 }
-                crew.by_slot[id.slot()] = index as u32;
-                crew.members[index].dialled(id, now, crew.answers_head);
-                crew.tally.opened += 1;
-                crew.dials += 1;
+                pool.by_slot[id.slot()] = index as u32;
+                pool.conns[index].dialled(id, now, pool.answers_head);
+                pool.tally.opened += 1;
+                pool.dials += 1;
                 Ok(())
             }
-            Err(reason) => crew.on_no_socket(index, reason, now),
+            Err(reason) => pool.on_no_socket(index, reason, now),
         }
     }
 
     /// Resets what is left: a FIN would leave each port in TIME_WAIT for a minute, and the next run without ports.
     fn end(mut self) -> Tally {
-        self.crew.give_up();
-        for member in &self.crew.members {
-            if !matches!(member.step, Step::Out | Step::Queued) {
-                self.driver.abort(member.id);
+        self.pool.give_up();
+        for conn in &self.pool.conns {
+            if !matches!(conn.step, Step::Out | Step::Queued) {
+                self.driver.abort(conn.id);
             }
         }
-        self.crew.tally
+        self.pool.tally
     }
 }
 

@@ -16,11 +16,11 @@
 
 mod answer;
 mod client;
-mod crew;
+mod conn;
 mod document;
 mod expect;
-mod member;
 mod plan;
+mod pool;
 mod report;
 mod request;
 mod run;

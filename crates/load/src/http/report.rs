@@ -89,7 +89,7 @@ pub struct RequestsReport {
     pub requests: u64,
     /// The same, by the second.
     pub requests_per_s: f64,
-    /// The same by the second of server CPU time (all threads): the figure that the machine's mood disturbs least.
+    /// The same by the second of server CPU time (all threads): the figure that other load on the machine disturbs least.
     pub requests_per_server_cpu_s: Option<f64>,
     /// Server CPU time (all threads) by request.
     pub server_cpu_us_per_request: Option<f64>,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::client::Client;
-use super::crew::Start;
+use super::pool::Start;
 use super::request::Wire;
 use super::tally::Tally;
 use super::{Pace, Plan, Report};
@@ -35,7 +35,7 @@ pub fn run(
 ) -> Result<Report, Error> {
     plan.check()?;
     let peer = plan.target.resolve()?;
-    let ground = Ground {
+    let context = RunContext {
         plan,
         wire: Wire::of(plan)?,
         peer,
@@ -45,14 +45,14 @@ pub fn run(
     };
     let server = watched(&plan.server_pids, peer)?;
     descriptors::make_room(plan.connections)?;
-    let (shared, patience) = (Arc::clone(&ground.shared), plan.setup_timeout);
-    let steering = Steering::new(ground.clock, &shared, server.as_ref(), patience, stop, watch);
-    let (steered, tally) = ground.with_threads(|| ground.steer(steering))?;
-    Ok(Report::of(plan, &ground.sources, &ground.wire, server.as_ref(), &steered, tally))
+    let (shared, patience) = (Arc::clone(&context.shared), plan.setup_timeout);
+    let steering = Steering::new(context.clock, &shared, server.as_ref(), patience, stop, watch);
+    let (steered, tally) = context.with_threads(|| context.steer(steering))?;
+    Ok(Report::of(plan, &context.sources, &context.wire, server.as_ref(), &steered, tally))
 }
 
 /// What all threads stand on.
-struct Ground<'a> {
+struct RunContext<'a> {
     plan: &'a Plan,
     wire: Wire,
     peer: SocketAddr,
@@ -68,7 +68,7 @@ pub(super) struct Steered {
     pub(super) measured: Measured,
 }
 
-impl Ground<'_> {
+impl RunContext<'_> {
     /// Waits through the phases of the run.
     fn steer(&self, mut steering: Steering<'_>) -> Result<Steered, Error> {
         let plan = self.plan;

@@ -147,15 +147,15 @@ pub struct SetupReport {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Measured {
-    /// See [`EchoReport`].
+    /// An echo.
     Echo(EchoReport),
-    /// See [`IdleReport`].
+    /// Idle connections.
     Idle(IdleReport),
-    /// See [`ConnectReport`].
+    /// Connections made one after the other.
     Connect(ConnectReport),
-    /// See [`BroadcastReport`].
+    /// One message to many.
     Broadcast(BroadcastReport),
-    /// See [`FanoutReport`].
+    /// Many channels at a fixed rate.
     Fanout(FanoutReport),
 }
 
@@ -170,7 +170,7 @@ pub struct EchoReport {
     pub messages_per_s: f64,
     /// Payload received, by the second.
     pub payload_bytes_per_s: f64,
-    /// Answers by the second of server CPU time (all threads): the figure that the machine's mood disturbs least.
+    /// Answers by the second of server CPU time (all threads): the figure that other load on the machine disturbs least.
     pub messages_per_server_cpu_s: Option<f64>,
     /// Server CPU time (all threads) by answer.
     pub server_cpu_us_per_message: Option<f64>,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use throng_io::Instant;
 
 use super::steer::{Moment, Steering};
-use super::{Ground, modes};
+use super::{RunContext, modes};
 use crate::client::Timeline;
 use crate::report::{FanoutReport, Measured as Results, Report, Slice};
 use crate::sampler::Processes;
 use crate::verdict::{Facts, Pacing};
-use crate::work::{Fanout, FanoutOutcome, FanoutTally, Seats};
+use crate::work::{ChannelLayout, Fanout, FanoutOutcome, FanoutTally};
 use crate::{Error, Schedule, Stage};
 
 /// Longest wait for deliveries that are still out when the last message has left.
@@ -25,41 +25,41 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(250);
 
 /// Messages to many channels by the schedule.
 pub(super) fn run(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
-    seats: Seats,
+    layout: ChannelLayout,
     rate_per_s: f64,
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
     let tally = Arc::new(FanoutTally::new());
-    let ((took, measured, slices), setup, outcomes) = ground.with_threads(
+    let ((took, measured, slices), setup, outcomes) = context.with_threads(
         0,
-        modes::OPEN_BACKLOG.max(ground.plan.size.saturating_mul(4)),
+        modes::OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
         |thread, share| {
-            let first = (0..thread).map(|before| ground.plan.share(before)).sum();
-            Fanout::new(ground.plan, seats, rate_per_s, first, share, Arc::clone(&tally))
+            let first = (0..thread).map(|before| context.plan.share(before)).sum();
+            Fanout::new(context.plan, layout, rate_per_s, first, share, Arc::clone(&tally))
         },
         || {
-            let took = steering.ready(ground.plan.connections)?;
-            let timeline = ground.begin(warmup, duration);
+            let took = steering.ready(context.plan.connections)?;
+            let timeline = context.begin(warmup, duration);
             let warming = |elapsed| Stage::WarmingUp { elapsed, total: warmup };
             if !steering.until(timeline.from, timeline.start, warming) {
                 return Err(Error::Interrupted);
             }
             let begin = steering.moment();
-            let slices = slices(&mut steering, ground, &tally, timeline, duration);
+            let slices = slices(&mut steering, context, &tally, timeline, duration);
             if steering.is_over() {
                 tally.until_ns.store(steering.clock.now().0, Ordering::Release);
             }
             let measured = steering.measured(begin);
             // By the plan, not by what has left: the last messages may be a moment late themselves.
             let until = timeline.to.min(Instant(tally.until_ns.load(Ordering::Acquire)));
-            let each = rate_per_s / seats.channels as f64;
+            let each = rate_per_s / layout.channels as f64;
             let planned =
-                Schedule::new(timeline.start, seats.channels, each).due(Instant(until.0 - 1));
-            let wanted = planned * seats.subscribers as u64;
-            let done = || ground.shared.sum(|lane| &lane.done);
+                Schedule::new(timeline.start, layout.channels, each).due(Instant(until.0 - 1));
+            let wanted = planned * layout.subscribers as u64;
+            let done = || context.shared.sum(|lane| &lane.done);
             let waiting = || wanted.saturating_sub(done());
             let deadline = steering.clock.now().after(DRAIN);
             let mut before = u64::MAX;
@@ -78,8 +78,8 @@ pub(super) fn run(
     let server_cpu_us = measured.server().map(|cpu| cpu.cpu_s * 1e6);
     let fanout = FanoutReport {
         measured_s,
-        channels: seats.channels as u64,
-        subscribers_per_channel: seats.subscribers as u64,
+        channels: layout.channels as u64,
+        subscribers_per_channel: layout.subscribers as u64,
         published: sum.published,
         published_per_s: sum.published as f64 / measured_s,
         expected: sum.expected,
@@ -104,7 +104,7 @@ pub(super) fn run(
     };
     let facts = Facts { completed: sum.received, pacing: Some(pacing), ..Facts::default() };
     let lost = (sum.lost, sum.expected);
-    let mut report = ground.report(Some(took), setup, &measured, Results::Fanout(fanout), facts);
+    let mut report = context.report(Some(took), setup, &measured, Results::Fanout(fanout), facts);
     report.verdict = report.verdict.with_loss(lost.0, lost.1);
     Ok(report)
 }
@@ -112,7 +112,7 @@ pub(super) fn run(
 /// Waits through the measurement, and looks at everything at the end of each slice.
 fn slices(
     steering: &mut Steering<'_>,
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     tally: &FanoutTally,
     timeline: Timeline,
     duration: Duration,
@@ -127,7 +127,7 @@ fn slices(
         end = end.after(length).min(timeline.to);
         steering.until(end, timeline.from, |elapsed| Stage::Measuring { elapsed, total: duration });
         let now = steering.moment();
-        slices.push(slice(&before, &now, timeline.from, tally, ground.server.as_ref()));
+        slices.push(slice(&before, &now, timeline.from, tally, context.server.as_ref()));
         before = now;
     }
     slices

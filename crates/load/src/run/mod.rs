@@ -15,7 +15,7 @@ use crate::client::{self, Setup, Shared, Start, Work, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
 use crate::sampler::{Processes, listening_pids};
-use crate::work::Seats;
+use crate::work::ChannelLayout;
 use crate::{Error, Plan, Progress, Report, Sources, descriptors, sources};
 
 /// Runs a plan to its end and reports. Blocks; `watch` is called some ten times a second on this thread.
@@ -32,7 +32,7 @@ pub fn run(
 ) -> Result<Report, Error> {
     plan.check()?;
     let peer = plan.target.resolve()?;
-    let ground = Ground {
+    let context = RunContext {
         plan,
         peer,
         sources: Sources::plan(peer, plan.sockets(), sources::ephemeral_ports(), plan.sources)?,
@@ -42,34 +42,34 @@ pub fn run(
     };
     descriptors::make_room(plan.sockets())?;
     let steering = Steering::new(
-        ground.clock,
-        &ground.shared,
-        ground.server.as_ref(),
+        context.clock,
+        &context.shared,
+        context.server.as_ref(),
         plan.setup_timeout,
         stop,
         watch,
     );
     match plan.mode {
         Mode::Echo { pace: Pace::Closed { pipeline }, duration, warmup } => {
-            modes::closed_echo(&ground, steering, pipeline, duration, warmup)
+            modes::closed_echo(&context, steering, pipeline, duration, warmup)
         }
         Mode::Echo { pace: Pace::Open { rate_per_s }, duration, warmup } => {
-            modes::open_echo(&ground, steering, rate_per_s, duration, warmup)
+            modes::open_echo(&context, steering, rate_per_s, duration, warmup)
         }
-        Mode::Idle { hold } => modes::idle(&ground, steering, hold),
-        Mode::Connect { duration, warmup } => modes::connect(&ground, steering, duration, warmup),
+        Mode::Idle { hold } => modes::idle(&context, steering, hold),
+        Mode::Connect { duration, warmup } => modes::connect(&context, steering, duration, warmup),
         Mode::Fanout { channels, subscribers, rate_per_s, duration, warmup } => {
-            let seats = Seats { channels, subscribers };
-            fanout::run(&ground, steering, seats, rate_per_s, duration, warmup)
+            let layout = ChannelLayout { channels, subscribers };
+            fanout::run(&context, steering, layout, rate_per_s, duration, warmup)
         }
         Mode::Broadcast { publishes, timeout } => {
-            modes::broadcast(&ground, steering, publishes, timeout)
+            modes::broadcast(&context, steering, publishes, timeout)
         }
     }
 }
 
 /// What all parts of a run stand on.
-struct Ground<'a> {
+struct RunContext<'a> {
     plan: &'a Plan,
     peer: SocketAddr,
     sources: Sources,
@@ -79,7 +79,7 @@ struct Ground<'a> {
     server: Option<Processes>,
 }
 
-/// Finds the server's processes: those given, or whoever listens on the port.
+/// Finds the server's processes: those given, or the process that listens on the port.
 pub fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes>, Error> {
     if server_pids.is_empty() {
         // A port of another machine says nothing about who listens on the same port of this one.
@@ -97,7 +97,7 @@ pub fn watched(server_pids: &[u32], peer: SocketAddr) -> Result<Option<Processes
     Ok(Some(Processes::new(server_pids.to_vec())))
 }
 
-impl Ground<'_> {
+impl RunContext<'_> {
     /// Starts a thread for each share of the connections, steers them, and collects their results.
     fn with_threads<W: Work + Send, R>(
         &self,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-use super::Ground;
+use super::RunContext;
 use super::steer::{Measured, Moment, Steering};
 use crate::client::{Setup, Timeline};
 use crate::report::{
@@ -32,21 +32,21 @@ pub(super) const OPEN_BACKLOG: usize = 256 << 20;
 
 /// Messages back and forth, each answer triggering the next.
 pub(super) fn closed_echo(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
     pipeline: usize,
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
     // Room for all that is under way, twice, so that reading is never paused because of it.
-    let backlog = (1 << 20) + (ground.plan.size + 14).saturating_mul(2 * pipeline);
-    let ((took, measured), setup, outcomes) = ground.with_threads(
+    let backlog = (1 << 20) + (context.plan.size + 14).saturating_mul(2 * pipeline);
+    let ((took, measured), setup, outcomes) = context.with_threads(
         0,
         backlog,
-        |_, connections| ClosedEcho::new(ground.plan, connections, pipeline),
+        |_, connections| ClosedEcho::new(context.plan, connections, pipeline),
         || {
-            let took = steering.ready(ground.plan.connections)?;
-            let timeline = ground.begin(warmup, duration);
+            let took = steering.ready(context.plan.connections)?;
+            let timeline = context.begin(warmup, duration);
             Ok((took, measure(&mut steering, timeline, warmup, duration)?))
         },
     )?;
@@ -58,33 +58,33 @@ pub(super) fn closed_echo(
         messages,
         messages_per_s: messages as f64 / measured_s,
         server_cpu_us_per_message: measured.server_cpu_us_each(),
-        deflate: DeflateReport::of(ground.plan, &setup.traffic),
-        payload_bytes_per_s: messages as f64 * ground.plan.size as f64 / measured_s,
+        deflate: DeflateReport::of(context.plan, &setup.traffic),
+        payload_bytes_per_s: messages as f64 * context.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: latency.summary(),
         open_loop: None,
     };
     let facts = Facts { completed: messages, ..Facts::default() };
-    Ok(ground.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts))
 }
 
 /// Messages by the schedule.
 pub(super) fn open_echo(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
     rate_per_s: f64,
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
-    let ((took, measured), setup, outcomes) = ground.with_threads(
+    let ((took, measured), setup, outcomes) = context.with_threads(
         0,
-        OPEN_BACKLOG.max(ground.plan.size.saturating_mul(4)),
-        |thread, connections| OpenEcho::new(ground.plan, connections, rate_per_s, thread),
+        OPEN_BACKLOG.max(context.plan.size.saturating_mul(4)),
+        |thread, connections| OpenEcho::new(context.plan, connections, rate_per_s, thread),
         || {
-            let took = steering.ready(ground.plan.connections)?;
-            let timeline = ground.begin(warmup, duration);
+            let took = steering.ready(context.plan.connections)?;
+            let timeline = context.begin(warmup, duration);
             let measured = measure(&mut steering, timeline, warmup, duration)?;
-            let shared = &ground.shared;
+            let shared = &context.shared;
             let waiting =
                 || shared.sum(|lane| &lane.sent).saturating_sub(shared.sum(|lane| &lane.done));
             steering.wait_for(DRAIN, || waiting() == 0, || Stage::Draining { waiting: waiting() });
@@ -99,8 +99,8 @@ pub(super) fn open_echo(
         messages: sum.in_time,
         messages_per_s: sum.in_time as f64 / measured_s,
         server_cpu_us_per_message: measured.server_cpu_us_each(),
-        deflate: DeflateReport::of(ground.plan, &setup.traffic),
-        payload_bytes_per_s: sum.in_time as f64 * ground.plan.size as f64 / measured_s,
+        deflate: DeflateReport::of(context.plan, &setup.traffic),
+        payload_bytes_per_s: sum.in_time as f64 * context.plan.size as f64 / measured_s,
         messages_per_server_cpu_s: measured.per_server_cpu_s(),
         latency: sum.latency.summary(),
         open_loop: Some(OpenLoopReport {
@@ -117,27 +117,27 @@ pub(super) fn open_echo(
     };
     let facts =
         Facts { completed: sum.planned - sum.unanswered, pacing: Some(pacing), ..Facts::default() };
-    Ok(ground.report(Some(took), setup, &measured, Results::Echo(echo), facts))
+    Ok(context.report(Some(took), setup, &measured, Results::Echo(echo), facts))
 }
 
 /// Connections that do nothing.
 pub(super) fn idle(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
     hold: Duration,
 ) -> Result<Report, Error> {
-    let before = ground.server.as_ref().and_then(Processes::memory);
-    let ((took, measured), setup, _) = ground.with_threads(
+    let before = context.server.as_ref().and_then(Processes::memory);
+    let ((took, measured), setup, _) = context.with_threads(
         0,
         1 << 20,
-        |_, _| Idle::new(ground.plan),
+        |_, _| Idle::new(context.plan),
         || {
-            let took = steering.ready(ground.plan.connections)?;
-            let timeline = ground.begin(SETTLE, hold);
+            let took = steering.ready(context.plan.connections)?;
+            let timeline = context.begin(SETTLE, hold);
             Ok((took, measure(&mut steering, timeline, SETTLE, hold)?))
         },
     )?;
-    let connections = ground.plan.connections as u64;
+    let connections = context.plan.connections as u64;
     let each = |figure: fn(Memory) -> u64| {
         let (before, after) = (figure(before?), figure(measured.server_memory?));
         Some((after as f64 - before as f64) / connections as f64)
@@ -153,22 +153,22 @@ pub(super) fn idle(
         server_cores_while_idle: measured.server().map(|cpu| cpu.cores),
     };
     let facts = Facts { completed: connections, idle: true, ..Facts::default() };
-    Ok(ground.report(Some(took), setup, &measured, Results::Idle(idle), facts))
+    Ok(context.report(Some(took), setup, &measured, Results::Idle(idle), facts))
 }
 
 /// Connect, upgrade, one echo, reset, and again.
 pub(super) fn connect(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
     duration: Duration,
     warmup: Duration,
 ) -> Result<Report, Error> {
-    let (measured, setup, outcomes) = ground.with_threads(
+    let (measured, setup, outcomes) = context.with_threads(
         0,
-        (1 << 20) + 2 * ground.plan.size,
-        |_, connections| Connect::new(ground.plan, connections),
+        (1 << 20) + 2 * context.plan.size,
+        |_, connections| Connect::new(context.plan, connections),
         || {
-            let timeline = ground.begin(warmup, duration);
+            let timeline = context.begin(warmup, duration);
             measure(&mut steering, timeline, warmup, duration)
         },
     )?;
@@ -186,30 +186,30 @@ pub(super) fn connect(
         total: sum.together.summary(),
     };
     let facts = Facts { completed: connections, ..Facts::default() };
-    Ok(ground.report(None, setup, &measured, Results::Connect(connect), facts))
+    Ok(context.report(None, setup, &measured, Results::Connect(connect), facts))
 }
 
 /// One publishes, all others receive.
 pub(super) fn broadcast(
-    ground: &Ground<'_>,
+    context: &RunContext<'_>,
     mut steering: Steering<'_>,
     publishes: usize,
     timeout: Duration,
 ) -> Result<Report, Error> {
-    let subscribers = ground.plan.connections;
+    let subscribers = context.plan.connections;
     let publication = Arc::new(Publication::new(subscribers));
-    let ((took, measured), setup, outcomes) = ground.with_threads(
+    let ((took, measured), setup, outcomes) = context.with_threads(
         1,
-        (1 << 20) + 2 * ground.plan.size,
+        (1 << 20) + 2 * context.plan.size,
         |thread, share| {
             let publisher = (thread == 0).then_some(share);
             let connections = share + usize::from(thread == 0);
             let publication = Arc::clone(&publication);
-            Broadcast::new(ground.plan, connections, publishes, timeout, publisher, publication)
+            Broadcast::new(context.plan, connections, publishes, timeout, publisher, publication)
         },
         || {
             let took = steering.ready(subscribers + 1)?;
-            ground.begin(Duration::ZERO, Duration::ZERO);
+            context.begin(Duration::ZERO, Duration::ZERO);
             let stage = || Stage::Publishing {
                 done: publication.complete.load(Ordering::Relaxed),
                 total: publishes as u64,
@@ -220,7 +220,7 @@ pub(super) fn broadcast(
             }
             let begin = steering.moment();
             publication.go();
-            ground.shared.lane(0).wake();
+            context.shared.lane(0).wake();
             steering.wait_for(FOREVER, || publication.is_done(), stage);
             Ok((took, steering.measured(begin)))
         },
@@ -240,7 +240,7 @@ pub(super) fn broadcast(
         server_cpu_us_per_delivery: per(sum.delivery.count()),
     };
     let facts = Facts { completed: complete, ..Facts::default() };
-    Ok(ground.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts))
+    Ok(context.report(Some(took), setup, &measured, Results::Broadcast(broadcast), facts))
 }
 
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -311,7 +311,7 @@ pub fn server_report(processes: &Processes, measured: &Measured) -> ServerReport
     }
 }
 
-impl Ground<'_> {
+impl RunContext<'_> {
     /// Sets the timeline; the threads begin.
     pub(super) fn begin(&self, warmup: Duration, duration: Duration) -> Timeline {
         let start: Instant = self.clock.now().after(LEAD);

@@ -97,7 +97,7 @@ impl<'a> Steering<'a> {
                 return Err(Error::SetupTimeout { ready: ready as usize, wanted, after });
             }
             self.tell(Stage::Connecting { ready, wanted: wanted as u64 });
-            // Short at first: a small crowd is ready in a millisecond.
+            // Short at first: a small pool is ready in a millisecond.
             thread::sleep(now.since(start).clamp(Duration::from_micros(200), TICK / 5));
         }
     }

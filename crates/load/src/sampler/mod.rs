@@ -3,8 +3,8 @@
 //! Reading is all it does: the watched process is not touched, needs no support for it, and may be anybody's
 //! server. On systems without /proc every sample is `None`, and the report says that it does not know.
 
-mod family;
 mod find;
+mod group;
 mod parse;
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use family::{Member, family};
 pub use find::listening_pids;
+pub use group::{GroupMember, process_group};
 
 /// One or more processes that are watched as one: a server may be several processes behind one port.
 #[derive(Clone, Debug)]

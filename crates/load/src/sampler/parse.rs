@@ -20,7 +20,7 @@ pub(super) fn stat_cpu_ticks(text: &str) -> Option<u64> {
 
 /// Who a process belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kin {
+pub(super) struct ProcStat {
     pub(super) parent: u32,
     pub(super) group: u32,
     /// Clock ticks from the machine's start to the process's.
@@ -30,14 +30,14 @@ pub(super) struct Kin {
 }
 
 /// The same from `/proc/<pid>/stat`.
-pub(super) fn stat_kin(text: &str) -> Option<Kin> {
+pub(super) fn proc_stat(text: &str) -> Option<ProcStat> {
     let (_, after) = text.rsplit_once(')')?;
     let mut fields = after.split_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     let started = fields.nth(16)?.parse().ok()?; // field 22 of the file, of which the parent's is the 4th
-    Some(Kin { parent, group, started, is_zombie })
+    Some(ProcStat { parent, group, started, is_zombie })
 }
 
 /// The command name in a `stat` file.
@@ -127,11 +127,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kin() {
-        let stat = "77 (a) b (c) Z 12 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0";
-        let kin = Kin { parent: 12, group: 34, started: 987_654, is_zombie: true };
-        assert_eq!(stat_kin(stat), Some(kin));
-        assert_eq!(stat_kin("77 (a) S 12"), None);
+    fn stat() {
+        let text = "77 (a) b (c) Z 12 34 56 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0";
+        let stat = ProcStat { parent: 12, group: 34, started: 987_654, is_zombie: true };
+        assert_eq!(proc_stat(text), Some(stat));
+        assert_eq!(proc_stat("77 (a) S 12"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, Payload, Timeline, Work};
+use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::plan::Plan;
 use crate::units::grouped;
 use crate::{Error, Record};
@@ -173,13 +173,13 @@ impl Broadcast {
         }
     }
 
-    fn publish(&mut self, crew: &mut Crew, core: &mut Core) {
+    fn publish(&mut self, pool: &mut ClientPool, core: &mut Core) {
         let Some(publisher) = self.publisher else { return };
         self.round += 1;
-        let now = crew.clock.now();
+        let now = pool.clock.now();
         self.publication.begin(self.round, now);
-        let sent = core.send(crew.id(publisher), self.payload.message(0, self.round));
-        crew.note_sent(sent);
+        let sent = core.send(pool.id(publisher), self.payload.message(0, self.round));
+        pool.note_sent(sent);
         self.stage = Stage::Published { since: now };
     }
 
@@ -188,12 +188,12 @@ impl Broadcast {
     }
 
     /// The publish has reached everybody.
-    fn complete(&mut self, crew: &mut Crew, core: &mut Core) {
+    fn complete(&mut self, pool: &mut ClientPool, core: &mut Core) {
         if !self.is_measuring() {
             self.warm_rounds += 1;
             self.tries = 0;
             if self.warm_rounds < WARM_UP {
-                return self.publish(crew, core);
+                return self.publish(pool, core);
             }
             self.stage = Stage::Warm;
             self.publication.warm.store(true, Ordering::Release);
@@ -204,7 +204,7 @@ impl Broadcast {
         self.outcome.first.add(since(&self.publication.first_ns));
         self.outcome.last.add(since(&self.publication.last_ns));
         let complete = self.publication.complete.fetch_add(1, Ordering::AcqRel) + 1;
-        if complete < self.publishes { self.publish(crew, core) } else { self.end() }
+        if complete < self.publishes { self.publish(pool, core) } else { self.end() }
     }
 
     fn end(&mut self) {
@@ -213,7 +213,7 @@ impl Broadcast {
     }
 
     /// The publish has not reached everybody in time.
-    fn miss(&mut self, crew: &mut Crew, core: &mut Core) {
+    fn miss(&mut self, pool: &mut ClientPool, core: &mut Core) {
         let received = self.publication.received.load(Ordering::Acquire);
         let reached = format!(
             "a publish reached {} of {} subscribers",
@@ -221,20 +221,20 @@ impl Broadcast {
             grouped(self.publication.subscribers)
         );
         if self.is_measuring() {
-            crew.errors.publishes_incomplete += 1;
-            crew.errors
+            pool.errors.publishes_incomplete += 1;
+            pool.errors
                 .note(|| format!("{reached} in {}", crate::units::show_duration(self.timeout)));
             return self.end();
         }
         self.tries += 1;
         if self.tries < WARM_UP_TRIES {
-            return self.publish(crew, core);
+            return self.publish(pool, core);
         }
         let reason = format!(
             "{reached}; a message of one connection must go to all others there (`throng serve` has channels at \
              /ws/{{channel}})"
         );
-        crew.shared.fail(Error::Upgrade { resource: self.resource.clone(), reason });
+        pool.shared.fail(Error::Upgrade { resource: self.resource.clone(), reason });
     }
 }
 
@@ -245,8 +245,8 @@ impl Work for Broadcast {
         &self.resource
     }
 
-    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, _: Timeline) {
-        self.publish(crew, core);
+    fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, _: Timeline) {
+        self.publish(pool, core);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -262,11 +262,11 @@ impl Work for Broadcast {
         }
     }
 
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, _: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, _: Instant) {
         match self.stage {
-            Stage::Published { .. } if self.publication.is_complete() => self.complete(crew, core),
-            Stage::Published { .. } => self.miss(crew, core),
-            Stage::Warm => self.publish(crew, core),
+            Stage::Published { .. } if self.publication.is_complete() => self.complete(pool, core),
+            Stage::Published { .. } => self.miss(pool, core),
+            Stage::Warm => self.publish(pool, core),
             Stage::Waiting | Stage::Done => {}
         }
     }
@@ -274,7 +274,7 @@ impl Work for Broadcast {
     #[inline]
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -288,7 +288,7 @@ impl Work for Broadcast {
         if self.had[index] == round || !self.payload.is_answer(message, 0, round) {
             // A greeting, or a warm-up publish that comes after the next one was tried.
             if self.is_measuring() {
-                crew.note_wrong(|| match self.had[index] == round {
+                pool.note_wrong(|| match self.had[index] == round {
                     true => format!("subscriber {index} got publish {round} twice"),
                     false => self.payload.describe(message, 0, round),
                 });
@@ -301,13 +301,13 @@ impl Work for Broadcast {
             self.outcome.delivery.add(now.0.saturating_sub(at));
         }
         self.total += 1;
-        crew.lane().done.store(self.total, Ordering::Relaxed);
-        if self.publication.count(now) && crew.thread != 0 {
-            crew.shared.lane(0).wake();
+        pool.lane().done.store(self.total, Ordering::Relaxed);
+        if self.publication.count(now) && pool.thread != 0 {
+            pool.shared.lane(0).wake();
         }
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> BroadcastOutcome {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> BroadcastOutcome {
         std::mem::take(&mut self.outcome)
     }
 }

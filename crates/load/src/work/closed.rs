@@ -6,7 +6,7 @@ use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
 use crate::Record;
-use crate::client::{Crew, Payload, Timeline, Work};
+use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::plan::Plan;
 
 /// See the module's documentation.
@@ -51,15 +51,15 @@ impl Work for ClosedEcho {
         &self.resource
     }
 
-    fn on_start(&mut self, crew: &mut Crew, core: &mut Core, timeline: Timeline) {
+    fn on_start(&mut self, pool: &mut ClientPool, core: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
-        for index in 0..crew.connections() {
+        for index in 0..pool.connections() {
             for k in 0..self.pipeline as u64 {
                 let slot = self.slot(index, k);
                 // Read each time: encoding for ten thousand connections takes milliseconds.
-                self.sent_at[slot] = crew.clock.now();
-                let sent = core.send(crew.id(index), self.payload.message(index, k));
-                crew.note_sent(sent);
+                self.sent_at[slot] = pool.clock.now();
+                let sent = core.send(pool.id(index), self.payload.message(index, k));
+                pool.note_sent(sent);
             }
         }
     }
@@ -67,7 +67,7 @@ impl Work for ClosedEcho {
     #[inline]
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         cx: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -76,7 +76,7 @@ impl Work for ClosedEcho {
         let Some(timeline) = self.timeline else { return };
         let k = self.answered[index];
         if !self.payload.is_answer(message, index, k) {
-            crew.note_wrong(|| self.payload.describe(message, index, k));
+            pool.note_wrong(|| self.payload.describe(message, index, k));
         }
         self.answered[index] = k + 1;
         let slot = self.slot(index, k);
@@ -84,14 +84,14 @@ impl Work for ClosedEcho {
             self.latency.add(now.since(self.sent_at[slot]).as_nanos() as u64);
         }
         self.total += 1;
-        crew.lane().done.store(self.total, Ordering::Relaxed);
+        pool.lane().done.store(self.total, Ordering::Relaxed);
         // The answered message's slot in the ring is the next message's.
         self.sent_at[slot] = now;
         let sent = cx.send(self.payload.message(index, k + self.pipeline as u64));
-        crew.note_sent(sent);
+        pool.note_sent(sent);
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> Record {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> Record {
         std::mem::take(&mut self.latency)
     }
 }

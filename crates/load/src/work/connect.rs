@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, Payload, Timeline, Work};
+use crate::client::{ClientPool, Payload, Timeline, Work};
 use crate::plan::Plan;
 use crate::{Error, Record};
 
@@ -64,18 +64,18 @@ impl Work for Connect {
         &self.resource
     }
 
-    fn on_start(&mut self, _: &mut Crew, _: &mut Core, timeline: Timeline) {
+    fn on_start(&mut self, _: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
     }
 
-    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, _: Instant) {
+    fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, _: Instant) {
         let sent = cx.send(self.payload.message(index, 0));
-        crew.note_sent(sent);
+        pool.note_sent(sent);
     }
 
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         cx: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -85,11 +85,11 @@ impl Work for Connect {
             return;
         }
         if !self.payload.is_answer(message, index, 0) {
-            crew.note_wrong(|| self.payload.describe(message, index, 0));
+            pool.note_wrong(|| self.payload.describe(message, index, 0));
         }
         self.answered[index] = true;
         self.failures_in_a_row = 0;
-        let times = crew.times(index);
+        let times = pool.times(index);
         if self.timeline.is_some_and(|timeline| timeline.counts(now)) {
             let ns = |from: Instant, to: Instant| to.since(from).as_nanos() as u64;
             self.outcome.tcp.add(ns(times.dialled, times.connected));
@@ -98,33 +98,33 @@ impl Work for Connect {
             self.outcome.together.add(ns(times.dialled, now));
         }
         self.total += 1;
-        crew.lane().done.store(self.total, Ordering::Relaxed);
+        pool.lane().done.store(self.total, Ordering::Relaxed);
         cx.abort();
     }
 
-    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
-        if !std::mem::take(&mut self.answered[index]) && !crew.shared.is_finishing() {
-            crew.errors.connections_lost += 1;
-            crew.errors.note(|| {
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        if !std::mem::take(&mut self.answered[index]) && !pool.shared.is_finishing() {
+            pool.errors.connections_lost += 1;
+            pool.errors.note(|| {
                 format!("a connection ended with {} before it had its answer", close.code)
             });
         }
-        crew.redial(index);
+        pool.redial(index);
     }
 
     /// The first connection tells whether the run makes sense; later failures are counted.
-    fn on_failed(&mut self, crew: &mut Crew, index: usize, error: Error) {
+    fn on_failed(&mut self, pool: &mut ClientPool, index: usize, error: Error) {
         self.failures_in_a_row += 1;
         if self.total == 0 || self.failures_in_a_row >= HOPELESS {
-            crew.shared.fail(error);
+            pool.shared.fail(error);
             return;
         }
-        crew.errors.connects_failed += 1;
-        crew.errors.note(|| error.to_string());
-        crew.redial(index);
+        pool.errors.connects_failed += 1;
+        pool.errors.note(|| error.to_string());
+        pool.redial(index);
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> ConnectOutcome {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> ConnectOutcome {
         std::mem::take(&mut self.outcome)
     }
 }

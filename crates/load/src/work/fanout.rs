@@ -9,7 +9,7 @@ use std::time::Duration;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, Timeline, Work};
+use crate::client::{ClientPool, Timeline, Work};
 use crate::plan::Plan;
 use crate::sequence::{Arrival, Sequence};
 use crate::{Record, Schedule};
@@ -42,12 +42,12 @@ impl FanoutTally {
 
 /// Who is who: each channel has one publisher and `subscribers` subscribers, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seats {
+pub(crate) struct ChannelLayout {
     pub(crate) channels: usize,
     pub(crate) subscribers: usize,
 }
 
-impl Seats {
+impl ChannelLayout {
     fn channel(self, connection: usize) -> usize {
         connection / (self.subscribers + 1)
     }
@@ -80,7 +80,7 @@ impl Seats {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Fanout {
-    seats: Seats,
+    layout: ChannelLayout,
     /// Number of this thread's first connection among all.
     first: usize,
     resources: Vec<String>,
@@ -144,7 +144,7 @@ impl FanoutOutcome {
 impl Fanout {
     pub(crate) fn new(
         plan: &Plan,
-        seats: Seats,
+        layout: ChannelLayout,
         rate_per_s: f64,
         first: usize,
         connections: usize,
@@ -154,9 +154,9 @@ impl Fanout {
         let name = |channel| resource.replace("{channel}", &format!("fanout-{channel}"));
         let filler = (SMALLEST..plan.size).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
         Self {
-            seats,
+            layout,
             first,
-            resources: (0..seats.channels).map(name).collect(),
+            resources: (0..layout.channels).map(name).collect(),
             rate_per_s,
             text: plan.text,
             size: plan.size,
@@ -186,7 +186,7 @@ impl Fanout {
     }
 
     /// Sends what is due and belongs to this thread's publishers.
-    fn publish_due(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+    fn publish_due(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) else { return };
         let until = self.until(timeline);
         let own = self.first..self.first + self.received.len();
@@ -197,9 +197,9 @@ impl Fanout {
                 break;
             }
             let (channel, number) =
-                (schedule.connection(self.next), self.next / self.seats.channels as u64);
+                (schedule.connection(self.next), self.next / self.layout.channels as u64);
             self.next += 1;
-            let publisher = self.seats.publisher(channel);
+            let publisher = self.layout.publisher(channel);
             if !own.contains(&publisher) {
                 continue;
             }
@@ -208,11 +208,11 @@ impl Fanout {
                 true => Message::Text(&self.body),
                 false => Message::Binary(self.body.as_bytes()),
             };
-            let sent = core.send(crew.id(publisher - self.first), message);
-            crew.note_sent(sent);
+            let sent = core.send(pool.id(publisher - self.first), message);
+            pool.note_sent(sent);
             if timeline.counts(planned) {
                 self.outcome.published += 1;
-                now = crew.clock.now();
+                now = pool.clock.now();
                 self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
             }
         }
@@ -223,11 +223,11 @@ impl Work for Fanout {
     type Outcome = FanoutOutcome;
 
     fn resource(&self, index: usize) -> &str {
-        &self.resources[self.seats.channel(self.first + index)]
+        &self.resources[self.layout.channel(self.first + index)]
     }
 
-    fn on_start(&mut self, _: &mut Crew, _: &mut Core, timeline: Timeline) {
-        let channels = self.seats.channels;
+    fn on_start(&mut self, _: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        let channels = self.layout.channels;
         let each = self.rate_per_s / channels as f64;
         self.schedule = Some(Schedule::new(timeline.start, channels, each));
         self.timeline = Some(timeline);
@@ -242,16 +242,16 @@ impl Work for Fanout {
         }
     }
 
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         if self.show_at <= now {
             self.show(now);
         }
-        self.publish_due(crew, core, now);
+        self.publish_due(pool, core, now);
     }
 
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -259,15 +259,15 @@ impl Work for Fanout {
     ) {
         let connection = self.first + index;
         // Some servers send a publish back to its sender.
-        if self.seats.is_publisher(connection) {
+        if self.layout.is_publisher(connection) {
             return;
         }
-        let channel = self.seats.channel(connection);
+        let channel = self.layout.channel(connection);
         let as_asked = matches!(message, Message::Text(_)) == self.text;
         let (own, number, planned) = match parse(message.as_bytes(), self.size) {
             Some(parsed) if as_asked => parsed,
             _ => {
-                return crew.note_wrong(|| {
+                return pool.note_wrong(|| {
                     let bytes = message.as_bytes().len();
                     format!(
                         "a subscriber of channel {channel} got {bytes} bytes that nobody published"
@@ -276,7 +276,7 @@ impl Work for Fanout {
             }
         };
         if own != channel {
-            return crew.note_wrong(|| {
+            return pool.note_wrong(|| {
                 format!("a subscriber of channel {channel} got a message of {own}")
             });
         }
@@ -284,22 +284,22 @@ impl Work for Fanout {
             Arrival::Fresh => {}
             Arrival::Late => {
                 self.outcome.reordered += 1;
-                crew.note_wrong(|| {
+                pool.note_wrong(|| {
                     format!("message {number} of channel {channel} came after later ones")
                 });
             }
             Arrival::Duplicate => {
                 self.outcome.duplicates += 1;
-                return crew
+                return pool
                     .note_wrong(|| format!("message {number} of channel {channel} came twice"));
             }
         }
         self.delivered += 1;
-        crew.lane().done.store(self.delivered, Ordering::Relaxed);
+        pool.lane().done.store(self.delivered, Ordering::Relaxed);
         let age = now.since(planned).as_nanos() as u64;
         self.shown.add(age);
         // Not this thread's copy: another may have begun to publish before this one has heard of the beginning.
-        if let Some(timeline) = crew.shared.timeline()
+        if let Some(timeline) = pool.shared.timeline()
             && timeline.counts(planned)
         {
             self.outcome.latency.add(age);
@@ -308,17 +308,17 @@ impl Work for Fanout {
         }
     }
 
-    fn finish(&mut self, _: &mut Crew, now: Instant) -> FanoutOutcome {
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) -> FanoutOutcome {
         self.show(now);
         if let (Some(schedule), Some(timeline)) = (self.schedule, self.timeline) {
             let to = self.until(timeline);
             for (index, sequence) in self.received.iter().enumerate() {
                 let connection = self.first + index;
-                if self.seats.is_publisher(connection) {
+                if self.layout.is_publisher(connection) {
                     continue;
                 }
-                let channel = self.seats.channel(connection);
-                let expected = self.seats.numbers(&schedule, channel, timeline.from, to);
+                let channel = self.layout.channel(connection);
+                let expected = self.layout.numbers(&schedule, channel, timeline.from, to);
                 let lost = sequence.lost(expected.clone());
                 self.outcome.expected += expected.end - expected.start;
                 self.outcome.lost += lost;
@@ -355,14 +355,14 @@ fn parse(bytes: &[u8], size: usize) -> Option<(usize, u64, Instant)> {
 mod tests {
     use super::*;
 
-    const SEATS: Seats = Seats { channels: 3, subscribers: 2 };
+    const SEATS: ChannelLayout = ChannelLayout { channels: 3, subscribers: 2 };
 
     #[test]
     fn everybody_has_a_seat() {
         let seat = |connection| (SEATS.channel(connection), SEATS.is_publisher(connection));
-        let seats: Vec<_> = (0..9).map(seat).collect();
+        let layout: Vec<_> = (0..9).map(seat).collect();
         let of = |channel| [(channel, true), (channel, false), (channel, false)];
-        assert_eq!(seats, [of(0), of(1), of(2)].concat());
+        assert_eq!(layout, [of(0), of(1), of(2)].concat());
         assert_eq!([0, 1, 2].map(|channel| SEATS.publisher(channel)), [0, 3, 6]);
     }
 

@@ -3,7 +3,7 @@
 use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, Work};
+use crate::client::{ClientPool, Work};
 use crate::plan::Plan;
 
 /// See the module's documentation.
@@ -26,7 +26,15 @@ impl Work for Idle {
     }
 
     /// A server may greet.
-    fn on_message(&mut self, _: &mut Crew, _: &mut Cx<'_>, _: usize, _: Message<'_>, _: Instant) {}
+    fn on_message(
+        &mut self,
+        _: &mut ClientPool,
+        _: &mut Cx<'_>,
+        _: usize,
+        _: Message<'_>,
+        _: Instant,
+    ) {
+    }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) {}
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) {}
 }

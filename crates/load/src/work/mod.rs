@@ -11,7 +11,9 @@ mod talk;
 pub(crate) use broadcast::{Broadcast, BroadcastOutcome, Publication};
 pub(crate) use closed::ClosedEcho;
 pub(crate) use connect::{Connect, ConnectOutcome};
-pub(crate) use fanout::{Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST, Seats};
+pub(crate) use fanout::{
+    ChannelLayout, Fanout, FanoutOutcome, FanoutTally, SMALLEST as FANOUT_SMALLEST,
+};
 pub(crate) use idle::Idle;
 pub(crate) use open::{OpenEcho, OpenOutcome};
 pub(crate) use talk::{Talk, TalkTally};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, MOST_EVENTS, Payload, Timeline, Work};
+use crate::client::{ClientPool, MOST_EVENTS, Payload, Timeline, Work};
 use crate::plan::Plan;
 use crate::{Record, Schedule};
 
@@ -76,8 +76,8 @@ impl Work for OpenEcho {
         &self.resource
     }
 
-    fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
-        let schedule = Schedule::new(timeline.start, crew.connections(), self.rate_per_s);
+    fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        let schedule = Schedule::new(timeline.start, pool.connections(), self.rate_per_s);
         self.running = Some((schedule.shifted(self.shift), timeline));
     }
 
@@ -86,7 +86,7 @@ impl Work for OpenEcho {
         Some(schedule.planned(self.next)).filter(|&at| at < timeline.to)
     }
 
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let Some((schedule, timeline)) = self.running else { return };
         let connections = self.answered.len() as u64;
         for _ in 0..MOST_SENDS {
@@ -96,20 +96,20 @@ impl Work for OpenEcho {
             }
             let (index, k) = (schedule.connection(self.next), self.next / connections);
             self.next += 1;
-            let sent = core.send(crew.id(index), self.payload.message(index, k));
-            crew.note_sent(sent);
+            let sent = core.send(pool.id(index), self.payload.message(index, k));
+            pool.note_sent(sent);
             if timeline.counts(planned) {
                 self.outcome.planned += 1;
                 self.outcome.lateness.add(now.since(planned).as_nanos() as u64);
             }
         }
-        crew.lane().sent.store(self.next, Ordering::Relaxed);
+        pool.lane().sent.store(self.next, Ordering::Relaxed);
     }
 
     #[inline]
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -118,7 +118,7 @@ impl Work for OpenEcho {
         let Some((schedule, timeline)) = &self.running else { return };
         let k = self.answered[index];
         if !self.payload.is_answer(message, index, k) {
-            crew.note_wrong(|| self.payload.describe(message, index, k));
+            pool.note_wrong(|| self.payload.describe(message, index, k));
         }
         self.answered[index] = k + 1;
         let planned = schedule.planned_for(index, k);
@@ -127,12 +127,12 @@ impl Work for OpenEcho {
             self.outcome.latency.add(now.since(planned).as_nanos() as u64);
         }
         self.total += 1;
-        crew.lane().done.store(self.total, Ordering::Relaxed);
+        pool.lane().done.store(self.total, Ordering::Relaxed);
     }
 
     /// A message without an answer has waited from its planned time until now at least. Leaving it out would make
     /// a server that stops answering look fast.
-    fn finish(&mut self, _: &mut Crew, now: Instant) -> OpenOutcome {
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) -> OpenOutcome {
         if let Some((schedule, timeline)) = self.running {
             let connections = self.answered.len() as u64;
             for (index, &answered) in self.answered.iter().enumerate() {

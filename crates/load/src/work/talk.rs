@@ -7,14 +7,14 @@ use std::time::Duration;
 use throng_engine::{Close, Core, Cx, Message};
 use throng_io::Instant;
 
-use crate::client::{Crew, Timeline, Work};
+use crate::client::{ClientPool, Timeline, Work};
 use crate::{Error, Record, Schedule};
 
 /// How often the thread's figures are shown to others.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// What a message begins with; the planned time follows in 16 hexadecimal digits.
 const HEAD: &str = r#"{"t":""#;
-/// A time further back is not ours: any member of a room can send what looks like our message.
+/// A time further back is not ours: any conn of a room can send what looks like our message.
 const OLDEST: Duration = Duration::from_secs(60);
 
 const NAMES: [&str; 16] = [
@@ -105,8 +105,8 @@ impl Work for Talk {
         &self.resources[index % self.resources.len()]
     }
 
-    fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
-        self.schedule = Some(Schedule::new(timeline.start, crew.connections(), self.rate_per_s));
+    fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
+        self.schedule = Some(Schedule::new(timeline.start, pool.connections(), self.rate_per_s));
         self.show_at = timeline.start;
     }
 
@@ -120,7 +120,7 @@ impl Work for Talk {
         Some(self.schedule.as_ref()?.planned(self.next).min(self.show_at))
     }
 
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         if self.show_at <= now {
             self.show(now);
         }
@@ -129,8 +129,8 @@ impl Work for Talk {
         }
         if self.tally.leave.load(Ordering::Acquire) {
             self.left = true;
-            (0..crew.connections()).filter(|&index| crew.is_open(index)).for_each(|index| {
-                core.close(crew.id(index), 1000, "");
+            (0..pool.connections()).filter(|&index| pool.is_open(index)).for_each(|index| {
+                core.close(pool.id(index), 1000, "");
             });
             return;
         }
@@ -139,18 +139,18 @@ impl Work for Talk {
             let (n, planned) = (self.next, schedule.planned(self.next));
             self.next += 1;
             let index = schedule.connection(n);
-            if crew.is_open(index) {
+            if pool.is_open(index) {
                 compose(&mut self.line, index, n, planned);
                 self.said += 1;
-                let sent = core.send(crew.id(index), Message::Text(&self.line));
-                crew.note_sent(sent);
+                let sent = core.send(pool.id(index), Message::Text(&self.line));
+                pool.note_sent(sent);
             }
         }
     }
 
     fn on_message(
         &mut self,
-        _: &mut Crew,
+        _: &mut ClientPool,
         _: &mut Cx<'_>,
         _: usize,
         message: Message<'_>,
@@ -164,21 +164,21 @@ impl Work for Talk {
         }
     }
 
-    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
         // 1001: the server stops, which is its right.
-        if !self.left && close.code != 1001 && !crew.shared.is_finishing() {
+        if !self.left && close.code != 1001 && !pool.shared.is_finishing() {
             self.tally.lost.fetch_add(1, Ordering::Relaxed);
             self.tally
                 .note(|| format!("client {index} was closed with {} {}", close.code, close.reason));
         }
     }
 
-    fn on_failed(&mut self, _: &mut Crew, _: usize, error: Error) {
+    fn on_failed(&mut self, _: &mut ClientPool, _: usize, error: Error) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         self.tally.note(|| error.to_string());
     }
 
-    fn finish(&mut self, _: &mut Crew, now: Instant) {
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) {
         self.show(now);
     }
 }

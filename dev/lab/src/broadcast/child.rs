@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::wire::{Told, hear, say};
+use super::wire::{ChildMessage, hear, say};
 use throng_load::Error;
 
 /// Time a child has to end by itself once its input has ended.
@@ -14,9 +14,9 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// What comes from a child.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ChildEvent {
     /// A line.
-    Said(Told),
+    Said(ChildMessage),
     /// No more: it has ended, or speaks another language.
     Ended(String),
 }
@@ -33,7 +33,7 @@ impl Child {
     pub(super) fn start(
         mut command: Command,
         number: usize,
-        heard: Sender<(usize, Heard)>,
+        heard: Sender<(usize, ChildEvent)>,
     ) -> Result<Self, Error> {
         let mut process = command
             .stdin(Stdio::piped())
@@ -45,9 +45,9 @@ impl Child {
             thread::spawn(move || {
                 let mut output = BufReader::new(output);
                 let reason = loop {
-                    match hear::<Told>(&mut output) {
+                    match hear::<ChildMessage>(&mut output) {
                         Ok(Some(told)) => {
-                            if heard.send((number, Heard::Said(told))).is_err() {
+                            if heard.send((number, ChildEvent::Said(told))).is_err() {
                                 return;
                             }
                         }
@@ -55,7 +55,7 @@ impl Child {
                         Err(error) => break format!("a process of the benchmark said: {error}"),
                     }
                 };
-                let _ = heard.send((number, Heard::Ended(reason)));
+                let _ = heard.send((number, ChildEvent::Ended(reason)));
             });
         }
         Ok(Self { process, input })

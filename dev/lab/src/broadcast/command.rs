@@ -1,10 +1,10 @@
-//! `lab broadcast`: three ways to send one message to all, compared on servers of our own.
+//! `lab broadcast`: three variants to send one message to all, compared on servers of our own.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::broadcast::CastPlan;
-use crate::broadcast::wire::Way;
+use crate::broadcast::ComparisonPlan;
+use crate::broadcast::wire::Variant;
 use clap::ValueEnum;
 use throng_load::units::{grouped, parse_duration, parse_size};
 
@@ -13,14 +13,14 @@ use throng_cli::bench::output;
 use throng_cli::bench::progress::StatusLine;
 use throng_cli::signals::Stop;
 
-use super::CastProgress;
+use super::ComparisonProgress;
 use crate::servers::children;
 
 pub(crate) const EXAMPLES: &str = "Examples:
   lab broadcast
   lab broadcast --subscribers 1000,5000,15000 --shards 1,2 --html broadcast.html
   lab broadcast --subscribers 60000 --processes 4 --rounds 10
-  lab broadcast --ways encoded,publish --size 16KiB --csv > broadcast.csv
+  lab broadcast --variants encoded,publish --size 16KiB --csv > broadcast.csv
 
 What the table says, each the median of the rounds:
   last has it    from the call until the last subscriber has the message
@@ -41,21 +41,21 @@ pub(crate) struct Args {
     /// Event loops of each server process; a list is measured one after the other
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     shards: Vec<usize>,
-    /// The ways to compare
+    /// The variants to compare
     #[arg(
         long,
         value_name = "WAY",
         value_delimiter = ',',
         default_value = "naive,encoded,publish"
     )]
-    ways: Vec<WayArg>,
+    variants: Vec<VariantArg>,
     /// Payload of the message, such as 100, 4KiB or 1MiB
     #[arg(long, short, value_name = "SIZE", default_value = "100", value_parser = parse_size)]
     size: usize,
-    /// Broadcasts of each way to measure
+    /// Broadcasts of each variant to measure
     #[arg(long, short, value_name = "K", default_value_t = 20)]
     rounds: usize,
-    /// Broadcasts of each way before those
+    /// Broadcasts of each variant before those
     #[arg(long, value_name = "K", default_value_t = 2)]
     warmup_rounds: usize,
     /// Server processes behind one port; the kernel spreads the subscribers over them
@@ -74,9 +74,9 @@ pub(crate) struct Args {
     output: output::OutputArgs,
 }
 
-/// A [`Way`] on the command line.
+/// A [`Variant`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WayArg {
+enum VariantArg {
     /// A loop over all connections, encoding for each
     Naive,
     /// Encoded once, a reference to each connection
@@ -85,12 +85,12 @@ enum WayArg {
     Publish,
 }
 
-impl From<WayArg> for Way {
-    fn from(way: WayArg) -> Self {
-        match way {
-            WayArg::Naive => Self::Naive,
-            WayArg::Encoded => Self::Encoded,
-            WayArg::Publish => Self::Publish,
+impl From<VariantArg> for Variant {
+    fn from(variant: VariantArg) -> Self {
+        match variant {
+            VariantArg::Naive => Self::Naive,
+            VariantArg::Encoded => Self::Encoded,
+            VariantArg::Publish => Self::Publish,
         }
     }
 }
@@ -109,11 +109,12 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
 }
 
 impl Args {
-    fn comparison(&self) -> CastPlan {
-        // A way named twice is measured once.
-        let named = |way: &Way| self.ways.iter().any(|&named| Way::from(named) == *way);
-        CastPlan {
-            ways: Way::ALL.into_iter().filter(named).collect(),
+    fn comparison(&self) -> ComparisonPlan {
+        // A variant named twice is measured once.
+        let named =
+            |variant: &Variant| self.variants.iter().any(|&named| Variant::from(named) == *variant);
+        ComparisonPlan {
+            variants: Variant::ALL.into_iter().filter(named).collect(),
             subscribers: self.subscribers.clone(),
             shards: self.shards.clone(),
             size: self.size,
@@ -127,7 +128,7 @@ impl Args {
     }
 }
 
-fn words(progress: &CastProgress) -> String {
+fn words(progress: &ComparisonProgress) -> String {
     let subscribers = grouped(progress.subscribers as u64);
     let shards = progress.shards;
     let s = if shards == 1 { "" } else { "s" };
@@ -161,26 +162,36 @@ mod tests {
     #[test]
     fn a_comparison_reads_its_flags() {
         let plan = parse("").unwrap().comparison();
-        assert_eq!((plan.ways.len(), plan.rounds, plan.size, plan.processes), (3, 20, 100, 1));
+        assert_eq!((plan.variants.len(), plan.rounds, plan.size, plan.processes), (3, 20, 100, 1));
         assert!(plan.subscribers.is_empty() && plan.shards == [1]);
-        let line = "-n 50,100 --shards 1,2 --ways publish,naive,naive --rounds 3 --size 1KiB --processes 2";
+        let line = "-n 50,100 --shards 1,2 --variants publish,naive,naive --rounds 3 --size 1KiB --processes 2";
         let plan = parse(line).unwrap().comparison();
         assert_eq!((plan.subscribers, plan.shards), (vec![50, 100], vec![1, 2]));
-        assert_eq!(plan.ways, [Way::Naive, Way::Publish], "in the order of the reports");
+        assert_eq!(
+            plan.variants,
+            [Variant::Naive, Variant::Publish],
+            "in the order of the reports"
+        );
         assert_eq!((plan.rounds, plan.size, plan.processes), (3, 1024, 2));
     }
 
     #[test]
     fn mistakes_teach() {
-        for (line, words) in [("--json --csv", "cannot be used with"), ("--ways naif", "naive")] {
+        for (line, words) in [("--json --csv", "cannot be used with"), ("--variants naif", "naive")]
+        {
             assert!(parse(line).unwrap_err().contains(words), "{line}");
         }
     }
 
     #[test]
     fn a_comparison_says_where_it_is() {
-        let mut progress =
-            CastProgress { shards: 1, subscribers: 15_000, connecting: true, done: 3, total: 66 };
+        let mut progress = ComparisonProgress {
+            shards: 1,
+            subscribers: 15_000,
+            connecting: true,
+            done: 3,
+            total: 66,
+        };
         assert_eq!(words(&progress), "connecting 15,000 subscribers, 1 shard");
         (progress.connecting, progress.shards) = (false, 2);
         assert_eq!(words(&progress), "15,000 subscribers, 2 shards, broadcast 3 of 66");

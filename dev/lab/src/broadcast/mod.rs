@@ -1,4 +1,4 @@
-//! One message to everybody, three ways: how long until the last has it, and what it costs the server.
+//! One message to everybody, three variants: how long until the last has it, and what it costs the server.
 //!
 //! The server, and the subscribers, are processes of their own: the CPU time of each is its own, and each has a
 //! descriptor limit of its own, so that several of them hold more subscribers than one process could. This one only
@@ -7,18 +7,16 @@
 
 mod child;
 pub(crate) mod command;
-mod crowd;
 pub(crate) mod message;
 mod plan;
+mod processes;
 mod report;
 mod run;
-mod spread;
 mod subscribers;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
 
-pub(crate) use plan::{CastPlan, Role, SubscriberPlan};
-pub(crate) use report::CastReport;
-pub(crate) use run::{CastProgress, run};
+pub(crate) use plan::{ComparisonPlan, Role, SubscriberPlan};
+pub(crate) use run::{ComparisonProgress, run};
 pub(crate) use subscribers::subscribe;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::message;
-use super::wire::Way;
+use super::wire::Variant;
 use throng_load::units::grouped;
 use throng_load::{Error, MAX_SHARDS, Target, descriptors};
 
@@ -21,9 +21,9 @@ const MAX_PROCESSES: usize = 64;
 
 /// A whole comparison.
 #[derive(Clone, Debug)]
-pub(crate) struct CastPlan {
-    /// The ways compared, each round all of them in turn. Default all.
-    pub ways: Vec<Way>,
+pub(crate) struct ComparisonPlan {
+    /// The variants compared, each round all of them in turn. Default all.
+    pub variants: Vec<Variant>,
     /// Numbers of subscribers, one measurement each. Empty means [`DEFAULT_SUBSCRIBERS`], as far as descriptors
     /// allow.
     pub subscribers: Vec<usize>,
@@ -31,9 +31,9 @@ pub(crate) struct CastPlan {
     pub shards: Vec<usize>,
     /// Payload bytes of the message, at least [`message::SMALLEST`]. Default 100.
     pub size: usize,
-    /// Broadcasts measured of each way. Default 20.
+    /// Broadcasts measured of each variant. Default 20.
     pub rounds: usize,
-    /// Broadcasts of each way before those that count. Default 2.
+    /// Broadcasts of each variant before those that count. Default 2.
     pub warmup_rounds: usize,
     /// Server processes. They share one port, and the kernel spreads the subscribers over them. Default 1.
     pub processes: usize,
@@ -45,10 +45,10 @@ pub(crate) struct CastPlan {
     pub setup_timeout: Duration,
 }
 
-impl Default for CastPlan {
+impl Default for ComparisonPlan {
     fn default() -> Self {
         Self {
-            ways: Way::ALL.to_vec(),
+            variants: Variant::ALL.to_vec(),
             subscribers: Vec::new(),
             shards: vec![1],
             size: 100,
@@ -66,7 +66,7 @@ impl Default for CastPlan {
 /// must end when its input does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A server. It says [`Told::Listening`](super::wire::Told), registers every connection, makes it a member of
+    /// A server. It says [`ChildMessage::Listening`](super::wire::ChildMessage), registers every connection, makes it a member of
     /// one channel, and broadcasts as each [`Order`](super::wire::Order) says.
     Server {
         /// Where to listen; with port 0 on a free port.
@@ -117,7 +117,7 @@ pub(super) fn share(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }
 
-impl CastPlan {
+impl ComparisonPlan {
     /// The numbers of subscribers to measure: those asked for, or the usual ones as far as descriptors allow;
     /// ascending.
     #[must_use]
@@ -148,7 +148,7 @@ impl CastPlan {
     /// Broadcasts of the whole comparison, for showing progress.
     #[must_use]
     pub(crate) fn broadcasts(&self) -> usize {
-        let each = self.ways.len() * (self.rounds + self.warmup_rounds);
+        let each = self.variants.len() * (self.rounds + self.warmup_rounds);
         self.counts().len() * self.shards.len() * each
     }
 
@@ -183,8 +183,8 @@ impl CastPlan {
         if let Some(&shards) = self.shards.iter().find(is_out) {
             return out_of("--shards", shards, 1, MAX_SHARDS);
         }
-        if self.ways.is_empty() || self.shards.is_empty() {
-            return refuse("--ways and --shards need at least one value".to_owned());
+        if self.variants.is_empty() || self.shards.is_empty() {
+            return refuse("--variants and --shards need at least one value".to_owned());
         }
         if self.timeout.is_zero() || self.setup_timeout.is_zero() {
             return refuse("--timeout and --setup-timeout must be longer than 0s".to_owned());
@@ -228,12 +228,13 @@ mod tests {
 
     #[test]
     fn the_usual_numbers_are_cut_to_what_is_possible() {
-        let plan = CastPlan::default();
+        let plan = ComparisonPlan::default();
         assert_eq!(plan.counts_within(LIMIT), [1_000, 5_000, 15_000]);
         assert_eq!(plan.counts_within(None), [1_000, 5_000, 15_000]);
         assert_eq!(plan.counts_within(Some(1_024)), [828]);
         assert_eq!(plan.counts_within(Some(4_096)), [1_000, 3_900]);
-        let asked = CastPlan { subscribers: vec![300, 100, 300], ..CastPlan::default() };
+        let asked =
+            ComparisonPlan { subscribers: vec![300, 100, 300], ..ComparisonPlan::default() };
         assert_eq!(asked.counts_within(LIMIT), [100, 300]);
         assert_eq!(asked.broadcasts(), 2 * 3 * 22);
     }
@@ -249,15 +250,15 @@ mod tests {
 
     #[test]
     fn more_processes_hold_more_subscribers() {
-        let plan = CastPlan { subscribers: vec![60_000], ..CastPlan::default() };
+        let plan = ComparisonPlan { subscribers: vec![60_000], ..ComparisonPlan::default() };
         let error = plan.check_within(LIMIT).unwrap_err().to_string();
         for words in
             ["--subscribers 60,000", "20,000 a process", "room for 19,804", "--processes 4"]
         {
             assert!(error.contains(words), "{words:?} in {error}");
         }
-        assert!(CastPlan { processes: 4, ..plan.clone() }.check_within(LIMIT).is_ok());
-        let close = CastPlan { subscribers: vec![39_000], processes: 2, ..plan.clone() };
+        assert!(ComparisonPlan { processes: 4, ..plan.clone() }.check_within(LIMIT).is_ok());
+        let close = ComparisonPlan { subscribers: vec![39_000], processes: 2, ..plan.clone() };
         let error = close.check_within(LIMIT).unwrap_err().to_string();
         assert!(error.contains("--subscribers 38372, or --processes 3"), "{error}");
         assert!(plan.check_within(None).is_ok());
@@ -265,17 +266,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_name_and_value() {
-        let fine = CastPlan::default;
+        let fine = ComparisonPlan::default;
         for (plan, words) in [
-            (CastPlan { rounds: 0, ..fine() }, "--rounds is 0"),
-            (CastPlan { size: 10, ..fine() }, "--size is 10; it must be between 24"),
-            (CastPlan { processes: 65, ..fine() }, "--processes is 65"),
-            (CastPlan { clients: 0, ..fine() }, "--clients is 0"),
-            (CastPlan { shards: vec![1, 0], ..fine() }, "--shards is 0"),
-            (CastPlan { ways: Vec::new(), ..fine() }, "--ways"),
-            (CastPlan { timeout: Duration::ZERO, ..fine() }, "--timeout"),
+            (ComparisonPlan { rounds: 0, ..fine() }, "--rounds is 0"),
+            (ComparisonPlan { size: 10, ..fine() }, "--size is 10; it must be between 24"),
+            (ComparisonPlan { processes: 65, ..fine() }, "--processes is 65"),
+            (ComparisonPlan { clients: 0, ..fine() }, "--clients is 0"),
+            (ComparisonPlan { shards: vec![1, 0], ..fine() }, "--shards is 0"),
+            (ComparisonPlan { variants: Vec::new(), ..fine() }, "--variants"),
+            (ComparisonPlan { timeout: Duration::ZERO, ..fine() }, "--timeout"),
             (
-                CastPlan { subscribers: vec![3], processes: 2, clients: 2, ..fine() },
+                ComparisonPlan { subscribers: vec![3], processes: 2, clients: 2, ..fine() },
                 "--subscribers 3",
             ),
         ] {

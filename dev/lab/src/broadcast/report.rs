@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::plan::CastPlan;
-use super::spread::Spread;
-use super::wire::Way;
+use super::plan::ComparisonPlan;
+use super::wire::Variant;
+use crate::spread::Spread;
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::{Column, Document, Render, Table, Unit};
 use throng_load::report::{Errors, SCHEMA};
@@ -14,12 +14,12 @@ use throng_load::verdict::{Limit, Verdict};
 
 /// Everything about one comparison.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CastReport {
+pub(crate) struct ComparisonReport {
     /// The report's version, as in every report of `throng bench`.
     pub schema: &'static str,
     /// What was asked for.
-    pub plan: CastPlanReport,
-    /// A row for each number of shards and subscribers and each way.
+    pub plan: PlanReport,
+    /// A row for each number of shards and subscribers and each variant.
     pub rows: Vec<Row>,
     /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, setting up included.
     pub machine_busy_share: Option<f64>,
@@ -31,14 +31,14 @@ pub(crate) struct CastReport {
 
 /// The plan, as far as it matters for repeating a comparison.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CastPlanReport {
+pub(crate) struct PlanReport {
     /// `broadcast-compare`.
     pub mode: &'static str,
     /// Payload bytes of the message.
     pub size_bytes: usize,
-    /// Broadcasts measured of each way.
+    /// Broadcasts measured of each variant.
     pub rounds: usize,
-    /// Broadcasts of each way before those.
+    /// Broadcasts of each variant before those.
     pub warmup_rounds: usize,
     /// Server processes.
     pub server_processes: usize,
@@ -46,11 +46,11 @@ pub(crate) struct CastPlanReport {
     pub client_processes: usize,
 }
 
-/// One way with so many shards and subscribers. Times are of one broadcast.
+/// One variant with so many shards and subscribers. Times are of one broadcast.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// The way.
-    pub way: Way,
+    /// The variant.
+    pub variant: Variant,
     /// Event loops of each server process.
     pub shards: usize,
     /// Server processes.
@@ -71,21 +71,21 @@ pub(crate) struct Row {
     pub client_cpu_us: Option<Spread>,
     /// Times that the call had to wait because a shard's mailbox was full.
     pub mailbox_waits: u64,
-    /// Resident memory of the servers at the end, all ways having run in them.
+    /// Resident memory of the servers at the end, all variants having run in them.
     pub server_rss_bytes: Option<u64>,
     /// Who was the limit.
     pub verdict: Verdict,
 }
 
-impl CastReport {
+impl ComparisonReport {
     pub(super) fn new(
-        plan: &CastPlan,
+        plan: &ComparisonPlan,
         rows: Vec<Row>,
         errors: Errors,
         machine_busy_share: Option<f64>,
     ) -> Self {
         let verdict = overall(&rows);
-        let plan = CastPlanReport {
+        let plan = PlanReport {
             mode: "broadcast-compare",
             size_bytes: plan.size,
             rounds: plan.rounds,
@@ -96,17 +96,17 @@ impl CastReport {
         Self { schema: SCHEMA, plan, rows, machine_busy_share, errors, verdict }
     }
 
-    /// A line for each way and number of shards.
+    /// A line for each variant and number of shards.
     fn lines(&self, plot: Plot, figure: impl Fn(&Row) -> Option<f64>) -> Plot {
-        let mut lines: Vec<(usize, Way)> =
-            self.rows.iter().map(|row| (row.shards, row.way)).collect();
+        let mut lines: Vec<(usize, Variant)> =
+            self.rows.iter().map(|row| (row.shards, row.variant)).collect();
         lines.sort_unstable();
         lines.dedup();
-        lines.into_iter().fold(plot, |plot, (shards, way)| {
-            let of = self.rows.iter().filter(|row| (row.shards, row.way) == (shards, way));
+        lines.into_iter().fold(plot, |plot, (shards, variant)| {
+            let of = self.rows.iter().filter(|row| (row.shards, row.variant) == (shards, variant));
             let points: Vec<(f64, f64)> =
                 of.filter_map(|row| Some((row.subscribers as f64, figure(row)?))).collect();
-            plot.series(&format!("{}, {}", way.name(), shard_words(shards)), &points)
+            plot.series(&format!("{}, {}", variant.name(), shard_words(shards)), &points)
         })
     }
 
@@ -115,7 +115,7 @@ impl CastReport {
         let (servers, clients) = (plan.server_processes, plan.client_processes);
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "es" });
         format!(
-            "{} of text, {} rounds of each way in turn after {} of warm-up; {}, {}; from the call until the last \
+            "{} of text, {} rounds of each variant in turn after {} of warm-up; {}, {}; from the call until the last \
              subscriber has it",
             show_bytes(plan.size_bytes as i64),
             plan.rounds,
@@ -128,7 +128,7 @@ impl CastReport {
     /// How many times as long as this row the naive loop takes, in the same setting.
     fn gain(&self, row: &Row) -> Option<f64> {
         let same = |other: &&Row| {
-            other.way == Way::Naive
+            other.variant == Variant::Naive
                 && (other.shards, other.subscribers) == (row.shards, row.subscribers)
         };
         Some(self.rows.iter().find(same)?.time_us?.median / row.time_us?.median)
@@ -154,14 +154,14 @@ fn overall(rows: &[Row]) -> Verdict {
         "{} (in {alike} of {} rows; this is {}, {} subscribers, {})",
         row.verdict.line,
         rows.len(),
-        row.way.name(),
+        row.variant.name(),
         grouped(row.subscribers as u64),
         shard_words(row.shards),
     );
     Verdict { limit: row.verdict.limit, line }
 }
 
-impl Render for CastReport {
+impl Render for ComparisonReport {
     fn document(&self) -> Document {
         let most = self.rows.iter().map(|row| row.subscribers).max().unwrap_or(0);
         let mut remarks = Vec::new();
@@ -178,7 +178,10 @@ impl Render for CastReport {
         remarks.extend(self.errors.remarks());
         Document {
             kind: "broadcast",
-            title: format!("One message to up to {} subscribers, three ways", grouped(most as u64)),
+            title: format!(
+                "One message to up to {} subscribers, three variants",
+                grouped(most as u64)
+            ),
             conditions: vec![self.story()],
             tables: vec![self.table()],
             remarks,
@@ -192,15 +195,15 @@ impl Render for CastReport {
     }
 }
 
-impl CastReport {
+impl ComparisonReport {
     fn table(&self) -> Table {
         let columns = [
-            ("way", Unit::Text, ""),
+            ("variant", Unit::Text, ""),
             ("shards", Unit::Count, ""),
             ("processes", Unit::Count, ""),
             ("subscribers", Unit::Count, "subscribers"),
             ("", Unit::Count, "shards"),
-            ("", Unit::Text, "way"),
+            ("", Unit::Text, "variant"),
             ("size_bytes", Unit::Bytes, ""),
             ("rounds", Unit::Count, ""),
             ("time_median_us", Unit::Us, "last has it"),
@@ -226,12 +229,12 @@ impl CastReport {
             let us = |us: f64| show_ns((us * 1e3).round() as u64);
             let quartiles = row.time_us.map(|time| format!("{} - {}", us(time.q1), us(time.q3)));
             row![
-                row.way.name(),
+                row.variant.name(),
                 row.shards,
                 row.processes,
                 row.subscribers,
                 row.shards,
-                row.way.name(),
+                row.variant.name(),
                 self.plan.size_bytes,
                 row.time_us.map_or(0, |time| time.count),
                 median(row.time_us),
@@ -289,10 +292,10 @@ mod tests {
     use super::*;
     use throng_load::page::well_formed::assert_well_formed;
 
-    fn row(way: Way, shards: usize, subscribers: usize, ms: f64, limit: Limit) -> Row {
-        let spread = |us: f64| Spread::of(&[us * 0.9, us, us * 1.1]);
+    fn row(variant: Variant, shards: usize, subscribers: usize, ms: f64, limit: Limit) -> Row {
+        let spread = |us: f64| Spread::of([us * 0.9, us, us * 1.1]);
         Row {
-            way,
+            variant,
             shards,
             processes: 1,
             subscribers,
@@ -308,17 +311,17 @@ mod tests {
         }
     }
 
-    fn report() -> CastReport {
+    fn report() -> ComparisonReport {
         let mut rows = Vec::new();
         for shards in [1, 2] {
             for subscribers in [1_000, 15_000] {
-                for (way, factor) in Way::ALL.into_iter().zip([3.0, 1.5, 1.0]) {
+                for (variant, factor) in Variant::ALL.into_iter().zip([3.0, 1.5, 1.0]) {
                     let ms = subscribers as f64 / 1e3 * factor / shards as f64;
-                    rows.push(row(way, shards, subscribers, ms, Limit::Server));
+                    rows.push(row(variant, shards, subscribers, ms, Limit::Server));
                 }
             }
         }
-        CastReport::new(&CastPlan::default(), rows, Errors::default(), Some(0.9))
+        ComparisonReport::new(&ComparisonPlan::default(), rows, Errors::default(), Some(0.9))
     }
 
     #[test]
@@ -336,9 +339,9 @@ mod tests {
     fn the_page_draws_every_series_and_is_well_formed() {
         let html = report().to_html();
         assert_well_formed(&html);
-        for way in Way::ALL {
+        for variant in Variant::ALL {
             for shards in ["1 shard", "2 shards"] {
-                let name = format!("{}, {shards}", way.name());
+                let name = format!("{}, {shards}", variant.name());
                 assert_eq!(html.matches(&name).count(), 3, "{name} once in each plot");
             }
         }
@@ -359,7 +362,7 @@ mod tests {
         for pointer in [
             "/plan/mode",
             "/plan/size_bytes",
-            "/rows/0/way",
+            "/rows/0/variant",
             "/rows/0/time_us/median",
             "/rows/0/time_us/q3",
             "/rows/0/server_cpu_us_per_subscriber",
@@ -369,11 +372,11 @@ mod tests {
         ] {
             assert!(json.pointer(pointer).is_some_and(|value| !value.is_null()), "{pointer}");
         }
-        assert_eq!(json["rows"][1]["way"], "encoded");
+        assert_eq!(json["rows"][1]["variant"], "encoded");
     }
 
     #[test]
-    fn the_gravest_verdict_is_told() {
+    fn the_gravest_verdict_is_announced() {
         let mut rows = report().rows;
         rows[2].verdict =
             Verdict { limit: Limit::Generator, line: "client-limited: so".to_owned() };

@@ -1,14 +1,14 @@
 //! The comparison from beginning to end: for each number of shards and subscribers fresh processes, and in them
-//! broadcasts of all ways in turn, so that what disturbs the machine disturbs all alike.
+//! broadcasts of all variants in turn, so that what disturbs the machine disturbs all alike.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::crowd::{Cast, Crowd};
-use super::plan::{CastPlan, Role};
-use super::report::{CastReport, Row};
-use super::spread::Spread;
-use super::wire::Way;
+use super::plan::{ComparisonPlan, Role};
+use super::processes::{Broadcast, ProcessGroup};
+use super::report::{ComparisonReport, Row};
+use super::wire::Variant;
+use crate::spread::Spread;
 use throng_load::Error;
 use throng_load::report::Errors;
 use throng_load::sampler::{CpuUsage, MachineSample, Memory};
@@ -16,7 +16,7 @@ use throng_load::verdict::{Facts, Verdict};
 
 /// How far a comparison is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CastProgress {
+pub(crate) struct ComparisonProgress {
     /// Event loops of each server now measured.
     pub shards: usize,
     /// Its subscribers.
@@ -37,15 +37,15 @@ pub(crate) struct CastProgress {
 /// A plan that makes no sense, a process that failed, a broadcast that did not reach everybody; and
 /// [`Error::Interrupted`] if it was stopped before there was anything to report.
 pub(crate) fn run(
-    plan: &CastPlan,
+    plan: &ComparisonPlan,
     launch: &dyn Fn(&Role) -> Command,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&CastProgress),
-) -> Result<CastReport, Error> {
+    watch: &mut dyn FnMut(&ComparisonProgress),
+) -> Result<ComparisonReport, Error> {
     plan.check()?;
     let machine = MachineSample::now();
     let (mut rows, mut errors) = (Vec::new(), Errors::default());
-    let mut progress = CastProgress {
+    let mut progress = ComparisonProgress {
         shards: 0,
         subscribers: 0,
         connecting: true,
@@ -70,32 +70,32 @@ pub(crate) fn run(
         }
     }
     let busy = MachineSample::now().zip(machine).map(|(end, begin)| end.busy_since(&begin));
-    Ok(CastReport::new(plan, rows, errors, busy))
+    Ok(ComparisonReport::new(plan, rows, errors, busy))
 }
 
-/// All ways with so many shards and subscribers.
+/// All variants with so many shards and subscribers.
 fn cell(
-    plan: &CastPlan,
+    plan: &ComparisonPlan,
     shards: usize,
     subscribers: usize,
     launch: &dyn Fn(&Role) -> Command,
     stop: &AtomicBool,
-    progress: &mut CastProgress,
-    watch: &mut dyn FnMut(&CastProgress),
+    progress: &mut ComparisonProgress,
+    watch: &mut dyn FnMut(&ComparisonProgress),
 ) -> Result<(Vec<Row>, Errors), Error> {
     progress.connecting = true;
     watch(progress);
-    let mut crowd = Crowd::gather(plan, shards, subscribers, launch, stop)?;
+    let mut crowd = ProcessGroup::gather(plan, shards, subscribers, launch, stop)?;
     progress.connecting = false;
-    let mut casts = vec![Vec::with_capacity(plan.rounds); plan.ways.len()];
+    let mut broadcasts = vec![Vec::with_capacity(plan.rounds); plan.variants.len()];
     for round in 0..plan.warmup_rounds + plan.rounds {
-        for turn in 0..plan.ways.len() {
-            // Another way goes first in each round: none is always the one that finds the caches cold.
-            let at = (turn + round) % plan.ways.len();
+        for turn in 0..plan.variants.len() {
+            // Another variant goes first in each round: none is always the one that finds the caches cold.
+            let at = (turn + round) % plan.variants.len();
             watch(progress);
-            let cast = crowd.cast(plan.ways[at])?;
+            let cast = crowd.broadcast(plan.variants[at])?;
             if round >= plan.warmup_rounds {
-                casts[at].push(cast);
+                broadcasts[at].push(cast);
             }
             progress.done += 1;
         }
@@ -103,18 +103,18 @@ fn cell(
     let memory = crowd.server_processes.memory();
     let cpus = crowd.server_processes.cpus_allowed();
     let errors = crowd.part()?;
-    let row = |(&way, casts): (&Way, &Vec<Cast>)| {
-        let setting = Setting { way, shards, subscribers, processes: plan.processes };
-        row(setting, casts, memory, cpus, errors.total())
+    let row = |(&variant, broadcasts): (&Variant, &Vec<Broadcast>)| {
+        let setting = Setting { variant, shards, subscribers, processes: plan.processes };
+        row(setting, broadcasts, memory, cpus, errors.total())
     };
-    let rows = plan.ways.iter().zip(&casts).map(row).collect();
+    let rows = plan.variants.iter().zip(&broadcasts).map(row).collect();
     Ok((rows, errors))
 }
 
 /// What one row is about.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
-    way: Way,
+    variant: Variant,
     shards: usize,
     subscribers: usize,
     processes: usize,
@@ -122,26 +122,25 @@ struct Setting {
 
 fn row(
     setting: Setting,
-    casts: &[Cast],
+    broadcasts: &[Broadcast],
     memory: Option<Memory>,
     cpus: Option<usize>,
     failures: u64,
 ) -> Row {
-    let Setting { way, shards, subscribers, processes } = setting;
-    let spread =
-        |figure: fn(&Cast) -> f64| Spread::of(&casts.iter().map(figure).collect::<Vec<_>>());
+    let Setting { variant, shards, subscribers, processes } = setting;
+    let spread = |figure: fn(&Broadcast) -> f64| Spread::of(broadcasts.iter().map(figure));
     let server_cpu_us = spread(|cast| cast.server.cpu_s * 1e6);
     let facts = Facts {
-        completed: casts.len() as u64,
+        completed: broadcasts.len() as u64,
         failures,
-        generator: usage(casts, |cast| cast.clients),
-        server: Some(usage(casts, |cast| cast.server)).filter(|usage| usage.threads > 0),
+        generator: usage(broadcasts, |cast| cast.clients),
+        server: Some(usage(broadcasts, |cast| cast.server)).filter(|usage| usage.threads > 0),
         server_cpus: cpus,
         comparison: true,
         ..Facts::default()
     };
     Row {
-        way,
+        variant,
         shards,
         processes,
         subscribers,
@@ -151,18 +150,18 @@ fn row(
         server_cpu_us,
         server_cpu_us_per_subscriber: server_cpu_us.map(|cpu| cpu.median / subscribers as f64),
         client_cpu_us: spread(|cast| cast.clients.cpu_s * 1e6),
-        mailbox_waits: casts.iter().map(|cast| cast.waits).sum(),
+        mailbox_waits: broadcasts.iter().map(|cast| cast.waits).sum(),
         server_rss_bytes: memory.map(|memory| memory.rss_bytes),
         verdict: Verdict::of(&facts),
     }
 }
 
-/// CPU use while broadcasts were under way. The samples' own time is left out: between them the threads sleep, and
+/// CPU use while broadcasts were under variant. The samples' own time is left out: between them the threads sleep, and
 /// who sleeps is nobody's limit.
-fn usage(casts: &[Cast], of: fn(&Cast) -> CpuUsage) -> CpuUsage {
-    let wall_s: f64 = casts.iter().map(|cast| cast.last_us.max(cast.call_us) / 1e6).sum();
+fn usage(broadcasts: &[Broadcast], of: fn(&Broadcast) -> CpuUsage) -> CpuUsage {
+    let wall_s: f64 = broadcasts.iter().map(|cast| cast.last_us.max(cast.call_us) / 1e6).sum();
     let seconds = |share: fn(&CpuUsage) -> f64| -> f64 {
-        casts.iter().map(&of).map(|usage| share(&usage) * usage.wall_s).sum()
+        broadcasts.iter().map(&of).map(|usage| share(&usage) * usage.wall_s).sum()
     };
     let wall = wall_s.max(1e-9);
     CpuUsage {
@@ -171,7 +170,7 @@ fn usage(casts: &[Cast], of: fn(&Cast) -> CpuUsage) -> CpuUsage {
         cores: seconds(|usage| usage.cores) / wall,
         busiest_thread_cores: (seconds(|usage| usage.busiest_thread_cores) / wall).min(1.0),
         busiest_thread_waiting: (seconds(|usage| usage.busiest_thread_waiting) / wall).min(1.0),
-        threads: casts.iter().map(|cast| of(cast).threads).max().unwrap_or(0),
+        threads: broadcasts.iter().map(|cast| of(cast).threads).max().unwrap_or(0),
     }
 }
 
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
     use throng_load::Limit;
 
-    fn cast(last_us: f64, server_busy_s: f64) -> Cast {
+    fn broadcast(last_us: f64, server_busy_s: f64) -> Broadcast {
         let usage = |busy_s: f64| CpuUsage {
             wall_s: 0.1,
             cpu_s: busy_s,
@@ -189,7 +188,7 @@ mod tests {
             busiest_thread_waiting: 0.0,
             threads: 1,
         };
-        Cast {
+        Broadcast {
             first_us: last_us / 2.0,
             last_us,
             call_us: 5.0,
@@ -201,20 +200,22 @@ mod tests {
 
     #[test]
     fn a_row_is_the_middle_of_its_rounds_and_knows_who_was_the_limit() {
-        let casts = [cast(10_000.0, 0.0098), cast(12_000.0, 0.0119), cast(11_000.0, 0.0107)];
-        let setting = Setting { way: Way::Publish, shards: 1, subscribers: 1_000, processes: 1 };
-        let row = row(setting, &casts, None, Some(2), 0);
+        let broadcasts =
+            [broadcast(10_000.0, 0.0098), broadcast(12_000.0, 0.0119), broadcast(11_000.0, 0.0107)];
+        let setting =
+            Setting { variant: Variant::Publish, shards: 1, subscribers: 1_000, processes: 1 };
+        let row = row(setting, &broadcasts, None, Some(2), 0);
         assert_eq!((row.time_us.unwrap().median, row.mailbox_waits), (11_000.0, 3));
         let each = row.server_cpu_us_per_subscriber.unwrap();
         assert!((each - 10.7).abs() < 1e-6, "{each}");
         assert_eq!(row.verdict.limit, Limit::Server, "{}", row.verdict.line);
-        let failed = super::row(setting, &casts, None, Some(2), 1);
+        let failed = super::row(setting, &broadcasts, None, Some(2), 1);
         assert_eq!(failed.verdict.limit, Limit::Invalid);
     }
 
     #[test]
     fn nothing_measured_is_not_valid() {
-        let setting = Setting { way: Way::Naive, shards: 1, subscribers: 1, processes: 1 };
+        let setting = Setting { variant: Variant::Naive, shards: 1, subscribers: 1, processes: 1 };
         let row = row(setting, &[], None, None, 0);
         assert_eq!((row.time_us, row.verdict.limit), (None, Limit::Invalid));
         assert_eq!(usage(&[], |cast| cast.server).cores, 0.0);

@@ -9,26 +9,26 @@ use throng_io::Instant;
 
 use super::message;
 use super::plan::SubscriberPlan;
-use super::wire::Told;
+use super::wire::ChildMessage;
 use throng_load::client::{
-    self, Crew, Setup, Shared, Start, Timeline, Work, clock, describe_close,
+    self, ClientPool, Setup, Shared, Start, Timeline, Work, clock, describe_close,
 };
 use throng_load::clock::machine_now_ns;
 use throng_load::{Error, Sources, descriptors, sources};
 
 /// Tells the coordinator something, from any thread.
-type Tell = Arc<dyn Fn(&Told) + Send + Sync>;
+type Tell = Arc<dyn Fn(&ChildMessage) + Send + Sync>;
 
 /// Connects the subscribers, tells of every broadcast that has reached them all, and lets them go when `wait`
 /// returns: then the coordinator has no more use for them.
 ///
-/// What goes wrong while broadcasts run is told as well ([`Told::Failed`], [`Told::Left`]).
+/// What goes wrong while broadcasts run is told as well ([`ChildMessage::Failed`], [`ChildMessage::Left`]).
 ///
 /// # Errors
 /// They could not be connected; each error with its remedy.
 pub(crate) fn subscribe(
     plan: &SubscriberPlan,
-    tell: impl Fn(&Told) + Send + Sync + 'static,
+    tell: impl Fn(&ChildMessage) + Send + Sync + 'static,
     wait: impl FnOnce(),
 ) -> Result<(), Error> {
     let tell: Tell = Arc::new(tell);
@@ -75,7 +75,7 @@ pub(crate) fn subscribe(
                 let ran = client::run(start, receive);
                 let failure = ran.as_ref().err().map(Error::to_string);
                 if let Some(reason) = failure {
-                    tell(&Told::Failed { reason });
+                    tell(&ChildMessage::Failed { reason });
                 }
                 // Whoever waits for connections must not wait for ever.
                 shared.finish();
@@ -88,7 +88,7 @@ pub(crate) fn subscribe(
         let now = clock.now();
         let never = now.after(Duration::from_secs(365 * 24 * 3600));
         shared.begin(Timeline { start: now, from: now, to: never });
-        tell(&Told::Subscribed { subscribers: plan.subscribers });
+        tell(&ChildMessage::Subscribed { subscribers: plan.subscribers });
         wait();
     }
     shared.finish();
@@ -99,7 +99,7 @@ pub(crate) fn subscribe(
     connected?;
     if let Some((Setup { errors, .. }, received)) = ran {
         let (wrong, lost, first) = (errors.wrong_answers, errors.connections_lost, errors.first);
-        tell(&Told::Left { wrong, lost, received, first });
+        tell(&ChildMessage::Left { wrong, lost, received, first });
     }
     Ok(())
 }
@@ -158,23 +158,23 @@ impl Work for Receive {
     #[inline]
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
         now: Instant,
     ) {
         let Message::Text(text) = message else {
-            return crew.note_wrong(|| format!("subscriber {index} got a binary message"));
+            return pool.note_wrong(|| format!("subscriber {index} got a binary message"));
         };
         let Some((round, _)) = message::parse(text, self.size) else {
-            return crew.note_wrong(|| {
+            return pool.note_wrong(|| {
                 format!("subscriber {index} got {} bytes that nobody broadcast", text.len())
             });
         };
         if round <= self.had[index] || round < self.round {
             let had = self.had[index];
-            return crew.note_wrong(|| format!("subscriber {index} got {round} after {had}"));
+            return pool.note_wrong(|| format!("subscriber {index} got {round} after {had}"));
         }
         if round > self.round {
             (self.round, self.received, self.first) = (round, 0, now);
@@ -182,7 +182,7 @@ impl Work for Receive {
         self.had[index] = round;
         self.received += 1;
         if self.received == self.had.len() {
-            (self.tell)(&Told::Reached {
+            (self.tell)(&ChildMessage::Reached {
                 round,
                 first_ns: self.machine_ns(self.first),
                 last_ns: self.machine_ns(now),
@@ -190,18 +190,18 @@ impl Work for Receive {
         }
     }
 
-    fn on_close(&mut self, crew: &mut Crew, index: usize, close: Close<'_>) {
-        if crew.shared.is_finishing() {
+    fn on_close(&mut self, pool: &mut ClientPool, index: usize, close: Close<'_>) {
+        if pool.shared.is_finishing() {
             return;
         }
         let reason = describe_close(index, close);
         // At once: nobody should wait for a broadcast that cannot reach everybody any more.
-        (self.tell)(&Told::Failed { reason: reason.clone() });
-        crew.errors.connections_lost += 1;
-        crew.errors.note(|| reason);
+        (self.tell)(&ChildMessage::Failed { reason: reason.clone() });
+        pool.errors.connections_lost += 1;
+        pool.errors.note(|| reason);
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> usize {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> usize {
         self.received
     }
 }

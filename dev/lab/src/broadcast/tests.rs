@@ -5,8 +5,8 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng_load::Target;
 
-use super::wire::{Told, Way};
-use super::{CastPlan, Role, SubscriberPlan, message, subscribe};
+use super::wire::{ChildMessage, Variant};
+use super::{ComparisonPlan, Role, SubscriberPlan, message, subscribe};
 
 /// Bytes of a greeting.
 const GREETING: usize = 64;
@@ -34,21 +34,22 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
     };
     // The greeting comes with the upgrade's answer or a moment later, so the counts are not known at the start.
     let (counted, enough) = std::sync::mpsc::channel();
-    let tell = move |what: &Told| {
-        if matches!(what, Told::Reached { .. }) {
+    let tell = move |what: &ChildMessage| {
+        if matches!(what, ChildMessage::Reached { .. }) {
             let _ = counted.send(());
         }
         let _ = tell.send(what.clone());
     };
     subscribe(&plan, tell, || enough.recv_timeout(Duration::from_secs(20)).unwrap()).unwrap();
-    let told: Vec<Told> = told.iter().collect();
-    assert!(told.contains(&Told::Subscribed { subscribers: 3 }), "{told:?}");
-    let reached = |told: &Told| matches!(told, Told::Reached { round: 1, first_ns, last_ns } if first_ns <= last_ns);
+    let told: Vec<ChildMessage> = told.iter().collect();
+    assert!(told.contains(&ChildMessage::Subscribed { subscribers: 3 }), "{told:?}");
+    let reached = |told: &ChildMessage| matches!(told, ChildMessage::Reached { round: 1, first_ns, last_ns } if first_ns <= last_ns);
     assert_eq!(told.iter().filter(|told| reached(told)).count(), 1, "{told:?}");
-    let Some(Told::Left { wrong, lost: 0, received: 3, first: Some(_) }) = told.last() else {
+    let Some(ChildMessage::Left { wrong, lost: 0, received: 3, first: Some(_) }) = told.last()
+    else {
         panic!("{told:?}")
     };
-    // The last subscriber's may still be under way.
+    // The last subscriber's may still be under variant.
     assert!((4..=6).contains(wrong), "a repetition and a greeting each: {told:?}");
 }
 
@@ -56,11 +57,11 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
 #[cfg(unix)]
 #[test]
 fn a_comparison_says_which_process_failed_it() {
-    let plan = CastPlan {
+    let plan = ComparisonPlan {
         subscribers: vec![5],
-        ways: vec![Way::Publish],
+        variants: vec![Variant::Publish],
         timeout: Duration::from_millis(200),
-        ..CastPlan::default()
+        ..ComparisonPlan::default()
     };
     let shell = |script: &str| {
         let mut command = Command::new("sh");

@@ -6,10 +6,10 @@ use std::io::{self, BufRead, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// One of the three ways to send one message to everybody.
+/// One of the three variants to send one message to everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
+pub(crate) enum Variant {
     /// A loop over all connections that gives each the text: encoded anew for every one.
     Naive,
     /// Encoded once, and broadcast: every connection is given a reference.
@@ -18,7 +18,7 @@ pub(crate) enum Way {
     Publish,
 }
 
-impl Way {
+impl Variant {
     /// All of them, in the order they are reported.
     pub(crate) const ALL: [Self; 3] = [Self::Naive, Self::Encoded, Self::Publish];
 
@@ -37,7 +37,7 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// How to send it.
-    pub way: Way,
+    pub variant: Variant,
     /// Number of the broadcast, from 1.
     pub round: u32,
 }
@@ -45,14 +45,14 @@ pub(crate) struct Order {
 /// What a child tells the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum ChildMessage {
     /// A server listens.
     Listening {
         /// Where.
         address: String,
     },
     /// A server has done what it was asked: the call has returned.
-    Cast {
+    Broadcast {
         /// Number of the broadcast.
         round: u32,
         /// When the call began, on the machine's clock.
@@ -124,17 +124,21 @@ mod tests {
     #[test]
     fn what_is_said_is_heard() {
         let mut pipe = Vec::new();
-        let orders = Way::ALL.map(|way| Order { way, round: 7 });
+        let orders = Variant::ALL.map(|variant| Order { variant, round: 7 });
         orders.iter().for_each(|order| say(&mut pipe, order).unwrap());
-        let told =
-            Told::Left { wrong: 1, lost: 0, received: 9, first: Some("line\nbreak".to_owned()) };
+        let told = ChildMessage::Left {
+            wrong: 1,
+            lost: 0,
+            received: 9,
+            first: Some("line\nbreak".to_owned()),
+        };
         say(&mut pipe, &told).unwrap();
         let mut input = &pipe[..];
         for order in orders {
             assert_eq!(hear(&mut input).unwrap(), Some(order));
         }
         assert_eq!(hear(&mut input).unwrap(), Some(told));
-        assert_eq!(hear::<Told>(&mut input).unwrap(), None);
-        assert!(hear::<Told>(&mut &b"nonsense\n"[..]).is_err());
+        assert_eq!(hear::<ChildMessage>(&mut input).unwrap(), None);
+        assert!(hear::<ChildMessage>(&mut &b"nonsense\n"[..]).is_err());
     }
 }

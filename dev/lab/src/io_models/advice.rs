@@ -1,7 +1,7 @@
 //! Which model one needs: sentences that follow from the figures, whatever those are.
 
 use super::plan::IoModel;
-use super::report::{BlockingFigures, BlockingRow, IdleFigures, IdleRow, IoModelsReport, Way};
+use super::report::{BlockingFigures, BlockingRow, IdleFigures, IdleRow, IoModelsReport, Variant};
 use throng_load::units::{grouped, rounded, show_bytes, show_ns};
 
 /// Two figures less than this apart are level: runs differ by as much.
@@ -64,7 +64,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The handler that blocks, each way that was measured.
+/// The handler that blocks, each variant that was measured.
 struct Blocking<'a> {
     report: &'a IoModelsReport,
     rows: Vec<(&'a BlockingRow, &'a BlockingFigures)>,
@@ -77,19 +77,22 @@ impl<'a> Blocking<'a> {
         (rows.len() > 1).then_some(Self { report, rows })
     }
 
-    fn p99(&self, way: Way) -> Option<f64> {
-        self.rows.iter().find(|(row, _)| row.way == way).map(|(_, figures)| figures.latency.p99_us)
+    fn p99(&self, variant: Variant) -> Option<f64> {
+        self.rows
+            .iter()
+            .find(|(row, _)| row.variant == variant)
+            .map(|(_, figures)| figures.latency.p99_us)
     }
 
     /// The shortest 99th percentile off the shards.
     fn best(&self) -> Option<f64> {
-        let off = [Way::Workers, Way::WorkersByRule, Way::Threads];
-        off.into_iter().filter_map(|way| self.p99(way)).min_by(f64::total_cmp)
+        let off = [Variant::Workers, Variant::WorkersByRule, Variant::Threads];
+        off.into_iter().filter_map(|variant| self.p99(variant)).min_by(f64::total_cmp)
     }
 
     /// How many times as long the same takes on the shards.
     fn inline_ratio(&self) -> Option<f64> {
-        Some(self.p99(Way::Inline)? / self.best()?.max(1.0))
+        Some(self.p99(Variant::Inline)? / self.best()?.max(1.0))
     }
 
     fn sentence(&self) -> String {
@@ -159,10 +162,10 @@ fn for_blocking(
     event: IoModel,
     blocking: &Blocking<'_>,
 ) -> Option<String> {
-    let threads = blocking.p99(Way::Threads)?;
-    let (workers, size) = match blocking.p99(Way::WorkersByRule) {
+    let threads = blocking.p99(Variant::Threads)?;
+    let (workers, size) = match blocking.p99(Variant::WorkersByRule) {
         Some(p99) => (p99, report.plan.workers_by_rule),
-        None => (blocking.p99(Way::Workers)?, report.plan.cpus),
+        None => (blocking.p99(Variant::Workers)?, report.plan.cpus),
     };
     let pool = format!("{event} with {} workers", grouped(size as u64));
     let (ratio, p99) = (workers / threads.max(1.0), "p99");
@@ -200,9 +203,9 @@ mod tests {
 
     #[test]
     fn the_advice_follows_the_figures_either_way() {
-        let inline = || blocking(Way::Inline, None, 390.0, 260_000.0);
-        let threads = |p99| blocking(Way::Threads, None, 10_000.0, p99);
-        let rule = |p99| blocking(Way::WorkersByRule, Some(102), 10_000.0, p99);
+        let inline = || blocking(Variant::Inline, None, 390.0, 260_000.0);
+        let threads = |p99| blocking(Variant::Threads, None, 10_000.0, p99);
+        let rule = |p99| blocking(Variant::WorkersByRule, Some(102), 10_000.0, p99);
         let level = with(vec![inline(), rule(10_000.0), threads(10_500.0)]);
         assert!(level.contains("threads or epoll with") && level.contains("is level"), "{level}");
         assert!(level.contains("on its shards, where p99 was 26.0 times the best"), "{level}");
@@ -213,7 +216,7 @@ mod tests {
         );
         let text = with(vec![inline(), rule(10_000.0), threads(30_000.0)]);
         assert!(text.contains("because p99 is 3.00 times as long on threads"), "{text}");
-        let harmless = blocking(Way::Inline, None, 10_000.0, 11_000.0);
+        let harmless = blocking(Variant::Inline, None, 10_000.0, 11_000.0);
         let text = with(vec![harmless, rule(10_000.0), threads(10_000.0)]);
         assert!(text.contains("did little harm here (p99 1.10 times"), "{text}");
     }
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_without_memory_of_its_own_makes_no_endless_ratio() {
+    fn a_model_without_memory_of_its_own_makes_no_endless_ratio() {
         let mut report = example();
         for row in &mut report.idle {
             if let Some(figures) = &mut row.cell.figures

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use super::crowd::{IdleTime, Visit, Visited, visit};
 use super::plan::{IoModel, IoModelsPlan, Wanted};
-use super::report::{BlockingFigures, ConnectFigures, IdleFigures, Way};
+use super::report::{BlockingFigures, ConnectFigures, IdleFigures, Variant};
+use super::session::{IdleTime, SessionPlan, SessionResult, run_session};
 use crate::servers::Server;
 use throng_load::report::Measured;
 use throng_load::sampler::Processes;
@@ -41,7 +41,7 @@ impl<S: Server> Bench<'_, S> {
     ) -> Result<IdleFigures, Error> {
         let hold = Some(self.plan.window);
         let visited = self.visit(model, connections, false, hold, watch)?;
-        let Visited { before, idle, .. } = &visited;
+        let SessionResult { before, idle, .. } = &visited;
         let Some(IdleTime { measured, ticks }) = idle else { return Err(Error::Interrupted) };
         let (after, cpu) = (measured.server_memory, measured.server());
         let unread = || Error::Child("the server's memory and CPU cannot be read here".to_owned());
@@ -81,7 +81,7 @@ impl<S: Server> Bench<'_, S> {
         })
     }
 
-    /// A crowd on a fresh server that has seen a few before.
+    /// Connections on a fresh server that has had a few before.
     fn visit(
         &self,
         model: IoModel,
@@ -89,22 +89,26 @@ impl<S: Server> Bench<'_, S> {
         echo: bool,
         hold: Option<Duration>,
         watch: &mut dyn FnMut(&Progress),
-    ) -> Result<Visited, Error> {
+    ) -> Result<SessionResult, Error> {
         let server = (self.start)(&self.plan.wanted(model, 0))?;
         let setup_timeout = self.plan.setup_timeout;
         let (address, pid) = (server.address(), server.pid());
         let processes = Processes::new(vec![pid]);
         let alone = processes.descriptors();
-        let asked = Visit { address, pid, connections, echo, hold, setup_timeout };
+        let asked = SessionPlan { address, pid, connections, echo, hold, setup_timeout };
         let few = FIRST_CONNECTIONS.min(connections);
-        visit(&Visit { connections: few, echo: true, hold: None, ..asked }, self.stop, watch)?;
+        run_session(
+            &SessionPlan { connections: few, echo: true, hold: None, ..asked },
+            self.stop,
+            watch,
+        )?;
         let step = Duration::from_millis(5);
         let mut waited = Duration::ZERO;
         while processes.descriptors() > alone && waited < GONE {
             thread::sleep(step);
             waited += step;
         }
-        let visited = visit(&asked, self.stop, watch)?;
+        let visited = run_session(&asked, self.stop, watch)?;
         match &visited.errors.first {
             Some(first) => Err(Error::Child(format!(
                 "{} failures, the first: {first}",
@@ -117,13 +121,13 @@ impl<S: Server> Bench<'_, S> {
     /// A handler that blocks.
     pub(super) fn blocking(
         &self,
-        way: Way,
+        variant: Variant,
         model: IoModel,
         workers: usize,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<BlockingFigures, Error> {
         let server = (self.start)(&self.plan.wanted(model, workers))?;
-        let path = if way.has_workers() { "/work" } else { "/block" };
+        let path = if variant.has_workers() { "/work" } else { "/block" };
         let target = Target::parse(&format!("ws://{}{path}", server.address()))?;
         let pace = Pace::Closed { pipeline: 1 };
         let mode = Mode::Echo { pace, duration: self.plan.duration, warmup: WARMUP };

@@ -25,7 +25,7 @@ The tables:
   connect    time until all are connected, and until each has had an echo
   workers    a handler that blocks: on the shards, on a pool of workers, on a thread for each connection
 
-What a model cannot do on this machine is told in its cell. Figures of \"article\" rows are the source
+What a model cannot do on this machine is reported in its cell. Figures of \"article\" rows are the source
 articles' own, for scale.";
 
 #[derive(Debug, clap::Args)]
@@ -80,10 +80,10 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     let plan = args.plan();
     let mut line = StatusLine::new("models", args.output.quiet);
-    let mut is_told = args.output.quiet;
+    let mut is_announced = args.output.quiet;
     let outcome = io_models::run(&plan, &start, stop.flag(), &mut |progress| {
         let left = show_duration(Duration::from_secs(progress.left.as_secs()));
-        if !std::mem::replace(&mut is_told, true) {
+        if !std::mem::replace(&mut is_announced, true) {
             say::trouble(format_args!("{} cells, about {left} in all", progress.cells));
         }
         let (cell, number) = (&progress.cell, progress.done + 1);

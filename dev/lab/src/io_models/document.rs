@@ -173,7 +173,7 @@ impl IoModelsReport {
         };
         notes.extend(self.blocking.iter().filter_map(verdict));
         let title = format!(
-            "A handler that blocks {} and computes {}, {} connections with one message under way on each",
+            "A handler that blocks {} and computes {}, {} connections with one message under variant on each",
             show_duration(blocking),
             show_duration(cpu),
             grouped(plan.clients as u64)
@@ -259,7 +259,7 @@ impl IoModelsReport {
         plot
     }
 
-    /// Latency over "one answer in so many", a line for each way.
+    /// Latency over "one answer in so many", a line for each variant.
     fn latency_plot(&self) -> Plot {
         let x = Axis::log("one answer in so many took longer");
         let mut plot = Plot::new("Latency with a handler that blocks", x, Axis::log("time in ms"))

@@ -3,22 +3,21 @@
 //!
 //! Every cell has a fresh server process, which the caller starts ([`Wanted`]), so that its memory and CPU time are its
 //! own; within each size the models follow one another, so that what disturbs the machine disturbs all alike. What a
-//! model cannot do here (too few descriptors, say) is told in its cell. Beside the measured figures stand the
+//! model cannot do here (too few descriptors, say) is reported in its cell. Beside the measured figures stand the
 //! articles' ([`article`]).
 
 mod advice;
 pub(crate) mod article;
 mod cells;
 pub(crate) mod command;
-mod crowd;
 mod document;
 mod handler;
 mod plan;
 mod report;
 mod room;
 mod run;
+mod session;
 
 pub(crate) use handler::Handler;
 pub(crate) use plan::{IoModel, IoModelsPlan, Table, Wanted};
-pub(crate) use report::IoModelsReport;
 pub(crate) use run::run;

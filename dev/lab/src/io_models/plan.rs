@@ -112,7 +112,7 @@ pub(crate) struct IoModelsPlan {
     pub window: Duration,
     /// What blocks.
     pub handler: Handler,
-    /// Connections that keep the handler busy, with one message under way on each. Default 100.
+    /// Connections that keep the handler busy, with one message under variant on each. Default 100.
     pub clients: usize,
     /// Time measured of each row with the handler. Default 3 s.
     pub duration: Duration,

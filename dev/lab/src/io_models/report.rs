@@ -22,9 +22,9 @@ pub(crate) struct IoModelsReport {
     pub idle: Vec<IdleRow>,
     /// A row for each size and model.
     pub connect: Vec<ConnectRow>,
-    /// A row for each way to run a handler that blocks.
+    /// A row for each variant to run a handler that blocks.
     pub blocking: Vec<BlockingRow>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
     pub machine_busy_share: Option<f64>,
     /// Which model one needs, in sentences that follow from the figures.
     pub advice: Vec<String>,
@@ -119,7 +119,7 @@ pub(crate) struct IdleFigures {
     pub threads: usize,
     /// Descriptors of the process.
     pub descriptors: Option<usize>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -158,10 +158,10 @@ pub(crate) struct ConnectFigures {
 /// Where a handler that blocks runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Way {
-    /// On the shard, which serves nobody else meanwhile.
+pub(crate) enum Variant {
+    /// On the shard, which serves no other connection meanwhile.
     Inline,
-    /// On workers, one for each CPU: what a pool has when nobody asks for more.
+    /// On workers, one for each CPU: what a pool has by default.
     Workers,
     /// On as many workers as the rule says.
     WorkersByRule,
@@ -169,7 +169,7 @@ pub(crate) enum Way {
     Threads,
 }
 
-impl Way {
+impl Variant {
     /// It needs a pool of workers.
     #[must_use]
     pub(crate) fn has_workers(self) -> bool {
@@ -188,11 +188,11 @@ impl Way {
     }
 }
 
-/// A handler that blocks, run one way.
+/// A handler that blocks, run one variant.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BlockingRow {
-    /// The way.
-    pub way: Way,
+    /// The variant.
+    pub variant: Variant,
     /// The model.
     pub model: IoModel,
     /// Workers, if it has them.
@@ -204,7 +204,7 @@ pub(crate) struct BlockingRow {
 
 impl BlockingRow {
     pub(super) fn words(&self) -> String {
-        self.way.words(self.model, self.workers)
+        self.variant.words(self.model, self.workers)
     }
 }
 
@@ -312,21 +312,21 @@ pub(super) mod tests {
                 connect(IoModel::Epoll, 1_000, 0.1),
             ],
             blocking: vec![
-                blocking(Way::Inline, None, 390.0, 260_000.0),
-                blocking(Way::WorkersByRule, Some(102), 15_000.0, 9_000.0),
-                blocking(Way::Threads, None, 15_500.0, 8_500.0),
+                blocking(Variant::Inline, None, 390.0, 260_000.0),
+                blocking(Variant::WorkersByRule, Some(102), 15_000.0, 9_000.0),
+                blocking(Variant::Threads, None, 15_500.0, 8_500.0),
             ],
         };
         IoModelsReport::new(&IoModelsPlan::default(), rows, Some(0.5))
     }
 
     pub(in crate::io_models) fn blocking(
-        way: Way,
+        variant: Variant,
         workers: Option<usize>,
         messages_per_s: f64,
         p99_us: f64,
     ) -> BlockingRow {
-        let model = if way == Way::Threads { IoModel::Threads } else { IoModel::Epoll };
+        let model = if variant == Variant::Threads { IoModel::Threads } else { IoModel::Epoll };
         let latency = Summary {
             count: 1000,
             min_us: 5_100.0,
@@ -341,7 +341,7 @@ pub(super) mod tests {
         let server_cpu_us_per_message = Some(110.0);
         let figures =
             BlockingFigures { messages_per_s, latency, server_cpu_us_per_message, verdict };
-        BlockingRow { way, model, workers, cell: Cell::of(figures) }
+        BlockingRow { variant, model, workers, cell: Cell::of(figures) }
     }
 
     #[test]

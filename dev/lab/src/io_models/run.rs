@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cells::{Bench, WARMUP};
-use super::crowd::SETTLE;
 use super::plan::{IoModel, IoModelsPlan, Table, Wanted};
-use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Way};
+use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Variant};
 use super::room;
+use super::session::SETTLE;
 use crate::servers::Server;
 use throng_load::sampler::MachineSample;
 use throng_load::units::grouped;
@@ -33,7 +33,7 @@ pub(crate) struct IoModelsProgress {
 enum Step {
     Idle(IoModel, usize),
     Connect(IoModel, usize),
-    Blocking(Way, IoModel, usize),
+    Blocking(Variant, IoModel, usize),
 }
 
 /// Runs a comparison and reports. Blocks; `watch` is called before each cell and some ten times a second within.
@@ -101,25 +101,25 @@ fn steps(plan: &IoModelsPlan) -> Vec<Step> {
                     turn(at).into_iter().map(move |model| Step::Connect(model, size))
                 }));
             }
-            Table::Workers => steps.extend(ways(plan)),
+            Table::Workers => steps.extend(variants(plan)),
         }
     }
     steps
 }
 
-fn ways(plan: &IoModelsPlan) -> Vec<Step> {
+fn variants(plan: &IoModelsPlan) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(model) = plan.event_driven() {
-        steps.push(Step::Blocking(Way::Inline, model, 0));
-        // The pool as it is when nobody asks for a size, to show what the rule is for.
+        steps.push(Step::Blocking(Variant::Inline, model, 0));
+        // The pool as it is by default, to show what the rule is for.
         let (few, many) = (throng_engine::workers::usable_cpus(), plan.workers());
-        steps.push(Step::Blocking(Way::Workers, model, few));
+        steps.push(Step::Blocking(Variant::Workers, model, few));
         if many > few {
-            steps.push(Step::Blocking(Way::WorkersByRule, model, many));
+            steps.push(Step::Blocking(Variant::WorkersByRule, model, many));
         }
     }
     if plan.models.contains(&IoModel::Threads) {
-        steps.push(Step::Blocking(Way::Threads, IoModel::Threads, 0));
+        steps.push(Step::Blocking(Variant::Threads, IoModel::Threads, 0));
     }
     steps
 }
@@ -145,12 +145,12 @@ impl Step {
                 })?;
                 rows.connect.push(ConnectRow { model, connections, cell });
             }
-            Self::Blocking(way, model, workers) => {
+            Self::Blocking(variant, model, workers) => {
                 let cell = cell(room::shortage(model, shards, bench.plan.clients), || {
-                    bench.blocking(way, model, workers, watch)
+                    bench.blocking(variant, model, workers, watch)
                 })?;
-                let workers = way.has_workers().then_some(workers);
-                rows.blocking.push(BlockingRow { way, model, workers, cell });
+                let workers = variant.has_workers().then_some(workers);
+                rows.blocking.push(BlockingRow { variant, model, workers, cell });
             }
         }
         Ok(())
@@ -205,8 +205,8 @@ impl std::fmt::Display for Step {
         match *self {
             Self::Idle(model, n) => write!(f, "idle, {model}, {}", grouped(n as u64)),
             Self::Connect(model, n) => write!(f, "connect, {model}, {}", grouped(n as u64)),
-            Self::Blocking(way, model, workers) => {
-                write!(f, "blocking, {}", way.words(model, Some(workers)))
+            Self::Blocking(variant, model, workers) => {
+                write!(f, "blocking, {}", variant.words(model, Some(workers)))
             }
         }
     }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn what_is_no_answer_is_announced() {
         for (bytes, words) in [
             ("", "without an answer"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nO", "middle of an answer"),

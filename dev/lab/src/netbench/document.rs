@@ -33,7 +33,7 @@ impl Document {
         Self::of("test", id, 109_240.59, &dates.map(str::to_owned))
     }
 
-    /// One that nobody has seen before, so that an answer learnt by heart is told from a computed one.
+    /// One that nobody has seen before, so that an answer learnt by heart is distinguished from a computed one.
     pub(super) fn unheard_of() -> Self {
         Self::drawn(RandomState::new().build_hasher().finish())
     }

@@ -30,7 +30,6 @@ use std::fmt;
 use serde::Serialize;
 
 pub(crate) use plan::{PORT, Plan};
-pub(crate) use report::{CaseReport, Report};
 pub(crate) use run::{CaseProgress, run};
 pub(crate) use server_command::ServerCommand;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use throng_load::sampler::{Member, family};
+use throng_load::sampler::{GroupMember, process_group};
 
 /// Time a server has to end by itself once it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ impl Process {
 
     /// Its process and those it started, as far as they are known.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        let members: Vec<u32> = family(self.pid()).iter().map(|member| member.pid).collect();
+        let members: Vec<u32> = process_group(self.pid()).iter().map(|member| member.pid).collect();
         if members.is_empty() { vec![self.pid()] } else { members }
     }
 
@@ -114,7 +114,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let before = family(self.pid());
+        let before = process_group(self.pid());
         self.ask_to_end(&before);
         let until = Instant::now() + GRACE;
         let mut rest = self.survivors(&before);
@@ -134,8 +134,8 @@ impl Drop for Process {
 
 impl Process {
     /// Who of them is left, and who came since.
-    fn survivors(&self, before: &[Member]) -> Vec<Member> {
-        let mut alive = family(self.pid());
+    fn survivors(&self, before: &[GroupMember]) -> Vec<GroupMember> {
+        let mut alive = process_group(self.pid());
         alive.extend(before.iter().filter(|member| member.is_alive()));
         alive.sort_unstable();
         alive.dedup();
@@ -143,21 +143,21 @@ impl Process {
     }
 
     #[cfg(unix)]
-    fn ask_to_end(&self, members: &[Member]) {
+    fn ask_to_end(&self, members: &[GroupMember]) {
         unix::signal(self.pid(), members, rustix::process::Signal::TERM);
     }
 
     #[cfg(unix)]
-    fn kill(&self, members: &[Member]) {
+    fn kill(&self, members: &[GroupMember]) {
         unix::signal(self.pid(), members, rustix::process::Signal::KILL);
     }
 
     /// There is no way to ask.
     #[cfg(not(unix))]
-    fn ask_to_end(&self, _members: &[Member]) {}
+    fn ask_to_end(&self, _members: &[GroupMember]) {}
 
     #[cfg(not(unix))]
-    fn kill(&mut self, _members: &[Member]) {
+    fn kill(&mut self, _members: &[GroupMember]) {
         let _ = self.child.kill();
     }
 }
@@ -166,14 +166,14 @@ impl Process {
 mod unix {
     use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-    use super::Member;
+    use super::GroupMember;
 
     pub(crate) fn pid(id: u32) -> Option<Pid> {
         i32::try_from(id).ok().and_then(Pid::from_raw)
     }
 
     /// To the group that `leader`, which nobody has waited for yet, leads; and to those who left it.
-    pub(crate) fn signal(leader: u32, members: &[Member], signal: Signal) {
+    pub(crate) fn signal(leader: u32, members: &[GroupMember], signal: Signal) {
         // An error says that nobody is left.
         if let Some(group) = pid(leader) {
             let _ = kill_process_group(group, signal);
@@ -223,7 +223,7 @@ mod tests {
         let process =
             shell("setsid sleep 600 & trap '' TERM; sleep 600 & while :; do sleep 600; done");
         let members = wait_for(|| {
-            let members = family(process.pid());
+            let members = process_group(process.pid());
             (members.len() == 4).then_some(members)
         });
         drop(process);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_with_the_last_words() {
+    fn an_end_is_announced_with_the_last_words() {
         // Whatever the order in which its readers would run.
         for _ in 0..100 {
             let mut process = shell("echo first; echo cannot bind >&2; exit 3");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_told() {
+    fn what_cannot_be_started_is_announced() {
         let start = |word: &str| Process::start(&[word.to_owned()]).unwrap_err();
         assert!(start("/nowhere/at/all").contains("in the PATH?"));
         assert!(start("PORT=1").contains("env NAME=value"));

@@ -7,7 +7,7 @@ use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
 use super::traffic::Content;
-use throng_load::client::{Crew, Work};
+use throng_load::client::{ClientPool, Work};
 use throng_load::{Error, Record};
 
 /// See the module's documentation.
@@ -64,10 +64,10 @@ impl Burst {
         }
     }
 
-    fn say(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, k: u64, now: Instant) {
+    fn say(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, k: u64, now: Instant) {
         self.answered[index] = (k, now);
         let sent = cx.send(Message::Binary(self.content.message(index, k, self.size)));
-        crew.note_sent(sent);
+        pool.note_sent(sent);
     }
 }
 
@@ -78,17 +78,17 @@ impl Work for Burst {
         &self.resource
     }
 
-    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, now: Instant) {
-        let begun = crew.times(index).dialled;
+    fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, now: Instant) {
+        let begun = pool.times(index).dialled;
         let times = self.outcome.times.get_or_insert(Times { begun, opened: now, answered: now });
         times.begun = times.begun.min(begun);
         times.opened = times.opened.max(now);
-        self.say(crew, cx, index, 0, now);
+        self.say(pool, cx, index, 0, now);
     }
 
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         cx: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -98,7 +98,7 @@ impl Work for Burst {
         let expected = self.content.message(index, k, self.size);
         if k == self.messages || !matches!(message, Message::Binary(bytes) if bytes == expected) {
             // Nothing more would come on this connection, and the rest is no figure any more.
-            crew.shared.fail(Error::Child(format!(
+            pool.shared.fail(Error::Child(format!(
                 "{} bytes that do not answer message {k} of connection {index}",
                 message.as_bytes().len()
             )));
@@ -109,15 +109,15 @@ impl Work for Burst {
             times.answered = times.answered.max(now);
         }
         self.total += 1;
-        crew.lane().done.store(self.total, Ordering::Relaxed);
+        pool.lane().done.store(self.total, Ordering::Relaxed);
         if k + 1 < self.messages {
-            self.say(crew, cx, index, k + 1, now);
+            self.say(pool, cx, index, k + 1, now);
         } else {
             self.answered[index] = (self.messages, now);
         }
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> BurstOutcome {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> BurstOutcome {
         std::mem::take(&mut self.outcome)
     }
 }

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant as WallClock};
 
 use super::burst::Burst;
-use super::crowd::Crowd;
 use super::mostly_idle::{LARGEST, MostlyIdle, MostlyIdleOutcome};
 use super::plan::{ProxyPlan, Test};
 use super::report::{Figures, Sample};
+use crate::pool::SteeredPool;
 use throng_load::client::Timeline;
 use throng_load::report::{Errors, Measured, Report};
 use throng_load::run::{LEAD, Measured as Sampled, measure};
@@ -184,7 +184,7 @@ impl Bench<'_> {
         let ProxyPlan { idle: connections, warmup, mostly_idle: duration, seed, .. } = *self.plan;
         let processes = running.processes();
         let before = processes.as_ref().and_then(Processes::memory);
-        let crowd = self.crowd(running, connections, LARGEST, processes.as_ref(), true);
+        let pool = self.pool(running, connections, LARGEST, processes.as_ref(), true);
         let mut sampler = Sampler::new(processes.as_ref());
         let mut watch_and_sample = |progress: &Progress| {
             sampler.look(progress);
@@ -192,7 +192,7 @@ impl Bench<'_> {
         };
         let work = MostlyIdle::new(running.resource(), seed);
         let (sampled, setup, outcome) =
-            crowd.run(work, &mut watch_and_sample, |steering, shared| {
+            pool.run(work, &mut watch_and_sample, |steering, shared| {
                 steering.ready(connections)?;
                 let start = steering.clock.now().after(LEAD);
                 let from = start.after(warmup);
@@ -223,7 +223,7 @@ impl Bench<'_> {
         let ProxyPlan { burst_connections: connections, burst_messages: messages, .. } = *self.plan;
         let wanted = connections as u64 * messages;
         let processes = running.processes();
-        let crowd = self.crowd(running, connections, size, processes.as_ref(), false);
+        let pool = self.pool(running, connections, size, processes.as_ref(), false);
         let work = Burst::new(running.resource(), self.plan.seed, connections, messages, size);
         let begun = WallClock::now();
         let cpu = || {
@@ -231,7 +231,7 @@ impl Bench<'_> {
             processes.as_ref().and_then(|processes| processes.cpu(at_ns))
         };
         let before = cpu();
-        let (after, setup, outcome) = crowd.run(work, watch, |steering, shared| {
+        let (after, setup, outcome) = pool.run(work, watch, |steering, shared| {
             let done = || shared.sum(|lane| &lane.done);
             let stage = || Stage::Draining { waiting: wanted.saturating_sub(done()) };
             // Patience is for silence, not for length.
@@ -271,22 +271,22 @@ impl Bench<'_> {
         })
     }
 
-    fn crowd<'c>(
+    fn pool<'c>(
         &'c self,
         running: &'c Running,
         connections: usize,
         size: usize,
-        proxy: Option<&'c Processes>,
+        watched: Option<&'c Processes>,
         is_open_loop: bool,
-    ) -> Crowd<'c> {
-        Crowd {
+    ) -> SteeredPool<'c> {
+        SteeredPool {
             target: &running.target,
             connections,
             size,
             ramp: if is_open_loop { self.plan.ramp() } else { Duration::ZERO },
             exact: is_open_loop,
             setup_timeout: self.plan.setup_timeout,
-            proxy,
+            watched,
             stop: self.stop,
         }
     }

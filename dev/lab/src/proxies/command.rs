@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::proxies::{self, Peer, ProxyPlan, Subject, Subjects, Table};
+use crate::proxies::{self, Peer, ProxyPlan, ProxyUnderTest, Table, Targets};
 use clap::ValueEnum;
 use throng_load::units::{parse_duration, parse_size, show_duration};
 use throng_load::{Error, Target};
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Start and compare these
     #[arg(long, value_name = "PEER", value_delimiter = ',')]
     peers: Vec<Peer>,
-    /// The proxy's first process; those it started count as well [default: whoever listens on the port]
+    /// The proxy's first process; those it started count as well [default: the process that listens on the port]
     #[arg(long, value_name = "PID", conflicts_with = "peers")]
     pid: Option<u32>,
     /// Its backend without it, for the added latency
@@ -132,10 +132,10 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     let plan = args.plan();
     let subjects = args.subjects()?;
     let mut line = StatusLine::new("proxy", args.output.quiet);
-    let mut is_told = args.output.quiet;
+    let mut is_announced = args.output.quiet;
     let outcome = proxies::run(&plan, &subjects, stop.flag(), &mut |progress| {
         let left = show_duration(Duration::from_secs(progress.left.as_secs()));
-        if !std::mem::replace(&mut is_told, true) {
+        if !std::mem::replace(&mut is_announced, true) {
             say::trouble(format_args!("{} cells, about {left} in all", progress.cells));
         }
         let (cell, number) = (&progress.cell, progress.done + 1);
@@ -184,11 +184,11 @@ impl Args {
         }
     }
 
-    fn subjects(&self) -> Result<Subjects<'static, OwnServer>, Error> {
+    fn subjects(&self) -> Result<Targets<'static, OwnServer>, Error> {
         if let Some(url) = &self.url {
             let direct = self.direct.as_deref().map(Target::parse).transpose()?;
             let (proxy, pid) = (Target::parse(url)?, self.pid);
-            return Ok(Subjects::Running(Subject { proxy, pid, direct }));
+            return Ok(Targets::Running(ProxyUnderTest { proxy, pid, direct }));
         }
         let mut peers = Vec::new();
         for &peer in &self.peers {
@@ -198,7 +198,7 @@ impl Args {
             peers.push(peer);
         }
         let throng = self.throng.clone().unwrap_or_else(beside);
-        Ok(Subjects::Peers { peers, throng, backend: &backend })
+        Ok(Targets::Peers { peers, throng, backend: &backend })
     }
 }
 
@@ -235,11 +235,11 @@ mod tests {
     #[test]
     fn who_is_measured() {
         let args = parse("ws://127.0.0.1:8080/x --direct ws://127.0.0.1:9001 --pid 5").unwrap();
-        let Ok(Subjects::Running(subject)) = args.subjects() else { panic!("one that runs") };
+        let Ok(Targets::Running(subject)) = args.subjects() else { panic!("one that runs") };
         assert_eq!((subject.proxy.port(), subject.pid), (8080, Some(5)));
         assert_eq!(subject.direct.map(|direct| direct.port()), Some(9001));
         let args = parse("--peers direct,nginx").unwrap();
-        let Ok(Subjects::Peers { peers, .. }) = args.subjects() else { panic!("peers") };
+        let Ok(Targets::Peers { peers, .. }) = args.subjects() else { panic!("peers") };
         assert_eq!(peers, [Peer::Direct, Peer::Nginx]);
     }
 

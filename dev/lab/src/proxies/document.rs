@@ -3,7 +3,7 @@
 use super::peers::Peer;
 use super::plan::Test;
 use super::report::{Figures, ProxyReport, Row, Sample};
-use super::spread::Spread;
+use crate::spread::Spread;
 use throng_load::page::{Axis, Plot};
 use throng_load::report::model::{self, Cell, Column, Document, Render, Table, Unit};
 use throng_load::row;
@@ -203,7 +203,7 @@ impl ProxyReport {
         }
         let late = self.rows.iter().filter(|row| row.test == test);
         let late = late.filter_map(|row| row.spread(|figures| figures.late_p99_us));
-        if let Some(worst) = late.map(|spread| spread.greatest).max_by(f64::total_cmp) {
+        if let Some(worst) = late.map(|spread| spread.max).max_by(f64::total_cmp) {
             let worst = show_ns((worst * 1e3).round() as u64);
             notes.push(format!("Messages left up to {worst} late (p99, the worst round)."));
         }
@@ -307,7 +307,7 @@ impl ProxyReport {
         skipped.chain(failed).chain(self.unwatched()).chain(self.crowded()).collect()
     }
 
-    /// Told when others had the CPU that a proxy wanted: seconds and latencies are theirs then.
+    /// ChildMessage when others had the CPU that a proxy wanted: seconds and latencies are theirs then.
     fn crowded(&self) -> Option<String> {
         let rows = self.rows.iter().filter(|row| row.peer != Peer::Direct);
         let waiting = rows.filter_map(|row| Some((row.spread(|f| f.waiting_share)?.median, row)));
@@ -323,7 +323,7 @@ impl ProxyReport {
         })
     }
 
-    /// Told when a proxy's processes were not found: then half of the figures are missing.
+    /// ChildMessage when a proxy's processes were not found: then half of the figures are missing.
     fn unwatched(&self) -> Option<String> {
         let mut figures = self.rows.iter().flat_map(|row| &row.rounds);
         let proxied = figures.any(|round| round.figures.is_some());
@@ -342,12 +342,12 @@ impl ProxyReport {
 
 /// `0.82 (0.80-0.85)`; one round has no spread.
 fn ratio_words(spread: &Spread) -> Cell {
-    let Spread { median, least, greatest, rounds } = *spread;
+    let Spread { median, min, max, count, .. } = *spread;
     Cell::shown(
         median,
-        match rounds {
+        match count {
             1 => format!("{median:.2}"),
-            _ => format!("{median:.2} ({least:.2}-{greatest:.2})"),
+            _ => format!("{median:.2} ({min:.2}-{max:.2})"),
         },
     )
 }
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_machine_is_told() {
+    fn a_crowded_machine_is_announced() {
         let mut report = example();
         assert!(!report.to_text().contains("crowded"));
         let row = report.rows.iter_mut().find(|row| row.peer == Peer::Nginx).unwrap();

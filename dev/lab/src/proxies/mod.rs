@@ -5,7 +5,7 @@
 //! * What one worker does by its CPU-second ([`Test::Echo`], [`Test::Connect`]), what an idle tunnel takes
 //!   ([`Test::Idle`]), and what latency the proxy adds at a rate that all can keep ([`Test::Latency`]).
 //!
-//! Either one proxy that runs already ([`Subject`]), or peers that are started here: each cell has a fresh proxy on a
+//! Either one proxy that runs already ([`ProxyUnderTest`]), or peers that are started here: each cell has a fresh proxy on a
 //! core of its own, with the backend and this generator on another, and peers follow one another within each round.
 //!
 //! Start reading at [`run`], then `cells` (one measurement).
@@ -13,7 +13,6 @@
 mod burst;
 mod cells;
 pub(crate) mod command;
-mod crowd;
 mod document;
 mod mostly_idle;
 mod peers;
@@ -21,10 +20,8 @@ mod pin;
 mod plan;
 mod report;
 mod run;
-mod spread;
 mod traffic;
 
 pub(crate) use peers::Peer;
 pub(crate) use plan::{ProxyPlan, Table};
-pub(crate) use report::ProxyReport;
-pub(crate) use run::{Subject, Subjects, run};
+pub(crate) use run::{ProxyUnderTest, Targets, run};

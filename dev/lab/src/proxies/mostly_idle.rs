@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use throng_engine::{Core, Cx, Message};
 use throng_io::Instant;
 
-use super::traffic::{Content, Rhythm, Turn};
+use super::traffic::{Content, TrafficPattern, Turn};
 use throng_load::Record;
-use throng_load::client::{Crew, MOST_EVENTS, Timeline, Work};
+use throng_load::client::{ClientPool, MOST_EVENTS, Timeline, Work};
 
 /// Messages sent in one turn when many are due: no more than a turn reads.
 const MOST_SENDS: usize = MOST_EVENTS;
@@ -20,7 +20,7 @@ pub(super) const LARGEST: usize = 4096;
 pub(super) struct MostlyIdle {
     resource: String,
     content: Content,
-    rhythm: Rhythm,
+    rhythm: TrafficPattern,
     timeline: Option<Timeline>,
     /// Who speaks next.
     due: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -56,7 +56,7 @@ impl MostlyIdle {
         Self {
             resource: resource.to_owned(),
             content: Content::new(seed, LARGEST),
-            rhythm: Rhythm::new(seed),
+            rhythm: TrafficPattern::new(seed),
             timeline: None,
             due: BinaryHeap::new(),
             places: Vec::new(),
@@ -74,10 +74,10 @@ impl Work for MostlyIdle {
         &self.resource
     }
 
-    fn on_start(&mut self, crew: &mut Crew, _: &mut Core, timeline: Timeline) {
+    fn on_start(&mut self, pool: &mut ClientPool, _: &mut Core, timeline: Timeline) {
         self.timeline = Some(timeline);
         let first = |index| self.rhythm.first(index, timeline.start);
-        self.places = (0..crew.connections())
+        self.places = (0..pool.connections())
             .map(first)
             .map(|turn| Place { next: turn, awaited: turn })
             .collect();
@@ -91,7 +91,7 @@ impl Work for MostlyIdle {
         Some(at).filter(|&at| self.timeline.is_some_and(|timeline| at < timeline.to))
     }
 
-    fn on_deadline(&mut self, crew: &mut Crew, core: &mut Core, now: Instant) {
+    fn on_deadline(&mut self, pool: &mut ClientPool, core: &mut Core, now: Instant) {
         let Some(timeline) = self.timeline else { return };
         for _ in 0..MOST_SENDS {
             let Some(&Reverse((planned, index))) = self.due.peek() else { break };
@@ -102,8 +102,8 @@ impl Work for MostlyIdle {
             let at = index as usize;
             let turn = self.places[at].next;
             let message = self.content.message(at, turn.k, self.rhythm.size(at, turn.k));
-            let sent = core.send(crew.id(at), Message::Binary(message));
-            crew.note_sent(sent);
+            let sent = core.send(pool.id(at), Message::Binary(message));
+            pool.note_sent(sent);
             if timeline.counts(planned) {
                 self.outcome.planned += 1;
                 self.outcome.payload_bytes += message.len() as u64;
@@ -114,12 +114,12 @@ impl Work for MostlyIdle {
             self.places[at].next = next;
             self.due.push(Reverse((next.planned, index)));
         }
-        crew.lane().sent.store(self.sent, Ordering::Relaxed);
+        pool.lane().sent.store(self.sent, Ordering::Relaxed);
     }
 
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
@@ -128,7 +128,7 @@ impl Work for MostlyIdle {
         let Some((timeline, place)) = self.timeline.zip(self.places.get_mut(index)) else { return };
         let turn = place.awaited;
         if turn.k >= place.next.k {
-            crew.note_wrong(|| {
+            pool.note_wrong(|| {
                 format!("connection {index} has an answer that nothing was sent for")
             });
             return;
@@ -136,7 +136,7 @@ impl Work for MostlyIdle {
         let expected = self.content.message(index, turn.k, self.rhythm.size(index, turn.k));
         if !matches!(message, Message::Binary(bytes) if bytes == expected) {
             let (came, sent) = (message.as_bytes().len(), expected.len());
-            crew.note_wrong(|| {
+            pool.note_wrong(|| {
                 format!(
                     "{came} bytes answered {sent} others (message {} of connection {index})",
                     turn.k
@@ -149,11 +149,11 @@ impl Work for MostlyIdle {
             self.outcome.latency.add(now.since(turn.planned).as_nanos() as u64);
         }
         self.answered += 1;
-        crew.lane().done.store(self.answered, Ordering::Relaxed);
+        pool.lane().done.store(self.answered, Ordering::Relaxed);
     }
 
     /// What has no answer has waited until now at least: left out, a proxy that stops would look fast.
-    fn finish(&mut self, _: &mut Crew, now: Instant) -> MostlyIdleOutcome {
+    fn finish(&mut self, _: &mut ClientPool, now: Instant) -> MostlyIdleOutcome {
         if let Some(timeline) = self.timeline {
             for (index, place) in self.places.iter().enumerate() {
                 let mut turn = place.awaited;

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_missing_is_told_in_a_line() {
+    fn who_is_missing_is_announced_in_a_line() {
         let nowhere = Path::new("/nowhere/throng");
         assert!(find(Peer::Throng, nowhere).unwrap_err().contains("no `throng balance`"));
         assert!(find(Peer::Direct, nowhere).unwrap().is_none());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::peers::{Peer, Skipped};
 use super::plan::{ProxyPlan, Table, Test};
-use super::spread::Spread;
+use crate::spread::Spread;
 use throng_load::record::Summary;
 use throng_load::report::SCHEMA;
 
@@ -21,7 +21,7 @@ pub(crate) struct ProxyReport {
     pub skipped: Vec<Skipped>,
     /// A row for each test and proxy.
     pub rows: Vec<Row>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Round {
     pub figures: Option<Figures>,
     /// Why nothing was.
     pub failed: Option<String>,
-    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, whoever used it.
+    /// Share (0 to 1) of the machine's CPU time that was busy meanwhile, by any process.
     pub machine_busy_share: Option<f64>,
 }
 
@@ -326,17 +326,13 @@ pub(super) mod tests {
         let ratio = |mine: f64, theirs: f64| mine / theirs;
         let per_cpu_s = |figures: &Figures| figures.per_cpu_s;
         let spread = report.against(test, Peer::Haproxy, Peer::Nginx, per_cpu_s, ratio).unwrap();
-        assert_eq!(
-            (spread.median, spread.least, spread.greatest),
-            (0.5, 0.5, 0.5),
-            "not the noise"
-        );
+        assert_eq!((spread.median, spread.min, spread.max), (0.5, 0.5, 0.5), "not the noise");
         assert_eq!(report.against(test, Peer::Nginx, Peer::Throng, per_cpu_s, ratio), None);
         let mut without = report;
         let row = without.rows.iter_mut().find(|row| row.peer == Peer::Nginx).unwrap();
         row.rounds.remove(0);
         let spread = without.against(test, Peer::Haproxy, Peer::Nginx, per_cpu_s, ratio).unwrap();
-        assert_eq!((spread.rounds, spread.median), (1, 0.5));
+        assert_eq!((spread.count, spread.median), (1, 0.5));
     }
 
     #[test]
@@ -348,7 +344,7 @@ pub(super) mod tests {
         assert_eq!(row("echo").unwrap()["size_bytes"], 100);
         assert_eq!(row("echo").unwrap()["headline"]["median"], 105_000.0);
         assert_eq!(row("idle").unwrap()["headline"]["median"], 2048.0);
-        assert_eq!(row("burst").unwrap()["headline"]["least"], 1.0);
+        assert_eq!(row("burst").unwrap()["headline"]["min"], 1.0);
         assert_eq!(row("connect").unwrap()["rounds"][1]["round"], 2);
         assert_eq!(report["skipped"][0]["peer"], "throng");
         assert_eq!(report["plan"]["cores"][1], 1);
@@ -365,7 +361,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cell_that_failed_is_told_by_the_exit_code() {
+    fn a_cell_that_failed_is_announced_by_the_exit_code() {
         let mut report = example();
         assert_eq!(report.exit_code(), 0);
         report.rows[1].rounds[0].failed = Some("it ended".to_owned());

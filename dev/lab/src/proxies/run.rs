@@ -11,24 +11,24 @@ use super::plan::{ProxyPlan, SPARE, Test};
 use super::report::{PeerReport, ProxyReport, Round, Rows};
 use crate::netbench::process::Process;
 use crate::servers::Server;
-use throng_load::sampler::{MachineSample, family, listening_pids};
+use throng_load::sampler::{MachineSample, listening_pids, process_group};
 use throng_load::{Error, Progress, Target, descriptors};
 
 /// A proxy that runs already.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct ProxyUnderTest {
     /// Where it echoes; `/echo` when the URL stops at the port.
     pub proxy: Target,
-    /// Its first process; its descendants count as well. `None`: whoever listens on the port of this machine.
+    /// Its first process; its descendants count as well. `None`: the process that listens on the port of this machine.
     pub pid: Option<u32>,
     /// Its backend without it.
     pub direct: Option<Target>,
 }
 
 /// Who is measured.
-pub(crate) enum Subjects<'a, S> {
+pub(crate) enum Targets<'a, S> {
     /// One that runs.
-    Running(Subject),
+    Running(ProxyUnderTest),
     /// Some that are started here.
     Peers {
         /// Which, in the order of the tables.
@@ -65,7 +65,7 @@ pub(crate) struct ProxyProgress {
 /// anything to report.
 pub(crate) fn run<S: Server>(
     plan: &ProxyPlan,
-    subjects: &Subjects<'_, S>,
+    subjects: &Targets<'_, S>,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&ProxyProgress),
 ) -> Result<ProxyReport, Error> {
@@ -118,7 +118,7 @@ pub(crate) fn run<S: Server>(
 
 /// What a run has prepared once.
 enum Stage<'a, S> {
-    Running(&'a Subject),
+    Running(&'a ProxyUnderTest),
     Peers {
         tunnels: usize,
         peers: Vec<(Peer, Option<Program>)>,
@@ -148,10 +148,10 @@ impl<S> Started<S> {
 }
 
 impl<'a, S: Server> Stage<'a, S> {
-    fn prepare(plan: &ProxyPlan, subjects: &'a Subjects<'a, S>) -> Result<Self, Error> {
+    fn prepare(plan: &ProxyPlan, subjects: &'a Targets<'a, S>) -> Result<Self, Error> {
         let (peers, throng, backend) = match subjects {
-            Subjects::Running(subject) => return Ok(Self::Running(subject)),
-            Subjects::Peers { peers, throng, backend } => (peers, throng, *backend),
+            Targets::Running(subject) => return Ok(Self::Running(subject)),
+            Targets::Peers { peers, throng, backend } => (peers, throng, *backend),
         };
         plan.check_room()?;
         // What is started inherits the limit.
@@ -248,7 +248,7 @@ impl<'a, S: Server> Stage<'a, S> {
 }
 
 /// A proxy that runs, or its backend, as it is now.
-fn of(subject: &Subject, peer: Peer) -> Result<Running, Error> {
+fn of(subject: &ProxyUnderTest, peer: Peer) -> Result<Running, Error> {
     let target = match (peer, &subject.direct) {
         (Peer::Direct, Some(direct)) => direct.clone(),
         _ => subject.proxy.clone(),
@@ -256,7 +256,7 @@ fn of(subject: &Subject, peer: Peer) -> Result<Running, Error> {
     let own = std::process::id();
     let pids = match (subject.pid, peer) {
         (Some(pid), Peer::Running) => {
-            let members = family(pid).into_iter().map(|member| member.pid);
+            let members = process_group(pid).into_iter().map(|member| member.pid);
             let pids: Vec<u32> = members.filter(|&member| member != own).collect();
             if pids.is_empty() {
                 return Err(Error::Usage(format!(

@@ -38,11 +38,11 @@ impl Content {
 
 /// When connections that are mostly idle say something, and how much: gaps and sizes are spread evenly.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rhythm {
+pub(super) struct TrafficPattern {
     seed: u64,
 }
 
-impl Rhythm {
+impl TrafficPattern {
     pub(super) fn new(seed: u64) -> Self {
         // Not the numbers that the content is chosen by.
         Self { seed: !seed }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn gaps_and_sizes_fill_their_ranges_evenly() {
-        let rhythm = Rhythm::new(1);
+        let rhythm = TrafficPattern::new(1);
         let all = (0..200).flat_map(|index| (0..50).map(move |k| (index, k)));
         let (mut gaps, mut sizes) = (Vec::new(), Vec::new());
         for (index, k) in all {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_same_from_the_first_second_on() {
-        let rhythm = Rhythm::new(5);
+        let rhythm = TrafficPattern::new(5);
         let mut by_second = [0_u32; 20];
         for index in 0..5_000 {
             let mut turn = rhythm.first(index, START);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_turn_follows_by_its_gap() {
-        let rhythm = Rhythm::new(5);
+        let rhythm = TrafficPattern::new(5);
         let first = rhythm.first(3, START);
         let second = rhythm.after(3, first);
         assert_eq!(second.k, first.k + 1);

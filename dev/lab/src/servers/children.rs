@@ -4,7 +4,7 @@ use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
 
 use crate::broadcast::Role;
-use crate::broadcast::wire::{Told, hear};
+use crate::broadcast::wire::{ChildMessage, hear};
 use throng_load::Error;
 
 use super::own::ALL;
@@ -73,10 +73,11 @@ impl OwnServer {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| cannot(error.to_string()))?;
-        let said = child.stdout.take().map(|output| hear::<Told>(&mut BufReader::new(output)));
+        let said =
+            child.stdout.take().map(|output| hear::<ChildMessage>(&mut BufReader::new(output)));
         let mut server = Self { child, address: String::new() };
         match said {
-            Some(Ok(Some(Told::Listening { address }))) => server.address = address,
+            Some(Ok(Some(ChildMessage::Listening { address }))) => server.address = address,
             Some(Err(error)) => return Err(cannot(error.to_string())),
             // It has said why on standard error.
             _ => return Err(cannot("it ended before it listened".to_owned())),

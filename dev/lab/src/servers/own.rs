@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::broadcast::message::compose;
-use crate::broadcast::wire::{Order, Told, Way, hear, say};
+use crate::broadcast::wire::{ChildMessage, Order, Variant, hear, say};
 use throng::prelude::*;
 use throng::{Deflate, Io, WorkerSettings};
 use throng_load::machine_now_ns;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// How messages are compressed: off, no-context or window:BITS
     #[arg(long, default_value = "off", value_parser = deflate::parse)]
     deflate: Deflate,
-    /// The server family
+    /// The I/O model
     #[arg(long, default_value = "auto")]
     io: Io,
     /// Workers; 0: none before they are needed, and then one for each usable CPU
@@ -110,14 +110,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
         })
         .bind(args.listen.as_str())?;
-    let tell = |told: &Told| say(&mut stdout().lock(), told).map_err(Failure::runtime);
-    tell(&Told::Listening { address: bound.local_addr().to_string() })?;
+    let tell = |told: &ChildMessage| say(&mut stdout().lock(), told).map_err(Failure::runtime);
+    tell(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
     let hub = bound.hub();
     // Kept to the end: dropping it would not stop the server, but its end is this process's.
     let _running = bound.spawn()?;
     let (mut input, mut text) = (stdin().lock(), String::new());
     while let Some(order) = hear::<Order>(&mut input).map_err(Failure::runtime)? {
-        tell(&cast(&hub, &connections, order, args.size, &mut text))?;
+        tell(&broadcast(&hub, &connections, order, args.size, &mut text))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -167,31 +167,31 @@ fn channels() -> impl Handler {
 }
 
 /// One broadcast from this thread, which plays the program's part.
-fn cast(
+fn broadcast(
     hub: &Hub,
     connections: &Connections,
-    Order { way, round }: Order,
+    Order { variant, round }: Order,
     size: usize,
     text: &mut String,
-) -> Told {
+) -> ChildMessage {
     let connections = lock(connections);
     let (mut waits, called_ns) = (0, machine_now_ns());
     compose(text, size, round, called_ns);
     let text = text.as_str();
-    match way {
-        Way::Naive => {
+    match variant {
+        Variant::Naive => {
             for &to in connections.iter() {
                 patiently(&mut waits, || hub.send(to, text));
             }
         }
-        Way::Encoded => {
+        Variant::Encoded => {
             let frame = Frame::text(text);
             patiently(&mut waits, || hub.broadcast(&frame));
         }
-        Way::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
+        Variant::Publish => patiently(&mut waits, || hub.publish(CHANNEL, text)),
     }
     let returned_ns = machine_now_ns();
-    Told::Cast { round, called_ns, returned_ns, waits }
+    ChildMessage::Broadcast { round, called_ns, returned_ns, waits }
 }
 
 /// Sends, as often as it takes: a full mailbox empties within a turn of its shard. Asleep in between, because a loop

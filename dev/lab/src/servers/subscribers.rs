@@ -4,7 +4,7 @@ use std::io::{Read, stdin, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::broadcast::wire::{Told, say};
+use crate::broadcast::wire::{ChildMessage, say};
 use crate::broadcast::{SubscriberPlan, subscribe};
 use throng_load::units::parse_duration;
 use throng_load::{Error, Target};
@@ -46,13 +46,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         setup_timeout: args.setup_timeout,
     };
     // Nobody is left to be told when that fails: the coordinator has gone, and input has ended with it.
-    let tell = |told: &Told| drop(say(&mut stdout().lock(), told));
+    let tell = |told: &ChildMessage| drop(say(&mut stdout().lock(), told));
     let until_input_ends = || drop(stdin().lock().read_to_end(&mut Vec::new()));
     match subscribe(&plan, tell, until_input_ends) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(Error::Interrupted) => Ok(ExitCode::FAILURE),
         Err(error) => {
-            tell(&Told::Failed { reason: error.to_string() });
+            tell(&ChildMessage::Failed { reason: error.to_string() });
             Ok(ExitCode::FAILURE)
         }
     }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_one_short_sentence() {
+    fn what_is_wrong_is_announced_in_one_short_sentence() {
         let good = document("1", &["2020-01-01T00:00:00Z"]);
         let long = format!("{:?}", "é".repeat(100_000));
         for (document, parts) in [

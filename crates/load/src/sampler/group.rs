@@ -8,47 +8,47 @@ use super::{numbered, parse};
 
 /// A process, told from another that got its id later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
+pub struct GroupMember {
     /// Its process id.
     pub pid: u32,
     /// Clock ticks from the machine's start to the process's.
     started: u64,
 }
 
-impl Member {
+impl GroupMember {
     /// It has not ended, and not become a zombie either.
     pub fn is_alive(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok();
-        let kin = stat.as_deref().and_then(parse::stat_kin);
-        kin.is_some_and(|kin| kin.started == self.started && !kin.is_zombie)
+        let stat = stat.as_deref().and_then(parse::proc_stat);
+        stat.is_some_and(|stat| stat.started == self.started && !stat.is_zombie)
     }
 }
 
 /// The process `root`, its descendants, and whoever is in the process group it leads, ascending; those that have ended
 /// are left out. Who left the group and lost its parent is not found. Empty where there is no /proc.
-pub fn family(root: u32) -> Vec<Member> {
-    let mut all: Vec<(u32, parse::Kin)> = numbered(Path::new("/proc"))
+pub fn process_group(root: u32) -> Vec<GroupMember> {
+    let mut all: Vec<(u32, parse::ProcStat)> = numbered(Path::new("/proc"))
         .filter_map(|(pid, dir)| {
             let stat = fs::read_to_string(dir.join("stat")).ok()?;
-            Some((pid, parse::stat_kin(&stat)?))
+            Some((pid, parse::proc_stat(&stat)?))
         })
         .collect();
-    let mut kin_of = BTreeSet::from([root]);
+    let mut found = BTreeSet::from([root]);
     // Children may have smaller ids than their parents, so until nobody is added any more.
     loop {
-        let before = kin_of.len();
-        for (pid, kin) in &all {
-            if kin_of.contains(&kin.parent) || kin.group == root {
-                kin_of.insert(*pid);
+        let before = found.len();
+        for (pid, stat) in &all {
+            if found.contains(&stat.parent) || stat.group == root {
+                found.insert(*pid);
             }
         }
-        if kin_of.len() == before {
+        if found.len() == before {
             break;
         }
     }
-    all.retain(|(pid, kin)| kin_of.contains(pid) && !kin.is_zombie);
-    let mut members: Vec<Member> =
-        all.into_iter().map(|(pid, kin)| Member { pid, started: kin.started }).collect();
+    all.retain(|(pid, stat)| found.contains(pid) && !stat.is_zombie);
+    let mut members: Vec<GroupMember> =
+        all.into_iter().map(|(pid, stat)| GroupMember { pid, started: stat.started }).collect();
     members.sort_unstable();
     members
 }
@@ -72,15 +72,15 @@ mod tests {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let grandchild: u32 = line.trim().parse().unwrap();
-        let members = family(child.id());
+        let members = process_group(child.id());
         let pids: BTreeSet<u32> = members.iter().map(|member| member.pid).collect();
         assert_eq!(pids, BTreeSet::from([child.id(), grandchild]));
         assert!(members.iter().all(|member| member.is_alive()));
-        let other = Member { started: members[0].started + 1, ..members[0] };
+        let other = GroupMember { started: members[0].started + 1, ..members[0] };
         assert!(!other.is_alive(), "the same id at another time is somebody else");
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(family(child.id()).is_empty());
+        assert!(process_group(child.id()).is_empty());
         assert!(!members.iter().any(|member| member.is_alive()));
     }
 }

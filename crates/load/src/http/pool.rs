@@ -9,7 +9,7 @@ use std::time::Duration;
 use throng_io::{Batch, Closed, ConnId, Instant};
 
 use super::answer::{Answer, Reader};
-use super::member::{Member, Step};
+use super::conn::{ClientConn, Step};
 use super::request::Wire;
 use super::tally::{Answered, Tally};
 use super::{Pace, Plan};
@@ -37,12 +37,12 @@ pub(super) struct Start<'a> {
 }
 
 /// Everything but the driver, so that it can be changed while the driver lends what came.
-pub(super) struct Crew<'a> {
+pub(super) struct ClientPool<'a> {
     pub(super) start: Start<'a>,
-    pub(super) members: Vec<Member>,
-    /// The member that a driver's slot belongs to.
+    pub(super) conns: Vec<ClientConn>,
+    /// The conn that a driver's slot belongs to.
     pub(super) by_slot: Vec<u32>,
-    /// When the requests under way were sent: a ring for each member.
+    /// When the requests under way were sent: a ring for each conn.
     pub(super) stamps: Vec<Instant>,
     /// Slots of a ring, a power of two, less one.
     pub(super) ring: usize,
@@ -80,7 +80,7 @@ pub(super) enum Next {
     Wait,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> ClientPool<'a> {
     pub(super) fn new(start: Start<'a>) -> Self {
         let plan = start.plan;
         // Without keep-alive an open loop dials when a request is due.
@@ -94,7 +94,7 @@ impl<'a> Crew<'a> {
         let answers_head = plan.method == "HEAD";
         let sweep_every = (plan.timeout / 4).min(Duration::from_secs(1));
         Self {
-            members: (0..start.connections).map(|_| Member::new()).collect(),
+            conns: (0..start.connections).map(|_| ClientConn::new()).collect(),
             by_slot: Vec::new(),
             stamps: vec![Instant(0); start.connections * ring],
             ring: ring - 1,
@@ -117,7 +117,7 @@ impl<'a> Crew<'a> {
     }
 }
 
-impl Crew<'_> {
+impl ClientPool<'_> {
     fn index(&self, id: ConnId) -> usize {
         self.by_slot[id.slot()] as usize
     }
@@ -152,7 +152,7 @@ impl Crew<'_> {
         }
         let index = schedule.connection(self.next);
         self.next += 1;
-        self.members[index].due += 1;
+        self.conns[index].due += 1;
         if timeline.counts(planned) {
             self.tally.planned += 1;
             self.tally.lateness.add(now.since(planned).as_nanos() as u64);
@@ -174,13 +174,13 @@ impl Crew<'_> {
 
     pub(super) fn on_connected(&mut self, id: ConnId) -> Next {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let member = &mut self.members[index];
-        member.step = Step::Open;
+        let conn = &mut self.conns[index];
+        conn.step = Step::Open;
         let is_measured = self.running.is_some_and(|running| running.timeline.counts(now));
         if self.start.plan.keep_alive || is_measured {
-            self.tally.connect.add(now.since(member.since).as_nanos() as u64);
+            self.tally.connect.add(now.since(conn.since).as_nanos() as u64);
         }
-        if std::mem::take(&mut member.is_first) {
+        if std::mem::take(&mut conn.is_first) {
             self.dialler.settle();
         }
         self.set_ready(1);
@@ -190,14 +190,14 @@ impl Crew<'_> {
     #[inline]
     pub(super) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Next {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let Self { members, stamps, reader, tally, running, ring, start, over, .. } = self;
-        let member = &mut members[index];
+        let Self { conns, stamps, reader, tally, running, ring, start, over, .. } = self;
+        let conn = &mut conns[index];
         let Some(Running { timeline, schedule }) = running else {
             return self.on_unasked(index);
         };
         tally.bytes_in += if timeline.counts(now) { bytes.len() as u64 } else { 0 };
         let stamps = &stamps[index * (*ring + 1)..][..*ring + 1];
-        let Member { reading, done, sent, since, .. } = member;
+        let ClientConn { reading, done, sent, since, .. } = conn;
         let dialled = (!start.plan.keep_alive).then_some(*since);
         let (mut is_last, mut says_close, mut is_unasked) = (false, false, false);
         let (before, first) = (tally.done, *done);
@@ -215,9 +215,9 @@ impl Crew<'_> {
             *over += 1;
         });
         *over -= tally.done - before;
-        member.has_answered |= member.done > first;
+        conn.has_answered |= conn.done > first;
         if read.is_err() || is_unasked {
-            member.has_failed = true;
+            conn.has_failed = true;
             tally.errors.malformed += 1;
             tally.errors.note(|| match read {
                 Err(error) => format!("connection {index}: the answer is not HTTP: {error}"),
@@ -225,11 +225,11 @@ impl Crew<'_> {
             });
             return Next::Abort(id);
         }
-        if !is_last && (start.plan.keep_alive || member.under_way() > 0) {
+        if !is_last && (start.plan.keep_alive || conn.under_way() > 0) {
             return Next::Fill(index);
         }
-        if member.step == Step::Open {
-            (member.step, member.since) = (Step::Ending, now);
+        if conn.step == Step::Open {
+            (conn.step, conn.since) = (Step::Ending, now);
         }
         // Who says that he closes is given the time to; others are closed by us.
         if says_close { Next::Wait } else { Next::Close(id) }
@@ -249,7 +249,7 @@ impl Crew<'_> {
     #[cold]
     pub(super) fn on_sent(&mut self, id: ConnId, mut batch: Box<Batch>) -> Next {
         let index = self.index(id);
-        self.members[index].is_sending = false;
+        self.conns[index].is_sending = false;
         batch.clear();
         self.spare = Some(batch);
         Next::Fill(index)
@@ -261,34 +261,34 @@ impl Crew<'_> {
         let Some(Running { timeline, schedule }) = self.running else {
             return Err(self.lost("the server closed a connection before it was used"));
         };
-        let member = &mut self.members[index];
-        match member.reading.end_of_stream() {
-            Ok(Some(Answer { status, .. })) if member.under_way() > 0 => {
+        let conn = &mut self.conns[index];
+        match conn.reading.end_of_stream() {
+            Ok(Some(Answer { status, .. })) if conn.under_way() > 0 => {
                 let stamps = &self.stamps[index * (self.ring + 1)..][..self.ring + 1];
-                let from = asked(schedule.as_ref(), stamps, index, member.done);
-                let dialled = (!self.start.plan.keep_alive).then_some(member.since);
+                let from = asked(schedule.as_ref(), stamps, index, conn.done);
+                let dialled = (!self.start.plan.keep_alive).then_some(conn.since);
                 let (answered, before) = (Answered { status, now, from, dialled }, self.tally.done);
                 self.tally.on_answer(answered, &timeline, schedule.is_some());
-                member.done += 1;
+                conn.done += 1;
                 self.over += 1 - (self.tally.done - before);
-                (member.step, member.has_answered) = (Step::Ending, true);
+                (conn.step, conn.has_answered) = (Step::Ending, true);
             }
             Ok(_) => {}
             Err(error) => {
-                member.has_failed = true;
+                conn.has_failed = true;
                 self.tally.errors.cut_short += 1;
                 self.tally.errors.note(|| format!("connection {index}: {error}"));
             }
         }
-        let has_more = member.under_way() > 0;
-        if member.step == Step::Open && has_more && !member.has_answered && !member.has_failed {
-            member.has_failed = true;
+        let has_more = conn.under_way() > 0;
+        if conn.step == Step::Open && has_more && !conn.has_answered && !conn.has_failed {
+            conn.has_failed = true;
             self.tally.errors.unanswered += 1;
             self.tally
                 .errors
                 .note(|| format!("connection {index}: the server closed it without an answer"));
         }
-        if !member.has_failed && (self.start.plan.keep_alive || member.step == Step::Open) {
+        if !conn.has_failed && (self.start.plan.keep_alive || conn.step == Step::Open) {
             self.tally.ended_by_server += 1;
         }
         Ok(Next::Close(id))
@@ -297,10 +297,10 @@ impl Crew<'_> {
     /// A connection is gone: what becomes of its requests, and whether it is made again.
     pub(super) fn on_closed(&mut self, id: ConnId, why: Closed) -> Result<(), Error> {
         let (index, now) = (self.index(id), self.start.clock.now());
-        let step = std::mem::replace(&mut self.members[index].step, Step::Out);
+        let step = std::mem::replace(&mut self.conns[index].step, Step::Out);
         match step {
             Step::Open | Step::Ending => self.set_ready(-1),
-            Step::Connecting if std::mem::take(&mut self.members[index].is_first) => {
+            Step::Connecting if std::mem::take(&mut self.conns[index].is_first) => {
                 self.dialler.settle();
             }
             _ => {}
@@ -323,22 +323,22 @@ impl Crew<'_> {
         if self.tally.done == 0 || self.running.is_none() {
             return Err(explain_refusal(&self.start.shared, self.start.peer));
         }
-        self.members[index].has_failed = true;
+        self.conns[index].has_failed = true;
         self.tally.errors.connects_failed += 1;
         self.tally.errors.note(|| format!("connection {index} was refused"));
         Ok(())
     }
 
     fn on_reset(&mut self, index: usize, step: Step) {
-        let member = &mut self.members[index];
-        let is_between = member.reading.is_between();
+        let conn = &mut self.conns[index];
+        let is_between = conn.reading.is_between();
         // A server that closes while our next request is on its way resets it: no other end than a FIN in time.
-        let is_idle = member.under_way() == 0 || member.has_answered;
+        let is_idle = conn.under_way() == 0 || conn.has_answered;
         if step == Step::Ending || is_between && is_idle {
             self.tally.ended_by_server += u64::from(self.start.plan.keep_alive);
             return;
         }
-        member.has_failed = true;
+        conn.has_failed = true;
         self.tally.errors.resets += 1;
         let what = if is_between { "instead of an answer" } else { "in the middle of an answer" };
         self.tally.errors.note(|| format!("connection {index}: the server reset it {what}"));
@@ -352,7 +352,7 @@ impl Crew<'_> {
         reason: std::io::Error,
         now: Instant,
     ) -> Result<(), Error> {
-        if std::mem::take(&mut self.members[index].is_first) {
+        if std::mem::take(&mut self.conns[index].is_first) {
             self.dialler.settle();
         }
         let ready = self.start.shared.sum(|lane| &lane.ready) as usize;
@@ -362,7 +362,7 @@ impl Crew<'_> {
         }
         self.tally.errors.connects_failed += 1;
         self.tally.errors.note(|| error.to_string());
-        self.members[index].has_failed = true;
+        self.conns[index].has_failed = true;
         self.settle(index, now);
         Ok(())
     }
@@ -372,19 +372,19 @@ impl Crew<'_> {
     /// What the server ended between two requests is asked again, as RFC 9112 section 9.3.1 allows; what failed is
     /// over, so that an open loop goes on with what is due.
     fn settle(&mut self, index: usize, now: Instant) {
-        let lost = self.members[index].under_way();
-        if lost > 0 && self.members[index].has_failed {
+        let lost = self.conns[index].under_way();
+        if lost > 0 && self.conns[index].has_failed {
             self.forgo(index, lost, now);
         } else {
             self.tally.resent += lost;
         }
-        let member = &mut self.members[index];
-        member.sent = member.done;
-        if !self.start.plan.keep_alive && member.due == member.sent {
+        let conn = &mut self.conns[index];
+        conn.sent = conn.done;
+        if !self.start.plan.keep_alive && conn.due == conn.sent {
             return;
         }
-        member.step = Step::Queued;
-        if member.has_failed || !member.has_answered {
+        conn.step = Step::Queued;
+        if conn.has_failed || !conn.has_answered {
             self.later.push_back((now.after(PAUSE), index as u32));
         } else {
             self.again.push_back(index as u32);
@@ -394,9 +394,9 @@ impl Crew<'_> {
     /// Requests of the schedule that get no answer: they have waited from their planned time until now at least.
     /// Leaving them out would make a server that stops answering look fast.
     fn forgo(&mut self, index: usize, requests: u64, now: Instant) {
-        let member = &mut self.members[index];
+        let conn = &mut self.conns[index];
         if let Some(Running { timeline, schedule: Some(schedule) }) = &self.running {
-            for request in member.done..member.done + requests {
+            for request in conn.done..conn.done + requests {
                 let planned = schedule.planned_for(index, request);
                 if timeline.counts(planned) {
                     self.tally.unanswered += 1;
@@ -404,10 +404,10 @@ impl Crew<'_> {
                 }
             }
             self.over += requests;
-            member.done += requests;
+            conn.done += requests;
         } else {
             // A closed loop asks anew.
-            member.sent = member.done;
+            conn.sent = conn.done;
         }
     }
 
@@ -416,8 +416,8 @@ impl Crew<'_> {
         let now = self.start.clock.now();
         if let Some(Running { timeline, schedule: Some(schedule) }) = self.running {
             while self.next_due(&timeline, &schedule, now).is_some() {}
-            for index in 0..self.members.len() {
-                let left = self.members[index].due - self.members[index].done;
+            for index in 0..self.conns.len() {
+                let left = self.conns[index].due - self.conns[index].done;
                 self.forgo(index, left, now);
             }
         }

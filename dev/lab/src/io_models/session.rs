@@ -1,29 +1,26 @@
 //! Connections that all come, may each say something once, and stay for a while.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use throng_engine::{Cx, Message};
 use throng_io::Instant;
 
-use throng_load::client::{self, Crew, Payload, Shared, Start, Timeline, Work, clock};
+use crate::pool::SteeredPool;
+use throng_load::client::{ClientPool, Payload, Shared, Timeline, Work, clock};
 use throng_load::report::Errors;
-use throng_load::run::{FinishOnPanic, Measured, Steering};
+use throng_load::run::{Measured, Steering};
 use throng_load::sampler::{CpuSample, CpuUsage, Memory, Processes};
-use throng_load::{Error, Mode, Plan, Progress, Sources, Stage, Target, descriptors, sources};
+use throng_load::{Error, Mode, Plan, Progress, Stage, Target};
 
-/// Where they go.
+/// Path of the connections.
 const PATH: &str = "/echo";
 /// Between the last connection and the idle time that counts: a server tidies up a second after something happened.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
-/// Connections being made at a time: a server's accept queue is finite.
-const WINDOW: usize = 100;
 
-/// What is asked of a crowd.
+/// A plan for connections that come, may echo once, and stay.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Visit<'a> {
+pub(super) struct SessionPlan<'a> {
     /// The server's address and process.
     pub(super) address: &'a str,
     pub(super) pid: u32,
@@ -35,9 +32,9 @@ pub(super) struct Visit<'a> {
     pub(super) setup_timeout: Duration,
 }
 
-/// What became of it.
+/// The measurements of a session.
 #[derive(Debug)]
-pub(super) struct Visited {
+pub(super) struct SessionResult {
     /// From the first connect call to the last upgrade.
     pub(super) connected: Duration,
     /// From there too, to the last echo.
@@ -58,80 +55,47 @@ pub(super) struct IdleTime {
     pub(super) ticks: Option<u64>,
 }
 
-/// The server before anybody came.
+/// The server before the first connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     pub(super) memory: Option<Memory>,
     pub(super) threads: usize,
 }
 
-/// Sends a crowd, and has it reset in the end.
+/// Opens the connections, measures, and resets them in the end.
 ///
 /// # Errors
 /// A connection that could not be made or was lost while all were set up, and [`Error::Interrupted`].
-pub(super) fn visit(
-    visit: &Visit<'_>,
+pub(super) fn run_session(
+    session: &SessionPlan<'_>,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(&Progress),
-) -> Result<Visited, Error> {
-    let target = Target::parse(&format!("ws://{}{PATH}", visit.address))?;
-    let peer = target.resolve()?;
-    let sources = Sources::plan(peer, visit.connections, sources::ephemeral_ports(), None)?;
-    descriptors::make_room(visit.connections)?;
+) -> Result<SessionResult, Error> {
+    let target = Target::parse(&format!("ws://{}{PATH}", session.address))?;
     let plan = Plan::new(target, Mode::Idle { hold: Duration::ZERO });
-    let (clock, server) = (clock()?, Processes::new(vec![visit.pid]));
-    let shared = Arc::new(Shared::new(1));
-    let start = Start {
-        shared: Arc::clone(&shared),
-        clock,
-        thread: 0,
-        peer,
-        host: plan.target.host_header(),
-        deflate: None,
-        connections: visit.connections,
-        wanted: visit.connections,
-        first: 0,
-        sources,
-        window: WINDOW,
-        ramp: Duration::ZERO,
-        setup_timeout: visit.setup_timeout,
-        size: plan.size,
-        backlog: 1 << 20,
-        exact: false,
-    };
-    let arrive = Arrive::new(&plan, visit.echo);
+    let (clock, server) = (clock()?, Processes::new(vec![session.pid]));
     let cpu = server.cpu(clock.now().0);
     let before = Before { memory: server.memory(), threads: threads(cpu.as_ref()) };
-    let mut steering =
-        Steering::new(clock, &shared, Some(&server), visit.setup_timeout, stop, watch);
-    thread::scope(|scope| {
-        let finish = Arc::clone(&shared);
-        let crowd = thread::Builder::new()
-            .name("throng-crowd".to_owned())
-            .spawn_scoped(scope, move || {
-                let finish = FinishOnPanic(finish);
-                let ran = client::run(start, arrive);
-                ran.map_err(|error| finish.0.fail(error)).ok()
-            })
-            .map_err(|error| Error::io("start a thread", error))?;
-        let steered = steer(visit, &shared, &server, &mut steering);
-        shared.finish();
-        // A panic of ours: it has been printed; pass it on.
-        let finished = crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // The crowd's failure explains why the steering ended, if both did.
-        if let Some(error) = shared.take_failure() {
-            return Err(error);
-        }
-        let (arrived_cpu, idle) = steered?;
-        let (setup, times) = finished.ok_or(Error::Interrupted)?;
-        Ok(Visited {
-            connected: times.opened.since(times.begun),
-            answered: visit.echo.then(|| times.answered.since(times.begun)),
-            cpu: arrived_cpu.zip(cpu).map(|(after, before)| after.since(&before)),
-            idle,
-            before,
-            errors: setup.errors,
-        })
+    let pool = SteeredPool {
+        target: &plan.target,
+        connections: session.connections,
+        size: plan.size,
+        ramp: Duration::ZERO,
+        exact: false,
+        setup_timeout: session.setup_timeout,
+        watched: Some(&server),
+        stop,
+    };
+    let arrive = Arrive::new(&plan, session.echo);
+    let ((arrived_cpu, idle), setup, times) =
+        pool.run(arrive, watch, |steering, shared| steer(session, shared, &server, steering))?;
+    Ok(SessionResult {
+        connected: times.opened.since(times.begun),
+        answered: session.echo.then(|| times.answered.since(times.begun)),
+        cpu: arrived_cpu.zip(cpu).map(|(after, before)| after.since(&before)),
+        idle,
+        before,
+        errors: setup.errors,
     })
 }
 
@@ -141,28 +105,28 @@ fn threads(sample: Option<&CpuSample>) -> usize {
 
 /// Waits until all are there and answered, then through the idle time.
 fn steer(
-    visit: &Visit<'_>,
+    session: &SessionPlan<'_>,
     shared: &Shared,
     server: &Processes,
     steering: &mut Steering<'_>,
 ) -> Result<(Option<CpuSample>, Option<IdleTime>), Error> {
-    let wanted = visit.connections;
+    let wanted = session.connections;
     steering.ready(wanted)?;
     let answered = || shared.sum(|lane| &lane.done);
     let waiting = || Stage::Draining { waiting: (wanted as u64).saturating_sub(answered()) };
-    let all = || !visit.echo || answered() >= wanted as u64;
-    if !steering.wait_for(visit.setup_timeout.max(Duration::from_secs(10)), all, waiting) {
+    let all = || !session.echo || answered() >= wanted as u64;
+    if !steering.wait_for(session.setup_timeout.max(Duration::from_secs(10)), all, waiting) {
         return Err(match steering.is_over() {
             true => Error::Interrupted,
             false => Error::SetupTimeout {
                 ready: answered() as usize,
                 wanted,
-                after: visit.setup_timeout,
+                after: session.setup_timeout,
             },
         });
     }
     let cpu = server.cpu(steering.clock.now().0);
-    let Some(hold) = visit.hold else { return Ok((cpu, None)) };
+    let Some(hold) = session.hold else { return Ok((cpu, None)) };
     let start = steering.clock.now();
     let from = start.after(SETTLE);
     // From here on a connection that is lost is counted.
@@ -181,7 +145,7 @@ fn steer(
     Ok((cpu, Some(IdleTime { measured, ticks })))
 }
 
-/// When the crowd came.
+/// Times of the pool's first connect, last upgrade and last echo.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     begun: Instant,
@@ -189,7 +153,7 @@ struct Times {
     answered: Instant,
 }
 
-/// What each connection does.
+/// Sends one message on each connection as it opens, if asked to.
 #[derive(Debug)]
 struct Arrive {
     payload: Payload,
@@ -211,36 +175,36 @@ impl Work for Arrive {
         PATH
     }
 
-    fn on_open(&mut self, crew: &mut Crew, cx: &mut Cx<'_>, index: usize, now: Instant) {
-        let dialled = crew.times(index).dialled;
+    fn on_open(&mut self, pool: &mut ClientPool, cx: &mut Cx<'_>, index: usize, now: Instant) {
+        let dialled = pool.times(index).dialled;
         let times = self.times.get_or_insert(Times { begun: dialled, opened: now, answered: now });
         times.begun = times.begun.min(dialled);
         times.opened = times.opened.max(now);
         if self.echo {
             let sent = cx.send(self.payload.message(index, 0));
-            crew.note_sent(sent);
+            pool.note_sent(sent);
         }
     }
 
     fn on_message(
         &mut self,
-        crew: &mut Crew,
+        pool: &mut ClientPool,
         _: &mut Cx<'_>,
         index: usize,
         message: Message<'_>,
         now: Instant,
     ) {
         if !self.echo || !self.payload.is_answer(message, index, 0) {
-            crew.note_wrong(|| self.payload.describe(message, index, 0));
+            pool.note_wrong(|| self.payload.describe(message, index, 0));
         }
         if let Some(times) = &mut self.times {
             times.answered = times.answered.max(now);
         }
         self.answered += 1;
-        crew.lane().done.store(self.answered, Ordering::Relaxed);
+        pool.lane().done.store(self.answered, Ordering::Relaxed);
     }
 
-    fn finish(&mut self, _: &mut Crew, _: Instant) -> Times {
+    fn finish(&mut self, _: &mut ClientPool, _: Instant) -> Times {
         self.times.unwrap_or_default()
     }
 }

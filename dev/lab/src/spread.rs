@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     /// Values.
-    pub count: usize,
+    pub(crate) count: usize,
     /// Smallest.
     pub min: f64,
     /// A quarter were at most this.
@@ -22,9 +22,8 @@ pub(crate) struct Spread {
 impl Spread {
     /// Of `values`, in any order; `None` without any. Between two values it interpolates, as spreadsheets do.
     #[must_use]
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted: Vec<f64> =
-            values.iter().copied().filter(|value| value.is_finite()).collect();
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let at = |share: f64| {
@@ -42,18 +41,18 @@ mod tests {
 
     #[test]
     fn known_values() {
-        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0, 100.0]).unwrap();
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0, 100.0]).unwrap();
         assert_eq!(
             (spread.min, spread.q1, spread.median, spread.q3, spread.max),
             (1.0, 2.0, 3.0, 4.0, 100.0)
         );
-        assert_eq!(Spread::of(&[1.0, 2.0]).unwrap().median, 1.5);
-        assert_eq!(Spread::of(&[7.0]).unwrap().q3, 7.0);
+        assert_eq!(Spread::of([1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(Spread::of([7.0]).unwrap().q3, 7.0);
     }
 
     #[test]
     fn nothing_has_no_middle() {
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of(&[f64::NAN]), None);
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([f64::NAN]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One thread of connections at a [`Work`], steered from here.
+//! A pool of client connections on one thread, doing some [`Work`] that is steered from here.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,27 +13,28 @@ use throng_load::{Error, Progress, Sources, Target, descriptors, sources};
 /// Connections being made at a time: an accept queue is finite.
 const WINDOW: usize = 100;
 
-/// Connections as a cell wants them.
-pub(super) struct Crowd<'a> {
-    pub(super) target: &'a Target,
-    pub(super) connections: usize,
+/// A pool of client connections.
+pub(crate) struct SteeredPool<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) connections: usize,
     /// Largest message.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// They come within this time.
-    pub(super) ramp: Duration,
+    pub(crate) ramp: Duration,
     /// What is sent has its planned time.
-    pub(super) exact: bool,
-    pub(super) setup_timeout: Duration,
-    pub(super) proxy: Option<&'a Processes>,
-    pub(super) stop: &'a AtomicBool,
+    pub(crate) exact: bool,
+    pub(crate) setup_timeout: Duration,
+    /// Whose CPU is sampled meanwhile.
+    pub(crate) watched: Option<&'a Processes>,
+    pub(crate) stop: &'a AtomicBool,
 }
 
-impl Crowd<'_> {
+impl SteeredPool<'_> {
     /// Runs `work` until `steer` returns, and resets the connections.
     ///
     /// # Errors
     /// Those of `steer`, a connection that could not be made, and [`Error::Interrupted`].
-    pub(super) fn run<W: Work + Send, R>(
+    pub(crate) fn run<W: Work + Send, R>(
         &self,
         work: W,
         watch: &mut dyn FnMut(&Progress),
@@ -63,11 +64,11 @@ impl Crowd<'_> {
             exact: self.exact,
         };
         let mut steering =
-            Steering::new(clock, &shared, self.proxy, self.setup_timeout, self.stop, watch);
+            Steering::new(clock, &shared, self.watched, self.setup_timeout, self.stop, watch);
         thread::scope(|scope| {
             let finish = Arc::clone(&shared);
-            let crowd = thread::Builder::new()
-                .name("throng-crowd".to_owned())
+            let clients = thread::Builder::new()
+                .name("throng-clients".to_owned())
                 .spawn_scoped(scope, move || {
                     let finish = FinishOnPanic(finish);
                     let ran = client::run(start, work);
@@ -77,8 +78,8 @@ impl Crowd<'_> {
             let steered = steer(&mut steering, &shared);
             shared.finish();
             // A panic of ours: it has been printed; pass it on.
-            let finished = crowd.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The crowd's failure explains why the steering ended, if both did.
+            let finished = clients.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // The clients' failure explains why the steering ended, if both did.
             if let Some(error) = shared.take_failure() {
                 return Err(error);
             }

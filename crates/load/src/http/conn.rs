@@ -19,7 +19,7 @@ pub(super) enum Step {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct ClientConn {
     pub(super) id: ConnId,
     pub(super) step: Step,
     /// A batch is on its way out: nothing else can be sent.
@@ -40,7 +40,7 @@ pub(super) struct Member {
     pub(super) reading: Reading,
 }
 
-impl Member {
+impl ClientConn {
     /// A connection that was never dialled.
     pub(super) fn new() -> Self {
         Self {
@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn what_is_due_is_sent_as_far_as_the_pipeline_has_room() {
-        let mut member = Member::new();
-        (member.due, member.sent, member.done) = (10, 4, 2);
-        assert_eq!(member.sendable(8), 0, "not connected");
-        member.dialled(ConnId::new(0, 3, 1), Instant(5), false);
-        assert_eq!(member.sendable(8), 0, "not yet");
-        member.step = Step::Open;
-        assert_eq!([1, 2, 3, 8, 100].map(|pipeline| member.sendable(pipeline)), [0, 0, 1, 6, 6]);
-        member.due = u64::MAX;
-        assert_eq!(member.sendable(100), 98);
-        member.is_sending = true;
-        assert_eq!(member.sendable(100), 0);
+        let mut conn = ClientConn::new();
+        (conn.due, conn.sent, conn.done) = (10, 4, 2);
+        assert_eq!(conn.sendable(8), 0, "not connected");
+        conn.dialled(ConnId::new(0, 3, 1), Instant(5), false);
+        assert_eq!(conn.sendable(8), 0, "not yet");
+        conn.step = Step::Open;
+        assert_eq!([1, 2, 3, 8, 100].map(|pipeline| conn.sendable(pipeline)), [0, 0, 1, 6, 6]);
+        conn.due = u64::MAX;
+        assert_eq!(conn.sendable(100), 98);
+        conn.is_sending = true;
+        assert_eq!(conn.sendable(100), 0);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::child::{Child, Heard};
-use super::plan::{CastPlan, Role, share};
-use super::wire::{Order, Told, Way};
+use super::child::{Child, ChildEvent};
+use super::plan::{ComparisonPlan, Role, share};
+use super::wire::{ChildMessage, Order, Variant};
 use throng_load::Error;
 use throng_load::clock::machine_now_ns;
 use throng_load::report::Errors;
@@ -23,12 +23,12 @@ const SETTLE: Duration = Duration::from_millis(2);
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// Servers and subscribers at work. Dropping it ends their processes.
-pub(super) struct Crowd<'a> {
+pub(super) struct ProcessGroup<'a> {
     // In the order of dropping: subscribers go before their servers.
     clients: Vec<Child>,
     servers: Vec<Child>,
-    heard: Receiver<(usize, Heard)>,
-    plan: &'a CastPlan,
+    heard: Receiver<(usize, ChildEvent)>,
+    plan: &'a ComparisonPlan,
     stop: &'a AtomicBool,
     pub(super) subscribers: usize,
     round: u32,
@@ -38,7 +38,7 @@ pub(super) struct Crowd<'a> {
 
 /// One broadcast, measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cast {
+pub(super) struct Broadcast {
     /// From the call to the first subscriber that has it, and to the last; the length of the call.
     pub(super) first_us: f64,
     pub(super) last_us: f64,
@@ -50,17 +50,17 @@ pub(super) struct Cast {
     pub(super) waits: u64,
 }
 
-impl<'a> Crowd<'a> {
+impl<'a> ProcessGroup<'a> {
     /// Starts servers with `shards` event loops and `subscribers` of them, and waits until all are connected.
     pub(super) fn gather(
-        plan: &'a CastPlan,
+        plan: &'a ComparisonPlan,
         shards: usize,
         subscribers: usize,
         launch: &dyn Fn(&Role) -> Command,
         stop: &'a AtomicBool,
     ) -> Result<Self, Error> {
         let (tell, heard) = channel();
-        let mut crowd = Self {
+        let mut group = Self {
             clients: Vec::new(),
             servers: Vec::new(),
             heard,
@@ -76,10 +76,10 @@ impl<'a> Crowd<'a> {
         let share_port = plan.processes > 1;
         for number in 0..plan.processes {
             let role = Role::Server { address, share_port, shards, size: plan.size };
-            crowd.servers.push(Child::start(launch(&role), number, tell.clone())?);
+            group.servers.push(Child::start(launch(&role), number, tell.clone())?);
             let mut listening = String::new();
-            crowd.collect(1, plan.setup_timeout, "a server to listen", |_, told| match told {
-                Told::Listening { address } => {
+            group.collect(1, plan.setup_timeout, "a server to listen", |_, told| match told {
+                ChildMessage::Listening { address } => {
                     listening = address;
                     true
                 }
@@ -100,40 +100,42 @@ impl<'a> Crowd<'a> {
             };
             first += part;
             let number = plan.processes + client;
-            crowd.clients.push(Child::start(launch(&role), number, tell.clone())?);
+            group.clients.push(Child::start(launch(&role), number, tell.clone())?);
         }
         // Each watches its own progress; this is for one that hangs.
-        let patience = plan.setup_timeout + Duration::from_secs(600);
-        crowd.collect(crowd.clients.len(), patience, "subscribers to connect", |_, told| {
-            matches!(told, Told::Subscribed { .. })
+        let timeout = plan.setup_timeout + Duration::from_secs(600);
+        group.collect(group.clients.len(), timeout, "subscribers to connect", |_, told| {
+            matches!(told, ChildMessage::Subscribed { .. })
         })?;
         let pids = |children: &[Child]| Processes::new(children.iter().map(Child::pid).collect());
-        crowd.server_processes = pids(&crowd.servers);
-        crowd.client_processes = pids(&crowd.clients);
-        Ok(crowd)
+        group.server_processes = pids(&group.servers);
+        group.client_processes = pids(&group.clients);
+        Ok(group)
     }
 
-    /// One message to everybody, this way; returns when the last subscriber has it.
-    pub(super) fn cast(&mut self, way: Way) -> Result<Cast, Error> {
+    /// One message to everybody, this variant; returns when the last subscriber has it.
+    pub(super) fn broadcast(&mut self, variant: Variant) -> Result<Broadcast, Error> {
         self.round += 1;
         let round = self.round;
         let sample = |processes: &Processes| processes.cpu(machine_now_ns()).unwrap_or_default();
         let (server, clients) = (sample(&self.server_processes), sample(&self.client_processes));
         for server in &mut self.servers {
-            server.say(&Order { way, round })?;
+            server.say(&Order { variant, round })?;
         }
         let (mut called, mut call, mut waits) = (u64::MAX, 0, 0);
         let (mut first, mut last) = (u64::MAX, 0);
         let parts = self.servers.len() + self.clients.len();
-        let what = format!("broadcast {round} ({}) to reach everybody", way.name());
+        let what = format!("broadcast {round} ({}) to reach everybody", variant.name());
         let collected = self.collect(parts, self.plan.timeout, &what, |_, told| match told {
-            Told::Cast { round: of, called_ns, returned_ns, waits: waited } if of == round => {
+            ChildMessage::Broadcast { round: of, called_ns, returned_ns, waits: waited }
+                if of == round =>
+            {
                 called = called.min(called_ns);
                 call = call.max(returned_ns.saturating_sub(called_ns));
                 waits += waited;
                 true
             }
-            Told::Reached { round: of, first_ns, last_ns } if of == round => {
+            ChildMessage::Reached { round: of, first_ns, last_ns } if of == round => {
                 (first, last) = (first.min(first_ns), last.max(last_ns));
                 true
             }
@@ -148,7 +150,7 @@ impl<'a> Crowd<'a> {
             sample(&self.client_processes).since(&clients),
         );
         let us = |ns: u64| ns as f64 / 1e3;
-        Ok(Cast {
+        Ok(Broadcast {
             first_us: us(first.saturating_sub(called)),
             last_us: us(last.saturating_sub(called)),
             call_us: us(call),
@@ -158,7 +160,7 @@ impl<'a> Crowd<'a> {
         })
     }
 
-    /// Lets everybody go; what went wrong on the way.
+    /// Lets everybody go; what went wrong on the variant.
     pub(super) fn part(mut self) -> Result<Errors, Error> {
         let (errors, _) = self.dismiss()?;
         Ok(errors)
@@ -171,13 +173,13 @@ impl<'a> Crowd<'a> {
         let (deadline, mut left) = (Instant::now() + GOODBYE, 0);
         while left < self.clients.len() {
             match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok((_, Heard::Said(Told::Left { wrong, lost, received, first }))) => {
+                Ok((_, ChildEvent::Said(ChildMessage::Left { wrong, lost, received, first }))) => {
                     errors.wrong_answers += wrong;
                     errors.connections_lost += lost;
                     errors.first = errors.first.take().or(first);
                     had += received;
                 }
-                Ok((number, Heard::Ended(_))) if number >= self.servers.len() => left += 1,
+                Ok((number, ChildEvent::Ended(_))) if number >= self.servers.len() => left += 1,
                 Ok(_) => {}
                 Err(_) => {
                     return Err(Error::Child("subscribers did not leave when asked".to_owned()));
@@ -208,24 +210,27 @@ impl<'a> Crowd<'a> {
     fn collect(
         &self,
         parts: usize,
-        patience: Duration,
+        timeout: Duration,
         what: &str,
-        mut take: impl FnMut(usize, Told) -> bool,
+        mut take: impl FnMut(usize, ChildMessage) -> bool,
     ) -> Result<(), Error> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut taken = 0;
         while taken < parts {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
             match self.heard.recv_timeout(TICK) {
-                Ok((_, Heard::Said(Told::Failed { reason }) | Heard::Ended(reason))) => {
+                Ok((
+                    _,
+                    ChildEvent::Said(ChildMessage::Failed { reason }) | ChildEvent::Ended(reason),
+                )) => {
                     return Err(Error::Child(format!("{reason} (while waiting for {what})")));
                 }
-                Ok((number, Heard::Said(told))) => taken += usize::from(take(number, told)),
+                Ok((number, ChildEvent::Said(told))) => taken += usize::from(take(number, told)),
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(_) => {
-                    let after = show_duration(patience);
+                    let after = show_duration(timeout);
                     return Err(Error::Child(format!("waited {after} for {what}, in vain")));
                 }
             }
