@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod broadcast;
+mod cells;
 mod compression;
 mod io_models;
 mod netbench;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::io_models::{self, Handler, IoModel, IoModelsPlan, Table, Wanted};
 use clap::ValueEnum;
 use throng_load::Error;
-use throng_load::units::{parse_duration, show_duration};
+use throng_load::units::parse_duration;
 
+use crate::cells::CellLine;
 use crate::servers::children::OwnServer;
+use throng_cli::Failure;
 use throng_cli::bench::output;
-use throng_cli::bench::progress::StatusLine;
 use throng_cli::signals::Stop;
-use throng_cli::{Failure, say};
 
 pub(crate) const EXAMPLES: &str = "Examples:
   lab io-models --html models.html                all tables at the articles' sizes, in some minutes
@@ -79,19 +79,8 @@ enum TableArg {
 pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     let plan = args.plan();
-    let mut line = StatusLine::new("models", args.output.quiet);
-    let mut is_announced = args.output.quiet;
-    let outcome = io_models::run(&plan, &start, stop.flag(), &mut |progress| {
-        let left = show_duration(Duration::from_secs(progress.left.as_secs()));
-        if !std::mem::replace(&mut is_announced, true) {
-            say::trouble(format_args!("{} cells, about {left} in all", progress.cells));
-        }
-        let (cell, number) = (&progress.cell, progress.done + 1);
-        line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));
-        if let Some(within) = &progress.within {
-            line.show(within);
-        }
-    });
+    let mut line = CellLine::new("io-models", args.output.quiet);
+    let outcome = io_models::run(&plan, &start, stop.flag(), &mut |progress| line.show(progress));
     drop(line);
     args.output.show(&outcome?)
 }

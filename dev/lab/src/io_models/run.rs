@@ -8,25 +8,11 @@ use super::plan::{IoModel, IoModelsPlan, Table, Wanted};
 use super::report::{BlockingRow, Cell, ConnectRow, IdleRow, IoModelsReport, Rows, Variant};
 use super::room;
 use super::session::SETTLE;
+use crate::cells::CellProgress;
 use crate::servers::Server;
 use throng_load::sampler::MachineSample;
 use throng_load::units::grouped;
 use throng_load::{Error, Progress};
-
-/// How far a comparison is.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct IoModelsProgress {
-    /// The cell at hand, for people: `idle, threads, 1,000 connections`.
-    pub cell: String,
-    /// Cells done, and of how many.
-    pub done: usize,
-    /// All cells.
-    pub cells: usize,
-    /// How long the rest will take, about.
-    pub left: Duration,
-    /// How far the cell is; `None` before it has begun.
-    pub within: Option<Progress>,
-}
 
 /// One measurement to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +34,7 @@ pub(crate) fn run<S: Server>(
     plan: &IoModelsPlan,
     start: &dyn Fn(&Wanted) -> Result<S, Error>,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&IoModelsProgress),
+    watch: &mut dyn FnMut(&CellProgress),
 ) -> Result<IoModelsReport, Error> {
     plan.check()?;
     let steps = steps(plan);
@@ -56,7 +42,7 @@ pub(crate) fn run<S: Server>(
     let bench = Bench { plan, start, stop };
     let mut rows = Rows::default();
     for (done, step) in steps.iter().enumerate() {
-        let mut progress = IoModelsProgress {
+        let mut progress = CellProgress {
             cell: step.to_string(),
             done,
             cells: steps.len(),

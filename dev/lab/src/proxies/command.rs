@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::proxies::{self, Peer, ProxyPlan, ProxyUnderTest, Table, Targets};
 use clap::ValueEnum;
-use throng_load::units::{parse_duration, parse_size, show_duration};
+use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Error, Target};
 
+use crate::cells::CellLine;
 use crate::servers::children::OwnServer;
+use throng_cli::Failure;
 use throng_cli::bench::output;
-use throng_cli::bench::progress::StatusLine;
 use throng_cli::signals::Stop;
-use throng_cli::{Failure, say};
 
 pub(crate) const EXAMPLES: &str = "Examples:
   lab proxies ws://127.0.0.1:8080/echo                         any proxy that runs, in front of an echo server
@@ -131,19 +131,8 @@ pub(crate) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
     let plan = args.plan();
     let subjects = args.subjects()?;
-    let mut line = StatusLine::new("proxy", args.output.quiet);
-    let mut is_announced = args.output.quiet;
-    let outcome = proxies::run(&plan, &subjects, stop.flag(), &mut |progress| {
-        let left = show_duration(Duration::from_secs(progress.left.as_secs()));
-        if !std::mem::replace(&mut is_announced, true) {
-            say::trouble(format_args!("{} cells, about {left} in all", progress.cells));
-        }
-        let (cell, number) = (&progress.cell, progress.done + 1);
-        line.rename(&format!("{number} of {}, about {left} left; {cell}", progress.cells));
-        if let Some(within) = &progress.within {
-            line.show(within);
-        }
-    });
+    let mut line = CellLine::new("proxies", args.output.quiet);
+    let outcome = proxies::run(&plan, &subjects, stop.flag(), &mut |progress| line.show(progress));
     drop(line);
     args.output.show(&outcome?)
 }

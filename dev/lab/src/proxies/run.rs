@@ -9,6 +9,7 @@ use super::peers::{self, Peer, Program, Proxy, Skipped, Wanted};
 use super::pin::Pinned;
 use super::plan::{ProxyPlan, SPARE, Test};
 use super::report::{PeerReport, ProxyReport, Round, Rows};
+use crate::cells::CellProgress;
 use crate::netbench::process::Process;
 use crate::servers::Server;
 use throng_load::sampler::{MachineSample, listening_pids, process_group};
@@ -40,21 +41,6 @@ pub(crate) enum Targets<'a, S> {
     },
 }
 
-/// How far a measurement is.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ProxyProgress {
-    /// The cell at hand, for people: `round 1, nginx, 4 KiB echo`.
-    pub cell: String,
-    /// Cells done.
-    pub done: usize,
-    /// All cells.
-    pub cells: usize,
-    /// How long the rest will take, about.
-    pub left: Duration,
-    /// How far the cell is; `None` before it has begun.
-    pub within: Option<Progress>,
-}
-
 /// Measures and reports. Blocks; `watch` is called before each cell and some ten times a second within.
 ///
 /// When `stop` becomes true it ends early, with a report of the cells that were complete. A cell that fails says so in the
@@ -67,7 +53,7 @@ pub(crate) fn run<S: Server>(
     plan: &ProxyPlan,
     subjects: &Targets<'_, S>,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&ProxyProgress),
+    watch: &mut dyn FnMut(&CellProgress),
 ) -> Result<ProxyReport, Error> {
     plan.check()?;
     let stage = Stage::prepare(plan, subjects)?;
@@ -76,7 +62,7 @@ pub(crate) fn run<S: Server>(
     let steps = steps(plan, &stage.peers());
     let mut rows = Rows::new(&stage.peers(), &plan.tests());
     for (done, step) in steps.iter().enumerate() {
-        let mut progress = ProxyProgress {
+        let mut progress = CellProgress {
             cell: format!("round {}, {}, {}", step.round, step.peer, step.test),
             done,
             cells: steps.len(),
