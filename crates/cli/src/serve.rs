@@ -57,7 +57,8 @@ service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
 
 Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
 or a handler did not return.
-A second one ends at once: exit code 130.";
+A second one ends at once: exit code 130. SIGQUIT and SIGHUP drain, too; nohup keeps
+SIGHUP away. SIGUSR1 and SIGUSR2 are ignored.";
 
 /// The flags that are settings; shared by `serve` and `config show`.
 #[derive(Debug, clap::Args)]
@@ -137,7 +138,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let settings = args.flags.settings().and_then(|settings| settings.checked());
     let settings = settings.map_err(Failure::usage)?;
     let balancers = args.registration.checked()?;
-    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
     let running = listen(site::bind(&settings)?)?;
     let registrations = args.registration.begin(balancers, running.local_addr())?;
     let ended = wait(&running, &stop);
@@ -154,7 +155,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// # Errors
 /// The server could not start, or a shard failed.
 pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().map_err(Failure::runtime)?;
+    let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
     let running = listen(bound)?;
     match wait(&running, &stop) {
         true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),

@@ -49,12 +49,13 @@ struct Served {
 
 impl Served {
     fn start(words: &[&str]) -> Self {
-        let mut child = throng(&["serve", "--listen", "127.0.0.1:0", "--shards", "1"])
-            .args(words)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let command = throng(&["serve", "--listen", "127.0.0.1:0", "--shards", "1"]);
+        Self::run(command, words)
+    }
+
+    fn run(mut command: Command, words: &[&str]) -> Self {
+        let mut child =
+            command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let process = Running(child);
         let mut line = String::new();
@@ -329,8 +330,8 @@ fn rules_of_channels_are_settings_like_any_other() {
 }
 
 #[test]
-fn sigterm_closes_sessions_with_1001_and_exits_0() {
-    for signal in ["TERM", "INT"] {
+fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
         let served = Served::start(&[]);
         let mut clients: Vec<_> =
             (0..5).map(|_| Client::connect(served.address, "/echo")).collect();
@@ -345,6 +346,25 @@ fn sigterm_closes_sessions_with_1001_and_exits_0() {
         let lines: Vec<_> = out.lines().collect();
         assert!(lines[0].starts_with("draining") && lines[1].starts_with("stopped"), "{out}");
     }
+}
+
+/// What balancers, log rotation and closed terminals send to processes of all kinds.
+#[test]
+fn signals_that_mean_nothing_to_it_change_nothing() {
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_throng")]);
+    nohup.args(["serve", "--listen", "127.0.0.1:0", "--shards", "1"]).stdin(Stdio::null());
+    let served = Served::run(nohup, &[]);
+    let mut client = Client::connect(served.address, "/echo");
+    for signal in ["HUP", "USR1", "USR2"] {
+        served.process.signal(signal);
+        client.send(Opcode::Text, signal.as_bytes());
+        assert_eq!(client.next(), Got::Text(signal.to_owned()));
+    }
+    served.process.signal("TERM");
+    assert_eq!(client.next(), Got::Close(1001));
+    client.send(Opcode::Close, &1001u16.to_be_bytes());
+    assert_eq!(served.end().0, Some(0));
 }
 
 #[test]

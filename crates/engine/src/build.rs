@@ -12,7 +12,7 @@ use crate::connections::Connections;
 use crate::core::Core;
 use crate::limits::{Checked, LimitError, Limits};
 use crate::mailbox::mailbox;
-use crate::remote::{MAILBOX_CAPACITY, Remote};
+use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
@@ -48,6 +48,8 @@ pub struct BuildOptions {
     pub max_connections: usize,
     /// What of the time that turns take is measured; `None`: nothing, and the clock is read less often.
     pub watching: Option<Watching>,
+    /// For simulations: another [`MAILBOX_MARK`].
+    pub mailbox_mark: Option<usize>,
     /// Drives what is random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
@@ -82,19 +84,20 @@ pub fn build<D: Driver, S: Service>(
     let BuildOptions { limits, wildcards, max_connections, .. } = options;
     let (mut checked, rules) = options.checked()?;
     checked.max_body_memory /= drivers.len().max(1);
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(Totals::new(*wildcards));
     let max_connections = *max_connections;
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
-    let (mut mail, mut letters, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
+    let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
+    let mark = options.mailbox_mark.unwrap_or(MAILBOX_MARK);
     for driver in &drivers {
-        let (sender, receiver) = mailbox(MAILBOX_CAPACITY, driver.waker());
-        mail.push(sender);
-        letters.push(receiver);
+        let (queue, inbox) = shard_queue(mark, driver.waker());
+        queues.push(queue);
+        inboxes.push(inbox);
         let (sender, receiver) = mailbox(HANDOVER_CAPACITY, driver.waker());
         handover.push(sender);
         handovers.push(receiver);
     }
-    let remote = Remote::new(mail);
+    let remote = Remote::new(queues, Arc::clone(&totals));
     // Address space only; a page is touched when its first connection comes.
     let capacity = max_connections.clamp(1024, 1 << 20) + 1024;
     let snapshots: Arc<[Arc<Snapshot>]> =
@@ -102,13 +105,15 @@ pub fn build<D: Driver, S: Service>(
     let seed = options.seed();
     let shards = drivers
         .into_iter()
-        .zip(letters)
+        .zip(inboxes)
         .zip(handovers)
         .enumerate()
-        .map(|(shard, ((driver, letters), handovers))| {
+        .map(|(shard, ((driver, inbox), handovers))| {
             let seed = shard_seed(seed, shard as u64);
             let snapshot = &snapshots[shard];
             let (board, load) = (Arc::clone(&snapshot.board), Arc::clone(&snapshot.load));
+            let mut channels = Channels::new(*wildcards, Arc::clone(&totals));
+            channels.set_home(shard as u16);
             Shard::new(Parts {
                 core: Core {
                     connections: Connections::new(
@@ -118,14 +123,16 @@ pub fn build<D: Driver, S: Service>(
                         seed,
                         driver.now(),
                     ),
-                    channels: Channels::new(*wildcards, Arc::clone(&totals)),
+                    channels,
                     remote: remote.clone(),
                     shard,
                     watch: Watch::new(shard, options.watching.clone(), board, load),
+                    homes: Vec::new(),
+                    crowded: Vec::new(),
                 },
                 service: service(shard, &admission, &remote),
                 admission: Arc::clone(&admission),
-                letters,
+                inbox,
                 handovers,
                 neighbours: handover.clone(),
                 snapshot: Arc::clone(&snapshots[shard]),

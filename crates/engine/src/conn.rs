@@ -176,6 +176,8 @@ pub(crate) struct Cold {
     pub(crate) assembly_listed: bool,
     /// In the list of batches in flight.
     pub(crate) flight_listed: bool,
+    /// A publisher that waits for room in another shard's queue; see `publishers.rs`.
+    pub(crate) awaits_room: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
     /// What was read and dropped in [`Stage::Lingering`], if anything.
@@ -198,6 +200,7 @@ impl Cold {
             && self.assembling.is_none()
             && !self.assembly_listed
             && !self.flight_listed
+            && !self.awaits_room
             && self.closed_with == 0
             && self.dropped.is_none()
     }

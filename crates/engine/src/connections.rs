@@ -15,6 +15,7 @@ use crate::compression::Compression;
 use crate::conn::{AfterFlush, Cold, Conn, NOBODY, Stage, flag};
 use crate::fanout::Fanout;
 use crate::limits::Checked;
+use crate::publishers::Publishers;
 use crate::rate::Rates;
 use crate::slab::Slab;
 use crate::spares::Spares;
@@ -74,6 +75,7 @@ pub(crate) struct Connections {
     tick: Tick,
     heartbeats: Heartbeats,
     pub(crate) masks: Masks,
+    pub(crate) publishers: Publishers,
 }
 
 impl Connections {
@@ -110,6 +112,7 @@ impl Connections {
             stats: Stats::default(),
             tick: Tick::START,
             masks: Masks(seed | 1),
+            publishers: Publishers::default(),
         }
     }
 
@@ -478,6 +481,7 @@ impl Connections {
             Stage::Open => {
                 // The peer's Close is wanted, whatever comes before it.
                 self.read_on(id);
+                self.release_publisher(id);
                 self.take_waiting(id, usize::MAX);
             }
             Stage::Events => {

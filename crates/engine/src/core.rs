@@ -26,6 +26,10 @@ pub struct Core {
     pub(crate) remote: Remote,
     pub(crate) shard: usize,
     pub(crate) watch: Watch,
+    /// Shards that a publication goes to; kept for its memory.
+    pub(crate) homes: Vec<u16>,
+    /// The last publication found the queues of these shards crowded.
+    pub(crate) crowded: Vec<usize>,
 }
 
 impl Core {
@@ -289,14 +293,27 @@ impl<'a> Cx<'a> {
         self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }
 
-    /// Sends to every other member of a channel.
+    /// Sends to every other member of a channel. When the queue of another shard with members is nearly full, this
+    /// connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
-        self.core.publish(channel, frame, Some(self.id))
+        let delivery = self.core.publish(channel, frame, Some(self.id));
+        self.core.hold_publisher(self.id);
+        delivery
     }
 
-    /// Sends to everyone that `filter` lets through, this connection included.
+    /// Sends to everyone that `filter` lets through, this connection included. Holds this connection as
+    /// [`Cx::publish`] does.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
-        self.core.broadcast(filter, frame)
+        let delivery = self.core.broadcast(filter, frame);
+        self.core.hold_publisher(self.id);
+        delivery
+    }
+
+    /// What this connection published has found another shard's queue crowded: it is not read until there is room,
+    /// and [`Service::on_drain`](crate::Service::on_drain) comes then if [`Core::await_drain`] asked for it.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.core.connections.awaits_room(self.id)
     }
 
     /// Bytes queued for this connection that the kernel has not taken.

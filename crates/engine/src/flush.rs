@@ -214,6 +214,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 connections.mark_dirty(id);
             }
         }
+        self.hold_publishers();
     }
 
     /// Flushes everything when publications have put much memory into queues, or much into one, within one turn.

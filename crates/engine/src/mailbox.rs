@@ -1,5 +1,11 @@
 //! Mail from other threads: a bounded queue with coalesced wake-ups.
 //!
+//! A sender that can wait does not have to be refused: [`Mailbox::send_within`] says when the queue is *crowded*, which
+//! is well before it is full, and [`Mailbox::await_room`] wakes the sender when it is not any more. Registration and
+//! check are one step under the queue's lock, and so are taking the letters and the list of those who wait, so no
+//! wake-up is lost. The owner never waits for a sender: two shards that wait for room with each other both still take
+//! their letters, so they cannot block each other for good.
+//!
 //! Off the hot path by construction: a shard that has no mail reads one flag a turn and takes no lock.
 
 #[cfg(loom)]
@@ -43,10 +49,31 @@ pub struct Letters<T> {
 /// faster than another shard's receivers would else fill the process's memory, 65,536 large messages at a time.
 pub const MAX_BYTES: usize = 64 << 20;
 
+/// A queue is crowded when it holds this part of its capacity, or of [`MAX_BYTES`]: what is left is for senders that find
+/// it crowded, one message each, before they wait.
+const CROWDED_PART: usize = 4;
+
 struct Queue<T> {
     letters: Vec<T>,
     /// What they refer to, as their senders said.
     bytes: usize,
+    /// To be woken when the letters are taken, by the number that each gave; only while the queue is crowded.
+    waiting: Vec<(usize, Waker)>,
+}
+
+impl<T> Queue<T> {
+    fn is_crowded(&self, mark: usize) -> bool {
+        self.letters.len() > mark || self.bytes > MAX_BYTES / CROWDED_PART
+    }
+}
+
+/// How full a queue is after a letter was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// There is room for many more.
+    Room,
+    /// A sender that can wait should send no more until there is room; see [`Mailbox::await_room`].
+    Crowded,
 }
 
 struct Inner<T> {
@@ -54,15 +81,27 @@ struct Inner<T> {
     queue: Mutex<Option<Queue<T>>>,
     has_mail: AtomicBool,
     capacity: usize,
+    /// With more letters than this the queue is crowded.
+    mark: usize,
     waker: Waker,
 }
 
 /// A mailbox for at most `capacity` letters, whose owner `waker` wakes.
 pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Letters<T>) {
+    mailbox_with_mark(capacity, capacity / CROWDED_PART, waker)
+}
+
+/// The same, crowded with more than `mark` letters.
+pub fn mailbox_with_mark<T>(
+    capacity: usize,
+    mark: usize,
+    waker: Waker,
+) -> (Mailbox<T>, Letters<T>) {
     let inner = Arc::new(Inner {
-        queue: Mutex::new(Some(Queue { letters: Vec::new(), bytes: 0 })),
+        queue: Mutex::new(Some(Queue { letters: Vec::new(), bytes: 0, waiting: Vec::new() })),
         has_mail: AtomicBool::new(false),
         capacity,
+        mark,
         waker,
     });
     (Mailbox { inner: Arc::clone(&inner) }, Letters { inner, drained: Vec::new() })
@@ -73,6 +112,11 @@ impl<T> Mailbox<T> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         lock(&self.inner.queue).is_none()
+    }
+
+    /// Wakes the owner, who looks at what else there is.
+    pub fn wake(&self) {
+        self.inner.waker.wake();
     }
 
     /// Queues a letter and wakes the shard if it was the first. Letters of one sender arrive in order.
@@ -91,7 +135,16 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Gives the letter back when the mailbox is full: so many letters are in it, or [`MAX_BYTES`] besides this one's.
     pub fn send_with(&self, letter: T, bytes: usize) -> Result<(), T> {
-        self.put(letter, bytes, self.inner.capacity)
+        self.put(letter, bytes, 1).map(drop)
+    }
+
+    /// Queues a letter of a sender that waits when it is told that the queue is crowded: it gets `times` the room that
+    /// others have.
+    ///
+    /// # Errors
+    /// Gives the letter back when that room is used up, too.
+    pub fn send_within(&self, letter: T, bytes: usize, times: usize) -> Result<Fill, T> {
+        self.put(letter, bytes, times)
     }
 
     /// The same, however full the mailbox is: for letters whose number is bounded by something else.
@@ -100,25 +153,42 @@ impl<T> Mailbox<T> {
         drop(self.put(letter, 0, usize::MAX));
     }
 
-    fn put(&self, letter: T, bytes: usize, capacity: usize) -> Result<(), T> {
-        let first = {
+    /// Has `waker` woken when the letters are taken, if the queue is crowded now; false if it is not. `sender` tells the
+    /// callers apart: one that waits already is not listed again.
+    pub fn await_room(&self, sender: usize, waker: &Waker) -> bool {
+        let mut queue = lock(&self.inner.queue);
+        let Some(queue) = queue.as_mut() else { return false };
+        if !queue.is_crowded(self.inner.mark) {
+            return false;
+        }
+        if queue.waiting.iter().all(|(other, _)| *other != sender) {
+            queue.waiting.push((sender, Waker::clone(waker)));
+        }
+        true
+    }
+
+    fn put(&self, letter: T, bytes: usize, times: usize) -> Result<Fill, T> {
+        let (first, fill) = {
             let mut queue = lock(&self.inner.queue);
             // The letter is dropped after the lock is let go.
-            let Some(queue) = queue.as_mut() else { return Ok(()) };
-            let is_bounded = capacity < usize::MAX;
-            if queue.letters.len() >= capacity || (is_bounded && queue.bytes > MAX_BYTES) {
+            let Some(queue) = queue.as_mut() else { return Ok(Fill::Room) };
+            let capacity = self.inner.capacity;
+            if queue.letters.len() >= capacity.saturating_mul(times)
+                || queue.bytes > MAX_BYTES.saturating_mul(times)
+            {
                 return Err(letter);
             }
             queue.letters.push(letter);
             queue.bytes += bytes;
             // Set under the lock, so that a flag seen without letters is the only possible disagreement.
             self.inner.has_mail.store(true, Ordering::Release);
-            queue.letters.len() == 1
+            let fill = if queue.is_crowded(self.inner.mark) { Fill::Crowded } else { Fill::Room };
+            (queue.letters.len() == 1, fill)
         };
         if first {
             self.inner.waker.wake();
         }
-        Ok(())
+        Ok(fill)
     }
 }
 
@@ -132,12 +202,16 @@ impl<T> Letters<T> {
     /// All letters so far, oldest first; without a lock when there are none.
     pub fn drain(&mut self) -> std::vec::Drain<'_, T> {
         if self.has_mail() {
+            let mut waiting = Vec::new();
             let mut queue = lock(&self.inner.queue);
             self.inner.has_mail.store(false, Ordering::Release);
             if let Some(queue) = queue.as_mut() {
                 std::mem::swap(&mut queue.letters, &mut self.drained);
                 queue.bytes = 0;
+                waiting = std::mem::take(&mut queue.waiting);
             }
+            drop(queue);
+            waiting.iter().for_each(|(_, waker)| waker.wake());
         }
         self.drained.drain(..)
     }
@@ -148,7 +222,8 @@ impl<T> Drop for Letters<T> {
     fn drop(&mut self) {
         let queued = lock(&self.inner.queue).take();
         // Only now that the lock is let go: a letter may hold anything, a sender of this mailbox too.
-        drop(queued);
+        let waiting = queued.map(|queue| queue.waiting).unwrap_or_default();
+        waiting.iter().for_each(|(_, waker)| waker.wake());
     }
 }
 

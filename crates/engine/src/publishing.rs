@@ -1,4 +1,4 @@
-//! Publications and broadcasts: who gets them on this shard, and one letter to each other shard.
+//! Publications and broadcasts: who gets them on this shard, and one letter to each other shard with receivers.
 
 use std::sync::Arc;
 
@@ -7,37 +7,91 @@ use throng_io::ConnId;
 use crate::conn::{Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::Core;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Share};
 use crate::filter::Filter;
 use crate::frame::Frame;
+use crate::losses::{Lost, Receivers};
+use crate::remote::{Mail, Posting, shards_of};
 use crate::sending::Published;
 
 /// Publications of one turn may count this much (`fanout::COST` each, or what they put into queues) before all are
 /// flushed, and before a publisher's further messages wait for the next turn: one packet of tiny messages to thousands
 /// of members would else take gigabytes, and seconds in which nobody else is served. Large enough that a burst to 15,000
 /// members still leaves in few sends.
-const PUBLISH_BUDGET: usize = 32 << 20;
+pub(crate) const PUBLISH_BUDGET: usize = 32 << 20;
+
+/// What a letter to another shard counts as in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's pulling.
+const LETTER_COST: usize = PUBLISH_BUDGET >> 15;
 
 impl Core {
-    /// Sends to every member of `channel` but `except`, on this shard now and on the others by one letter each.
-    /// The counts are this shard's.
+    /// Sends to every member of `channel` but `except`, on this shard now, and by one letter each on the others that have
+    /// members. The counts are this shard's.
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
-        let unreached = self.remote.publish_from(self.shard, channel, frame, except);
-        self.count_letters(unreached);
+        self.connections.stats.publishes += 1;
+        let unreached = match self.remote.is_alone() {
+            true => 0,
+            false => self.publish_elsewhere(channel, frame, except),
+        };
         Delivery { unreached, ..self.publish_here(channel, frame, except) }
     }
 
     /// Sends to everyone that `filter` lets through, on this shard now and on the others by one letter each. The
     /// counts are this shard's.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
-        let unreached = self.remote.broadcast_from(self.shard, filter, frame);
-        self.count_letters(unreached);
+        self.connections.stats.publishes += 1;
+        let unreached = match self.remote.is_alone() {
+            true => 0,
+            false => self.broadcast_elsewhere(filter, frame),
+        };
         Delivery { unreached, ..self.broadcast_here(filter, frame) }
     }
 
-    fn count_letters(&mut self, unreached: u64) {
-        self.connections.stats.publishes += 1;
-        self.connections.stats.letters_dropped += unreached;
+    #[inline(never)]
+    fn publish_elsewhere(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> u64 {
+        let Self { channels, homes, shard, crowded, .. } = self;
+        let name = channels.homes(channel, homes);
+        if homes.iter().all(|home| usize::from(*home) == *shard) {
+            return 0;
+        }
+        let name = name.map_or_else(|| channel.into(), Arc::clone);
+        let receivers = Receivers::Channel(Arc::clone(&name), except);
+        let letter = || {
+            let (channel, frame) = (Arc::clone(&name), frame.clone());
+            Mail::Publish { channel, frame, except, share: Share::nobodys() }
+        };
+        let homes = Some(&homes[..]);
+        let posting = self.remote.post_to_others(*shard, homes, &receivers, letter, crowded);
+        self.count_letters(posting)
+    }
+
+    #[inline(never)]
+    fn broadcast_elsewhere(&mut self, filter: &Arc<Filter>, frame: &Frame) -> u64 {
+        let Self { channels, homes, shard, crowded, .. } = self;
+        let numbers = match (&filter.include, &filter.channel) {
+            (Some(ids), _) => {
+                *homes = shards_of(ids);
+                Some(&homes[..])
+            }
+            (None, Some(channel)) => {
+                channels.homes(channel, homes);
+                Some(&homes[..])
+            }
+            (None, None) => None,
+        };
+        let receivers = Receivers::Filter(Arc::clone(filter));
+        let letter = || {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Mail::Broadcast { filter, frame, share: Share::nobodys() }
+        };
+        let posting = self.remote.post_to_others(*shard, numbers, &receivers, letter, crowded);
+        self.count_letters(posting)
+    }
+
+    /// Counts a publication's letters against the turn's budget; returns how many were lost.
+    fn count_letters(&mut self, posting: Posting) -> u64 {
+        self.connections.published += posting.posted * LETTER_COST;
+        self.connections.stats.letters_dropped += posting.lost;
+        posting.lost
     }
 
     pub(crate) fn publish_here(
@@ -61,6 +115,18 @@ impl Core {
     /// One letter a shard; each finds its own receivers.
     pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
         let mut delivery = Delivery::default();
+        self.each_receiver(filter, |connections, id, of| {
+            delivery.count(connections.publish_to(id, frame, of));
+        });
+        delivery
+    }
+
+    /// Calls `each` with every connection of this shard that `filter` lets through.
+    fn each_receiver(
+        &mut self,
+        filter: &Filter,
+        mut each: impl FnMut(&mut Connections, ConnId, Published<'_>),
+    ) {
         let Self { connections, channels, shard, .. } = self;
         let channel = filter.channel.as_deref();
         let of = Published {
@@ -71,7 +137,7 @@ impl Core {
             let excluded = filter.excludes(id);
             let wanted = filter.subprotocol.as_deref();
             if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
-                delivery.count(connections.publish_to(id, frame, of));
+                each(connections, id, of);
             }
         };
         match (&filter.include, channel) {
@@ -95,7 +161,28 @@ impl Core {
                 }
             }
         }
-        delivery
+    }
+
+    /// Does to those who miss publications, because this shard's queue was full, what their policy says.
+    #[cold]
+    pub(crate) fn make_good(&mut self, lost: &Lost) {
+        let count = lost.count;
+        match &lost.receivers {
+            Receivers::Channel(channel, except) => {
+                let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+                let connections = &mut self.connections;
+                self.channels.matching(channel, |slot| {
+                    if let Some(id) = connections.in_slot(slot)
+                        && Some(id) != *except
+                    {
+                        connections.miss(id, of, count);
+                    }
+                });
+            }
+            Receivers::Filter(filter) => {
+                self.each_receiver(filter, |connections, id, of| connections.miss(id, of, count));
+            }
+        }
     }
 
     /// Publications have used up their share of the turn.
@@ -124,5 +211,6 @@ impl Core {
             || self.connections.compression.has_worked_enough()
             || self.connections.kept_backlog(id) > self.connections.high_water()
             || self.connections.conn(id).is_some_and(Conn::is_stopped)
+            || self.connections.awaits_room(id)
     }
 }

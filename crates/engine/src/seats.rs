@@ -8,9 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use throng_io::{ConnId, Waker};
 
-use crate::channels::Totals;
-use crate::mailbox::Mailbox;
-use crate::remote::Mail;
+use crate::remote::ShardQueue;
 use crate::stalls::Board;
 
 /// The mailboxes of all seats that are taken. Read by every publication, written when a connection comes or goes.
@@ -18,9 +16,6 @@ pub(crate) struct Seats {
     rows: RwLock<Rows>,
     /// Connections that missed the deadline of a drain.
     forced: AtomicUsize,
-    totals: Arc<Totals>,
-    /// With wildcards any seat may have a pattern that matches.
-    wildcards: bool,
     acceptor: Waker,
 }
 
@@ -33,16 +28,16 @@ struct Rows {
 
 #[derive(Default)]
 struct Seat {
-    mailbox: Option<Mailbox<Mail>>,
+    queue: Option<ShardQueue>,
     board: Option<Arc<Board>>,
     /// Connections that sat here before.
     generation: u32,
 }
 
 impl Seats {
-    pub(crate) fn new(totals: Arc<Totals>, wildcards: bool, acceptor: Waker) -> Self {
+    pub(crate) fn new(acceptor: Waker) -> Self {
         let (rows, forced) = (RwLock::default(), AtomicUsize::new(0));
-        Self { rows, forced, totals, wildcards, acceptor }
+        Self { rows, forced, acceptor }
     }
 
     /// A seat of its own, and how many connections sat there before; `None` when there is no number left.
@@ -61,26 +56,26 @@ impl Seats {
     }
 
     /// From now on mail for the seat goes there.
-    pub(crate) fn occupy(&self, number: u16, mailbox: Mailbox<Mail>, board: Arc<Board>) {
+    pub(crate) fn occupy(&self, number: u16, queue: ShardQueue, board: Arc<Board>) {
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         let seat = &mut rows.seats[usize::from(number) - 1];
-        (seat.mailbox, seat.board) = (Some(mailbox), Some(board));
+        (seat.queue, seat.board) = (Some(queue), Some(board));
     }
 
     /// The connection is gone, of which `forced` had to be reset.
     pub(crate) fn vacate(&self, number: u16, forced: usize) {
         self.forced.fetch_add(forced, Ordering::Relaxed);
-        let mailbox = {
+        let queue = {
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
             let seat = &mut rows.seats[usize::from(number) - 1];
             seat.generation = seat.generation.wrapping_add(1) & ConnId::MAX_GENERATION;
-            let mailbox = seat.mailbox.take();
+            let queue = seat.queue.take();
             seat.board = None;
             rows.free.push(number);
-            mailbox
+            queue
         };
         // Only now that the lock is let go: letters are dropped with it, and they may hold anything.
-        drop(mailbox);
+        drop(queue);
     }
 
     /// The acceptor is to look whether anybody is still here.
@@ -92,7 +87,7 @@ impl Seats {
     pub(crate) fn taken(&self) -> Vec<ConnId> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let numbered = rows.seats.iter().zip(1u16..);
-        let taken = numbered.filter(|(seat, _)| seat.mailbox.is_some());
+        let taken = numbered.filter(|(seat, _)| seat.queue.is_some());
         taken.map(|(seat, number)| ConnId::new(number, 0, seat.generation)).collect()
     }
 
@@ -114,38 +109,26 @@ impl Seats {
         self.forced.load(Ordering::Relaxed)
     }
 
-    /// The mailbox of a seat, if it is taken. A copy, here and below: no letter is posted, and none dropped, under
+    /// The queue of a seat, if it is taken. A copy, here and below: no letter is posted, and none dropped, under
     /// the lock.
-    pub(crate) fn mailbox(&self, number: usize) -> Option<Mailbox<Mail>> {
+    pub(crate) fn queue(&self, number: usize) -> Option<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        rows.seats.get(number.checked_sub(1)?)?.mailbox.clone()
+        rows.seats.get(number.checked_sub(1)?)?.queue.clone()
     }
 
-    /// The mailboxes of all that may have a receiver, but that of seat `except`: those of a channel's members, or
-    /// everybody's. A publication to the three members of a room then wakes three threads and not five thousand.
-    pub(crate) fn audience(
-        &self,
-        audience: &Audience<'_>,
-        except: Option<usize>,
-    ) -> Vec<Mailbox<Mail>> {
-        let chosen = match audience {
-            Audience::Channel(name) if !self.wildcards => Some(self.totals.homes(name)),
-            Audience::Some(ids) => {
-                let mut seats: Vec<u16> = ids.iter().map(|id| id.shard() as u16).collect();
-                seats.sort_unstable();
-                seats.dedup();
-                Some(seats)
-            }
-            _ => None,
-        };
+    /// The queues of the seats with these numbers, or of all, but that of seat `except`. A publication to the three members
+    /// of a room then wakes three threads and not five thousand.
+    pub(crate) fn queues(&self, numbers: Option<&[u16]>, except: Option<usize>) -> Vec<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        let mailbox = |number: usize| {
+        let queue = |number: usize| {
             let seat = rows.seats.get(number.checked_sub(1)?)?;
-            seat.mailbox.clone().filter(|_| Some(number) != except)
+            seat.queue.clone().filter(|_| Some(number) != except)
         };
-        match chosen {
-            Some(numbers) => numbers.into_iter().map(usize::from).filter_map(mailbox).collect(),
-            None => (1..=rows.seats.len()).filter_map(mailbox).collect(),
+        match numbers {
+            Some(numbers) => {
+                numbers.iter().map(|number| usize::from(*number)).filter_map(queue).collect()
+            }
+            None => (1..=rows.seats.len()).filter_map(queue).collect(),
         }
     }
 }
@@ -154,11 +137,4 @@ impl std::fmt::Debug for Seats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seats({} taken)", self.count())
     }
-}
-
-/// Who may be meant by a publication or a broadcast.
-pub(crate) enum Audience<'a> {
-    Channel(&'a str),
-    Some(&'a [ConnId]),
-    Everyone,
 }

@@ -16,7 +16,7 @@ use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
 use crate::map::ConnMap;
 use crate::receive::Inbound;
-use crate::remote::Mail;
+use crate::remote::{Mail, ShardInbox};
 use crate::seats::Seats;
 use crate::service::Service;
 use crate::shutdown::{Drain, Phase};
@@ -52,7 +52,7 @@ pub(crate) struct Parts<D: Driver, S> {
     pub(crate) core: Core,
     pub(crate) service: S,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) letters: Letters<Mail>,
+    pub(crate) inbox: ShardInbox,
     pub(crate) handovers: Letters<Handover<D::Socket>>,
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -72,7 +72,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             uploads: Uploads::default(),
             inflater: Inflater::new(),
             admission: parts.admission,
-            letters: parts.letters,
+            inbox: parts.inbox,
             snapshot: parts.snapshot,
             added: None,
             phase: Phase::Running,
@@ -143,6 +143,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.take_letters();
         self.expire();
         self.lap();
+        self.release_publishers();
         self.call_drained();
         self.resume();
         self.flush_all();
@@ -212,7 +213,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn take_letters(&mut self) {
         let mut drain = None;
         // Collected first: flushing borrows the shard.
-        let letters: Vec<_> = self.state.letters.drain().collect();
+        let letters: Vec<_> = self.state.inbox.letters.drain().collect();
+        // What is missing was lost before what follows it was queued.
+        for lost in self.state.inbox.losses.take() {
+            self.state.core.make_good(&lost);
+        }
         for mail in letters {
             self.flush_published();
             let state = &mut self.state;
@@ -334,11 +339,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let state = &mut self.state;
             let connections = &mut state.core.connections;
             let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
-            let backlog = connections.backlog(id);
+            let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
             let Some(conn) = connections.conn_mut(id) else { continue };
             conn.set(flag::DRAIN_LISTED, false);
-            if kept > low {
-                // It is listed again when more has left.
+            if kept > low || is_held {
+                // It is listed again when more has left, and when there is room for what it publishes.
                 continue;
             }
             let paused = conn.has(flag::PAUSED);
@@ -350,8 +355,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
                     });
                 }
             }
-            let is_stopped = self.state.core.connections.conn(id).is_some_and(Conn::is_stopped);
-            if paused && !is_stopped {
+            let connections = &self.state.core.connections;
+            let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
+            if paused && !is_stopped && !connections.awaits_room(id) {
                 self.read_on(id);
             }
             self.lap();

@@ -12,10 +12,9 @@ use throng_proto::ws::deflate::Inflater;
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::{Core, Cx};
-use crate::mailbox::Letters;
 use crate::map::ConnMap;
 use crate::receive::Inbound;
-use crate::remote::Mail;
+use crate::remote::ShardInbox;
 use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::{Added, Snapshot};
@@ -32,7 +31,7 @@ pub(crate) struct State<S> {
     pub(crate) uploads: Uploads,
     pub(crate) inflater: Inflater,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) letters: Letters<Mail>,
+    pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,
     /// The snapshot is common to many shards, of one connection each: what was added to it. Such a shard sleeps until
     /// something is due, however long that is.

@@ -125,6 +125,8 @@ figures! {
     messages_dropped Counter,
     /// Letters to other shards that found their mailbox full.
     letters_dropped Counter,
+    /// Times that a connection was not read because the queue of another shard, to which it publishes, was nearly full.
+    publishers_held Counter,
     /// Bytes received.
     bytes_in Counter,
     /// Bytes flushed: the kernel has them, or has no room for them yet.
@@ -167,6 +169,8 @@ figures! {
     expired Counter,
     /// Waiting when their receiver went away.
     discarded Counter,
+    /// Lost between shards, for one receiver each: the queue of its shard was full.
+    lost Counter,
 }
 
 /// What a shard has added to a common [`Snapshot`].

@@ -20,8 +20,8 @@ use crate::channels::{Channels, Totals};
 use crate::connections::Connections;
 use crate::core::Core;
 use crate::limits::{Checked, LimitError};
-use crate::mailbox::{Letters, mailbox};
-use crate::remote::{MAILBOX_CAPACITY, Mail, Remote};
+use crate::mailbox::mailbox;
+use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, seat_queue, shard_queue};
 use crate::seats::Seats;
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
@@ -97,12 +97,12 @@ where
     S: Service + Send + 'static,
 {
     let (limits, rules) = options.checked()?;
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(Totals::new(options.wildcards));
     let admission = Arc::new(Admission::new(&options.limits, options.max_connections, 1));
-    let (sender, letters) = mailbox(MAILBOX_CAPACITY, acceptor.waker());
+    let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let wildcards = options.wildcards;
-    let seats = Arc::new(Seats::new(Arc::clone(&totals), wildcards, acceptor.waker()));
-    let remote = Remote::with_seats(sender, Arc::clone(&seats));
+    let seats = Arc::new(Seats::new(acceptor.waker()));
+    let remote = Remote::with_seats(queue, Arc::clone(&seats), Arc::clone(&totals));
     let snapshot = Arc::new(Snapshot::new(&rules));
     let family = Arc::new(Family {
         threads,
@@ -119,7 +119,7 @@ where
         gathered: Arc::default(),
         seed: options.seed(),
     });
-    let mut shard = family.shard(acceptor, 0, 0, letters, Arc::clone(&snapshot.board));
+    let mut shard = family.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.board));
     shard.starter = Some(Box::new(move |socket, peer| family.start(socket, peer)));
     let snapshots = Arc::new([snapshot]);
     Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
@@ -135,7 +135,7 @@ where
         driver: D,
         seat: u16,
         generation: u32,
-        letters: Letters<Mail>,
+        inbox: ShardInbox,
         board: Arc<Board>,
     ) -> Shard<D, S> {
         let name = ConnId::new(seat, 0, generation).to_bits();
@@ -157,10 +157,12 @@ where
                 remote: self.remote.clone(),
                 shard: seat.into(),
                 watch: watch.of_one_connection(),
+                homes: Vec::new(),
+                crowded: Vec::new(),
             },
             service: (self.service)(&self.admission),
             admission: Arc::clone(&self.admission),
-            letters,
+            inbox,
             handovers,
             neighbours: Vec::new(),
             snapshot: Arc::clone(&self.snapshot),
@@ -182,18 +184,18 @@ where
             self.seats.vacate(seat, 0);
             return Err(socket);
         };
-        let (sender, letters) = mailbox(SEAT_CAPACITY, driver.waker());
+        let (queue, inbox) = seat_queue(SEAT_CAPACITY, driver.waker());
         let board = Arc::new(Board::default());
         let its = Arc::clone(&board);
         // The user's data has a default that may panic.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Box::new(self.shard(driver, seat, generation, letters, its))
+            Box::new(self.shard(driver, seat, generation, inbox, its))
         }));
         let Ok(shard) = made else {
             self.seats.vacate(seat, 0);
             return Err(socket);
         };
-        self.seats.occupy(seat, sender, board);
+        self.seats.occupy(seat, queue, board);
         // A thread that cannot be started drops its closure, and the socket is still wanted then.
         let waiting = Arc::new(Mutex::new(Some(socket)));
         let (family, given) = (Arc::clone(self), Arc::clone(&waiting));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use throng_engine::mailbox::{Letters, mailbox};
+use throng_engine::mailbox::{Fill, Letters, mailbox, mailbox_with_mark};
 use throng_io::Wake;
 
 /// A driver's wait: sleeps until it was woken, now or before. A wake-up that is lost is a deadlock, which loom reports.
@@ -162,5 +162,78 @@ fn letters_to_an_owner_that_is_gone_are_dropped_and_never_refused_again() {
         let sender = thread.join().unwrap();
         assert_eq!(sender.send(Arc::clone(&tracked)), Ok(()));
         assert_eq!(Arc::strong_count(&tracked), 1, "a letter was kept");
+    });
+}
+
+/// A sender that is told that the queue is crowded waits until it has room, whatever the owner does meanwhile; with an
+/// owner that ends instead, it is woken, too. A wake-up that is lost is a deadlock, which loom reports.
+#[test]
+fn a_sender_that_waits_for_room_is_woken_when_the_letters_are_taken_or_their_owner_is_gone() {
+    for owner_ends in [false, true] {
+        loom::model(move || {
+            let (owner, held) = (Sleeper::new(), Sleeper::new());
+            let (sender, mut letters) = mailbox_with_mark(8, 0, owner.clone());
+            let sleeper = Arc::clone(&held);
+            let thread = thread::spawn(move || {
+                let waker: throng_io::Waker = sleeper.clone();
+                for number in 0..2 {
+                    let fill = sender.send_within((0, number), 0, 1).unwrap();
+                    assert!(owner_ends || fill == Fill::Crowded);
+                    while sender.await_room(0, &waker) {
+                        sleeper.wait();
+                    }
+                }
+            });
+            if owner_ends {
+                owner.wait();
+                drop(letters);
+            } else {
+                let got = collect(&owner, &mut letters, 2);
+                assert_eq!(got, [(0, 0), (0, 1)]);
+            }
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// Two shards that publish to each other and both wait for room: each takes its letters whatever it waits for, so both go
+/// on.
+#[test]
+fn shards_that_wait_for_room_with_each_other_both_go_on() {
+    /// A shard's turns: takes its mail, and sends the next message if the last has found room.
+    fn shard(
+        sleeper: &Arc<Sleeper>,
+        mut letters: Letters<(u8, u8)>,
+        peer: &throng_engine::mailbox::Mailbox<(u8, u8)>,
+    ) {
+        let waker: throng_io::Waker = sleeper.clone();
+        let (mut sent, mut got, mut is_held) = (0, 0, false);
+        while sent < 2 || got < 2 {
+            got += letters.drain().count();
+            is_held = is_held && peer.await_room(0, &waker);
+            if !is_held && sent < 2 {
+                let fill = peer.send_within((0, sent), 0, 1).unwrap();
+                sent += 1;
+                is_held = fill == Fill::Crowded;
+                // More to do in the next turn.
+                if !is_held || !peer.await_room(0, &waker) {
+                    is_held = false;
+                    continue;
+                }
+            }
+            if sent < 2 || got < 2 {
+                sleeper.wait();
+            }
+        }
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let (one, two) = (Sleeper::new(), Sleeper::new());
+        let (to_one, letters_of_one) = mailbox_with_mark(8, 0, one.clone());
+        let (to_two, letters_of_two) = mailbox_with_mark(8, 0, two.clone());
+        let thread = thread::spawn(move || shard(&two, letters_of_two, &to_one));
+        shard(&one, letters_of_one, &to_two);
+        thread.join().unwrap();
     });
 }

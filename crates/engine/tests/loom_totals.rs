@@ -60,3 +60,42 @@ fn a_subscriber_that_stays_is_never_forgotten() {
         assert_eq!(totals.channels(), 0);
     });
 }
+
+/// What a subscriber was told of is seen by every publication after that, whatever other shards do with the channel.
+#[test]
+fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let totals = Arc::new(Totals::new(true));
+        let told = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (its, tells) = (Arc::clone(&totals), Arc::clone(&told));
+        let subscriber = thread::spawn(move || {
+            let exact = its.enter_from("news", Some(1));
+            let pattern = its.enter_from("*", Some(2));
+            // The acknowledgement: a socket would order the two likewise.
+            tells.store(true, loom::sync::atomic::Ordering::Release);
+            (exact, pattern)
+        });
+        let others = Arc::clone(&totals);
+        let churning = thread::spawn(move || {
+            let tally = others.enter_from("news", Some(3));
+            others.leave(tally);
+        });
+        let mine = totals.enter_from("news", Some(0));
+        if told.load(loom::sync::atomic::Ordering::Acquire) {
+            for known in [None, Some(&mine)] {
+                let mut homes = totals.homes_of("news", known);
+                homes.retain(|home| *home != 3);
+                homes.sort_unstable();
+                assert_eq!(homes, [0, 1, 2]);
+            }
+        }
+        churning.join().unwrap();
+        let (exact, pattern) = subscriber.join().unwrap();
+        for tally in [exact, pattern, mine] {
+            totals.leave(tally);
+        }
+        assert_eq!((totals.homes_of("news", None), totals.channels()), (vec![], 0));
+    });
+}

@@ -37,7 +37,8 @@ impl Handle {
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
 /// Each call puts one letter into the mailbox of each shard concerned and wakes it if it slept. A mailbox holds 65,536
-/// letters and 64 MiB of messages. Letters of one thread are carried out in order, after what its callback (if it is one)
+/// letters and 64 MiB of messages; a thread that meets a full one gets an error. Connections that publish by
+/// [`Socket::publish`](crate::Socket::publish) are held back before that instead. Letters of one thread are carried out in order, after what its callback (if it is one)
 /// does itself.
 #[derive(Clone, Debug)]
 pub struct Hub {
@@ -54,7 +55,7 @@ impl Hub {
         &self.remote
     }
 
-    /// Sends to every member of a channel. One letter a shard, whatever the number of members.
+    /// Sends to every member of a channel. One letter to each shard that has members at this moment, whatever their number.
     ///
     /// # Errors
     /// A shard's mailbox is full; members on the other shards get the message.

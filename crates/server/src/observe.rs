@@ -283,8 +283,8 @@ mod tests {
             .filter_map(|line| line.rsplit_once(' ').map(|(sample, _)| sample))
             .collect();
         samples.retain(|sample| sample.starts_with("throng_class_"));
-        // Three outcomes and six reasons, of two classes on one shard and one on the other.
-        assert_eq!(samples.len(), 9 * 3);
+        // Three outcomes and seven reasons, of two classes on one shard and one on the other.
+        assert_eq!(samples.len(), 10 * 3);
     }
 
     #[test]
@@ -304,6 +304,7 @@ mod tests {
             "conflated",
             "expired",
             "discarded",
+            "lost",
         ];
         assert_eq!(names, expected);
     }

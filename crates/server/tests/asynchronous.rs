@@ -815,6 +815,12 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
                 while let Some(message) = socket.next().await {
                     match message.as_bytes() {
                         b"leave" => socket.session().unsubscribe("room")?,
+                        // Before the shard has heard of it.
+                        own if own.starts_with(b"own") => {
+                            let (session, own) = (socket.session(), str::from_utf8(own).unwrap());
+                            session.subscribe(own)?;
+                            session.hub().publish(own, "from the hub").unwrap();
+                        }
                         _ => socket.session().publish("room", &message).await?,
                     }
                     socket.send("done").await?;
@@ -835,6 +841,12 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
         assert_eq!(bob.next(), text("done"));
         ada.send_text("anybody?");
         assert_eq!(ada.next(), text("done"));
+        for n in 0..100 {
+            ada.send_text(&format!("own {n}"));
+            // Which is first is not said.
+            let got = [ada.next(), ada.next()];
+            assert!(got.contains(&text("from the hub")) && got.contains(&text("done")), "{got:?}");
+        }
         eventually("both are in the hall", || running.hub().subscribers("hall") == 2);
         running.hub().publish("hall", "all").unwrap();
         assert_eq!([ada.next(), bob.next()], [text("all"), text("all")]);

@@ -242,7 +242,7 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
     std::io::Write::write_all(&mut socket, b"GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     eventually("its handler waits", || gate.was_entered());
     let hub = running.hub();
-    while hub.publish("news", "to nobody").is_ok() {}
+    while hub.broadcast("to nobody").is_ok() {}
     let plan = DrainPlan {
         window: Duration::ZERO,
         grace: Duration::from_millis(200),

@@ -193,7 +193,11 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     for (class, (figures, counts)) in figures.iter().zip(counts).enumerate() {
         let attempts = record.attempts[class];
         let refused = figures.slow_consumers + figures.dropped_newest;
-        let lost = figures.dropped_oldest + figures.conflated + figures.expired + figures.discarded;
+        let lost = figures.dropped_oldest
+            + figures.conflated
+            + figures.expired
+            + figures.discarded
+            + figures.lost;
         let counted = (refused + lost).saturating_sub(attempts.refused);
         if counts.missing_of_good > counted {
             let missing = counts.missing_of_good;

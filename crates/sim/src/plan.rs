@@ -87,6 +87,8 @@ pub struct Plan {
     pub rules: Rules,
     /// Whether subscriptions may be patterns.
     pub wildcards: bool,
+    /// Letters with which a shard's mailbox is crowded; `None`: as many as in production.
+    pub mailbox_mark: Option<usize>,
     /// Faults of every driver.
     pub faults: Faults,
     /// Who comes.
@@ -175,6 +177,7 @@ impl Plan {
             max_connections,
             rules: Rules::default(),
             wildcards: false,
+            mailbox_mark: None,
             faults,
             parts,
             outside: Vec::new(),
@@ -183,6 +186,8 @@ impl Plan {
         stops::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
         patron::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
+        let mut rng = Rng::new(seed ^ 0x6d61_726b);
+        plan.mailbox_mark = rng.one_in(2).then(|| rng.below(4));
         plan
     }
 
@@ -199,6 +204,7 @@ impl Plan {
                 warning: Duration::from_nanos(1),
                 on_stall: Arc::new(|_| {}),
             }),
+            mailbox_mark: self.mailbox_mark,
             seed: Some(self.seed),
         }
     }
@@ -213,6 +219,7 @@ impl Plan {
             max_connections: 0,
             rules: Rules::default(),
             wildcards: false,
+            mailbox_mark: None,
             faults: Faults::default(),
             parts: Vec::new(),
             outside: Vec::new(),

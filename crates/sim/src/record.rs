@@ -424,6 +424,15 @@ impl Record {
         }
     }
 
+    /// Publications and broadcasts of connections that a shard has not taken yet.
+    #[must_use]
+    pub fn publications_for(&self, shard: usize) -> usize {
+        let publication =
+            |posted: &Posted| matches!(posted, Posted::Publish { .. } | Posted::Broadcast { .. });
+        let waits = self.letters.iter().filter(|letter| letter.shard == shard);
+        waits.filter(|it| it.receipt.is_none() && publication(&it.posted)).count()
+    }
+
     /// The server is asked to end a stream.
     pub fn dismiss(&mut self, peer: u32) {
         self.note_ended_streams();
@@ -434,18 +443,41 @@ impl Record {
         }
     }
 
-    /// Adds letters to every shard but one.
+    /// Whether a shard gets a letter of this: it has receivers at this moment, or may have.
+    fn concerns(&self, shard: usize, posted: &Posted) -> bool {
+        match posted {
+            Posted::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
+            Posted::Broadcast { audience, .. } => match (&audience.include, &audience.channel) {
+                (Some(peers), _) => peers.iter().any(|peer| {
+                    self.sessions.get(peer).is_some_and(|session| session.id.shard() == shard)
+                }),
+                (None, Some(channel)) => !self.members_of(shard, channel).is_empty(),
+                (None, None) => true,
+            },
+            Posted::Send { .. } | Posted::Dismiss(_) => true,
+        }
+    }
+
+    /// Adds letters to every shard but one that has receivers.
     pub fn post_to_others(&mut self, from: usize, shards: usize, posted: &Posted) {
+        self.note_ended_streams();
         for shard in (0..shards).filter(|shard| *shard != from) {
+            if !self.concerns(shard, posted) {
+                continue;
+            }
             self.letters.push(Letter { shard, posted: posted.clone(), receipt: None });
         }
     }
 
-    /// Adds letters to every shard, whose counts come back in `receipt`.
+    /// Adds letters to every shard that has receivers, whose counts come back in `receipt`.
     pub fn post_to_all(&mut self, shards: usize, posted: &Posted, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
         let at = Some(self.receipts.len() - 1);
+        self.note_ended_streams();
         for shard in 0..shards {
+            if !self.concerns(shard, posted) {
+                continue;
+            }
             self.letters.push(Letter { shard, posted: posted.clone(), receipt: at });
         }
     }

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::{
-    Audit, Backpressure, Built, ClassFigures, Remote, Shard, SlowPolicy, Snapshot, Stats, Totals,
-    build,
+    Audit, Backpressure, Built, ClassFigures, MAILBOX_MARK, Remote, Shard, SlowPolicy, Snapshot,
+    Stats, Totals, build,
 };
 
 use crate::ask::Take;
@@ -456,7 +456,26 @@ impl World {
         }
     }
 
+    /// Publishers are held back: a crowded mailbox gets at most one publication more of each connection.
+    fn check_mailboxes(&mut self) {
+        let mark = self.plan.mailbox_mark.unwrap_or(MAILBOX_MARK);
+        let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
+        let record = self.record.borrow();
+        let mut fault = None;
+        for shard in 0..self.shards.len() {
+            let waits = record.publications_for(shard);
+            if waits > mark + 1 + connections {
+                fault = Some(format!("{waits} publications wait for shard {shard}, over {mark}"));
+            }
+        }
+        drop(record);
+        if let Some(fault) = fault {
+            self.violation(fault);
+        }
+    }
+
     fn check_bounds(&mut self, index: usize) {
+        self.check_mailboxes();
         let audit = self.shards[index].audit();
         let limits = &self.plan.limits;
         // One message may always be queued when nothing else is; control frames come on top.

@@ -21,9 +21,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use subs::{MAX_CHANNELS, Sub, Subs};
-use trie::Trie;
+use totals::HomesScratch;
+use trie::{Scratch, Trie};
 
-pub use totals::{Tally, Totals};
+pub use totals::{Interest, Tally, Totals};
 pub use wildcard::{MAX_PATTERN_TOKENS, PatternError};
 
 /// Index of a channel in its shard, valid while the channel has members.
@@ -53,12 +54,14 @@ pub(crate) struct Channels {
     subs: Subs,
     memberships: usize,
     totals: Arc<Totals>,
-    /// Where publications are posted to those shards only that have members: this one's number.
+    /// This shard's number, if others post their publications to it.
     home: Option<u16>,
     wildcards: bool,
     patterns: Trie,
-    /// Channels that match what is published now; kept for its memory, as is the next.
+    /// Channels that match what is published now; kept for its memory, as are the next.
     matched: Vec<ChannelIndex>,
+    scratch: Scratch,
+    homes: HomesScratch,
     leaving: Vec<Sub>,
     visited: Visited,
 }
@@ -85,14 +88,25 @@ impl Channels {
             wildcards,
             patterns: Trie::default(),
             matched: Vec::new(),
+            scratch: Scratch::default(),
+            homes: HomesScratch::default(),
             leaving: Vec::new(),
             visited: Visited::default(),
         }
     }
 
-    /// From now on [`Totals::homes`] tells that this shard has members of a channel.
+    /// From now on others post to this shard what is published to channels with members here.
     pub(crate) fn set_home(&mut self, shard: u16) {
         self.home = Some(shard);
+    }
+
+    /// Writes the shards with members of a channel, and perhaps this one, to `homes`; the channel's name if it has
+    /// members here.
+    pub(crate) fn homes(&mut self, name: &str, homes: &mut Vec<u16>) -> Option<&Arc<str>> {
+        let index = self.by_name.get(name);
+        let known = index.map(|&channel| self.channels[channel as usize].tally());
+        self.totals.homes(name, known, self.patterns.len(), &mut self.homes, homes);
+        known.map(Tally::name)
     }
 
     /// Channels and patterns with at least one member here.
@@ -125,7 +139,7 @@ impl Channels {
             exact
         } else {
             self.matched.clear();
-            self.patterns.matching(name, &mut self.matched);
+            self.patterns.matching(name, &mut self.scratch, &mut self.matched);
             // A pattern matches its own text, so it may be there twice then: marks take care of that too.
             self.matched.extend(exact);
             if self.matched.len() > 1 {

@@ -1,8 +1,14 @@
-//! Subscribers of each channel over all shards, right at any moment and from any thread.
+//! Subscribers of each channel over all shards, right at any moment and from any thread; and which shards they are on.
 //!
 //! A shard registers a channel when its first member comes and lets go when the last one leaves; only then is a
 //! lock taken, that of one stripe. In between it holds the channel's counter, and a subscription is one atomic
 //! addition. A channel that no shard has is forgotten.
+//!
+//! **Which shards are posted to.** A publication goes to those shards that have registered its name, or a pattern that
+//! matches it, when it is published. A shard registers before `subscribe` returns. So a subscription that
+//! *happens before* a publication is seen by it: an acknowledgement that the subscriber sent, and that reached the
+//! publisher's thread by whatever way (a socket, a queue, a lock), orders the two. Of a subscription and a publication
+//! that nothing orders, either may be first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,15 +16,19 @@ use std::hash::{BuildHasher, RandomState};
 
 #[cfg(loom)]
 use loom::sync::{
-    Arc as Shared, Mutex, MutexGuard,
-    atomic::{AtomicUsize, Ordering},
+    Arc as Shared, Mutex, MutexGuard, RwLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::{
-    Arc as Shared, Mutex, MutexGuard,
-    atomic::{AtomicUsize, Ordering},
+    Arc as Shared, Mutex, MutexGuard, RwLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
+
+use super::ChannelIndex;
+use super::trie::{Scratch, Trie};
+use super::wildcard;
 
 /// Shards that create and remove different channels at a time rarely meet at a lock. A power of two. One under
 /// loom: which stripe a name falls into is random, and a model must take the same steps each time.
@@ -27,30 +37,134 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 /// Subscribers of every channel of a server, shared by its shards.
 ///
 /// A channel is a name as it was subscribed to: with wildcards `news.*` is a channel of its own, and a subscriber of
-/// it counts there and not at `news.eu`. The memory is that of the channels in use: about 100 bytes and the name.
+/// it counts there and not at `news.eu`. The memory is that of the channels in use: about 150 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,
     hasher: RandomState,
+    /// `None` without wildcards.
+    patterns: Option<Patterns>,
 }
 
 type Stripe = Mutex<HashMap<Arc<str>, Registered>>;
 
 #[derive(Debug)]
 struct Registered {
-    subscribers: Shared<AtomicUsize>,
+    counter: Shared<Counter>,
     /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference count, so that
     /// whoever brings it to zero knows that nobody can be taking another.
     shards: usize,
-    /// Those that gave their number.
+    /// The shards of those tallies that gave their number, once for each tally.
     homes: Vec<u16>,
+}
+
+#[derive(Debug)]
+struct Counter {
+    subscribers: AtomicUsize,
+    /// A bit for each of the first 63 shards that is in [`Registered::homes`]; [`FAR`] says that others are. Written
+    /// under the stripe's lock, read without.
+    homes: AtomicU64,
+}
+
+/// In a mask of shards: shards above 62 are in the list, which takes a lock to read.
+const FAR: u64 = 1 << 63;
+
+fn bit_of(shard: u16) -> u64 {
+    1 << shard.min(63)
+}
+
+impl Registered {
+    fn new() -> Self {
+        let counter = Counter { subscribers: AtomicUsize::new(0), homes: AtomicU64::new(0) };
+        Self { counter: Shared::new(counter), shards: 0, homes: Vec::new() }
+    }
+
+    fn enter(&mut self, home: Option<u16>) {
+        self.shards += 1;
+        if let Some(home) = home {
+            self.homes.push(home);
+            // Relaxed, as in `Tally::add_one`.
+            self.counter.homes.fetch_or(bit_of(home), Ordering::Relaxed);
+        }
+    }
+
+    fn leave(&mut self, home: Option<u16>) {
+        self.shards -= 1;
+        let Some(home) = home else { return };
+        if let Some(at) = self.homes.iter().position(|other| *other == home) {
+            self.homes.swap_remove(at);
+        }
+        if !self.homes.iter().any(|other| bit_of(*other) == bit_of(home)) {
+            self.counter.homes.fetch_and(!bit_of(home), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The patterns of all shards, for publishers.
+#[derive(Debug, Default)]
+struct Patterns {
+    /// Registrations in the index: one for each pattern and shard.
+    registered: AtomicUsize,
+    index: RwLock<PatternIndex>,
+}
+
+#[derive(Debug, Default)]
+struct PatternIndex {
+    trie: Trie,
+    by_name: HashMap<Arc<str>, ChannelIndex>,
+    /// By the index in the trie: shards that have the pattern, once for each registration.
+    homes: Vec<Vec<u16>>,
+    free: Vec<ChannelIndex>,
+}
+
+impl PatternIndex {
+    fn enter(&mut self, name: &Arc<str>, home: u16) {
+        if let Some(&index) = self.by_name.get(name) {
+            return self.homes[index as usize].push(home);
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.homes.push(Vec::new());
+                self.homes.len() as ChannelIndex - 1
+            }
+        };
+        self.homes[index as usize].push(home);
+        self.trie.insert(name, index);
+        self.by_name.insert(Arc::clone(name), index);
+    }
+
+    fn leave(&mut self, name: &str, home: u16) {
+        let Some(&index) = self.by_name.get(name) else { return };
+        let homes = &mut self.homes[index as usize];
+        if let Some(at) = homes.iter().position(|other| *other == home) {
+            homes.swap_remove(at);
+        }
+        if homes.is_empty() {
+            *homes = Vec::new();
+            self.trie.remove(name);
+            self.by_name.remove(name);
+            self.free.push(index);
+        }
+        if self.by_name.is_empty() {
+            // Whatever the most patterns ever took is given back.
+            *self = Self::default();
+        }
+    }
+}
+
+/// Memory of [`Totals::homes`], kept from one call to the next.
+#[derive(Debug, Default)]
+pub(crate) struct HomesScratch {
+    trie: Scratch,
+    matched: Vec<ChannelIndex>,
 }
 
 /// One shard's share in a channel's count; [`Totals::leave`] takes it back.
 #[derive(Debug)]
 pub struct Tally {
     name: Arc<str>,
-    subscribers: Shared<AtomicUsize>,
+    counter: Shared<Counter>,
     home: Option<u16>,
 }
 
@@ -65,29 +179,58 @@ impl Tally {
     pub fn add_one(&self) {
         // Relaxed, here and below: a thread that was told of a subscription sees it counted, because telling orders
         // the two; nothing else hangs on the number.
-        self.subscribers.fetch_add(1, Ordering::Relaxed);
+        self.counter.subscribers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes back `count` subscribers of those that were counted through this tally.
     pub fn subtract(&self, count: usize) {
-        self.subscribers.fetch_sub(count, Ordering::Relaxed);
+        self.counter.subscribers.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Keeps publications to a channel coming to a shard; see [`Remote::announce`](crate::Remote::announce).
+#[derive(Debug)]
+pub struct Interest {
+    totals: Arc<Totals>,
+    tally: Option<Tally>,
+}
+
+impl Interest {
+    pub(crate) fn new(totals: &Arc<Totals>, shard: u16, channel: &str) -> Self {
+        Self { totals: Arc::clone(totals), tally: Some(totals.enter_from(channel, Some(shard))) }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        if let Some(tally) = self.tally.take() {
+            self.totals.leave(tally);
+        }
     }
 }
 
 impl Default for Totals {
+    /// Without wildcards.
     fn default() -> Self {
-        let stripes = (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect();
-        Self { stripes, hasher: RandomState::new() }
+        Self::new(false)
     }
 }
 
 impl Totals {
+    /// Without `wildcards`, `*` and `>` are characters.
+    #[must_use]
+    pub fn new(wildcards: bool) -> Self {
+        let stripes = (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect();
+        let patterns = wildcards.then(Patterns::default);
+        Self { stripes, hasher: RandomState::new(), patterns }
+    }
+
     /// Subscribers of the channel, or of the pattern of exactly this text, on all shards together. Takes one lock
     /// for one look-up.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         let stripe = lock(self.stripe(name));
-        stripe.get(name).map_or(0, |channel| channel.subscribers.load(Ordering::Relaxed))
+        stripe.get(name).map_or(0, |channel| channel.counter.subscribers.load(Ordering::Relaxed))
     }
 
     /// Channels and patterns with a subscriber on any shard.
@@ -105,7 +248,7 @@ impl Totals {
             let stripe = lock(stripe);
             let counts = stripe
                 .iter()
-                .map(|(name, channel)| (name, channel.subscribers.load(Ordering::Relaxed)));
+                .map(|(name, channel)| (name, channel.counter.subscribers.load(Ordering::Relaxed)));
             // Zero for the moment between a shard's taking a tally and its counting the first, or the reverse.
             list.extend(
                 counts.filter(|(_, count)| *count > 0).map(|(name, n)| (Arc::clone(name), n)),
@@ -120,40 +263,101 @@ impl Totals {
         self.enter_from(name, None)
     }
 
-    /// The same for a shard whose number [`Totals::homes`] is to tell.
-    pub(crate) fn enter_from(&self, name: &str, home: Option<u16>) -> Tally {
-        let mut stripe = lock(self.stripe(name));
-        // The name is looked for before it is copied: on the other shards it is there.
-        if let Some((name, _)) = stripe.get_key_value(name) {
-            let name = Arc::clone(name);
-            let channel = stripe.get_mut(&name).expect("it was just found");
-            channel.shards += 1;
-            channel.homes.extend(home);
-            return Tally { name, subscribers: Shared::clone(&channel.subscribers), home };
+    /// Registers the interest of the shard with this number, to which publications are then posted.
+    #[must_use]
+    pub fn enter_from(&self, name: &str, home: Option<u16>) -> Tally {
+        let tally = self.register(name, home);
+        if let (Some(patterns), Some(home)) = (&self.patterns, home)
+            && wildcard::check(name) == Ok(true)
+        {
+            patterns.registered.fetch_add(1, Ordering::Relaxed);
+            write(&patterns.index).enter(&tally.name, home);
         }
-        let (name, subscribers) = (Arc::<str>::from(name), Shared::new(AtomicUsize::new(0)));
-        let homes = home.into_iter().collect();
-        let channel = Registered { subscribers: Shared::clone(&subscribers), shards: 1, homes };
-        stripe.insert(Arc::clone(&name), channel);
-        Tally { name, subscribers, home }
+        tally
     }
 
-    /// The shards with a member of exactly this channel, of those that gave their number.
-    pub(crate) fn homes(&self, name: &str) -> Vec<u16> {
-        lock(self.stripe(name)).get(name).map_or_else(Vec::new, |channel| channel.homes.clone())
+    fn register(&self, name: &str, home: Option<u16>) -> Tally {
+        let mut stripe = lock(self.stripe(name));
+        // The name is looked for before it is copied: on the other shards it is there.
+        let name = match stripe.get_key_value(name) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(name),
+        };
+        let channel = stripe.entry(Arc::clone(&name)).or_insert_with(Registered::new);
+        channel.enter(home);
+        Tally { name, counter: Shared::clone(&channel.counter), home }
+    }
+
+    /// Appends the shards, of those that gave their number, with a member of this channel or of a pattern that matches
+    /// it, to `homes`: each once. `known`: the channel's tally, which saves looking for it. `own_patterns`: how many
+    /// patterns the asking shard, which does not ask for itself, has registered.
+    pub(crate) fn homes(
+        &self,
+        name: &str,
+        known: Option<&Tally>,
+        own_patterns: usize,
+        scratch: &mut HomesScratch,
+        homes: &mut Vec<u16>,
+    ) {
+        homes.clear();
+        let mut mask = known.map_or(0, |tally| tally.counter.homes.load(Ordering::Relaxed));
+        if known.is_none() || mask & FAR != 0 {
+            let stripe = lock(self.stripe(name));
+            if let Some(channel) = stripe.get(name) {
+                mask = channel.counter.homes.load(Ordering::Relaxed);
+                if mask & FAR != 0 {
+                    homes.extend(channel.homes.iter().filter(|home| **home >= 63));
+                }
+            }
+        }
+        mask &= !FAR;
+        if let Some(patterns) = &self.patterns
+            && patterns.registered.load(Ordering::Relaxed) > own_patterns
+        {
+            let HomesScratch { trie, matched } = scratch;
+            matched.clear();
+            let index = read(&patterns.index);
+            index.trie.matching(name, trie, matched);
+            let found = matched.iter().flat_map(|pattern| &index.homes[*pattern as usize]);
+            for &home in found {
+                match home < 63 {
+                    true => mask |= bit_of(home),
+                    false => homes.push(home),
+                }
+            }
+        }
+        if !homes.is_empty() {
+            homes.sort_unstable();
+            homes.dedup();
+        }
+        while mask != 0 {
+            homes.push(mask.trailing_zeros() as u16);
+            mask &= mask - 1;
+        }
+    }
+
+    /// The shards, of those that gave their number, with a member of this channel or of a pattern that matches it. `known`:
+    /// the channel's tally, which saves looking for it.
+    #[must_use]
+    pub fn homes_of(&self, name: &str, known: Option<&Tally>) -> Vec<u16> {
+        let mut homes = Vec::new();
+        self.homes(name, known, 0, &mut HomesScratch::default(), &mut homes);
+        homes
     }
 
     /// Ends a shard's interest. What it counted it has taken back before.
     pub fn leave(&self, tally: Tally) {
+        if let (Some(patterns), Some(home)) = (&self.patterns, tally.home)
+            && wildcard::check(&tally.name) == Ok(true)
+        {
+            write(&patterns.index).leave(&tally.name, home);
+            patterns.registered.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut stripe = lock(self.stripe(&tally.name));
         if let Entry::Occupied(mut channel) = stripe.entry(tally.name) {
-            channel.get_mut().shards -= 1;
-            let homes = &mut channel.get_mut().homes;
-            if let Some(at) = homes.iter().position(|home| Some(*home) == tally.home) {
-                homes.swap_remove(at);
-            }
+            channel.get_mut().leave(tally.home);
             if channel.get().shards == 0 {
-                debug_assert_eq!(channel.get().subscribers.load(Ordering::Relaxed), 0);
+                debug_assert_eq!(channel.get().counter.subscribers.load(Ordering::Relaxed), 0);
                 channel.remove();
             }
         }
@@ -169,15 +373,35 @@ impl Totals {
     }
 }
 
-/// Nothing panics while it holds the lock but for want of memory, so poison means nothing here.
+/// Nothing panics while it holds a lock but for want of memory, so poison means nothing here.
 #[cfg(not(loom))]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+#[cfg(not(loom))]
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(not(loom))]
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(loom)]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics in a loom model")
+}
+
+#[cfg(loom)]
+fn read<T>(lock: &RwLock<T>) -> loom::sync::RwLockReadGuard<'_, T> {
+    lock.read().expect("no thread panics in a loom model")
+}
+
+#[cfg(loom)]
+fn write<T>(lock: &RwLock<T>) -> loom::sync::RwLockWriteGuard<'_, T> {
+    lock.write().expect("no thread panics in a loom model")
 }
 
 #[cfg(test)]
@@ -201,6 +425,35 @@ mod tests {
         two.subtract(2);
         totals.leave(two);
         assert_eq!((totals.count("news"), totals.channels()), (0, 0));
+    }
+
+    fn homes(totals: &Totals, name: &str) -> Vec<u16> {
+        totals.homes_of(name, None)
+    }
+
+    #[test]
+    fn a_publication_is_posted_to_the_shards_with_a_member_each_once() {
+        let totals = Totals::new(true);
+        let enter = |name, shard| totals.enter_from(name, Some(shard));
+        let eu = [enter("news.eu", 2), enter("news.eu", 0), enter("news.eu", 2)];
+        let patterns = [enter("news.*", 0), enter("news.*", 5), enter(">", 70), enter("a.*", 9)];
+        assert_eq!(homes(&totals, "news.eu"), [70, 0, 2, 5]);
+        assert_eq!(homes(&totals, "news.us"), [70, 0, 5]);
+        let mut known = Vec::new();
+        totals.homes("news.eu", Some(&eu[0]), 4, &mut HomesScratch::default(), &mut known);
+        assert_eq!(known, [0, 2], "all patterns are the asking shard's own");
+        let [first, second, third] = eu;
+        totals.leave(first);
+        assert_eq!(homes(&totals, "news.eu"), [70, 0, 2, 5], "shard 2 has another member");
+        totals.leave(third);
+        assert_eq!(homes(&totals, "news.eu"), [70, 0, 5]);
+        totals.leave(second);
+        patterns.into_iter().for_each(|tally| totals.leave(tally));
+        assert_eq!(homes(&totals, "news.eu"), []);
+        let far: Vec<Tally> = (60..70).map(|shard| enter("far", shard)).collect();
+        assert_eq!(homes(&totals, "far"), [63, 64, 65, 66, 67, 68, 69, 60, 61, 62]);
+        far.into_iter().for_each(|tally| totals.leave(tally));
+        assert_eq!((homes(&totals, "far"), totals.channels()), (vec![], 0));
     }
 
     #[test]

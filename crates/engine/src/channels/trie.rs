@@ -56,7 +56,12 @@ pub(super) struct Trie {
     next_token: TokenId,
     edges: HashMap<(NodeIndex, TokenId), NodeIndex>,
     patterns: usize,
-    /// Nodes that the tokens so far lead to, and those that the next one does; kept for their memory.
+}
+
+/// Memory of a look-up, kept from one to the next: nodes that the tokens so far lead to, and those that the next one
+/// does.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
     reached: Vec<NodeIndex>,
     next: Vec<NodeIndex>,
 }
@@ -64,6 +69,11 @@ pub(super) struct Trie {
 impl Trie {
     pub(super) fn is_empty(&self) -> bool {
         self.patterns == 0
+    }
+
+    /// Patterns in it.
+    pub(super) fn len(&self) -> usize {
+        self.patterns
     }
 
     /// Adds a pattern that is well-formed and not there yet.
@@ -125,34 +135,40 @@ impl Trie {
     }
 
     /// Appends the channels of all patterns that match `name` to `found`, each once.
-    pub(super) fn matching(&mut self, name: &str, found: &mut Vec<ChannelIndex>) {
+    pub(super) fn matching(
+        &self,
+        name: &str,
+        scratch: &mut Scratch,
+        found: &mut Vec<ChannelIndex>,
+    ) {
         // A malformed name is no name, rather than one that `>` matches and `*.*` may not.
         if self.is_empty() || name.split('.').any(str::is_empty) {
             return;
         }
-        self.reached.clear();
-        self.reached.push(ROOT);
+        let Scratch { reached, next } = scratch;
+        reached.clear();
+        reached.push(ROOT);
         for token in name.split('.') {
             let id = self.tokens.get(token).map(|token| token.id);
-            self.next.clear();
-            for &node in &self.reached {
+            next.clear();
+            for &node in reached.iter() {
                 let Node { any, tail, edges, .. } = self.nodes[node as usize];
                 if tail != NONE {
                     found.push(tail);
                 }
                 if any != NONE {
-                    self.next.push(any);
+                    next.push(any);
                 }
                 if let Some(id) = id.filter(|_| edges > 0) {
-                    self.next.extend(self.edges.get(&(node, id)));
+                    next.extend(self.edges.get(&(node, id)));
                 }
             }
-            std::mem::swap(&mut self.reached, &mut self.next);
-            if self.reached.is_empty() {
+            std::mem::swap(reached, next);
+            if reached.is_empty() {
                 return;
             }
         }
-        let ends = self.reached.iter().map(|&node| self.nodes[node as usize].channel);
+        let ends = reached.iter().map(|&node| self.nodes[node as usize].channel);
         found.extend(ends.filter(|&channel| channel != NONE));
     }
 

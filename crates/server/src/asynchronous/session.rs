@@ -56,7 +56,8 @@ impl<D> AsyncSession<D> {
     /// # Errors
     /// [`Closed`]: the session is no member of anything any more.
     pub fn subscribe(&self, channel: &str) -> Result<(), Closed> {
-        self.shared.order(Order::Subscribe(channel.into()))
+        let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
+        self.shared.order(Order::Subscribe(channel.into(), interest))
     }
 
     /// Leaves a channel.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use throng_engine::{Close, Cx, Frame, Sent};
+use throng_engine::{Close, Cx, Frame, Interest, Sent};
 use throng_io::ConnId;
 
 use super::seats::Seats;
@@ -60,7 +60,8 @@ pub(super) struct Window {
 pub(super) enum Order {
     Send(Frame),
     Publish(Box<str>, Frame),
-    Subscribe(Box<str>),
+    /// With what keeps publications coming until it is carried out.
+    Subscribe(Box<str>, Interest),
     Unsubscribe(Box<str>),
     Close(u16, Box<str>),
 }
@@ -71,7 +72,7 @@ impl Order {
             + match self {
                 Self::Send(frame) => frame.as_bytes().len(),
                 Self::Publish(channel, frame) => channel.len() + frame.as_bytes().len(),
-                Self::Subscribe(name) | Self::Unsubscribe(name) | Self::Close(_, name) => {
+                Self::Subscribe(name, _) | Self::Unsubscribe(name) | Self::Close(_, name) => {
                     name.len()
                 }
             }
@@ -235,9 +236,15 @@ impl Shared {
                 },
                 Order::Publish(channel, frame) => {
                     cx.publish(&channel, &frame);
+                    if cx.is_held_back() {
+                        // The rest waits until the shard that is behind has room.
+                        cx.core().await_drain(self.id);
+                        behind = true;
+                    }
                 }
-                Order::Subscribe(channel) => {
+                Order::Subscribe(channel, interest) => {
                     cx.subscribe(&channel);
+                    drop(interest);
                 }
                 Order::Unsubscribe(channel) => {
                     cx.unsubscribe(&channel);

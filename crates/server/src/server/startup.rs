@@ -89,6 +89,7 @@ impl<R: Routes> Server<R> {
             wildcards: self.wildcards,
             max_connections,
             watching: Some(stalls.watching()),
+            mailbox_mark: None,
             seed: None,
         };
         let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
