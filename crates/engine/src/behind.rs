@@ -44,7 +44,7 @@ impl Connections {
         }
         let is_behind = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
-            Content::Frame(frame) => frame.key_in(channel),
+            Content::Frame { frame, .. } => frame.key_in(channel),
             // Without a name to tell it from others, every message is a value of the same key.
             Content::Private { .. } => 0,
         };

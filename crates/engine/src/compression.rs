@@ -140,6 +140,11 @@ impl Compression {
         self.relayed = 0..0;
     }
 
+    /// Charges other work on `len` bytes of messages.
+    pub(crate) fn note_work(&mut self, len: usize) {
+        self.work += WORK_PER_MESSAGE + len;
+    }
+
     /// Bytes of a connection came, for which others may have to wait.
     #[inline]
     pub(crate) fn begin_work(&mut self) {

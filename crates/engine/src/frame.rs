@@ -28,7 +28,8 @@ struct Inner {
     /// Of [`Frame::keyed`]; 0 = none.
     key: u64,
     incompressible: bool,
-    event: OnceLock<Arc<[u8]>>,
+    /// `None` inside: it would be too large.
+    event: OnceLock<Option<Arc<[u8]>>>,
     /// Compressed for each size of window.
     deflated: OnceLock<Box<[Variant; WINDOWS]>>,
 }
@@ -151,13 +152,23 @@ impl Frame {
         variant.as_ref()
     }
 
-    /// The message as a server-sent event.
-    pub(crate) fn event(&self) -> &Arc<[u8]> {
-        self.inner.event.get_or_init(|| {
-            let mut out = Vec::with_capacity(self.inner.bytes.len() + 16);
-            sse::encode(self.inner.text, self.payload(), &mut out);
-            out.into()
-        })
+    /// The message as a server-sent event; `None` if that is more than a third larger than it, and than `max_message`:
+    /// as base64 it is a third larger, and a text of many empty lines seven times. `made` is told the bytes that were
+    /// gone through the first time.
+    pub(crate) fn event(&self, max_message: usize, made: impl FnOnce(usize)) -> Option<&Arc<[u8]>> {
+        let event = self.inner.event.get_or_init(|| {
+            let (text, payload) = (self.inner.text, self.payload());
+            let len = sse::encoded_len(text, payload);
+            let most = payload.len().max(max_message);
+            let is_fair = len <= most.saturating_add(most / 3).saturating_add(64);
+            made(payload.len() + if is_fair { len } else { 0 });
+            is_fair.then(|| {
+                let mut out = Vec::new();
+                sse::encode(text, payload, &mut out);
+                out.into()
+            })
+        });
+        event.as_ref()
     }
 }
 

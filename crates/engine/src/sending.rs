@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_io::{ConnId, Segment};
 use throng_proto::ws::{self, Opcode};
 
-use crate::backpressure::ClassIndex;
+use crate::backpressure::{ClassIndex, SlowPolicy};
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::connections::{Connections, OVERFULL};
@@ -38,6 +38,14 @@ const REFERENCE_COST: usize = 64;
 
 /// Says that the class follows from the receiver's route; looked up only when it matters.
 pub(crate) const UNKNOWN: ClassIndex = ClassIndex::MAX;
+
+/// Why a frame has no form on a connection.
+enum Formless {
+    /// It is closed or closing.
+    Closed,
+    /// It is a stream of events, and the event would be too large.
+    TooLarge,
+}
 
 /// What a frame was published to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -167,8 +175,8 @@ impl Connections {
                 }
                 whole
             }
-            Content::Frame(frame) => {
-                let Some((bytes, form)) = self.form(id, frame) else { return true };
+            Content::Frame { frame, .. } => {
+                let Ok((bytes, form)) = self.form(id, frame) else { return true };
                 let whole = form != Form::Plain || !self.needs_fragments(frame.payload().len());
                 if whole {
                     self.put_frame(id, frame, bytes, form);
@@ -178,21 +186,44 @@ impl Connections {
         }
     }
 
-    /// What a frame looks like on a connection; `None` if it cannot have it any more.
+    /// What a frame looks like on a connection.
     #[inline]
-    fn form<'f>(&mut self, id: ConnId, frame: &'f Frame) -> Option<(&'f Arc<[u8]>, Form)> {
-        let conn = self.conn(id)?;
+    fn form<'f>(
+        &mut self,
+        id: ConnId,
+        frame: &'f Frame,
+    ) -> Result<(&'f Arc<[u8]>, Form), Formless> {
+        let Some(conn) = self.conn(id) else { return Err(Formless::Closed) };
         match conn.stage {
             Stage::Open if conn.has(flag::DEFLATE) => {
                 let deflated = self.compression.frame(id.slot(), frame, &mut self.stats);
-                Some(
-                    deflated.map_or((frame.shared(), Form::Plain), |bytes| (bytes, Form::Deflated)),
-                )
+                Ok(deflated.map_or((frame.shared(), Form::Plain), |bytes| (bytes, Form::Deflated)))
             }
-            Stage::Open => Some((frame.shared(), Form::Plain)),
-            Stage::Events => Some((frame.event(), Form::Event)),
-            _ => None,
+            Stage::Open => Ok((frame.shared(), Form::Plain)),
+            Stage::Events => {
+                let Self { compression, published, limits, .. } = self;
+                let event = frame.event(limits.ws.max_message_size, |work| {
+                    compression.note_work(work);
+                    *published += work;
+                });
+                event.map(|bytes| (bytes, Form::Event)).ok_or(Formless::TooLarge)
+            }
+            _ => Err(Formless::Closed),
         }
+    }
+
+    /// A stream of events is not sent a frame that would be much larger as an event; what that means its policy says.
+    #[cold]
+    fn refuse_event(&mut self, id: ConnId, class: Option<ClassIndex>) -> Sent {
+        let class = class.unwrap_or_else(|| self.class_of(id));
+        match self.rules.class(class).policy {
+            SlowPolicy::Close => self.close_slow(id, class),
+            _ => {
+                self.stats.messages_dropped += 1;
+                self.figures[usize::from(class)].too_large += 1;
+            }
+        }
+        Sent::Dropped
     }
 
     fn put_frame(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) {
@@ -210,14 +241,21 @@ impl Connections {
 
     /// Queues a reference to a finished frame, published to a channel or sent by itself.
     pub(crate) fn send_frame(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
-        let Some((bytes, form)) = self.form(id, frame) else { return Sent::Closed };
+        let (bytes, form) = match self.form(id, frame) {
+            Ok(formed) => formed,
+            Err(Formless::Closed) => return Sent::Closed,
+            Err(Formless::TooLarge) => return self.refuse_event(id, of.class),
+        };
         if self.fan(id, frame, bytes, form) {
             self.stats.messages_out += 1;
             return Sent::Written;
         }
         let large = form != Form::Event && self.needs_fragments(frame.payload().len());
         if large || self.waits_apart(id, of.class) {
-            return self.wait_behind(id, Content::Frame(frame.clone()), of.class, of.channel);
+            // Compressed or not is decided when it leaves.
+            let len = if form == Form::Event { bytes.len() } else { frame.payload().len() };
+            let content = Content::Frame { frame: frame.clone(), len };
+            return self.wait_behind(id, content, of.class, of.channel);
         }
         let sent = match self.admit(id, bytes.len(), of.class.unwrap_or(UNKNOWN)) {
             Ok(sent) => sent,

@@ -169,6 +169,8 @@ figures! {
     expired Counter,
     /// Waiting when their receiver went away.
     discarded Counter,
+    /// Not sent to a stream of events: as an event, a text of many empty lines is too large.
+    too_large Counter,
     /// Lost between shards, for one receiver each: the queue of its shard was full.
     lost Counter,
 }

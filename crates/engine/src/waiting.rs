@@ -34,8 +34,8 @@ impl Millis {
 pub(crate) enum Content {
     /// For this connection alone.
     Private { text: bool, payload: Arc<dyn Memory>, compressible: bool },
-    /// For many.
-    Frame(Frame),
+    /// For many. `len`: of the message, or of the event that it is here.
+    Frame { frame: Frame, len: usize },
 }
 
 impl Content {
@@ -43,12 +43,15 @@ impl Content {
     pub(crate) fn parts(&self) -> (bool, &[u8]) {
         match self {
             Self::Private { text, payload, .. } => (*text, payload.as_ref().as_ref()),
-            Self::Frame(frame) => (frame.is_text(), frame.payload()),
+            Self::Frame { frame, .. } => (frame.is_text(), frame.payload()),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.parts().1.len()
+        match self {
+            Self::Private { payload, .. } => payload.as_ref().as_ref().len(),
+            Self::Frame { len, .. } => *len,
+        }
     }
 
     /// What it counts as: no less than its own memory.

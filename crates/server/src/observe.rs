@@ -283,8 +283,8 @@ mod tests {
             .filter_map(|line| line.rsplit_once(' ').map(|(sample, _)| sample))
             .collect();
         samples.retain(|sample| sample.starts_with("throng_class_"));
-        // Three outcomes and seven reasons, of two classes on one shard and one on the other.
-        assert_eq!(samples.len(), 10 * 3);
+        // Three outcomes and eight reasons, of two classes on one shard and one on the other.
+        assert_eq!(samples.len(), 11 * 3);
     }
 
     #[test]
@@ -304,6 +304,7 @@ mod tests {
             "conflated",
             "expired",
             "discarded",
+            "too_large",
             "lost",
         ];
         assert_eq!(names, expected);

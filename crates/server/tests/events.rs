@@ -255,3 +255,39 @@ fn a_drain_ends_streams_in_good_order() {
         assert_eq!(stream.next_event(), None);
     }
 }
+
+/// A text of line ends alone is seven times as long as an event.
+#[test]
+fn a_message_that_would_be_much_larger_as_an_event_is_not_sent_and_counted() {
+    let lines = "\n".repeat(100_000);
+    for policy in [SlowPolicy::Close, SlowPolicy::DropOldest] {
+        let ws = throng_proto::ws::Limits { max_message_size: 64 << 10, ..Limits::default().ws };
+        let limits = Limits { ws, ..Limits::default() };
+        let server = Server::new().limits(limits).backpressure(Backpressure::new(policy));
+        let server =
+            server.events("/sse/{channel}", |r| Ok(r.param("channel").unwrap().to_owned()));
+        let (address, running) = start(server.shards(1));
+        let mut events = Events::open(address, "/sse/lines");
+        eventually("it listens", || running.hub().subscribers("lines") == 1);
+        let receipt = running.hub().publish("lines", &lines).unwrap();
+        assert_eq!(total(&receipt), Delivery { dropped: 1, ..Delivery::default() });
+        // Base64 is a third longer, and fair.
+        let binary = vec![7; 100_000];
+        let after = total(&running.hub().publish("lines", &binary).unwrap());
+        match policy {
+            SlowPolicy::Close => {
+                assert_eq!(after.delivered, 0);
+                assert_eq!(events.next_event(), None);
+                eventually("it is counted", || figure(address, "default", "slow_consumers") == 1);
+            }
+            _ => {
+                assert_eq!(after.delivered, 1);
+                let event = events.next_event().unwrap();
+                assert!(event.starts_with("event: binary\ndata: BwcH"));
+                assert!(event.len() > binary.len() * 4 / 3);
+                eventually("it is counted", || figure(address, "default", "too_large") == 1);
+            }
+        }
+        stop(running);
+    }
+}

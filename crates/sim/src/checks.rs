@@ -192,7 +192,7 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
     let mut sums = [0; 4];
     for (class, (figures, counts)) in figures.iter().zip(counts).enumerate() {
         let attempts = record.attempts[class];
-        let refused = figures.slow_consumers + figures.dropped_newest;
+        let refused = figures.slow_consumers + figures.dropped_newest + figures.too_large;
         let lost = figures.dropped_oldest
             + figures.conflated
             + figures.expired
