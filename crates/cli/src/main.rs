@@ -4,5 +4,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    throng_io::memory::return_large_blocks();
     throng_cli::run(std::env::args_os())
 }

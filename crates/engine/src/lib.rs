@@ -15,6 +15,7 @@ mod backpressure;
 mod behind;
 mod borrowed;
 mod build;
+mod calm;
 mod channels;
 mod compression;
 mod conn;

@@ -10,6 +10,7 @@ use throng_proto::ws::Spare;
 use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
+use crate::calm::Peak;
 use crate::conn::{AfterFlush, Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::{Core, Cx};
@@ -44,6 +45,7 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) starter: Option<Starter<D::Socket>>,
     /// For the sweep; reused.
     due: Vec<u32>,
+    output_peak: Peak,
 }
 
 /// What [`crate::build`] puts together for one shard.
@@ -90,6 +92,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             accept_rests_until: None,
             starter: None,
             due: Vec::new(),
+            output_peak: Peak::default(),
         }
     }
 
@@ -297,6 +300,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_lifetimes(last, now);
         state.expire_assembling(now);
         self.expire_writes(now);
+        let waits = self.state.waiting_memory();
+        if self.output_peak.is_over(waits) {
+            throng_io::memory::trim();
+        }
         self.state.publish_stats();
         if self.state.added.is_some() {
             self.state.shed_memory();

@@ -304,6 +304,14 @@ impl<S: Service> State<S> {
         }
     }
 
+    /// Bytes that wait for peers that do not read: their output, and input that is held back for it.
+    pub(crate) fn waiting_memory(&self) -> usize {
+        let connections = &self.core.connections;
+        let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
+        let held = self.held.values().map(Vec::len);
+        output.chain(held).sum()
+    }
+
     pub(crate) fn publish_stats(&mut self) {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;

@@ -1,5 +1,35 @@
 //! Memory that the allocator holds free.
 
+/// Blocks of this many bytes or more are returned to the system when they are freed.
+const MAP_FROM: i32 = 256 << 10;
+
+/// Free memory at the end of a heap is returned when it is this many bytes or more.
+const TRIM_FROM: i32 = 512 << 10;
+
+/// Makes the allocator (glibc) return the memory of a burst of large messages. Call it when the
+/// program starts.
+///
+/// By default glibc maps large blocks one by one only until the first of them is freed: from then
+/// on blocks of up to that size, 32 MiB at most, come from heaps that shrink only from their end,
+/// and hundreds of megabytes stay resident. Setting both thresholds fixes them.
+pub fn return_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        set(libc::M_MMAP_THRESHOLD, MAP_FROM);
+        set(libc::M_TRIM_THRESHOLD, TRIM_FROM);
+    }
+}
+
+/// Sets a parameter of the allocator, which keeps its default if it refuses.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code)]
+fn set(parameter: i32, value: i32) {
+    // SAFETY: `mallopt` takes no pointers, and locks the allocator's state itself.
+    unsafe {
+        libc::mallopt(parameter, value);
+    }
+}
+
 /// Returns free memory of the allocator to the system, if the allocator supports it (glibc).
 ///
 /// glibc returns memory only from the end of its heap. After a burst of new connections, each of

@@ -1,0 +1,41 @@
+//! The calm after a storm of output: when memory that waited for slow readers is worth giving back to the system.
+
+/// Less than this is no storm: walking the heap would cost more than it brings.
+const STORM: usize = 16 << 20;
+
+/// The most that has waited for readers since memory was given back last, as of each second.
+#[derive(Debug, Default)]
+pub(crate) struct Peak(usize);
+
+impl Peak {
+    /// Takes note of what waits now. True if that is less than a quarter of a peak that was a storm; then this is the new
+    /// peak.
+    pub(crate) fn is_over(&mut self, waits: usize) -> bool {
+        self.0 = self.0.max(waits);
+        let is_over = self.0 >= STORM && waits < self.0 / 4;
+        if is_over {
+            self.0 = waits;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_is_over_once_when_three_quarters_are_gone() {
+        let mut peak = Peak::default();
+        let mib = |count: usize| count << 20;
+        for (waits, over) in
+            [(0, false), (mib(15), false), (0, false), (mib(100), false), (mib(25), false)]
+        {
+            assert_eq!(peak.is_over(waits), over, "{waits}");
+        }
+        assert!(peak.is_over(mib(24)));
+        assert!(!peak.is_over(mib(24)));
+        assert!(peak.is_over(0));
+        assert!(!peak.is_over(0));
+    }
+}
