@@ -19,8 +19,8 @@ pub const MAX_WEIGHT: u32 = 1000;
 pub enum State {
     /// It is picked.
     Up,
-    /// Its health checks or its connections failed: picked only where no backend is up. Failed checks close its tunnels, too,
-    /// spread out.
+    /// Its health checks or its connections failed: picked only where no backend is up. Failed
+    /// checks close its tunnels, too, spread out.
     Down,
     /// An operator took it out: not picked, its tunnels are closed within the drain's window.
     Draining,
@@ -70,7 +70,8 @@ pub struct Totals {
     pub requests: AtomicU64,
     /// Connections begun.
     pub connects: AtomicU64,
-    /// Connects, handshakes and answers that failed, by refusal, time or an answer that broke a rule.
+    /// Connects, handshakes and answers that failed, by refusal, time or an answer that broke a
+    /// rule.
     pub failures: AtomicU64,
     /// Tunnels that we closed: drained, rebalanced, or of a dead backend.
     pub closed: AtomicU64,

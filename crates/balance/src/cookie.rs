@@ -9,8 +9,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::Token;
 
-/// The key that cookies are made with: without it nobody reads a backend's address from a cookie, or makes up a cookie for
-/// a backend of his choice.
+/// The key that cookies are made with: without it nobody reads a backend's address from a cookie,
+/// or makes up a cookie for a backend of his choice.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CookieKey([u8; 16]);
 

@@ -1,4 +1,5 @@
-//! Whether a backend is alive: what its connections, its answers and its checks say, made into few changes of its state.
+//! Whether a backend is alive: what its connections, its answers and its checks say, made into few
+//! changes of its state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -88,8 +89,9 @@ impl Watch {
         }
     }
 
-    /// `count` connections of clients failed since the last call. [`Health::failures`] of 0: such are never
-    /// held against it. Those of a backend that is down were under way before, and tell nothing new.
+    /// `count` connections of clients failed since the last call. [`Health::failures`] of 0: such
+    /// are never held against it. Those of a backend that is down were under way before, and tell
+    /// nothing new.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failures(&mut self, now: Instant, count: u32, health: &Health) -> Option<State> {
         if count == 0 || health.failures == 0 || !self.is_up() {
@@ -102,8 +104,9 @@ impl Watch {
         is_dead.then(|| self.go_down(now, Verdict::Connections))
     }
 
-    /// An answer to a client failed. `answered`: all answers ever that did not. Held against the backend only with
-    /// [`Observe::Answers`], and only while it fails at least as many as it answers.
+    /// An answer to a client failed. `answered`: all answers ever that did not. Held against the
+    /// backend only with [`Observe::Answers`], and only while it fails at least as many as it
+    /// answers.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failed_answer(
         &mut self,
@@ -125,7 +128,8 @@ impl Watch {
         is_faulty.then(|| self.go_down(now, Verdict::Answers))
     }
 
-    /// A verdict of answers is ignored: it is up, on probation. Nothing if something else took it down.
+    /// A verdict of answers is ignored: it is up, on probation. Nothing if something else took it
+    /// down.
     #[must_use = "the backend's state changes with it"]
     pub fn ignore_answers(&mut self) -> Option<State> {
         (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))

@@ -126,15 +126,16 @@ impl Entry {
         }
     }
 
-    /// Its tunnels are of no more use: `fall` active checks in a row say so. That clients' connections or requests failed, or
-    /// that its heartbeats have ended, sends new clients elsewhere, and says nothing of the tunnels that it has; those whose
-    /// host is gone end by themselves.
+    /// Its tunnels are of no more use: `fall` active checks in a row say so. That clients'
+    /// connections or requests failed, or that its heartbeats have ended, sends new clients
+    /// elsewhere, and says nothing of the tunnels that it has; those whose host is gone end by
+    /// themselves.
     pub(crate) fn is_dead(&self, fall: u32) -> bool {
         self.watch.verdict() == Some(Verdict::Checks) || self.expired && self.failed_checks >= fall
     }
 
-    /// Its heartbeats have ended, but it still takes connections: it stays in the list, down, for clients that no other is
-    /// left for.
+    /// Its heartbeats have ended, but it still takes connections: it stays in the list, down, for
+    /// clients that no other is left for.
     pub(crate) fn is_only_silent(&self, fall: u32) -> bool {
         self.expired && self.drain.is_none() && !self.is_dead(fall)
     }

@@ -59,8 +59,8 @@ impl Failure {
         }
     }
 
-    /// Whether the backend did not take the connection. Every other failure is one of an answer, and which request is
-    /// answered badly is up to clients.
+    /// Whether the backend did not take the connection. Every other failure is one of an answer,
+    /// and which request is answered badly is up to clients.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
         matches!(self, Self::Refused | Self::ConnectTimeout)
@@ -134,8 +134,8 @@ pub struct Figures {
     pub queued: u64,
     /// Client connections ever accepted.
     pub accepted: u64,
-    /// Client connections turned away: a cap was reached, or an untrusted one where PROXY is due; and those that had asked
-    /// nothing and made room for others.
+    /// Client connections turned away: a cap was reached, or an untrusted one where PROXY is due;
+    /// and those that had asked nothing and made room for others.
     pub refused: u64,
     /// Requests ever begun, upgrades included.
     pub requests: u64,

@@ -34,14 +34,15 @@ pub struct Settings {
     pub pick: Pick,
     /// What binds a client to a backend.
     pub sticky: Sticky,
-    /// What sticky cookies are made with. Default: drawn when the process began; with balancers side by side, or so that
-    /// cookies outlive a restart, one of a secret.
+    /// What sticky cookies are made with. Default: drawn when the process began; with balancers
+    /// side by side, or so that cookies outlive a restart, one of a secret.
     pub cookie_key: CookieKey,
     /// From whom X-Forwarded-*, Forwarded and PROXY headers are believed. Default: nobody.
     pub trusted_proxies: Vec<Network>,
-    /// Header fields of requests that are dropped, unless a trusted proxy sent them, in whatever case and with `_` for `-`:
-    /// backends take them for the word of a proxy. Default: [`DROPPED_HEADERS`]. Those that the balancer writes itself
-    /// (X-Forwarded-For and the like) need not be named.
+    /// Header fields of requests that are dropped, unless a trusted proxy sent them, in whatever
+    /// case and with `_` for `-`: backends take them for the word of a proxy. Default:
+    /// [`DROPPED_HEADERS`]. Those that the balancer writes itself (X-Forwarded-For and the like)
+    /// need not be named.
     pub drop_headers: Vec<String>,
     /// Connections begin with a PROXY v2 header; one without it is closed. Only [`Settings::trusted_proxies`] may then
     /// connect. Default false.
@@ -55,18 +56,19 @@ pub struct Settings {
     pub retries: u8,
     /// Idle connections kept to each backend by each shard. Default 32.
     pub keep_alive: usize,
-    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit allows. When there are as many,
-    /// the oldest that has not sent a whole request goes for one that comes.
+    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit
+    /// allows. When there are as many, the oldest that has not sent a whole request goes for one
+    /// that comes.
     pub max_connections: usize,
-    /// Of these, from one IPv4 address or IPv6 /64 network, but for trusted proxies. `Some(0)`: no cap. Default (`None`): a
-    /// quarter, and no cap for addresses of this machine.
+    /// Of these, from one IPv4 address or IPv6 /64 network, but for trusted proxies. `Some(0)`: no
+    /// cap. Default (`None`): a quarter, and no cap for addresses of this machine.
     pub max_connections_per_address: Option<usize>,
     /// Bytes of a request's head. Default 16 KiB.
     pub max_header_bytes: usize,
     /// Field lines of a request's head. Default 100.
     pub max_headers: usize,
-    /// Bytes of a response's head; 502 above it. Larger than that of a request by default, since redirects and cookies repeat
-    /// what a request said. Default 64 KiB.
+    /// Bytes of a response's head; 502 above it. Larger than that of a request by default, since
+    /// redirects and cookies repeat what a request said. Default 64 KiB.
     pub max_response_header_bytes: usize,
     /// Field lines of a response's head. Default 500.
     pub max_response_headers: usize,
@@ -215,8 +217,9 @@ pub enum Observe {
     /// Connections to the backend that are refused or time out. No client can cause one.
     #[default]
     Connections,
-    /// Answers, too: a backend is also down if [`Health::failures`] requests failed and at most as many succeeded. Which
-    /// requests fail is up to clients, so such verdicts are ignored where fewer than half of the backends would be up.
+    /// Answers, too: a backend is also down if [`Health::failures`] requests failed and at most as
+    /// many succeeded. Which requests fail is up to clients, so such verdicts are ignored where
+    /// fewer than half of the backends would be up.
     Answers,
 }
 

@@ -28,10 +28,12 @@ pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
 /// megabytes that it would take by itself.
 const UNSENT: u32 = 128 << 10;
 
-/// Silence after which the kernel asks whether the other host is still there: a tunnel to one that is gone ends by itself.
+/// Silence after which the kernel asks whether the other host is still there: a tunnel to one that
+/// is gone ends by itself.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// What a host has not acknowledged, or not taken, for so long ends its connection. As for `throng serve`.
+/// What a host has not acknowledged, or not taken, for so long ends its connection. As for `throng
+/// serve`.
 const USER_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Letters that wait for one shard. The control thread sends one a change, so this is never near.

@@ -1,4 +1,5 @@
-//! What clients can and cannot do to the health of backends: a request that a backend fails at is one failed request.
+//! What clients can and cannot do to the health of backends: a request that a backend fails at is
+//! one failed request.
 
 mod support;
 
@@ -13,8 +14,9 @@ use throng_balance::{Balancer, Config, Status};
 const PICKS: [&str; 6] =
     ["power_of_two", "least_connections", "round_robin", "rendezvous", "random", "ip_hash"];
 
-/// A backend that ends the connection without an answer where the path begins with `/bad`, as Node's servers do to refuse
-/// an upgrade; `/head/N` is answered by a head of N bytes; everything else is answered well.
+/// A backend that ends the connection without an answer where the path begins with `/bad`, as
+/// Node's servers do to refuse an upgrade; `/head/N` is answered by a head of N bytes; everything
+/// else is answered well.
 fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +95,8 @@ fn end(balancer: &Balancer) {
     balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
 }
 
-/// Twelve bad handshakes, each of them alone enough of a failure for two or three backends, and after each a good one.
+/// Twelve bad handshakes, each of them alone enough of a failure for two or three backends, and
+/// after each a good one.
 #[test]
 fn handshakes_that_backends_destroy_leave_everybody_else_served() {
     for pick in PICKS {
@@ -154,7 +157,8 @@ fn where_answers_are_observed_clients_still_cannot_take_all_backends_down() {
     }
 }
 
-/// Two backends are down because they refused connections. When one of them is back, no client has to wait for its time.
+/// Two backends are down because they refused connections. When one of them is back, no client has
+/// to wait for its time.
 #[test]
 fn backends_that_are_down_are_tried_before_a_client_is_refused() {
     let (gone, other) = (nobody(), nobody());

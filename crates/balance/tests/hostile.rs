@@ -332,8 +332,8 @@ fn a_second_answer_reaches_nobody() {
     }
 }
 
-/// Servers exist that leave the body of a GET unread, and take it for the next request: its answer would be the next
-/// client's.
+/// Servers exist that leave the body of a GET unread, and take it for the next request: its answer
+/// would be the next client's.
 #[test]
 fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
     for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
@@ -360,7 +360,8 @@ fn a_backend_connection_that_carried_the_body_of_a_get_is_not_used_again() {
     }
 }
 
-/// Where the end of an answer is a matter of what the backend takes the request for, the next client gets another one.
+/// Where the end of an answer is a matter of what the backend takes the request for, the next
+/// client gets another one.
 #[test]
 fn a_backend_connection_whose_answer_may_go_on_is_not_used_again() {
     let table: &[(&[u8], &str)] = &[

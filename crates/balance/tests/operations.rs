@@ -275,7 +275,8 @@ fn rebalance(shards: usize) {
     end(&balancer);
 }
 
-/// Heartbeats come by another port than clients, which others can fill: that they end is no fault of its tunnels.
+/// Heartbeats come by another port than clients, which others can fill: that they end is no fault
+/// of its tunnels.
 #[test]
 fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     let backends = [echo(), echo()];

@@ -1,5 +1,6 @@
-//! A client that sends request after request without waiting for answers: it is held to a pace, and costs what one costs
-//! that waits. The production shard over real sockets, turned by hand, so that every turn can be looked into.
+//! A client that sends request after request without waiting for answers: it is held to a pace, and
+//! costs what one costs that waits. The production shard over real sockets, turned by hand, so that
+//! every turn can be looked into.
 
 mod support;
 
@@ -20,7 +21,8 @@ fn get(padding: usize) -> Vec<u8> {
     format!("GET / HTTP/1.1\r\nHost: a\r\nX-Padding: {padding}\r\n\r\n").into_bytes()
 }
 
-/// A backend's end of the balancer's connection that never blocks: it answers one request at a time.
+/// A backend's end of the balancer's connection that never blocks: it answers one request at a
+/// time.
 struct Server {
     listener: TcpListener,
     stream: Option<TcpStream>,
@@ -106,7 +108,8 @@ fn a_client_that_pipelines_without_end_is_held_to_the_pace_of_its_answers() {
             most = most.max(balancer.shard.audit().most.client_input);
             server.serve() >= 300
         });
-        // The used part of the buffer included, which is never more than what was left when it last grew.
+        // The used part of the buffer included, which is never more than what was left when it last
+        // grew.
         assert!(most <= 2 * HIGH_WATER + READ, "padding {padding}: {most} bytes were held");
     }
 }

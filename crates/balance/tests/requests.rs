@@ -238,7 +238,8 @@ fn without_a_backend_to_ask_the_answer_is_503() {
     assert!(client.is_at_end());
 }
 
-/// Being down is a verdict of the past: a client is sent there rather than away, first to one that took connections last.
+/// Being down is a verdict of the past: a client is sent there rather than away, first to one that
+/// took connections last.
 #[test]
 fn where_no_backend_is_up_one_that_is_down_is_asked() {
     let backend = Scripted::bind();
@@ -262,7 +263,8 @@ fn where_no_backend_is_up_one_that_is_down_is_asked() {
             head.join().unwrap().starts_with("HTTP/1.1 200 ")
         })
     };
-    // By chance among those that refused none yet: each of the three others is asked in vain at most once.
+    // By chance among those that refused none yet: each of the three others is asked in vain at
+    // most once.
     let refused = (0..20).filter(|_| !is_served(GET)).count();
     assert!(refused <= 3, "{refused} of 20");
     let refusals: Vec<u32> = balancer.backends.iter().map(|backend| backend.refusals()).collect();

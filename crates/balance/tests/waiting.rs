@@ -1,5 +1,5 @@
-//! Clients that wait for a place at a backend: what a turn costs does not depend on how many they are. The production shard
-//! over real sockets, turned by hand.
+//! Clients that wait for a place at a backend: what a turn costs does not depend on how many they
+//! are. The production shard over real sockets, turned by hand.
 
 mod support;
 
@@ -18,7 +18,8 @@ fn come(balancer: &ByHand, path: &str) -> TcpStream {
     client
 }
 
-/// Turns in which a plain request is asked and answered on a tunnel's way: something is always happening.
+/// Turns in which a plain request is asked and answered on a tunnel's way: something is always
+/// happening.
 fn busy_turns(balancer: &mut ByHand, count: usize) -> u64 {
     let before = balancer.shard.audit().looked_at;
     for _ in 0..count {
@@ -47,7 +48,8 @@ fn a_turn_looks_at_nobody_while_all_that_are_up_are_full() {
     drop(clients);
 }
 
-/// Clients that belong to a full backend, while another has places: nobody looks at them, and they hold up no other.
+/// Clients that belong to a full backend, while another has places: nobody looks at them, and they
+/// hold up no other.
 #[test]
 fn a_turn_looks_at_nobody_who_belongs_to_a_full_backend() {
     let backends = [Scripted::bind(), Scripted::bind()];

@@ -81,8 +81,8 @@ impl Checks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header and with the check; the new
-    /// ones at once.
+    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header
+    /// and with the check; the new ones at once.
     pub(crate) fn set<'b>(
         &self,
         sources: &[IpAddr],

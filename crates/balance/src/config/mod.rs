@@ -46,9 +46,10 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Event loops: `shards`. 0, the default: one for each usable CPU. A change needs a restart.
     pub shards: usize,
-    /// Among whom: `backends`, a list of addresses or of tables `{ address, weight, send_proxy }`. None are needed if
-    /// they register themselves. When a configuration is [applied](crate::Balancer::apply) that says nothing of backends,
-    /// those of the last one stay; only `backends = []` removes them.
+    /// Among whom: `backends`, a list of addresses or of tables `{ address, weight, send_proxy }`.
+    /// None are needed if they register themselves. When a configuration is
+    /// [applied](crate::Balancer::apply) that says nothing of backends, those of the last one stay;
+    /// only `backends = []` removes them.
     pub backends: Vec<BackendConfig>,
     /// How: each setting by its own name; `[timeouts]`, `[health]` and `[health.check]` are tables.
     pub settings: Settings,
@@ -93,10 +94,11 @@ impl BackendConfig {
 pub struct Register {
     /// What they have to show: `token`, or the first line of `token_file`, a path that starts where the file is.
     pub token: Token,
-    /// How long one gets new clients without a heartbeat, if it says nothing about it itself. Default 10 s.
+    /// How long one gets new clients without a heartbeat, if it says nothing about it itself.
+    /// Default 10 s.
     pub time_to_live: Duration,
-    /// Where backends may be: `networks`. Default: anywhere but at link-local addresses, where clouds have services that
-    /// hand out credentials.
+    /// Where backends may be: `networks`. Default: anywhere but at link-local addresses, where
+    /// clouds have services that hand out credentials.
     pub networks: Vec<Network>,
 }
 

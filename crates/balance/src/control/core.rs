@@ -110,8 +110,8 @@ impl Core {
         self.entries.iter().map(|entry| (&entry.backend, entry.send_proxy))
     }
 
-    /// Which backends are to be checked, with whether a PROXY header is due, and how: as configured, and one whose
-    /// heartbeats have ended by a connection at least.
+    /// Which backends are to be checked, with whether a PROXY header is due, and how: as
+    /// configured, and one whose heartbeats have ended by a connection at least.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (&Arc<Backend>, bool, Check)> {
         let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter_map(move |entry| {
@@ -420,8 +420,8 @@ impl Core {
 
     // What happens.
 
-    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not held against it; nor is an
-    /// answer to a request that failed elsewhere before.
+    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not
+    /// held against it; nor is an answer to a request that failed elsewhere before.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
@@ -453,8 +453,8 @@ impl Core {
         }
     }
 
-    /// Whether at least half of the backends that are not going are up, apart from the one at `place`. Envoy's panic
-    /// threshold.
+    /// Whether at least half of the backends that are not going are up, apart from the one at
+    /// `place`. Envoy's panic threshold.
     fn half_are_up_without(&self, place: Option<usize>) -> bool {
         let (mut all, mut up) = (0, 0);
         let staying = self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_leaving());
@@ -468,7 +468,8 @@ impl Core {
         2 * up >= all
     }
 
-    /// Verdicts of answers, which clients may have brought about, are ignored where too few others are up.
+    /// Verdicts of answers, which clients may have brought about, are ignored where too few others
+    /// are up.
     fn ignore_answers_in_panic(&mut self, now: Instant) {
         let is_faulty = |entry: &Entry| entry.watch.verdict() == Some(Verdict::Answers);
         if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
@@ -533,7 +534,8 @@ impl Core {
                 entry.wanted.lease = None;
                 entry.last_failure = Some((Cause::Silent(lease.time_to_live), wall));
                 if entry.is_leaving() {
-                    // That nobody hears it is no fault of its tunnels: it gets no new clients, and is asked itself.
+                    // That nobody hears it is no fault of its tunnels: it gets no new clients, and
+                    // is asked itself.
                     (entry.expired, entry.failed_checks) = (true, 0);
                     self.is_changed = true;
                 }

@@ -22,7 +22,8 @@ pub struct Hop<'a> {
     pub scheme: Scheme,
     /// The connection to the backend is not used again after it.
     pub close: bool,
-    /// Fields that are dropped if the peer is not trusted: see [`drop_headers`](crate::Settings::drop_headers).
+    /// Fields that are dropped if the peer is not trusted: see
+    /// [`drop_headers`](crate::Settings::drop_headers).
     pub dropped: &'a [String],
 }
 

@@ -100,8 +100,9 @@ pub fn write_response(
     framing
 }
 
-/// Whether an answer that has no body, since it is one to HEAD or by its status, says that a body follows: a backend that
-/// is wrong about that may send it, and it would be taken for the next answer.
+/// Whether an answer that has no body, since it is one to HEAD or by its status, says that a body
+/// follows: a backend that is wrong about that may send it, and it would be taken for the next
+/// answer.
 pub fn names_a_body_that_is_not_due(response: &Response<'_>) -> bool {
     let has_none = response.body_length() == BodyLength::Known(0);
     let names_length = response.header("Content-Length").is_some_and(|length| length != "0");

@@ -10,7 +10,8 @@ use crate::{Sticky, client_key};
 /// To what a request is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The backend with this [`tag`](crate::CookieKey::tag): a cookie of ours says so. It may be gone, or made up.
+    /// The backend with this [`tag`](crate::CookieKey::tag): a cookie of ours says so. It may be
+    /// gone, or made up.
     Backend(u64),
     /// Whichever backend rendezvous hashing gives this number ([`pick_by_key`](crate::pick_by_key)), which is the same in
     /// every process.
@@ -43,15 +44,17 @@ pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Opt
     }
 }
 
-/// The value of the Set-Cookie that binds a client to the backend with this [`tag`](crate::CookieKey::tag), for as long as
-/// the browser's session lasts. `name` must be a token. `is_secure`: the browser sends it by https only.
+/// The value of the Set-Cookie that binds a client to the backend with this
+/// [`tag`](crate::CookieKey::tag), for as long as the browser's session lasts. `name` must be a
+/// token. `is_secure`: the browser sends it by https only.
 #[must_use]
 pub fn set_cookie(name: &str, tag: u64, is_secure: bool) -> String {
     let secure = if is_secure { "; Secure" } else { "" };
     format!("{name}={tag:016x}; Path=/; HttpOnly; SameSite=Lax{secure}")
 }
 
-/// Whether a proxy that is to be believed says that its client uses https. Of several the first, which is the client's own.
+/// Whether a proxy that is to be believed says that its client uses https. Of several the first,
+/// which is the client's own.
 #[must_use]
 pub fn came_by_https(request: &Request<'_>) -> bool {
     let protocols = members(request.lines().all_bytes("X-Forwarded-Proto"));

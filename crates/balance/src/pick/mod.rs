@@ -69,8 +69,9 @@ impl Picker {
 }
 
 impl Picker {
-    /// The place of a backend that is [`Down`](State::Down), for a client that no other one is left for: the one with the
-    /// fewest connections refused in a row, by chance among equals. Being down is a verdict of the past.
+    /// The place of a backend that is [`Down`](State::Down), for a client that no other one is left
+    /// for: the one with the fewest connections refused in a row, by chance among equals. Being
+    /// down is a verdict of the past.
     pub fn pick_down(
         &mut self,
         configuration: &Configuration,
@@ -95,8 +96,8 @@ impl Picker {
     }
 }
 
-/// The place of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has; `None` if it is gone or not
-/// [`Up`](State::Up), and the client is to be picked for anew.
+/// The place of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has; `None` if
+/// it is gone or not [`Up`](State::Up), and the client is to be picked for anew.
 #[must_use]
 pub fn pick_bound(configuration: &Configuration, tag: u64) -> Option<usize> {
     let key = &configuration.settings.cookie_key;

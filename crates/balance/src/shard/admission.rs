@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::client_key;
 
-/// Client connections of all shards: the kernel does not deal them out evenly, so a part for each would turn clients away
-/// while there is room.
+/// Client connections of all shards: the kernel does not deal them out evenly, so a part for each
+/// would turn clients away while there is room.
 #[derive(Debug, Default)]
 pub struct Admission {
     all: AtomicUsize,
@@ -26,8 +26,8 @@ pub(super) enum Full {
 }
 
 impl Admission {
-    /// Counts one more client, unless there are `most`, or `most_of_address` from `address`, which is counted only where
-    /// that is given.
+    /// Counts one more client, unless there are `most`, or `most_of_address` from `address`, which
+    /// is counted only where that is given.
     pub(super) fn enter(
         &self,
         most: usize,

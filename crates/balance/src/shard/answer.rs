@@ -113,8 +113,8 @@ impl State {
                         forward::write_response(out, &response, &to, cookie.as_deref())
                     });
                     if !is_interim {
-                        // A backend that answers before it has the whole request may not read the rest; one that says
-                        // how long a body is that is not due may send it.
+                        // A backend that answers before it has the whole request may not read the
+                        // rest; one that says how long a body is that is not due may send it.
                         upstream.is_last |= !exchange.is_complete
                             || !upstream.line.is_clear()
                             || forward::names_a_body_that_is_not_due(&response);

@@ -8,7 +8,8 @@ use super::{Shard, State};
 /// Bytes held for a connection, by kind: every place where what a peer sends could pile up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// A client's input that is ahead of what is answered, with the part of its buffer that was used already.
+    /// A client's input that is ahead of what is answered, with the part of its buffer that was
+    /// used already.
     pub client_input: usize,
     /// The beginning of a client's next head, or trailers.
     pub client_head: usize,
@@ -64,7 +65,8 @@ pub struct Audit {
     pub orders: usize,
     /// Intents that were not acted on.
     pub intents: usize,
-    /// The most bytes that any one connection holds, of each kind. What a send in flight has is the driver's.
+    /// The most bytes that any one connection holds, of each kind. What a send in flight has is the
+    /// driver's.
     pub most: Holdings,
     /// Bytes of memory kept for the next batches.
     pub spare: usize,

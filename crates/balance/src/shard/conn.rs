@@ -164,7 +164,8 @@ pub(super) struct Upstream {
     pub(super) is_handshake: bool,
     /// It carried a request before: that it ends now says nothing about the backend.
     pub(super) is_reused: bool,
-    /// It is not used again: it named its client in a PROXY header, or where its request or answer ended is not certain.
+    /// It is not used again: it named its client in a PROXY header, or where its request or answer
+    /// ended is not certain.
     pub(super) is_last: bool,
     /// Where its frames are, once it has answered 101.
     pub(super) boundary: Boundary,

@@ -17,7 +17,8 @@ use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 enum Choice {
     /// This one of the configuration's list, with a place.
     Backend(usize, Place),
-    /// There are some, but all places are taken: of all of them, or of the one that the client belongs to.
+    /// There are some, but all places are taken: of all of them, or of the one that the client
+    /// belongs to.
     Full(Option<Arc<Backend>>),
     /// There is none that was not tried, up or down.
     None,
@@ -169,12 +170,13 @@ impl State {
         if pick(&untried).is_some() {
             return Choice::Full(None);
         }
-        // That a backend went is seen at once; that one came is in a letter, which may be the one that is not read yet.
-        // Letters are read before those who wait are served.
+        // That a backend went is seen at once; that one came is in a letter, which may be the one
+        // that is not read yet. Letters are read before those who wait are served.
         if self.letters.has_mail() {
             return Choice::Full(None);
         }
-        // That one is down may be wrong, or over: better asked in vain than a client refused unasked.
+        // That one is down may be wrong, or over: better asked in vain than a client refused
+        // unasked.
         match self.picker.pick_down(configuration, untried) {
             Some(index) => match Place::take(&configuration.backends[index].backend, cap) {
                 Some(place) => Choice::Backend(index, place),

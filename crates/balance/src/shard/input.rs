@@ -2,7 +2,8 @@
 
 /// Bytes received and not yet decoded: pipelined requests, or frames before the 101.
 ///
-/// Decoding moves a cursor instead of the bytes, so taking one request out costs nothing for those behind it.
+/// Decoding moves a cursor instead of the bytes, so taking one request out costs nothing for those
+/// behind it.
 #[derive(Debug, Default)]
 pub(super) struct HeldInput {
     bytes: Vec<u8>,
@@ -34,8 +35,8 @@ impl HeldInput {
         self.bytes.len()
     }
 
-    /// Appends `more`. Used bytes are removed only when they are at least as many as those that have to be moved, which
-    /// makes the cost of a byte constant.
+    /// Appends `more`. Used bytes are removed only when they are at least as many as those that
+    /// have to be moved, which makes the cost of a byte constant.
     pub(super) fn push(&mut self, more: &[u8]) {
         if self.used >= self.len() {
             self.bytes.drain(..self.used);
@@ -44,7 +45,8 @@ impl HeldInput {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Marks `count` more bytes as used. Without any left the memory is freed: an idle connection holds no buffer.
+    /// Marks `count` more bytes as used. Without any left the memory is freed: an idle connection
+    /// holds no buffer.
     pub(super) fn consume(&mut self, count: usize) {
         self.used += count;
         debug_assert!(self.used <= self.bytes.len(), "more was used than there is");

@@ -6,7 +6,8 @@
 //!
 //! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early.
 //! * `dispatch`: a backend for each, and another when it fails. * `waiting`: those without a place.
-//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. * `sweep`: time.
+//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. *
+//!   `sweep`: time.
 
 mod admission;
 mod answer;
@@ -111,7 +112,8 @@ struct State {
     descriptors_for: usize,
     admission: Arc<Admission>,
     counted: CountedBySlot,
-    /// Clients that have not sent a whole request yet, the oldest first; and some that have, or have gone.
+    /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
+    /// have gone.
     newcomers: VecDeque<ConnId>,
     /// The next of `settings.sources`.
     source: usize,
@@ -371,7 +373,8 @@ impl State {
         self.conns.insert(id, Conn::Client(Box::new(client)));
     }
 
-    /// Counts one more client in. Where there are as many as may be, the oldest that has not sent a whole request goes.
+    /// Counts one more client in. Where there are as many as may be, the oldest that has not sent a
+    /// whole request goes.
     fn admit<D: Driver>(
         &mut self,
         driver: &mut D,

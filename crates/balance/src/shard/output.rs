@@ -118,7 +118,8 @@ impl State {
             Some(Conn::Client(client)) if client.line.paused => {
                 let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
                 if !is_due && client.held.len() > HIGH_WATER {
-                    // What it waits for is the answer: each request that leaves must not let in another read.
+                    // What it waits for is the answer: each request that leaves must not let in
+                    // another read.
                     return;
                 }
                 if is_due {

@@ -359,7 +359,8 @@ impl ByHand {
         let begun = Instant::now();
         while !is_done(self) {
             assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shard.audit());
-            // A sweep is due within a quarter of a second while there is a client: no turn waits for long.
+            // A sweep is due within a quarter of a second while there is a client: no turn waits
+            // for long.
             self.shard.turn().unwrap();
         }
     }

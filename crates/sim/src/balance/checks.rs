@@ -96,7 +96,8 @@ pub(super) fn at_the_end(world: &mut World) {
     }
 }
 
-/// Whatever peers do, no connection held more of anything than one read above the mark at which reading stops.
+/// Whatever peers do, no connection held more of anything than one read above the mark at which
+/// reading stops.
 fn little_is_held(world: &World) -> Vec<String> {
     const HIGH_WATER: usize = 64 << 10;
     let read = world.plan.faults.receive_buffer;

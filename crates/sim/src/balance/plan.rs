@@ -245,7 +245,8 @@ impl Plan {
     }
 }
 
-/// A client that sends all its requests at once, without waiting for an answer: many times what may be held of it.
+/// A client that sends all its requests at once, without waiting for an answer: many times what may
+/// be held of it.
 fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> Guest {
     *next_id += 1;
     let id = *next_id;

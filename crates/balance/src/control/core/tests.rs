@@ -928,7 +928,8 @@ proptest! {
             model.registered.retain(|_, expires| *expires > now);
             expire(&mut core, now);
             // Whose heartbeats have ended is asked, and does not answer.
-            let silent = core.rows(now).into_iter().filter(|row| row.source == "none" && row.state == "down");
+            let rows = core.rows(now).into_iter();
+            let silent = rows.filter(|row| (row.source, row.state) == ("none", "down"));
             for row in silent {
                 let silent = backend(&core, row.address.port());
                 for _ in 0..3 {
