@@ -413,7 +413,10 @@ impl Net {
             link.reset_at[other] = Some(now + 2 * link.options.latency);
         }
         link.pipes[other].discard();
-        self.finish(link_id, side);
+        // A socket that was reset has no end of stream left to send.
+        if !self.knows_reset(link_id, side) {
+            self.finish(link_id, side);
+        }
     }
 
     /// `side` resets the link.
