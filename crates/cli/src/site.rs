@@ -24,29 +24,18 @@ const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
 pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
-    match files(settings) {
-        Some(files) => listen(server(settings, Some(&files)).dir("/", files), settings),
-        None => listen(server(settings, None), settings),
-    }
+    listen(configured(app(settings), settings), settings)
 }
 
 /// Says what [`bind`] would refuse, without listening.
 pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
-    match files(settings) {
-        Some(files) => server(settings, Some(&files)).dir("/", files).check(),
-        None => server(settings, None).check(),
-    }
+    configured(app(settings), settings).check()
 }
 
-/// The directory to serve, once: what is given to several routes shares its bound on open files.
-fn files(settings: &Checked) -> Option<Files> {
-    settings.dir.as_ref().map(Files::new)
-}
-
-/// A server without routes, as `settings` want it.
+/// A server for `app`, configured by `settings`.
 #[must_use]
-pub fn configured(settings: &Checked) -> Server {
-    let server = Server::new()
+pub fn configured(app: App, settings: &Checked) -> Server {
+    let server = Server::new(app)
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
         .wildcards(settings.wildcards)
@@ -60,23 +49,25 @@ pub fn configured(settings: &Checked) -> Server {
         .backlog(settings.backlog)
         .share_port(settings.share_port);
     let rules = settings.channels.iter();
-    rules.fold(server, |server, Rule { pattern, rules }| server.channels(pattern, *rules))
+    rules.fold(server, |server, Rule { pattern, rules }| {
+        server.channel_backpressure(pattern, *rules)
+    })
 }
 
 /// Binds `server` to all addresses of `settings`.
-pub fn listen(server: Server<impl throng::Routes>, settings: &Checked) -> throng::Result<Bound> {
+pub fn listen(server: Server, settings: &Checked) -> throng::Result<Bound> {
     let more = settings.listen_also.iter();
     let server = more.fold(server, |server, address| server.listen_also(address.as_str()));
     server.bind(settings.listen.as_str())
 }
 
-fn server(settings: &Checked, files: Option<&Files>) -> Server<impl throng::Routes + use<>> {
+fn app(settings: &Checked) -> App {
     let wildcards = settings.wildcards;
-    let channels = Ws::upgrade(move |request| {
+    let channels = Ws::on_upgrade(move |request| {
         let echo = request.query("echo") == Some("1");
         Ok(Member::Joining(Box::new((channel(request)?.to_owned(), echo))))
     })
-    .open(move |ws| {
+    .on_open(move |ws| {
         let Member::Joining(joining) = std::mem::replace(ws.data_mut(), Member::Talks) else { return };
         let (channel, echo) = *joining;
         if wildcards && is_pattern(&channel) {
@@ -89,7 +80,7 @@ fn server(settings: &Checked, files: Option<&Files>) -> Server<impl throng::Rout
             ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
         }
     })
-    .message(|ws, message| {
+    .on_message(|ws, message| {
         if matches!(ws.data(), Member::ListensOnly) {
             return ws.close(1008, "a pattern cannot be published to; send to a channel without * and >");
         }
@@ -100,30 +91,28 @@ fn server(settings: &Checked, files: Option<&Files>) -> Server<impl throng::Rout
             let _ = ws.send(&frame);
         }
     });
-    let upload = Ws::upgrade(|_| Ok(0u64)).max_message_size(settings.max_upload_size).pieces(
-        |ws: &mut Socket<'_, u64>, piece| {
+    let upload =
+        WsRoute::new(Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws: &mut Socket<'_, u64>, piece| {
             *ws.data_mut() += piece.bytes.len() as u64;
             if piece.last {
                 let length = std::mem::take(ws.data_mut());
                 let _ = ws.send(length.to_string());
             }
-        },
-    );
-    let files = files.cloned();
-    configured(settings)
-        // A message looks for its handler from the last to the first: the one with the largest messages looks longest.
-        .ws("/upload", upload)
+        }))
+        .max_message_size(settings.max_upload_size);
+    let app = App::new()
+        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
-        .events("/sse/{channel}", |request| channel(request).map(str::to_owned))
-        .get("/", move |request: &Request<'_>| match &files {
-            Some(files) => files.respond(request),
-            None => Response::html(PAGE),
-        })
+        .ws("/upload", upload)
+        .sse("/sse/{channel}", |request| channel(request).map(str::to_owned))
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health()
         .metrics("/metrics")
-        .stats("/stats.json")
+        .stats("/stats.json");
+    match &settings.dir {
+        Some(dir) => app.dir("/", Files::new(dir)),
+        None => app.get("/", |_| Response::html(PAGE)),
+    }
 }
 
 fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {

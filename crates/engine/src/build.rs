@@ -12,6 +12,7 @@ use crate::connections::Connections;
 use crate::core::Core;
 use crate::limits::{Checked, LimitError, Limits};
 use crate::mailbox::mailbox;
+use crate::messages::RouteOptions;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
@@ -42,6 +43,8 @@ pub struct BuildOptions {
     pub limits: Limits,
     /// What happens to messages for slow receivers.
     pub classes: Classes,
+    /// By route; routes beyond have the defaults.
+    pub routes: Arc<[RouteOptions]>,
     /// Whether `*` and `>` mean something in subscriptions.
     pub wildcards: bool,
     /// The limit on connections in force; 0 = none.
@@ -59,6 +62,7 @@ impl BuildOptions {
         let mut checked = self.limits.checked()?;
         let rules = Arc::new(self.classes.checked(&self.limits)?);
         checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
+        checked.routes = Arc::clone(&self.routes);
         Ok((checked, rules))
     }
 

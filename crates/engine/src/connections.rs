@@ -15,6 +15,7 @@ use crate::compression::Compression;
 use crate::conn::{AfterFlush, Cold, Conn, NOBODY, Stage, flag};
 use crate::fanout::Fanout;
 use crate::limits::Checked;
+use crate::messages::RouteOptions;
 use crate::publishers::Publishers;
 use crate::rate::Rates;
 use crate::slab::Slab;
@@ -25,6 +26,7 @@ use crate::tick::{Deadlines, Heartbeats, Tick};
 use crate::waiting::Waiting;
 
 /// What a connection's record says when bytes come.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
     pub(crate) route: u16,
     pub(crate) data: u32,
@@ -303,6 +305,11 @@ impl Connections {
             harmless_len: 0,
             assembling: conn.has(flag::ASSEMBLING),
         })
+    }
+
+    /// How the messages of a route are decoded.
+    pub(crate) fn route_options(&self, route: u16) -> RouteOptions {
+        self.limits.routes.get(usize::from(route)).copied().unwrap_or_default()
     }
 
     /// Notes what needs no look at the limits any more.

@@ -1,6 +1,7 @@
 //! Frames encoded once and sent many times.
 
-use std::fmt;
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -43,6 +44,14 @@ const WINDOWS: usize = 7;
 /// Keys are compared by a 64-bit hash, so it must not be one that a client can find collisions of.
 static KEY_HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
+thread_local! {
+    /// Memory for [`Frame::format`].
+    static FORMATTED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Bytes of it that a thread keeps.
+const MAX_KEPT: usize = 64 * 1024;
+
 impl Frame {
     /// A text message.
     #[must_use]
@@ -54,6 +63,27 @@ impl Frame {
     #[must_use]
     pub fn binary(bytes: impl AsRef<[u8]>) -> Self {
         Self::encode(Opcode::Binary, bytes.as_ref())
+    }
+
+    /// A text message from `format_args!`, without a `String` in between.
+    ///
+    /// ```
+    /// # use throng_engine::Frame;
+    /// let (name, text) = ("alice", "hello");
+    /// let frame = Frame::format(format_args!("{name}: {text}"));
+    /// assert_eq!(frame.payload(), b"alice: hello");
+    /// ```
+    #[must_use]
+    pub fn format(text: fmt::Arguments<'_>) -> Self {
+        let mut formatted = FORMATTED.take();
+        formatted.clear();
+        // Only a `Display` of the caller's can fail; what it wrote before that is the message.
+        let _ = formatted.write_fmt(text);
+        let frame = Self::text(&formatted);
+        if formatted.capacity() <= MAX_KEPT {
+            FORMATTED.set(formatted);
+        }
+        frame
     }
 
     fn encode(opcode: Opcode, payload: &[u8]) -> Self {

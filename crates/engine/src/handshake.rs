@@ -78,7 +78,7 @@ impl<S: Service> State<S> {
                     }
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
                     let (purpose, max_body) = match answer {
-                        Answer::Body => (Purpose::Gather, usual.max_body),
+                        Answer::Body { max_body } => (Purpose::Gather, max_body),
                         Answer::Pieces { max_body } => (Purpose::PassOn, max_body),
                         _ => (Purpose::Drop, usual.max_body),
                     };
@@ -208,7 +208,7 @@ impl<S: Service> State<S> {
                 }
                 return false;
             }
-            Answer::Done { keep_alive: true } | Answer::Body | Answer::Pieces { .. } => {
+            Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Pieces { .. } => {
                 return false;
             }
         }

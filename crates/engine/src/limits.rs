@@ -1,10 +1,12 @@
 //! Every ceiling and every timeout of a connection, in one place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_proto::{http1, ws};
 
 use crate::borrowed::LARGE;
+use crate::messages::RouteOptions;
 use crate::tick;
 
 /// Limits and timeouts, on by default with values that are safe on the Internet.
@@ -117,6 +119,8 @@ impl std::error::Error for LimitError {}
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
+    /// By route; routes beyond have the defaults.
+    pub(crate) routes: Arc<[RouteOptions]>,
     pub(crate) ws: ws::Limits,
     pub(crate) http: http1::Limits,
     pub(crate) handshake: u16,
@@ -168,6 +172,7 @@ impl Limits {
             }
         }
         Ok(Checked {
+            routes: Arc::default(),
             ws: self.ws,
             http: self.http,
             handshake: secs("handshake_timeout", self.handshake_timeout, false)?,

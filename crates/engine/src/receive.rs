@@ -2,15 +2,13 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{Deflated, Event, Incoming, Piece, Streamed};
 use throng_proto::{http1, ws};
 
 use crate::borrowed::LARGE;
 use crate::conn::{AfterFlush, Stage, flag};
-use crate::connections::{Connections, Receiving};
-use crate::core::{Core, Cx};
-use crate::service::{Close, Message, Service};
+use crate::connections::Receiving;
+use crate::messages::{self, End, Messages, Over};
+use crate::service::{Close, Service};
 use crate::state::State;
 
 /// The decoder of one connection, by its stage of life.
@@ -36,24 +34,6 @@ impl Inbound {
     pub(crate) fn response() -> Self {
         Self::Response(Box::new(http1::ResponseDecoder::new()))
     }
-}
-
-/// What a session's bytes come to next, if it is not a message that came in one piece.
-enum Next<'a> {
-    Message(Message<'a>),
-    Piece(Piece<'a>),
-    Control,
-    Over(Over),
-}
-
-/// Why no further message comes from the bytes at hand.
-enum Over {
-    /// All are taken.
-    Taken,
-    /// The peer closed, with this code and reason.
-    Closed(u16, String),
-    /// The peer broke a rule.
-    Failed(ws::ProtocolError),
 }
 
 impl<S: Service> State<S> {
@@ -121,79 +101,36 @@ impl<S: Service> State<S> {
         wanted
     }
 
-    /// The hot path: a session's bytes become messages, and those calls. What is not a message in one piece is
-    /// dealt with out of line. False if there is no session yet.
+    /// The hot path: lends a session's bytes to the service, which pulls the messages out of them. False if there
+    /// is no session yet.
     #[inline(always)]
     fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
-        let Self { core, service, inbound, spare_pieces, inflater, .. } = self;
+        let Self { core, service, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return false };
         let Some(receiving) = core.connections.receiving(id) else {
             self.await_close(id, input);
             return true;
         };
-        let Receiving { route, data, harmless_len, assembling } = receiving;
-        let mut completed = false;
-        let over = loop {
-            let message = match decoder.whole_message(input, harmless_len.into()) {
-                Some(Event::Binary(bytes)) => Message::Binary(bytes),
-                Some(Event::Text(text)) => Message::Text(text),
-                _ => match next(decoder, input, (spare_pieces, inflater), core, service, id, route)
-                {
-                    Next::Message(message) => message,
-                    Next::Piece(piece) => {
-                        core.connections.stats.messages_in += u64::from(piece.last);
-                        service.on_piece(&mut Cx::known(core, id, route, data), piece);
-                        completed |= piece.last;
-                        if core.connections.stage(id) != Stage::Open {
-                            self.await_close(id, input);
-                            return true;
-                        }
-                        if !input.is_empty() && core.must_yield(id) {
-                            break Over::Taken;
-                        }
-                        continue;
-                    }
-                    Next::Control => continue,
-                    Next::Over(over) => break over,
-                },
-            };
-            core.connections.stats.messages_in += 1;
-            service.on_message(&mut Cx::known(core, id, route, data), message);
-            if decoder.is_at_rest(input) && !assembling {
-                return true;
-            }
-            completed = true;
-            if core.goes_on(id) {
-                continue;
-            }
-            if core.connections.stage(id) != Stage::Open {
-                self.await_close(id, input);
-                return true;
-            }
-            if !input.is_empty() && core.must_yield(id) {
-                // Back-pressure is to stop pulling; `decode` holds the rest.
-                break Over::Taken;
-            }
-        };
-        self.settle_input(id, over, assembling, completed);
+        let assembling = receiving.assembling;
+        let mut messages = Messages::new(core, decoder, input, assembly, id, receiving);
+        service.on_read(&mut messages);
+        match messages.into_end() {
+            End::AtRest => {}
+            End::Over { over, completed } => self.settle_input(id, over, assembling, completed),
+            End::NotOpen => self.await_close(id, input),
+        }
         true
     }
 
     /// After our Close only the peer's is still of interest.
     #[cold]
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
-        let Self { core, service, inbound, spare_pieces, inflater, .. } = self;
+        let Self { core, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
         let Some(Receiving { route, assembling, .. }) = core.connections.receiving_late(id) else {
             return;
         };
-        let over = loop {
-            if let Next::Over(over) =
-                next(decoder, input, (spare_pieces, inflater), core, service, id, route)
-            {
-                break over;
-            }
-        };
+        let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
         self.settle_input(id, over, assembling, false);
     }
 
@@ -206,7 +143,8 @@ impl<S: Service> State<S> {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 // What is passed on as it comes holds no memory, and may take its time.
                 let route = self.core.connections.conn(id).map_or(0, |conn| conn.route);
-                let between = decoder.is_between_messages() || self.service.streams(route);
+                let streams = self.core.connections.route_options(route).streams;
+                let between = decoder.is_between_messages() || streams;
                 if between == assembling || (completed && !between) {
                     self.note_assembling(id, between);
                 }
@@ -252,98 +190,6 @@ impl<S: Service> State<S> {
             connections.assembling.push(id);
         }
     }
-}
-
-/// The long way to a session's next event. Out of line, and with no part in what is borrowed but the decoder.
-#[inline(never)]
-fn next<'a, 'b: 'a, S: Service>(
-    decoder: &'a mut ws::Decoder,
-    input: &mut Input<'b>,
-    (spare, inflater): (&mut ws::Spare, &'a mut Inflater),
-    core: &mut Core,
-    service: &S,
-    id: ConnId,
-    route: u16,
-) -> Next<'a> {
-    let limits = service.ws_limits(route, core.connections.limits.ws);
-    core.connections.note_limits(id, &limits);
-    core.connections.borrowed.set_joined(None);
-    core.connections.compression.end_relay();
-    if service.streams(route) {
-        return match decoder.next_piece(input, &limits, spare) {
-            Ok(Some(Streamed::Piece(piece))) => Next::Piece(piece),
-            Ok(Some(Streamed::Event(event))) => take(core, id, Ok(Some(event))),
-            Ok(None) => Next::Over(Over::Taken),
-            Err(error) => Next::Over(Over::Failed(error)),
-        };
-    }
-    let event = match decoder.next_incoming(input, &limits, spare) {
-        Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
-        // After our Close nobody is given it.
-        Ok(Some(Incoming::Deflated(_))) if core.connections.stage(id) != Stage::Open => {
-            return Next::Control;
-        }
-        Ok(Some(Incoming::Deflated(message))) => {
-            inflate(inflater, message, core, id, limits.max_message_size).map(Some)
-        }
-        Ok(None) => Ok(None),
-        Err(error) => Err(error),
-    };
-    core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
-    take(core, id, event)
-}
-
-/// What an event comes to; a ping is answered.
-fn take<'a>(
-    core: &mut Core,
-    id: ConnId,
-    event: Result<Option<Event<'a>>, ws::ProtocolError>,
-) -> Next<'a> {
-    match event {
-        Ok(None) => Next::Over(Over::Taken),
-        Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
-        Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
-        Ok(Some(Event::Ping(payload))) => {
-            if core.connections.stage(id) == Stage::Open {
-                core.connections.pong(id, payload);
-            }
-            Next::Control
-        }
-        Ok(Some(Event::Pong(_))) => Next::Control,
-        Ok(Some(Event::Close(reason))) => {
-            // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
-            let code = reason.map_or(1005, |reason| reason.code);
-            let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
-            Next::Over(Over::Closed(code, reason))
-        }
-        Err(error) => Next::Over(Over::Failed(error)),
-    }
-}
-
-/// A compressed message becomes the event it is; the limit is kept while inflating.
-fn inflate<'i>(
-    inflater: &'i mut Inflater,
-    message: Deflated<'_>,
-    core: &mut Core,
-    id: ConnId,
-    max: usize,
-) -> Result<Event<'i>, ws::ProtocolError> {
-    let Connections { compression, stats, .. } = &mut core.connections;
-    stats.inflate_input_bytes += message.payload.len() as u64;
-    let history = compression.peers_history(id.slot());
-    let context = history.as_ref().map_or(0, |history| history.len());
-    let Inflated { event, relayable } = inflater.inflate(message, history, max)?;
-    let plaintext = match event {
-        Event::Text(text) => text.as_bytes(),
-        Event::Binary(bytes) => bytes,
-        _ => &[],
-    };
-    stats.inflate_output_bytes += plaintext.len() as u64;
-    compression.note_inflated(plaintext.len(), context);
-    if relayable {
-        compression.set_relay(plaintext, message.payload);
-    }
-    Ok(event)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::fmt;
 
 use throng_io::Instant;
 use throng_proto::http1::{HeaderLines, Request, Response};
-use throng_proto::ws::{self, Piece};
 
 use crate::core::{Core, Cx};
+use crate::messages::{Messages, Receive};
 
 /// A whole WebSocket message, borrowed from the memory it was received in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,10 @@ pub enum Answer {
     /// The 101 is queued (server) or was accepted (client): the connection is a WebSocket now.
     Upgraded,
     /// Not answered yet: the body is wanted, and [`Service::on_body`] answers when it is here.
-    Body,
+    Body {
+        /// Bytes of body that are taken, see [`Core::max_body`]; more are refused with 413.
+        max_body: u64,
+    },
     /// Not answered yet: the body is wanted in pieces, as it comes, by [`Service::on_body_piece`].
     Pieces {
         /// Bytes of body that are taken; more are refused with 413.
@@ -149,29 +152,22 @@ pub trait Service {
         let _ = cx;
     }
 
-    /// The limits on messages of one route, where they differ from the `usual` ones.
-    #[inline]
-    fn ws_limits(&self, route: u16, usual: ws::Limits) -> ws::Limits {
-        let _ = route;
-        usual
-    }
-
     /// The session is open. Exactly once, before anything else of the session.
     fn on_open(&mut self, cx: &mut Cx<'_>);
 
-    /// A whole message.
-    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
-
-    /// Whether the messages of a route are given in pieces as they come, to [`Service::on_piece`]; those that came
-    /// whole may still come to [`Service::on_message`]. It must not change in a session.
-    fn streams(&self, route: u16) -> bool {
-        let _ = route;
-        false
+    /// Bytes came in an open session. The messages in them are taken out by [`Messages::deliver`]; by default each
+    /// is passed to [`Service::on_message`].
+    #[inline(always)]
+    fn on_read(&mut self, messages: &mut Messages<'_, '_>)
+    where
+        Self: Sized,
+    {
+        messages.deliver(&mut EachMessage(self));
     }
 
-    /// A part of a message, where [`Service::streams`] says so.
-    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
-        let _ = (cx, piece);
+    /// A whole message came, where [`Service::on_read`] is the default.
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        let _ = (cx, message);
     }
 
     /// After a send said [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, or [`Core::await_drain`] was called, the
@@ -189,5 +185,15 @@ pub trait Service {
     /// The time asked for has come.
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         let _ = (core, now);
+    }
+}
+
+/// Passes messages to the service's own callback.
+struct EachMessage<'a, S>(&'a mut S);
+
+impl<S: Service> Receive for EachMessage<'_, S> {
+    #[inline(always)]
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        self.0.on_message(cx, message);
     }
 }

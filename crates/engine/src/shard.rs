@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_io::{ConnId, Driver, Instant};
-use throng_proto::ws::Spare;
-use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::calm::Peak;
@@ -16,6 +14,7 @@ use crate::connections::Connections;
 use crate::core::{Core, Cx};
 use crate::mailbox::{Letters, Mailbox};
 use crate::map::ConnMap;
+use crate::messages::Assembly;
 use crate::receive::Inbound;
 use crate::remote::{Mail, ShardInbox};
 use crate::seats::Seats;
@@ -70,9 +69,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             service: parts.service,
             inbound: Vec::with_capacity(parts.capacity),
             held: ConnMap::default(),
-            spare_pieces: Spare::new(),
+            assembly: Assembly::new(),
             uploads: Uploads::default(),
-            inflater: Inflater::new(),
             admission: parts.admission,
             inbox: parts.inbox,
             snapshot: parts.snapshot,

@@ -6,13 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use throng_io::{Batch, Closed, ConnId, Event, Instant};
-use throng_proto::ws::Spare;
-use throng_proto::ws::deflate::Inflater;
 
 use crate::admission::Admission;
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::{Core, Cx};
 use crate::map::ConnMap;
+use crate::messages::Assembly;
 use crate::receive::Inbound;
 use crate::remote::ShardInbox;
 use crate::service::{Close, Refusal, Service};
@@ -27,9 +26,8 @@ pub(crate) struct State<S> {
     pub(crate) inbound: Vec<Inbound>,
     /// Input that was not pulled yet; its connections are paused.
     pub(crate) held: ConnMap<Vec<u8>>,
-    pub(crate) spare_pieces: Spare,
+    pub(crate) assembly: Assembly,
     pub(crate) uploads: Uploads,
-    pub(crate) inflater: Inflater,
     pub(crate) admission: Arc<Admission>,
     pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,

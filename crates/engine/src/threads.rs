@@ -21,6 +21,7 @@ use crate::connections::Connections;
 use crate::core::Core;
 use crate::limits::{Checked, LimitError};
 use crate::mailbox::mailbox;
+use crate::messages::Assembly;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, seat_queue, shard_queue};
 use crate::seats::Seats;
 use crate::service::Service;
@@ -291,8 +292,7 @@ impl<S: Service> State<S> {
 
     /// Gives back what only large or compressed messages needed.
     pub(crate) fn shed_memory(&mut self) {
-        self.inflater = throng_proto::ws::deflate::Inflater::new();
-        self.spare_pieces = throng_proto::ws::Spare::new();
+        self.assembly = Assembly::new();
         let connections = &mut self.core.connections;
         connections.compression.shed_memory();
         connections.spares = crate::spares::Spares::default();

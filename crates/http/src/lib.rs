@@ -10,6 +10,7 @@
 
 mod body;
 mod date;
+mod extensions;
 mod files;
 mod into_response;
 mod method;
@@ -25,14 +26,15 @@ mod status;
 
 pub use body::{Body, Pull, Source, Stream, may_trail};
 pub use date::{DateCache, imf_fixdate};
+pub use extensions::Extensions;
 pub use files::Files;
 pub use into_response::IntoResponse;
 pub use method::{Allow, Method};
 pub use origin::Origins;
-pub use params::{MAX_PARAMS, Params};
+pub use params::{MAX_PARAMS, Params, Ranges};
 pub use reject::Reject;
 pub use request::Request;
 pub use response::{HeaderError, ReplyTo, Response};
-pub use route::RouteError;
+pub use route::{RouteError, param_names};
 pub use router::{Match, Router};
 pub use status::Status;

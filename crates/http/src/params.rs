@@ -10,9 +10,9 @@ pub struct Params<'r> {
     ranges: Ranges,
 }
 
-/// The ranges of the values in the path.
+/// Where the values of a route's parameters are in a path, to find them again in a copy of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ranges {
+pub struct Ranges {
     ranges: [(u32, u32); MAX_PARAMS],
     count: u8,
 }
@@ -36,8 +36,16 @@ impl<'r> Params<'r> {
     pub const NONE: Params<'static> =
         Params { names: &[], ranges: Ranges { ranges: [(0, 0); MAX_PARAMS], count: 0 } };
 
-    pub(crate) const fn new(names: &'r [Box<str>], ranges: Ranges) -> Self {
+    /// The parameters of a route with these `names`.
+    #[must_use]
+    pub const fn new(names: &'r [Box<str>], ranges: Ranges) -> Self {
         Self { names, ranges }
+    }
+
+    /// Returns where the values are.
+    #[must_use]
+    pub const fn ranges(&self) -> Ranges {
+        self.ranges
     }
 
     /// Returns the number of parameters.

@@ -1,5 +1,6 @@
 //! Requests as handlers see them.
 
+use crate::extensions::Extensions;
 use crate::params::{MAX_PARAMS, Params};
 use crate::percent;
 use std::cell::OnceCell;
@@ -19,6 +20,7 @@ pub struct Request<'a> {
     params: Params<'a>,
     body: &'a [u8],
     peer: Option<SocketAddr>,
+    extensions: Extensions,
     decoded_params: OnceCell<Box<[Option<String>; MAX_PARAMS]>>,
     decoded_query: OnceCell<Box<[(String, String)]>>,
 }
@@ -26,7 +28,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Creates a request with the `params` of its route.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         head: http1::Request<'a>,
         params: Params<'a>,
         body: &'a [u8],
@@ -37,9 +39,35 @@ impl<'a> Request<'a> {
             params,
             body,
             peer,
+            extensions: Extensions::default(),
             decoded_params: OnceCell::new(),
             decoded_query: OnceCell::new(),
         }
+    }
+
+    /// Returns the request with values that middleware has attached to it.
+    #[must_use]
+    pub fn with_extensions(mut self, extensions: Extensions) -> Self {
+        self.extensions = extensions;
+        self
+    }
+
+    /// Returns the values that middleware has attached.
+    #[must_use]
+    pub fn into_extensions(self) -> Extensions {
+        self.extensions
+    }
+
+    /// Attaches a value for the handler, such as the user that middleware has authenticated. One
+    /// of the same type is replaced.
+    pub fn insert_extension<T: Send + 'static>(&mut self, value: T) {
+        self.extensions.insert(value);
+    }
+
+    /// Returns a value that middleware has attached.
+    #[must_use]
+    pub fn extension<T: 'static>(&self) -> Option<&T> {
+        self.extensions.get()
     }
 
     /// Returns the method as sent; methods are case-sensitive.
@@ -70,6 +98,12 @@ impl<'a> Request<'a> {
             }))
         });
         decoded.get(index)?.as_deref()
+    }
+
+    /// Returns the parameters of the route.
+    #[must_use]
+    pub const fn params(&self) -> Params<'a> {
+        self.params
     }
 
     /// Returns the value of a route's parameter, still percent-encoded: for a value that is split
@@ -134,7 +168,8 @@ impl<'a> Request<'a> {
         self.head.host()
     }
 
-    /// Returns the body that [`Request::new`] was given.
+    /// Returns the body. It has come whole when a handler is called, but not when middleware is, or
+    /// where the handler takes it while it comes: it is empty there.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body

@@ -56,6 +56,18 @@ pub(crate) enum Segment<'p> {
     Rest(&'p str),
 }
 
+/// The names of a pattern's parameters, in order.
+///
+/// # Errors
+/// The pattern is not valid.
+pub fn param_names(pattern: &str) -> Result<Box<[Box<str>]>, RouteError> {
+    let name = |segment: &Segment<'_>| match *segment {
+        Segment::Static(_) => None,
+        Segment::Param(name) | Segment::Rest(name) => Some(Box::from(name)),
+    };
+    Ok(parse(pattern)?.iter().filter_map(name).collect())
+}
+
 /// Splits and validates a pattern.
 pub(crate) fn parse(pattern: &str) -> Result<Vec<Segment<'_>>, RouteError> {
     let Some(path) = pattern.strip_prefix('/') else {

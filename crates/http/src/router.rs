@@ -107,7 +107,8 @@ impl<T> Router<T> {
     }
 
     /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD goes to
-    /// the next matching route.
+    /// the next matching route. There may be another one for GET at the same path;
+    /// [`find_if`](Self::find_if) tells them apart.
     ///
     /// # Errors
     ///
@@ -149,7 +150,9 @@ impl<T> Router<T> {
             }
         }
         let routes = if is_rest { &mut node.rest } else { &mut node.here };
-        if routes.iter().any(|known| known.method == method) {
+        let is_same =
+            |known: &Route<T>| known.method == method && known.answers_head == answers_head;
+        if routes.iter().any(is_same) {
             return Err(RouteError::Duplicate(pattern.into()));
         }
         self.allow = route.allow(self.allow);

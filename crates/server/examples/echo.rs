@@ -3,5 +3,7 @@
 use throng::prelude::*;
 
 fn main() -> throng::Result<()> {
-    Server::new().ws("/", Ws::on_message(|ws, msg| ws.send(msg))).bind("127.0.0.1:9001")?.run()
+    Server::new(App::new().ws("/", Ws::new().on_message(|ws, msg| ws.send(msg))))
+        .bind("127.0.0.1:9001")?
+        .run()
 }

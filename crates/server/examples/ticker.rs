@@ -8,17 +8,17 @@ use throng::prelude::*;
 const SYMBOLS: [&str; 4] = ["CHF", "EUR", "GBP", "JPY"];
 
 fn main() -> throng::Result<()> {
-    let prices = Ws::on_message(|ws, msg| {
+    let prices = Ws::new().on_message(|ws, msg| {
         let said = String::from_utf8_lossy(msg.as_bytes());
         let _ = ws.send(format!("{said}: here are the prices"));
         ws.subscribe("prices");
     });
     let rules = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
-    let bound = Server::new()
-        .ws("/prices", prices)
-        .events("/prices.txt", |_| Ok("prices".to_owned()))
-        .channels("prices", rules)
-        .bind("127.0.0.1:9001")?;
+    let bound = Server::new(
+        App::new().ws("/prices", prices).sse("/prices.txt", |_| Ok("prices".to_owned())),
+    )
+    .channel_backpressure("prices", rules)
+    .bind("127.0.0.1:9001")?;
     let hub = bound.hub();
     std::thread::spawn(move || {
         for tick in 0u64.. {

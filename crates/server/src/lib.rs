@@ -6,11 +6,12 @@
 //! use throng::prelude::*;
 //!
 //! fn main() -> throng::Result<()> {
-//!     Server::new().ws("/", Ws::on_message(|ws, msg| ws.send(msg))).bind("127.0.0.1:9001")?.run()
+//!     let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+//!     Server::new(app).bind("127.0.0.1:9001")?.run()
 //! }
 //! ```
 //!
-//! A chat with rooms: each connection remembers its user, a message is encoded once and sent to all:
+//! A chat with rooms: each connection has its user as data, and a message is encoded once and sent to all:
 //!
 //! ```no_run
 //! use throng::prelude::*;
@@ -20,27 +21,33 @@
 //!     room: String,
 //! }
 //!
-//! fn main() -> throng::Result<()> {
-//!     let chat = Ws::upgrade(|req| {
-//!         let name = req.query("name").unwrap_or("anonymous").to_owned();
-//!         let room = req.param("room").ok_or(Reject::not_found())?.to_owned();
+//! fn chat() -> Ws<User> {
+//!     Ws::on_upgrade(|request| {
+//!         let name = request.query("name").unwrap_or("anonymous").to_owned();
+//!         let room = request.param("room").ok_or(Reject::not_found())?.to_owned();
 //!         Ok(User { name, room })
 //!     })
-//!     .open(|ws| {
-//!         let room = ws.data().room.clone();
-//!         ws.subscribe(&room);
+//!     .on_open(|ws| {
+//!         let (user, mut session) = ws.split();
+//!         session.subscribe(&user.room);
 //!     })
-//!     .message(|ws, msg| {
-//!         let Message::Text(text) = msg else { return ws.close(1003, "text only") };
-//!         let room = ws.data().room.clone();
-//!         let frame = Frame::text(format!("{}: {text}", ws.data().name));
-//!         ws.publish(&room, &frame); // everyone else in the room
-//!         let _ = ws.send(&frame); // and me
+//!     .on_message(|ws, message| {
+//!         let (user, mut session) = ws.split();
+//!         let Message::Text(text) = message else { return session.close(1003, "text only") };
+//!         let line = Frame::format(format_args!("{}: {text}", user.name));
+//!         session.publish(&user.room, &line); // everyone else in the room
+//!         let _ = session.send(&line); // and the sender
 //!     })
-//!     .max_message_size(16 << 10);
-//!     Server::new().ws("/chat/{room}", chat).bind("127.0.0.1:9001")?.run()
+//! }
+//!
+//! fn main() -> throng::Result<()> {
+//!     let chat = WsRoute::new(chat()).max_message_size(16 << 10);
+//!     Server::new(App::new().ws("/chat/{room}", chat)).bind("127.0.0.1:9001")?.run()
 //! }
 //! ```
+//!
+//! An [`App`] is data: routes can be added under conditions, merged and nested, and [`Middleware`] runs before their
+//! handlers. A [`Server`] is an app and its configuration.
 //!
 //! # Channels and slow receivers
 //!
@@ -53,17 +60,19 @@
 //! use throng::prelude::*;
 //!
 //! # fn main() -> throng::Result<()> {
-//! let feed = Ws::upgrade(|req| Ok(req.param("symbol").unwrap_or_default().to_owned())).open(|ws| {
-//!     let channel = format!("prices.{}", ws.data());
-//!     ws.subscribe(&channel);
-//! });
-//! let running = Server::new()
+//! let feed = Ws::on_upgrade(|request| Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR"))))
+//!     .on_open(|ws| {
+//!         let (channel, mut session) = ws.split();
+//!         session.subscribe(channel);
+//!     });
+//! let app = App::new()
 //!     .ws("/prices/{symbol}", feed)
 //!     // The same without a WebSocket; with wildcards, /sse/prices.* is all of them.
-//!     .events("/sse/{channel}", |req| Ok(req.param("channel").unwrap_or_default().to_owned()))
+//!     .sse("/sse/{channel}", |request| Ok(request.param("channel").unwrap_or_default().to_owned()));
+//! let running = Server::new(app)
 //!     .wildcards(true)
-//!     // Who reads slowly gets the newest price, and none that is older than five seconds.
-//!     .channels("prices.*", Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)))
+//!     // A slow receiver gets the newest price, and none that waited here for more than five seconds.
+//!     .channel_backpressure("prices.*", Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)))
 //!     .bind("127.0.0.1:9001")?
 //!     .spawn()?;
 //! let hub = running.hub();
@@ -78,8 +87,8 @@
 //! # HTTP
 //!
 //! Routes answer with anything that is [`IntoResponse`], from the memory their request was received in. What takes long is answered by a
-//! [`Responder`] from another thread ([`Server::later`]); bodies larger than memory are read and written while they come
-//! and go ([`Server::stream`], [`Response::with_stream`]); directories are served by [`Server::dir`]. Pipelined requests are answered in
+//! [`Responder`] from another thread ([`App::deferred`]); bodies larger than memory are read and written while they come
+//! and go ([`App::streaming`], [`Response::with_stream`]); directories are served by [`App::dir`]. Pipelined requests are answered in
 //! order, whoever answers them.
 //!
 //! ```no_run
@@ -87,16 +96,15 @@
 //!
 //! # fn report(name: &str) -> String { name.to_owned() }
 //! # fn main() -> throng::Result<()> {
-//! Server::new()
-//!     .get("/hello/{name}", |req| format!("hello {}", req.param("name").unwrap_or("you")))
-//!     .post("/length", |req| req.body().len().to_string())
-//!     .later(Method::Get, "/reports/{name}", |req, responder| {
-//!         let name = req.param("name").unwrap_or_default().to_owned();
+//! let app = App::new()
+//!     .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
+//!     .post("/length", |request| request.body().len().to_string())
+//!     .deferred(Method::Get, "/reports/{name}", |request, responder| {
+//!         let name = request.param("name").unwrap_or_default().to_owned();
 //!         std::thread::spawn(move || responder.send(report(&name)));
 //!     })
-//!     .dir("/", "public")
-//!     .bind("127.0.0.1:9001")?
-//!     .run()
+//!     .dir("/", "public");
+//! Server::new(app).bind("127.0.0.1:9001")?.run()
 //! # }
 //! ```
 //!
@@ -108,7 +116,7 @@
 //!
 //! Callbacks must not block: they would hold up every connection of their shard. What takes long belongs on the server's
 //! pool of workers, whose queue is bounded and which keeps the order of each connection: [`Socket::offload`] for one
-//! piece of work, [`Ws::blocking`] for a route's messages, [`Server::blocking`] for requests. Threads of your own answer
+//! piece of work, [`Ws::on_message_blocking`] for a route's messages, [`App::blocking`] for requests. Threads of your own answer
 //! through a [`Hub`] and the connection's [`Handle`], or a [`Responder`].
 //!
 //! ```no_run
@@ -116,22 +124,19 @@
 //! # fn ask_database(query: &str) -> String { query.to_owned() }
 //!
 //! # fn main() -> throng::Result<()> {
-//! let ask = Ws::upgrade(|_| Ok(())).blocking(|(), message, replies| {
+//! let ask = Ws::new().on_message_blocking(|(), message, replies| {
 //!     let Message::Text(query) = message else { return replies.close(1003, "text only") };
 //!     replies.send(ask_database(query));
 //! });
-//! Server::new()
-//!     .ws("/ask", ask)
-//!     .blocking(Method::Get, "/ask/{query}", |request| {
-//!         ask_database(request.param("query").unwrap_or_default())
-//!     })
-//!     .bind("127.0.0.1:9001")?
-//!     .run()
+//! let app = App::new().ws("/ask", ask).blocking(Method::Get, "/ask/{query}", |request| {
+//!     ask_database(request.param("query").unwrap_or_default())
+//! });
+//! Server::new(app).bind("127.0.0.1:9001")?.run()
 //! # }
 //! ```
 //!
-//! With the feature `tokio` a handler can be a future on a runtime of yours: one for each message (`Ws::message_async`), or
-//! one for each session with an `AsyncSocket` (`Ws::stream`).
+//! With the feature `tokio` a handler can be a future on a runtime of yours: one for each message (`Ws::on_message_async`), or
+//! one for each session with an `AsyncSocket` (`Ws::on_session_async`).
 //!
 //! # Errors and blame
 //!
@@ -142,48 +147,46 @@
 //! * Duty: the public API: routes, handlers, sockets, the life of a server.
 //! * Not its duty: everything underneath; see the crates `throng-engine`, `throng-proto`, `throng-http`, `throng-io`.
 //! * Depends on: those four.
-//! * Start reading at: [`Server`] and [`Handler`]; then `service.rs`, what the engine calls.
+//! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, what the engine calls.
 #![forbid(unsafe_code)]
 
+mod app;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod compression;
 mod ending;
 mod error;
 mod filter;
-mod handler;
 mod http;
 mod hub;
 mod message;
 mod observe;
 mod pin;
 pub mod process;
-mod routes;
 mod running;
 mod server;
 mod service;
-mod socket;
 mod stalls;
 #[cfg(unix)]
 mod threads;
 mod workers;
+mod ws;
 
+pub use app::{App, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, Messages, Streams,
+    AsyncOutcome, AsyncSession, AsyncSocket, AsyncWs, CloseReason, Closed, Ended, PerMessage,
+    PerSession,
 };
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use filter::Filter;
-pub use handler::{CloseFn, Handler, MessageFn, Outcome, SocketFn, UpgradeFn, Ws};
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use message::OwnedMessage;
 pub use pin::{Pin, Place, Placement};
-pub use routes::{EventsRoute, HttpRoute, Routes, WsRoute};
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{Io, Server};
-pub use socket::{Incompressible, Sendable, Socket};
 pub use stalls::Stall;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
@@ -198,16 +201,20 @@ pub use throng_http::{
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 pub use workers::Replies;
+pub use ws::{
+    Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,
+};
 
 /// What most programs need: `use throng::prelude::*;`
 pub mod prelude {
+    pub use crate::{
+        App, Backpressure, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle, Handler,
+        Hub, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request, Responder,
+        Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
+    };
     #[cfg(feature = "tokio")]
     pub use crate::{AsyncSession, AsyncSocket};
-    pub use crate::{
-        Backpressure, Close, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle,
-        Handler, Hub, Io, Limits, Message, Method, Origins, OwnedMessage, Pin, Reject, Request,
-        Responder, Response, Sent, Server, SlowPolicy, Socket, Status, Ws,
-    };
+    pub use crate::{Close, Method, Status};
 }
 
 /// The examples of the manual's pages are tests.

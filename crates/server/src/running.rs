@@ -448,11 +448,11 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::{Handle, Server};
+    use crate::{App, Handle, Server};
 
     /// A server of three shards, of which the last is replaced by something that fails.
     fn run_with(broken: Start) -> Running {
-        let mut bound = Server::new().shards(3).bind("127.0.0.1:0").unwrap();
+        let mut bound = Server::new(App::new()).shards(3).bind("127.0.0.1:0").unwrap();
         *bound.shards.starts.last_mut().unwrap() = broken;
         bound.spawn().unwrap()
     }
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_the_kernel_refuses_is_told_and_its_shard_serves() {
-        let mut bound = Server::new().shards(2).bind("127.0.0.1:0").unwrap();
+        let mut bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let none_such = 1 << 20;
         bound.placement = crate::pin::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
         assert_eq!(bound.placement().unwrap().refusals(), []);
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn debug_tells_where_and_how_many() {
-        let bound = Server::new().shards(2).bind("127.0.0.1:0").unwrap();
+        let bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let address = bound.local_addr();
         assert_eq!(format!("{bound:?}"), format!("Bound({address}, 2 shards)"));
         let running = bound.spawn().unwrap();

@@ -1,6 +1,5 @@
 //! Handlers that hold their shard for too long: counted by route, and told.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,23 +67,11 @@ pub(crate) type OnStall = Arc<dyn Fn(&Stall<'_>) + Send + Sync>;
 pub(crate) struct StallSettings {
     pub(crate) warning: Duration,
     pub(crate) on_stall: OnStall,
-    /// The paths of the routes, by what the engine calls them.
-    paths: Vec<(u32, String)>,
 }
 
 impl Default for StallSettings {
     fn default() -> Self {
-        let (warning, on_stall) = (WARNING, Lines::default().into_hook());
-        Self { warning, on_stall, paths: Vec::new() }
-    }
-}
-
-impl StallSettings {
-    /// A route has this path. What has several is known by the first.
-    pub(crate) fn name(&mut self, code: u32, path: &str) {
-        if !self.paths.iter().any(|(other, _)| *other == code) {
-            self.paths.push((code, path.to_owned()));
-        }
+        Self { warning: WARNING, on_stall: Lines::default().into_hook() }
     }
 }
 
@@ -93,7 +80,7 @@ pub(crate) struct Stalls {
     /// Each path once, though several methods may have routes there; then [`SEVERAL`] and [`NONE`].
     counts: Vec<Count>,
     /// Into `counts`.
-    by_code: HashMap<u32, usize>,
+    by_route: Vec<usize>,
     warning: Duration,
     on_stall: OnStall,
 }
@@ -113,27 +100,32 @@ pub(crate) struct StallFigures {
 }
 
 impl Stalls {
-    pub(crate) fn new(settings: StallSettings) -> Self {
-        let StallSettings { warning, on_stall, paths } = settings;
+    /// Counts by the path of each route, which the engine knows by its index.
+    pub(crate) fn new<'p>(
+        settings: StallSettings,
+        paths: impl IntoIterator<Item = &'p str>,
+    ) -> Self {
+        let StallSettings { warning, on_stall } = settings;
         let mut counts: Vec<Count> = Vec::new();
-        let mut by_code = HashMap::new();
-        for (code, path) in paths {
-            let index = match counts.iter().position(|count| count.route == path) {
-                Some(index) => index,
-                None => {
-                    counts.push(Count::of(path));
-                    counts.len() - 1
-                }
-            };
-            by_code.insert(code, index);
-        }
+        let index_of = |path: &str| {
+            counts.iter().position(|count| count.route == path).unwrap_or_else(|| {
+                counts.push(Count::of(path.to_owned()));
+                counts.len() - 1
+            })
+        };
+        let by_route = paths.into_iter().map(index_of).collect();
         counts.extend([SEVERAL, NONE].map(|name| Count::of(name.to_owned())));
-        Self { counts, by_code, warning, on_stall }
+        Self { counts, by_route, warning, on_stall }
+    }
+
+    /// Into `counts`.
+    fn index_of(&self, route: u32) -> Option<usize> {
+        self.by_route.get(usize::try_from(route).ok()?).copied()
     }
 
     /// The path of a route; `(none)` if there is no such route.
-    pub(crate) fn path(&self, code: u32) -> &str {
-        self.by_code.get(&code).map_or(NONE, |&index| &self.counts[index].route)
+    pub(crate) fn path(&self, route: u32) -> &str {
+        self.index_of(route).map_or(NONE, |index| &self.counts[index].route)
     }
 
     /// What the engine is to watch, and whom it is to tell.
@@ -146,7 +138,7 @@ impl Stalls {
         let throng_engine::Stall { shard, blame, length } = stall;
         let last = self.counts.len() - 1;
         let index = match blame {
-            Blame::Route(code) => self.by_code.get(&code).copied().unwrap_or(last),
+            Blame::Route(route) => self.index_of(route).unwrap_or(last),
             Blame::Several => last - 1,
             Blame::Nobody => last,
         };
@@ -219,11 +211,8 @@ mod tests {
 
     #[test]
     fn stalls_are_counted_by_path_whatever_the_method() {
-        let mut settings = StallSettings { on_stall: Arc::new(|_| {}), ..StallSettings::default() };
-        for (code, path) in [(0, "/a"), (1, "/b"), (2, "/a"), (1, "/b/{*rest}")] {
-            settings.name(code, path);
-        }
-        let stalls = Stalls::new(settings);
+        let settings = StallSettings { on_stall: Arc::new(|_| {}), ..StallSettings::default() };
+        let stalls = Stalls::new(settings, ["/a", "/b", "/a"]);
         for (blame, ms) in [
             (Blame::Route(0), 60),
             (Blame::Route(2), 70),

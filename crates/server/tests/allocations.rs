@@ -19,8 +19,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn an_echoed_message_allocates_nothing() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _profiler = dhat::Profiler::builder().testing().build();
-    let echo = Ws::on_message(|ws, message| ws.send(message));
-    let bound = Server::new().shards(1).ws("/", echo).bind("127.0.0.1:0").unwrap();
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let bound = Server::new(App::new().ws("/", echo)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
     let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(address, "/")).collect();
@@ -58,13 +58,12 @@ fn an_echoed_message_allocates_nothing() {
 fn a_request_and_its_body_allocate_nothing() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let _profiler = dhat::Profiler::builder().testing().build();
-    let bound = Server::new()
-        .shards(1)
-        .get("/", |_| "OK")
-        .post("/{name}", |request: &Request<'_>| {
+    let bound =
+        Server::new(App::new().get("/", |_| "OK").post("/{name}", |request: &Request<'_>| {
             assert_eq!(request.param("name"), Some("length"));
             Response::text(if request.body().len() == 500 { "whole" } else { "part " })
-        })
+        }))
+        .shards(1)
         .bind("127.0.0.1:0")
         .unwrap();
     let address = bound.local_addr();

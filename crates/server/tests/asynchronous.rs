@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use support::served::{dial_narrow, start, stop};
+use support::served::{self, dial_narrow, start, stop};
 use support::{Client, Got, PATIENCE, eventually};
 use throng::prelude::*;
-use throng::{CloseReason, Closed, Running};
+use throng::{CloseReason, Closed, IntoWsRoute, Io, Running};
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
 
@@ -25,16 +25,16 @@ fn runtime() -> Runtime {
 }
 
 /// Both families of drivers; the first with two shards.
-fn families() -> Vec<Server> {
+fn families() -> Vec<fn(App) -> Server> {
     vec![
-        Server::new().shards(2),
+        |app| Server::new(app).shards(2),
         #[cfg(unix)]
-        Server::new().io(Io::Threads),
+        |app| Server::new(app).io(Io::Threads),
     ]
 }
 
-fn serve(handler: impl Handler) -> (SocketAddr, Running) {
-    start(Server::new().shards(1).ws("/", handler))
+fn serve(handler: impl IntoWsRoute) -> (SocketAddr, Running) {
+    start(Server::new(served::app().ws("/", handler)).shards(1))
 }
 
 /// Counts those of its kind that live.
@@ -95,8 +95,10 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
         for server in families() {
             let (at_work, most) = (counter(), counter());
             let (working, highest) = (Arc::clone(&at_work), Arc::clone(&most));
-            let each =
-                Ws::on_message_async(runtime.handle().clone(), credits, move |session, message| {
+            let each = Ws::new().on_message_async(
+                runtime.handle().clone(),
+                credits,
+                move |session, message| {
                     let (working, highest) = (Arc::clone(&working), Arc::clone(&highest));
                     async move {
                         let _alive = Alive::new(&working);
@@ -106,14 +108,17 @@ fn ten_thousand_pipelined_messages_are_answered_in_order_with_any_number_of_cred
                         }
                         session.send(message).await
                     }
+                },
+            );
+            let whole =
+                Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
+                    while let Some(message) = socket.next().await {
+                        socket.send(message).await?;
+                    }
+                    Ok(())
                 });
-            let whole = Ws::on_stream(runtime.handle().clone(), |mut socket| async move {
-                while let Some(message) = socket.next().await {
-                    socket.send(message).await?;
-                }
-                Ok(())
-            });
-            let server = server.ws("/each", each).ws("/whole", whole.credits(credits));
+            let server =
+                server(served::app().ws("/each", each).ws("/whole", whole.credits(credits)));
             let (address, running) = start(server);
             for path in ["/each", "/whole"] {
                 let mut client = Client::connect(address, path);
@@ -133,7 +138,7 @@ fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
     let (working, order) = (Arc::clone(&at_work), Arc::clone(&begun));
     let most = counter();
     let seen = Arc::clone(&most);
-    let three = Ws::on_message_async(runtime.handle().clone(), 8, move |session, message| {
+    let three = Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
         order.lock().unwrap().push(message.as_bytes()[0]);
         let (working, seen) = (Arc::clone(&working), Arc::clone(&seen));
         async move {
@@ -177,17 +182,20 @@ fn a_handler_that_does_not_receive_stops_its_client() {
     for (path, server) in both {
         let sleeping = counter();
         let asleep = Arc::clone(&sleeping);
-        let each = Ws::on_message_async(runtime.handle().clone(), 4, move |_, _| {
+        let each = Ws::new().on_message_async(runtime.handle().clone(), 4, move |_, _| {
             let alive = Alive::new(&asleep);
             async move {
                 let _alive = alive;
                 pending::<()>().await;
             }
         });
-        let whole = Ws::on_stream(runtime.handle().clone(), |socket: AsyncSocket| async move {
-            socket.closed().await;
-        });
-        let (address, running) = start(server.ws("/each", each).ws("/whole", whole));
+        let whole = Ws::new().on_session_async(
+            runtime.handle().clone(),
+            |socket: AsyncSocket| async move {
+                socket.closed().await;
+            },
+        );
+        let (address, running) = start(server(served::app().ws("/each", each).ws("/whole", whole)));
         let mut client = Client::connect(address, path);
         client.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
         let mut frame = Vec::new();
@@ -223,7 +231,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
     for server in families() {
         let (cancelled_receives, cancelled_sends) = (counter(), counter());
         let (receives, sends) = (Arc::clone(&cancelled_receives), Arc::clone(&cancelled_sends));
-        let storm = Ws::on_stream(runtime.handle().clone(), move |mut socket| {
+        let storm = Ws::new().on_session_async(runtime.handle().clone(), move |mut socket| {
             let (receives, sends) = (Arc::clone(&receives), Arc::clone(&sends));
             async move {
                 let mut round = 0u64;
@@ -258,7 +266,8 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
             }
         });
         // So narrow that nearly every send has to wait for the one before.
-        let (address, running) = start(server.ws("/", storm.credits(3).send_window(1)));
+        let (address, running) =
+            start(server(served::app().ws("/", storm.credits(3).send_window(1))));
         let mut client = Client::connect(address, "/");
         for _ in 0..3 {
             exchange_numbers(&mut client, MESSAGES);
@@ -279,17 +288,19 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
 fn no_wake_up_is_lost_between_many_sessions() {
     let runtime = runtime();
     for server in families() {
-        let echo = Ws::on_stream(runtime.handle().clone(), |mut socket| async move {
+        let echo = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             while let Some(message) = socket.next().await {
                 socket.send(message).await?;
             }
             Ok(())
         });
-        let each =
-            Ws::on_message_async(runtime.handle().clone(), 1, |session, message| async move {
-                session.send(message).await
-            });
-        let server = server.ws("/whole", echo.credits(1).send_window(1)).ws("/each", each);
+        let each = Ws::new().on_message_async(
+            runtime.handle().clone(),
+            1,
+            |session, message| async move { session.send(message).await },
+        );
+        let server =
+            server(served::app().ws("/whole", echo.credits(1).send_window(1)).ws("/each", each));
         let (address, running) = start(server);
         let clients: Vec<_> = (0..8)
             .map(|i| {
@@ -320,21 +331,21 @@ async fn burst_if_told(message: &[u8]) {
 fn a_panic_closes_its_session_with_1011_and_is_counted() {
     let runtime = runtime();
     for server in families() {
-        let each = Ws::on_message_async(runtime.handle().clone(), 8, |session, message| {
+        let each = Ws::new().on_message_async(runtime.handle().clone(), 8, |session, message| {
             assert!(message.as_bytes() != b"at once", "told to burst");
             async move {
                 burst_if_told(message.as_bytes()).await;
                 session.send(message).await
             }
         });
-        let whole = Ws::on_stream(runtime.handle().clone(), |mut socket| async move {
+        let whole = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             while let Some(message) = socket.next().await {
                 burst_if_told(message.as_bytes()).await;
                 socket.send(message).await?;
             }
             Ok(())
         });
-        let given = Ws::on_stream(runtime.handle().clone(), |mut socket| async move {
+        let given = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
             tokio::spawn(async move {
                 while let Some(message) = socket.next().await {
                     burst_if_told(message.as_bytes()).await;
@@ -342,7 +353,8 @@ fn a_panic_closes_its_session_with_1011_and_is_counted() {
                 }
             });
         });
-        let server = server.ws("/each", each).ws("/whole", whole).ws("/given", given);
+        let server =
+            server(served::app().ws("/each", each).ws("/whole", whole).ws("/given", given));
         let (address, running) = start(server);
         let mut panics = 0;
         for path in ["/each", "/whole", "/given"] {
@@ -372,15 +384,16 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
     for server in families() {
         let (alive, reasons) = (counter(), Arc::new(Mutex::new(Vec::new())));
         let (working, told) = (Arc::clone(&alive), Arc::clone(&reasons));
-        let each = Ws::on_message_async(runtime.handle().clone(), 8, move |session, message| {
-            let alive = Alive::new(&working);
-            async move {
-                let _alive = alive;
-                session.send(message).await?;
-                pending::<Result<(), Closed>>().await
-            }
-        });
-        let whole = Ws::on_stream(runtime.handle().clone(), move |mut socket| {
+        let each =
+            Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+                let alive = Alive::new(&working);
+                async move {
+                    let _alive = alive;
+                    session.send(message).await?;
+                    pending::<Result<(), Closed>>().await
+                }
+            });
+        let whole = Ws::new().on_session_async(runtime.handle().clone(), move |mut socket| {
             let told = Arc::clone(&told);
             async move {
                 while let Some(message) = socket.next().await {
@@ -392,7 +405,7 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
                 Ok(())
             }
         });
-        let (address, running) = start(server.ws("/each", each).ws("/whole", whole));
+        let (address, running) = start(server(served::app().ws("/each", each).ws("/whole", whole)));
         for path in ["/each", "/whole"] {
             let mut client = Client::connect(address, path);
             client.send_text("here");
@@ -412,26 +425,27 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
 #[test]
 fn halves_of_a_split_socket_work_in_tasks_of_their_own() {
     let runtime = runtime();
-    let split = Ws::on_stream(runtime.handle().clone(), |socket: AsyncSocket| async move {
-        let (mut sink, mut stream) = socket.split();
-        let (to_writer, from_reader) = mpsc::channel::<OwnedMessage>();
-        let reader = tokio::spawn(async move {
-            while let Some(message) = stream.next().await {
-                to_writer.send(message).unwrap();
-            }
-        });
-        let writer = tokio::spawn(async move {
-            loop {
-                match from_reader.try_recv() {
-                    Ok(message) => sink.send(message).await?,
-                    Err(mpsc::TryRecvError::Empty) => tokio::task::yield_now().await,
-                    Err(mpsc::TryRecvError::Disconnected) => return Ok::<(), Closed>(()),
+    let split =
+        Ws::new().on_session_async(runtime.handle().clone(), |socket: AsyncSocket| async move {
+            let (mut sink, mut stream) = socket.split();
+            let (to_writer, from_reader) = mpsc::channel::<OwnedMessage>();
+            let reader = tokio::spawn(async move {
+                while let Some(message) = stream.next().await {
+                    to_writer.send(message).unwrap();
                 }
-            }
+            });
+            let writer = tokio::spawn(async move {
+                loop {
+                    match from_reader.try_recv() {
+                        Ok(message) => sink.send(message).await?,
+                        Err(mpsc::TryRecvError::Empty) => tokio::task::yield_now().await,
+                        Err(mpsc::TryRecvError::Disconnected) => return Ok::<(), Closed>(()),
+                    }
+                }
+            });
+            reader.await.unwrap();
+            let _ = writer.await.unwrap();
         });
-        reader.await.unwrap();
-        let _ = writer.await.unwrap();
-    });
     let (address, running) = serve(split);
     let mut client = Client::connect(address, "/");
     exchange_numbers(&mut client, 2_000);
@@ -477,11 +491,12 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
     for server in families() {
         let (given, waits) = (counter(), counter());
         let (all, pauses) = (Arc::clone(&given), Arc::clone(&waits));
-        let flooding = Ws::on_stream(runtime.handle().clone(), move |mut socket: AsyncSocket| {
-            let (given, waits) = (Arc::clone(&all), Arc::clone(&pauses));
-            async move { flood(&mut socket, COUNT, &given, &waits).await }
-        });
-        let (address, running) = start(server.ws("/", flooding));
+        let flooding =
+            Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
+                let (given, waits) = (Arc::clone(&all), Arc::clone(&pauses));
+                async move { flood(&mut socket, COUNT, &given, &waits).await }
+            });
+        let (address, running) = start(server(served::app().ws("/", flooding)));
         let stream = dial_narrow(address);
         let mut client = Client::upgrade(stream, "/", &[], &[]).unwrap();
         let stuck = |least: usize| {
@@ -522,23 +537,24 @@ fn who_does_not_read_is_not_dealt_with() {
     for server in families() {
         let (sent, dealt) = (counter(), counter());
         let (frames, questions) = (Arc::clone(&sent), Arc::clone(&dealt));
-        let handler = Ws::on_message_async(runtime.handle().clone(), 8, move |session, message| {
-            let (frames, questions) = (Arc::clone(&frames), Arc::clone(&questions));
-            async move {
-                if message.as_bytes() == b"fill" {
-                    drop(tokio::spawn(async move {
-                        for _ in 0..FRAMES {
-                            session.send(vec![7; 64 << 10]).await.unwrap();
-                            frames.fetch_add(1, Ordering::SeqCst);
-                        }
-                    }));
-                    return;
+        let handler =
+            Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
+                let (frames, questions) = (Arc::clone(&frames), Arc::clone(&questions));
+                async move {
+                    if message.as_bytes() == b"fill" {
+                        drop(tokio::spawn(async move {
+                            for _ in 0..FRAMES {
+                                session.send(vec![7; 64 << 10]).await.unwrap();
+                                frames.fetch_add(1, Ordering::SeqCst);
+                            }
+                        }));
+                        return;
+                    }
+                    session.subscribe(&"x".repeat(100)).unwrap();
+                    questions.fetch_add(1, Ordering::SeqCst);
                 }
-                session.subscribe(&"x".repeat(100)).unwrap();
-                questions.fetch_add(1, Ordering::SeqCst);
-            }
-        });
-        let (address, running) = start(server.ws("/", handler));
+            });
+        let (address, running) = start(server(served::app().ws("/", handler)));
         let mut client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
         client.send_text("fill");
         // It has not moved for half a second: a busy machine takes a tenth from it by itself.
@@ -573,14 +589,15 @@ fn who_waits_to_send_to_a_client_that_goes_is_told() {
     let runtime = runtime();
     let (waits, ended) = (counter(), counter());
     let (pauses, ends) = (Arc::clone(&waits), Arc::clone(&ended));
-    let flooding = Ws::on_stream(runtime.handle().clone(), move |mut socket: AsyncSocket| {
-        let (waits, ends) = (Arc::clone(&pauses), Arc::clone(&ends));
-        async move {
-            let sent = flood(&mut socket, usize::MAX, &counter(), &waits).await;
-            assert_eq!(sent, Err(Closed));
-            ends.fetch_add(1, Ordering::SeqCst);
-        }
-    });
+    let flooding =
+        Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
+            let (waits, ends) = (Arc::clone(&pauses), Arc::clone(&ends));
+            async move {
+                let sent = flood(&mut socket, usize::MAX, &counter(), &waits).await;
+                assert_eq!(sent, Err(Closed));
+                ends.fetch_add(1, Ordering::SeqCst);
+            }
+        });
     let (address, running) = serve(flooding);
     let client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
     eventually("it waits", || waits.load(Ordering::SeqCst) > 0);
@@ -595,38 +612,43 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
     for server in families() {
         let alive = counter();
         let (first, second, third) = (Arc::clone(&alive), Arc::clone(&alive), Arc::clone(&alive));
-        let each = Ws::on_message_async(runtime.handle().clone(), 2, move |session, message| {
-            let alive = Alive::new(&first);
-            async move {
-                let _alive = alive;
-                session.send(message).await?;
-                pending::<Result<(), Closed>>().await
-            }
-        });
-        let whole = Ws::on_stream(runtime.handle().clone(), move |mut socket: AsyncSocket| {
-            let alive = Alive::new(&second);
-            async move {
-                let _alive = alive;
-                while let Some(message) = socket.next().await {
-                    socket.send(message).await?;
+        let each =
+            Ws::new().on_message_async(runtime.handle().clone(), 2, move |session, message| {
+                let alive = Alive::new(&first);
+                async move {
+                    let _alive = alive;
+                    session.send(message).await?;
+                    pending::<Result<(), Closed>>().await
                 }
-                assert_eq!(socket.close_reason().unwrap().code, 1001);
-                Ok(())
-            }
-        });
+            });
+        let whole =
+            Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
+                let alive = Alive::new(&second);
+                async move {
+                    let _alive = alive;
+                    while let Some(message) = socket.next().await {
+                        socket.send(message).await?;
+                    }
+                    assert_eq!(socket.close_reason().unwrap().code, 1001);
+                    Ok(())
+                }
+            });
         // Takes no further message, and waits for the end alone.
-        let deaf = Ws::on_stream(runtime.handle().clone(), move |mut socket: AsyncSocket| {
-            let alive = Alive::new(&third);
-            async move {
-                let _alive = alive;
-                if let Some(message) = socket.next().await {
-                    socket.send(message).await?;
+        let deaf =
+            Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
+                let alive = Alive::new(&third);
+                async move {
+                    let _alive = alive;
+                    if let Some(message) = socket.next().await {
+                        socket.send(message).await?;
+                    }
+                    assert_eq!(socket.closed().await.code, 1001);
+                    Ok(())
                 }
-                assert_eq!(socket.closed().await.code, 1001);
-                Ok(())
-            }
-        });
-        let server = server.ws("/each", each).ws("/whole", whole).ws("/deaf", deaf.credits(1));
+            });
+        let server = server(
+            served::app().ws("/each", each).ws("/whole", whole).ws("/deaf", deaf.credits(1)),
+        );
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..12)
             .map(|i| Client::connect(address, ["/each", "/whole", "/deaf"][i % 3]))
@@ -661,8 +683,8 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
 fn each_way_to_close_says_so() {
     let runtime = runtime();
     let (reasons, told) = mpsc::channel();
-    let ways = Ws::upgrade(|request| Ok(request.param("way").unwrap_or_default().to_owned()))
-        .stream(runtime.handle().clone(), move |mut socket: AsyncSocket<String>| {
+    let ways = Ws::on_upgrade(|request| Ok(request.param("way").unwrap_or_default().to_owned()))
+        .on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket<String>| {
             let reasons = reasons.clone();
             async move {
                 let ended = socket.closed();
@@ -696,7 +718,7 @@ fn each_way_to_close_says_so() {
                 Ok(())
             }
         });
-    let (address, running) = start(Server::new().shards(1).ws("/{way}", ways));
+    let (address, running) = start(Server::new(served::app().ws("/{way}", ways)).shards(1));
     let expected = [
         ("end", 1000, ""),
         ("code", 4000, "bye"),
@@ -749,10 +771,10 @@ fn what_was_said_before_a_close_is_dealt_with_where_that_is_asked_for() {
             }
         }
     };
-    let forgets = Ws::on_message_async(runtime.handle().clone(), 64, handler(&cancelled));
-    let finishes = Ws::on_message_async(runtime.handle().clone(), 64, handler(&finished));
-    let server = Server::new().shards(1).ws("/forgets", forgets);
-    let (address, running) = start(server.ws("/finishes", finishes.finish_after_close()));
+    let forgets = Ws::new().on_message_async(runtime.handle().clone(), 64, handler(&cancelled));
+    let finishes = Ws::new().on_message_async(runtime.handle().clone(), 64, handler(&finished));
+    let app = served::app().ws("/forgets", forgets).ws("/finishes", finishes.finish_after_close());
+    let (address, running) = start(Server::new(app).shards(1));
     for path in ["/forgets", "/finishes"] {
         let mut client = Client::connect(address, path);
         for _ in 0..5 {
@@ -769,19 +791,20 @@ fn what_was_said_before_a_close_is_dealt_with_where_that_is_asked_for() {
 fn without_its_runtime_a_session_is_closed_with_1001() {
     let (stays, goes) = (runtime(), runtime());
     let echo = |runtime: &Runtime| {
-        Ws::on_stream(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
+        Ws::new().on_session_async(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
             while let Some(message) = socket.next().await {
                 socket.send(message).await?;
             }
             Ok(())
         })
     };
-    let each = Ws::on_message_async(goes.handle().clone(), 1, |session, message| async move {
-        session.send(message).await?;
-        pending::<Result<(), Closed>>().await
-    });
-    let server = Server::new().shards(1).ws("/stays", echo(&stays)).ws("/goes", echo(&goes));
-    let (address, running) = start(server.ws("/each", each));
+    let each =
+        Ws::new().on_message_async(goes.handle().clone(), 1, |session, message| async move {
+            session.send(message).await?;
+            pending::<Result<(), Closed>>().await
+        });
+    let app = served::app().ws("/stays", echo(&stays)).ws("/goes", echo(&goes)).ws("/each", each);
+    let (address, running) = start(Server::new(app).shards(1));
     let mut clients = ["/stays", "/goes", "/each"].map(|path| Client::connect(address, path));
     for client in &mut clients {
         client.send_text("hello");
@@ -803,13 +826,13 @@ fn without_its_runtime_a_session_is_closed_with_1001() {
 fn sessions_join_channels_and_publish_to_the_others_in_order() {
     let runtime = runtime();
     for server in families() {
-        let room = Ws::upgrade(|_| Ok(()))
-            .open(|ws| {
+        let room = Ws::on_upgrade(|_| Ok(()))
+            .on_open(|ws| {
                 let joined =
                     ws.offload(|| "hall", |ws, hall| ws.subscribe(hall).then_some(()).unwrap());
                 joined.unwrap();
             })
-            .stream(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
+            .on_session_async(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
                 socket.session().subscribe("room")?;
                 socket.send("in").await?;
                 while let Some(message) = socket.next().await {
@@ -827,7 +850,7 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
                 }
                 Ok(())
             });
-        let (address, running) = start(server.ws("/", room));
+        let (address, running) = start(server(served::app().ws("/", room)));
         let [mut ada, mut bob] = [(); 2].map(|()| {
             let mut client = Client::connect(address, "/");
             assert_eq!(client.next(), Got::Text("in".into()));
@@ -860,20 +883,21 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
     let runtime = runtime();
     let (open, is_open) = (Arc::new(AtomicBool::new(false)), counter());
     let (gate, done) = (Arc::clone(&open), Arc::clone(&is_open));
-    let waits = Ws::on_stream(runtime.handle().clone(), move |mut socket: AsyncSocket| {
-        let (gate, done) = (Arc::clone(&gate), Arc::clone(&done));
-        async move {
-            while !gate.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+    let waits =
+        Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
+            let (gate, done) = (Arc::clone(&gate), Arc::clone(&done));
+            async move {
+                while !gate.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(socket.close_reason().is_some());
+                let mut count = 0;
+                while socket.next().await.is_some() {
+                    count += 1;
+                }
+                done.store(count, Ordering::SeqCst);
             }
-            assert!(socket.close_reason().is_some());
-            let mut count = 0;
-            while socket.next().await.is_some() {
-                count += 1;
-            }
-            done.store(count, Ordering::SeqCst);
-        }
-    });
+        });
     let (address, running) = serve(waits);
     let mut client = Client::connect(address, "/");
     for _ in 0..10 {
@@ -889,23 +913,26 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
 #[should_panic(expected = "credits is 0")]
 fn no_credits_are_refused() {
     let runtime = runtime();
-    let _ = Ws::on_message_async(runtime.handle().clone(), 0, |_, _| async {});
+    let _ = Ws::new().on_message_async(runtime.handle().clone(), 0, |_, _| async {});
 }
 
 /// The poll of one who does not know whether there is anything.
 #[test]
 fn a_stream_that_is_polled_once_in_a_while_misses_nothing() {
     let runtime = runtime();
-    let polls = Ws::on_stream(runtime.handle().clone(), |mut socket: AsyncSocket| async move {
-        loop {
-            let next = poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await;
-            match next {
-                Poll::Ready(Some(message)) => socket.send(message).await?,
-                Poll::Ready(None) => return Ok(()),
-                Poll::Pending => tokio::task::yield_now().await,
+    let polls = Ws::new().on_session_async(
+        runtime.handle().clone(),
+        |mut socket: AsyncSocket| async move {
+            loop {
+                let next = poll_fn(|cx| Poll::Ready(socket.poll_next_unpin(cx))).await;
+                match next {
+                    Poll::Ready(Some(message)) => socket.send(message).await?,
+                    Poll::Ready(None) => return Ok(()),
+                    Poll::Pending => tokio::task::yield_now().await,
+                }
             }
-        }
-    });
+        },
+    );
     let (address, running) = serve(polls.credits(2));
     let mut client = Client::connect(address, "/");
     exchange_numbers(&mut client, 2_000);

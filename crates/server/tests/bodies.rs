@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use support::PATIENCE;
+use throng::Io;
 use throng::Running;
 use throng::prelude::*;
 
@@ -18,14 +19,12 @@ fn served() -> (SocketAddr, Running) {
     };
     let mut limits = Limits::default();
     limits.http.max_body = 100_000;
-    let bound = Server::new()
-        .shards(1)
-        .limits(limits)
-        .any("/echo/{*rest}", echo)
-        .post("/post", echo)
-        .get("/get", echo)
-        .bind("127.0.0.1:0")
-        .unwrap();
+    let bound =
+        Server::new(App::new().any("/echo/{*rest}", echo).post("/post", echo).get("/get", echo))
+            .shards(1)
+            .limits(limits)
+            .bind("127.0.0.1:0")
+            .unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
 
@@ -223,12 +222,12 @@ fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_nobody_wa
 #[test]
 fn bodies_on_their_way_have_a_limit_together() {
     let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
-    let bound = Server::new()
-        .shards(1)
-        .limits(limits)
-        .post("/", |request: &Request<'_>| request.body().len().to_string())
-        .bind("127.0.0.1:0")
-        .unwrap();
+    let bound =
+        Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
+            .shards(1)
+            .limits(limits)
+            .bind("127.0.0.1:0")
+            .unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
     let half = |stream: &mut TcpStream| {
@@ -266,12 +265,12 @@ fn bodies_on_their_way_have_a_limit_together() {
 fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     const CLIENTS: usize = 6;
     let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
-    let bound = Server::new()
-        .io(Io::Threads)
-        .limits(limits)
-        .post("/", |request: &Request<'_>| request.body().len().to_string())
-        .bind("127.0.0.1:0")
-        .unwrap();
+    let bound =
+        Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
+            .io(Io::Threads)
+            .limits(limits)
+            .bind("127.0.0.1:0")
+            .unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 120000\r\n\r\n";

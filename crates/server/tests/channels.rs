@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use support::events::Events;
-use support::served::{figure, start, stop, total};
+use support::served::{self, figure, start, stop, total};
 use support::{Client, Got, dial, eventually};
 use throng::Receipt;
 use throng::prelude::*;
@@ -21,22 +21,24 @@ use throng_proto::ws::Opcode;
 type Register = Arc<Mutex<BTreeMap<String, (Handle, String)>>>;
 
 /// `/ws?name=N&in=A,B` joins the channels named.
-fn joining(register: &Register) -> impl Handler {
+fn joining(register: &Register) -> WsRoute {
     let register = Arc::clone(register);
-    Ws::upgrade(|request| {
-        let of = |key| request.query(key).unwrap_or_default().to_owned();
-        Ok((of("name"), of("in")))
-    })
-    .open(move |ws| {
-        let (name, channels) = ws.data().clone();
-        for channel in channels.split(',').filter(|channel| !channel.is_empty()) {
-            ws.subscribe(channel);
-        }
-        let shard = std::thread::current().name().unwrap_or_default().to_owned();
-        register.lock().unwrap().insert(name, (ws.handle(), shard));
-    })
-    .message(|ws, message| ws.send(message))
-    .subprotocols(&["v2", "v1"])
+    WsRoute::new(
+        Ws::on_upgrade(|request| {
+            let of = |key| request.query(key).unwrap_or_default().to_owned();
+            Ok((of("name"), of("in")))
+        })
+        .on_open(move |ws| {
+            let (name, channels) = ws.data().clone();
+            for channel in channels.split(',').filter(|channel| !channel.is_empty()) {
+                ws.subscribe(channel);
+            }
+            let shard = std::thread::current().name().unwrap_or_default().to_owned();
+            register.lock().unwrap().insert(name, (ws.handle(), shard));
+        })
+        .on_message(|ws, message| ws.send(message)),
+    )
+    .subprotocols(["v2", "v1"])
 }
 
 /// Answers once the server has opened the session and joined its channels.
@@ -65,9 +67,11 @@ fn until_end(client: &mut Client) -> Vec<String> {
 #[test]
 fn a_receipt_counts_every_receiver_of_every_shard_once() {
     let register = Register::default();
-    let server = Server::new()
-        .ws("/ws", joining(&register))
-        .events("/sse/{channel}", |request| Ok(request.param("channel").unwrap().to_owned()));
+    let server = Server::new(
+        served::app()
+            .ws("/ws", joining(&register))
+            .sse("/sse/{channel}", |request| Ok(request.param("channel").unwrap().to_owned())),
+    );
     let (address, running) = start(server.shards(3));
     let hub = running.hub();
     let mut clients: Vec<Client> = (0..30)
@@ -107,7 +111,8 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
 #[test]
 fn who_is_closing_is_counted_as_closed_and_a_stopped_server_as_unreached() {
     let register = Register::default();
-    let (address, running) = start(Server::new().ws("/ws", joining(&register)).shards(2));
+    let (address, running) =
+        start(Server::new(served::app().ws("/ws", joining(&register))).shards(2));
     let hub = running.hub();
     let mut clients: Vec<Client> =
         (0..6).map(|n| join(address, &n.to_string(), "room", "")).collect();
@@ -138,7 +143,8 @@ fn who_is_closing_is_counted_as_closed_and_a_stopped_server_as_unreached() {
 #[test]
 fn all_conditions_of_a_filter_must_hold_and_exclude_wins() {
     let register = Register::default();
-    let (address, running) = start(Server::new().ws("/ws", joining(&register)).shards(3));
+    let (address, running) =
+        start(Server::new(served::app().ws("/ws", joining(&register))).shards(3));
     let hub = running.hub();
     // By number: even ones in "even", multiples of three speak v1, of five v2, the rest nothing.
     let subprotocol = |n: usize| match n {
@@ -194,7 +200,7 @@ fn all_conditions_of_a_filter_must_hold_and_exclude_wins() {
 
 #[test]
 fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
-    let speaking = Ws::upgrade(|_| Ok(())).message(|ws, message| {
+    let speaking = Ws::on_upgrade(|_| Ok(())).on_message(|ws, message| {
         match message.as_bytes() {
             b"others" => ws.broadcast("to others"),
             b"all" => ws.broadcast_to(&Filter::new(), "to all"),
@@ -206,8 +212,8 @@ fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
             _ => ws.broadcast_to(&Filter::new(), "end"),
         };
     });
-    let speaking = speaking.subprotocols(&["v1"]);
-    let (address, running) = start(Server::new().ws("/", speaking).shards(2));
+    let speaking = WsRoute::new(speaking).subprotocols(["v1"]);
+    let (address, running) = start(Server::new(served::app().ws("/", speaking)).shards(2));
     let connect = |_| Client::upgrade(dial(address), "/", &["v0", "v1"], &[]).unwrap();
     let mut clients: Vec<Client> = (0..6).map(connect).collect();
     eventually("all are there", || running.stats().sessions == 6);
@@ -224,7 +230,8 @@ fn a_callback_broadcasts_to_the_others_or_to_whom_it_wants() {
 #[test]
 fn peers_that_fail_in_the_middle_stop_nobody_else() {
     let register = Register::default();
-    let (address, running) = start(Server::new().ws("/ws", joining(&register)).shards(3));
+    let (address, running) =
+        start(Server::new(served::app().ws("/ws", joining(&register))).shards(3));
     let hub = running.hub();
     let mut clients: Vec<Client> =
         (0..30).map(|n| join(address, &n.to_string(), "feed", "")).collect();
@@ -257,7 +264,8 @@ fn threads_broadcast_while_connections_come_and_go() {
     const THREADS: usize = 3;
     const EACH: usize = 200;
     let register = Register::default();
-    let (address, running) = start(Server::new().ws("/ws", joining(&register)).shards(3));
+    let (address, running) =
+        start(Server::new(served::app().ws("/ws", joining(&register))).shards(3));
     let mut steady: Vec<Client> =
         (0..10).map(|n| join(address, &format!("steady-{n}"), "", "")).collect();
     let ended = AtomicBool::new(false);
@@ -320,22 +328,24 @@ fn a_full_mailbox_is_told_and_a_receipt_waits_for_the_last_shard() {
     let (unblock, blocked) = mpsc::channel::<()>();
     let (blocked, entered) = (Mutex::new(blocked), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&entered);
-    let blocking = Ws::upgrade(|_| Ok(()))
-        .open(|ws| {
+    let blocking = Ws::on_upgrade(|_| Ok(()))
+        .on_open(|ws| {
             ws.subscribe("feed");
         })
-        .message(move |_, _| {
+        .on_message(move |_, _| {
             seen.store(true, Ordering::Relaxed);
             let _ = blocked.lock().unwrap().recv();
         });
-    let publishing = Ws::on_message(|ws, _| {
+    let publishing = Ws::new().on_message(|ws, _| {
         let delivery = ws.publish("feed", "from a callback");
         ws.send(format!("{delivery:?}"))
     });
-    let server = Server::new()
-        .ws("/ws", joining(&register))
-        .ws("/block", blocking)
-        .ws("/publish", publishing);
+    let server = Server::new(
+        served::app()
+            .ws("/ws", joining(&register))
+            .ws("/block", blocking)
+            .ws("/publish", publishing),
+    );
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
     // The shard to block is whichever got this one; the other has the publisher.
@@ -388,7 +398,7 @@ fn answered(address: SocketAddr) -> String {
 
 #[test]
 fn the_number_of_subscribers_is_right_at_once() {
-    let counting = Ws::upgrade(|_| Ok(())).message(|ws, message| {
+    let counting = Ws::on_upgrade(|_| Ok(())).on_message(|ws, message| {
         let text = String::from_utf8_lossy(message.as_bytes()).into_owned();
         let (what, channel) = text.split_at(1);
         let changed = match what {
@@ -397,7 +407,8 @@ fn the_number_of_subscribers_is_right_at_once() {
         };
         ws.send(format!("{changed} {} {}", ws.subscribers(channel), ws.hub().subscribers(channel)))
     });
-    let (address, running) = start(Server::new().ws("/", counting).wildcards(true).shards(3));
+    let (address, running) =
+        start(Server::new(served::app().ws("/", counting)).wildcards(true).shards(3));
     let mut clients: Vec<Client> = (0..9).map(|_| Client::connect(address, "/")).collect();
     fn ask(client: &mut Client, text: &str) -> String {
         client.send_text(text);
@@ -427,7 +438,7 @@ fn the_number_of_subscribers_is_right_at_once() {
 #[test]
 fn a_connection_gets_a_message_once_however_many_of_its_patterns_match() {
     let register = Register::default();
-    let server = Server::new().ws("/ws", joining(&register)).wildcards(true);
+    let server = Server::new(served::app().ws("/ws", joining(&register))).wildcards(true);
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
     let mut clients: Vec<Client> = (0..6)
@@ -459,11 +470,11 @@ fn publications_of_one_callback_leave_when_it_returns() {
     let watched = Arc::new(Mutex::new(None::<std::net::TcpStream>));
     let (to_watch, before_return) = (Arc::clone(&watched), Arc::new(Mutex::new(Vec::new())));
     let noted = Arc::clone(&before_return);
-    let room = Ws::upgrade(|_| Ok(()))
-        .open(|ws| {
+    let room = Ws::on_upgrade(|_| Ok(()))
+        .on_open(|ws| {
             ws.subscribe("room");
         })
-        .message(move |ws, _| {
+        .on_message(move |ws, _| {
             for n in 0..5 {
                 ws.publish("room", format!("message {n}"));
             }
@@ -472,7 +483,7 @@ fn publications_of_one_callback_leave_when_it_returns() {
             let there = to_watch.lock().unwrap().as_ref().unwrap().peek(&mut byte);
             noted.lock().unwrap().push(there.is_ok());
         });
-    let (address, running) = start(Server::new().ws("/", room).shards(1));
+    let (address, running) = start(Server::new(served::app().ws("/", room)).shards(1));
     let (mut publisher, mut member) =
         (Client::connect(address, "/"), Client::connect(address, "/"));
     eventually("both are members", || running.hub().subscribers("room") == 2);
@@ -494,13 +505,13 @@ fn publications_of_one_callback_leave_when_it_returns() {
 fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
     let told = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&told);
-    let aborting = Ws::upgrade(|_| Ok(())).message(move |ws, _| {
+    let aborting = Ws::on_upgrade(|_| Ok(())).on_message(move |ws, _| {
         ws.abort();
         let me = Filter::new().include([ws.handle()]);
         let delivery = ws.broadcast_to(&me, "too late");
         *tell.lock().unwrap() = Some((ws.send("too late"), delivery, ws.subscribe("room")));
     });
-    let (address, running) = start(Server::new().ws("/", aborting).shards(1));
+    let (address, running) = start(Server::new(served::app().ws("/", aborting)).shards(1));
     let mut client = Client::connect(address, "/");
     client.send_text("go");
     assert_eq!(client.next(), Got::End);

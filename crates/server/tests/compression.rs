@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use support::deflating::Peer;
-use support::served::{dial_narrow, start, stop, total};
+use support::served::{self, dial_narrow, start, stop, total};
 use support::wire::Heard;
 use support::{dial, eventually};
 use throng::prelude::*;
@@ -68,11 +68,23 @@ impl Dice {
 #[test]
 fn negotiation_forms_end_to_end() {
     let window = |bits| Compression::Window { bits };
-    let server = Server::new()
-        .ws("/off", Ws::on_message(|ws, message| ws.send(message)))
-        .ws("/shared", Ws::on_message(|ws, m| ws.send(m)).compression(Compression::Shared))
-        .ws("/w10", Ws::on_message(|ws, m| ws.send(m)).compression(window(10)))
-        .ws("/w15", Ws::on_message(|ws, m| ws.send(m)).compression(window(15)));
+    let server = Server::new(
+        served::app()
+            .ws("/off", Ws::new().on_message(|ws, message| ws.send(message)))
+            .ws(
+                "/shared",
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m)))
+                    .compression(Compression::Shared),
+            )
+            .ws(
+                "/w10",
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(window(10)),
+            )
+            .ws(
+                "/w15",
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(window(15)),
+            ),
+    );
     let (address, running) = start(server.shards(1));
     let both = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
     let cases = [
@@ -132,8 +144,9 @@ fn negotiation_forms_end_to_end() {
 
 #[test]
 fn a_malformed_offer_is_400() {
-    let echo = Ws::on_message(|ws, message| ws.send(message)).compression(Compression::Shared);
-    let (address, running) = start(Server::new().ws("/", echo).shards(1));
+    let echo = WsRoute::new(Ws::new().on_message(|ws, message| ws.send(message)))
+        .compression(Compression::Shared);
+    let (address, running) = start(Server::new(served::app().ws("/", echo)).shards(1));
     for offer in
         ["permessage-deflate;", "permessage-deflate; =9", ",;", "permessage-deflate; a=\"b"]
     {
@@ -220,12 +233,14 @@ fn author(payload: &[u8]) -> usize {
 
 fn mixed(compression: impl Fn(Compression) -> Deflate) -> (SocketAddr, Running) {
     let member = |chosen: Compression| {
-        Ws::upgrade(|_| Ok(()))
-            .open(|ws| {
-                ws.subscribe("all");
-            })
-            .message(act)
-            .compression(compression(chosen))
+        WsRoute::new(
+            Ws::on_upgrade(|_| Ok(()))
+                .on_open(|ws| {
+                    ws.subscribe("all");
+                })
+                .on_message(act),
+        )
+        .compression(compression(chosen))
     };
     let limits = Limits {
         max_backlog: 256 << 20,
@@ -233,15 +248,17 @@ fn mixed(compression: impl Fn(Compression) -> Deflate) -> (SocketAddr, Running) 
         ..Limits::default()
     };
     start(
-        Server::new()
-            .limits(limits)
-            .ws("/plain", member(Compression::Off))
-            .ws("/shared", member(Compression::Shared))
-            .ws("/w9", member(Compression::Window { bits: 9 }))
-            .ws("/w10", member(Compression::Window { bits: 10 }))
-            .ws("/w12", member(Compression::Window { bits: 12 }))
-            .ws("/w15", member(Compression::Window { bits: 15 }))
-            .shards(2),
+        Server::new(
+            served::app()
+                .ws("/plain", member(Compression::Off))
+                .ws("/shared", member(Compression::Shared))
+                .ws("/w9", member(Compression::Window { bits: 9 }))
+                .ws("/w10", member(Compression::Window { bits: 10 }))
+                .ws("/w12", member(Compression::Window { bits: 12 }))
+                .ws("/w15", member(Compression::Window { bits: 15 })),
+        )
+        .limits(limits)
+        .shards(2),
     )
 }
 
@@ -355,15 +372,21 @@ fn the_same_with_messages_of_megabytes_among_them() {
 /// What came compressed is sent on as it came, but only while its callback runs: the next message lies in the same memory.
 #[test]
 fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
-    let server = Server::new()
-        .ws("/shared", Ws::on_message(|ws, m| ws.send(m)).compression(Compression::Shared))
-        .ws(
-            "/w15",
-            Ws::on_message(|ws, m| ws.send(m)).compression(Deflate {
-                server_no_context_takeover: Some(true),
-                ..Compression::Window { bits: 15 }.into()
-            }),
-        );
+    let server = Server::new(
+        served::app()
+            .ws(
+                "/shared",
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m)))
+                    .compression(Compression::Shared),
+            )
+            .ws(
+                "/w15",
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(Deflate {
+                    server_no_context_takeover: Some(true),
+                    ..Compression::Window { bits: 15 }.into()
+                }),
+            ),
+    );
     let (address, running) = start(server.shards(1));
     let mut dice = Dice(77);
     let mut shared = Peer::connect(address, "/shared", DEFLATE);
@@ -398,14 +421,16 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
 
 /// A member of "feed" that does not read yet.
 fn slow(rules: Backpressure, compression: Deflate, offer: &str) -> (Running, Peer) {
-    let member = Ws::upgrade(|_| Ok(()))
-        .open(|ws| {
-            ws.subscribe("feed");
-        })
-        .message(|ws, message| ws.send(message))
-        .compression(compression)
-        .backpressure(rules);
-    let (address, running) = start(Server::new().ws("/", member).shards(1));
+    let member = WsRoute::new(
+        Ws::on_upgrade(|_| Ok(()))
+            .on_open(|ws| {
+                ws.subscribe("feed");
+            })
+            .on_message(|ws, message| ws.send(message)),
+    )
+    .compression(compression)
+    .backpressure(rules);
+    let (address, running) = start(Server::new(served::app().ws("/", member)).shards(1));
     let peer = Peer::over(dial_narrow(address), "/", offer);
     assert!(peer.terms.is_some_and(|terms| terms.server_context));
     eventually("it listens", || running.hub().subscribers("feed") == 1);
@@ -528,11 +553,13 @@ fn a_close_behind_what_waits_comes_after_all_of_it() {
 #[test]
 fn broken_streams_and_misplaced_bits_are_refused() {
     let echo = |compression: Compression| {
-        Ws::on_message(|ws, message| ws.send(message)).compression(compression)
+        WsRoute::new(Ws::new().on_message(|ws, message| ws.send(message))).compression(compression)
     };
-    let server = Server::new()
-        .ws("/shared", echo(Compression::Shared))
-        .ws("/w10", echo(Compression::Window { bits: 10 }));
+    let server = Server::new(
+        served::app()
+            .ws("/shared", echo(Compression::Shared))
+            .ws("/w10", echo(Compression::Window { bits: 10 })),
+    );
     let (address, running) = start(server.shards(1));
     let prose = Dice(3).prose(2000);
     for path in ["/shared", "/w10"] {
@@ -588,8 +615,10 @@ fn broken_streams_and_misplaced_bits_are_refused() {
 
 #[test]
 fn a_compressed_message_in_ten_thousand_fragments_with_pings_between() {
-    let echo = Ws::on_message(|ws, message| ws.send(message));
-    let server = Server::new().ws("/", echo.compression(Compression::Window { bits: 12 }));
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let server = Server::new(
+        served::app().ws("/", WsRoute::new(echo).compression(Compression::Window { bits: 12 })),
+    );
     let (address, running) = start(server.shards(1));
     let mut peer = Peer::connect(address, "/", DEFLATE);
     let mut dice = Dice(9);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use support::deflating::Peer;
-use support::served::{start, stop};
+use support::served::{self, start, stop};
 use support::{Client, Got, eventually};
 use throng::prelude::*;
 
@@ -20,7 +20,7 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
     let count = Arc::clone(&handled);
     let ((entered, is_held), (release, released)) = (mpsc::channel(), mpsc::channel());
     let released = Mutex::new(released);
-    let ws = Ws::on_message(move |ws, message| match message.as_bytes() {
+    let ws = Ws::new().on_message(move |ws, message| match message.as_bytes() {
         b"hold" => {
             entered.send(()).unwrap();
             released.lock().unwrap().recv().unwrap();
@@ -32,7 +32,8 @@ fn handled_first(flood_of: &[u8], times: usize, context: &[u8]) -> usize {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let server = Server::new().ws("/", ws).compression(Compression::Window { bits: 15 });
+    let server =
+        Server::new(served::app().ws("/", ws)).compression(Compression::Window { bits: 15 });
     let (address, running) = start(server.shards(1));
     let mut flooder = Peer::connect(address, "/", DEFLATE);
     flooder.say(false, context);

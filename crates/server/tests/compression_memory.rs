@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use support::deflating::Peer;
 use support::eventually;
-use support::served::{start, stop, total};
+use support::served::{self, start, stop, total};
 use support::wire::{Terms, Writer};
 use throng::prelude::*;
 use throng_proto::ws;
@@ -43,12 +43,15 @@ fn compression_costs_no_more_memory_than_it_says() {
 fn bombs() {
     let limit = ws::Limits { max_frame_size: MIB, max_message_size: MIB };
     let echo = |compression: Compression| {
-        Ws::on_message(|ws, message| ws.send(&message.as_bytes()[..1])).compression(compression)
+        WsRoute::new(Ws::new().on_message(|ws, message| ws.send(&message.as_bytes()[..1])))
+            .compression(compression)
     };
-    let server = Server::new()
-        .limits(Limits { ws: limit, ..Limits::default() })
-        .ws("/shared", echo(Compression::Shared))
-        .ws("/w10", echo(Compression::Window { bits: 10 }));
+    let server = Server::new(
+        served::app()
+            .ws("/shared", echo(Compression::Shared))
+            .ws("/w10", echo(Compression::Window { bits: 10 })),
+    )
+    .limits(Limits { ws: limit, ..Limits::default() });
     let (address, running) = start(server.shards(1));
     // Blocks without a reference to what is before them may be repeated.
     let terms =
@@ -141,18 +144,22 @@ fn filling() -> Vec<u8> {
 
 fn connections() {
     let echo = |compression: Compression| {
-        Ws::upgrade(|_| Ok(()))
-            .open(|ws| {
-                ws.subscribe("all");
-            })
-            .message(|ws, message| ws.send(message))
-            .compression(compression)
+        WsRoute::new(
+            Ws::on_upgrade(|_| Ok(()))
+                .on_open(|ws| {
+                    ws.subscribe("all");
+                })
+                .on_message(|ws, message| ws.send(message)),
+        )
+        .compression(compression)
     };
-    let server = Server::new()
-        .ws("/off", echo(Compression::Off))
-        .ws("/shared", echo(Compression::Shared))
-        .ws("/w10", echo(Compression::Window { bits: 10 }))
-        .ws("/w12", echo(Compression::Window { bits: 12 }));
+    let server = Server::new(
+        served::app()
+            .ws("/off", echo(Compression::Off))
+            .ws("/shared", echo(Compression::Shared))
+            .ws("/w10", echo(Compression::Window { bits: 10 }))
+            .ws("/w12", echo(Compression::Window { bits: 12 })),
+    );
     let (address, running) = start(server.shards(1));
     let message = filling();
     // Tables find their size, codecs their memory.

@@ -6,29 +6,29 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use support::events::Events;
-use support::served::{dial_narrow, figure, start, stop, total};
+use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, Got, dial, eventually, exchange};
 use throng::Running;
 use throng::prelude::*;
 
 /// Channels at `/sse/{channel}` and `/ws/{channel}`.
-fn channels() -> Server<impl throng::Routes> {
-    let member = Ws::upgrade(|request| Ok(request.param("channel").unwrap().to_owned()))
-        .open(|ws| {
+fn channels() -> Server {
+    let member = Ws::on_upgrade(|request| Ok(request.param("channel").unwrap().to_owned()))
+        .on_open(|ws| {
             let channel = ws.data().clone();
             ws.subscribe(&channel);
         })
-        .message(|ws, message| {
+        .on_message(|ws, message| {
             let channel = ws.data().clone();
             ws.publish(&channel, message);
         });
-    Server::new()
-        .ws("/ws/{channel}", member)
-        .events("/sse/{channel}", |request| match request.param("channel") {
+    Server::new(served::app().ws("/ws/{channel}", member).sse("/sse/{channel}", |request| {
+        match request.param("channel") {
             Some("secret") => Err(Reject::forbidden().because("not for everyone")),
             channel => Ok(channel.unwrap().to_owned()),
-        })
-        .shards(2)
+        }
+    }))
+    .shards(2)
 }
 
 fn wait_for(running: &Running, channel: &str, subscribers: usize) {
@@ -207,7 +207,7 @@ fn late_reader(address: std::net::SocketAddr, running: &Running) -> Events {
 #[test]
 fn a_slow_stream_is_ended_by_the_close_policy() {
     let rules = Backpressure::new(SlowPolicy::Close).max_backlog(100_000);
-    let (address, running) = start(channels().channels("feed", rules));
+    let (address, running) = start(channels().channel_backpressure("feed", rules));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!(delivery.dropped, 1, "the event that made it end");
@@ -225,7 +225,7 @@ fn a_slow_stream_is_ended_by_the_close_policy() {
 #[test]
 fn a_slow_stream_loses_events_by_the_other_policies() {
     let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(100_000);
-    let (address, running) = start(channels().channels("feed", rules));
+    let (address, running) = start(channels().channel_backpressure("feed", rules));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!((delivery.delivered + delivery.queued, delivery.dropped), (1500, 0));

@@ -27,13 +27,15 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
     std::fs::write(public.join("index.html"), "<p>home").unwrap();
     std::fs::write(public.join("sub/page.txt"), "0123456789").unwrap();
     std::fs::write(public.join("large"), vec![b'x'; 3_000_000]).unwrap();
-    let bound = Server::new()
-        .shards(1)
-        .get("/hello", |_: &Request<'_>| "hello")
-        .dir("/", public.as_path())
-        .dir("/again", Files::new(&public).without_index())
-        .bind("127.0.0.1:0")
-        .unwrap();
+    let bound = Server::new(
+        App::new()
+            .get("/hello", |_: &Request<'_>| "hello")
+            .dir("/", public.as_path())
+            .dir("/again", Files::new(&public).without_index()),
+    )
+    .shards(1)
+    .bind("127.0.0.1:0")
+    .unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
 
@@ -61,6 +63,7 @@ fn a_directory_is_served_beside_routes_and_nothing_outside_of_it() {
 
 #[test]
 fn a_directory_that_is_not_there_is_told_before_anything_listens() {
-    let error = Server::new().dir("/", "/no/such/directory").bind("127.0.0.1:0").unwrap_err();
+    let error =
+        Server::new(App::new().dir("/", "/no/such/directory")).bind("127.0.0.1:0").unwrap_err();
     assert!(error.to_string().contains("/no/such/directory"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use support::deflating::Peer;
 use support::eventually;
-use support::served::{dial_narrow, figure, start, stop, total};
+use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::wire::Heard;
 use throng::Running;
 use throng::prelude::*;
@@ -39,12 +39,12 @@ fn limits() -> Limits {
 }
 
 /// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`; others are echoed.
-fn member() -> impl Handler {
-    Ws::upgrade(|_| Ok(()))
-        .open(|ws| {
+fn member() -> Ws {
+    Ws::on_upgrade(|_| Ok(()))
+        .on_open(|ws| {
             ws.subscribe("feed");
         })
-        .message(|ws, message| {
+        .on_message(|ws, message| {
             let Message::Text(text) = message else {
                 let _ = ws.send(message);
                 return;
@@ -66,7 +66,12 @@ fn member() -> impl Handler {
 }
 
 fn serve(limits: Limits, rules: impl Into<Backpressure>) -> (SocketAddr, Running) {
-    start(Server::new().limits(limits).backpressure(rules.into()).ws("/", member()).shards(1))
+    start(
+        Server::new(served::app().ws("/", member()))
+            .limits(limits)
+            .backpressure(rules.into())
+            .shards(1),
+    )
 }
 
 fn expected(len: usize) -> Vec<u8> {

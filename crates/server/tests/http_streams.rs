@@ -103,7 +103,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 
-fn serve<R: throng::Routes>(server: Server<R>) -> (SocketAddr, Running) {
+fn serve(server: Server) -> (SocketAddr, Running) {
     let bound = server.shards(1).bind("127.0.0.1:0").unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
@@ -116,14 +116,14 @@ fn pattern(len: usize) -> Vec<u8> {
 fn waiting() -> (SocketAddr, Running, Receiver<(String, Responder)>) {
     let (give, take): (Sender<_>, _) = channel();
     let give = Mutex::new(give);
-    let served = serve(Server::new().get("/now", |_: &Request<'_>| "now").later(
+    let served = serve(Server::new(App::new().get("/now", |_: &Request<'_>| "now").deferred(
         Method::Get,
         "/later/{n}",
         move |request, responder| {
             let n = request.param("n").unwrap_or_default().to_owned();
             give.lock().unwrap().send((n, responder)).unwrap();
         },
-    ));
+    )));
     (served.0, served.1, take)
 }
 
@@ -237,8 +237,8 @@ fn streaming() -> (SocketAddr, Running, Arc<Vec<u8>>) {
         }
     };
     let (a, b) = (Arc::clone(&all), Arc::clone(&all));
-    let served = serve(
-        Server::new()
+    let served = serve(Server::new(
+        App::new()
             .get("/sized", move |_: &Request<'_>| {
                 Response::new(Status::OK).with_stream(Some(a.len() as u64), source(&a))
             })
@@ -268,7 +268,7 @@ fn streaming() -> (SocketAddr, Running, Arc<Vec<u8>>) {
                     Ok(Pull::End)
                 })
             }),
-    );
+    ));
     (served.0, served.1, all)
 }
 
@@ -323,9 +323,8 @@ fn whoever_does_not_read_holds_one_helping_and_little_in_the_kernel() {
     const LENGTH: usize = 50_000_000;
     let pulled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&pulled);
-    let (address, running) = serve(Server::new().get("/now", |_: &Request<'_>| "now").get(
-        "/",
-        move |_: &Request<'_>| {
+    let (address, running) = serve(Server::new(
+        App::new().get("/now", |_: &Request<'_>| "now").get("/", move |_: &Request<'_>| {
             let count = Arc::clone(&count);
             let source = move |room: usize, out: &mut Vec<u8>| {
                 out.resize(room.min(LENGTH - count.load(Relaxed)), b'x');
@@ -333,7 +332,7 @@ fn whoever_does_not_read_holds_one_helping_and_little_in_the_kernel() {
                 Ok(Pull::More)
             };
             Response::new(Status::OK).with_stream(Some(LENGTH as u64), source)
-        },
+        }),
     ));
     let mut client = Client::dial(address);
     client.say(get("/"));
@@ -356,7 +355,7 @@ fn whoever_does_not_read_holds_one_helping_and_little_in_the_kernel() {
 
 /// Sends back what it gets, from a thread for each request.
 fn echoing(max_body: u64) -> (SocketAddr, Running) {
-    serve(Server::new().get("/now", |_: &Request<'_>| "now").stream(
+    serve(Server::new(App::new().get("/now", |_: &Request<'_>| "now").streaming(
         Method::Post,
         "/echo",
         max_body,
@@ -373,7 +372,7 @@ fn echoing(max_body: u64) -> (SocketAddr, Running) {
                 writer.finish_with(trailers);
             });
         },
-    ))
+    )))
 }
 
 #[test]
@@ -431,8 +430,11 @@ fn a_reader_that_rests_stops_the_client() {
     let (go, rest) = channel::<()>();
     let (rest, started) = (Arc::new(Mutex::new(rest)), channel::<()>());
     let start = Mutex::new(started.0);
-    let (address, running) =
-        serve(Server::new().stream(Method::Post, "/", u64::MAX, move |_, mut body, responder| {
+    let (address, running) = serve(Server::new(App::new().streaming(
+        Method::Post,
+        "/",
+        u64::MAX,
+        move |_, mut body, responder| {
             let rest = Arc::clone(&rest);
             start.lock().unwrap().send(()).unwrap();
             thread::spawn(move || {
@@ -440,7 +442,8 @@ fn a_reader_that_rests_stops_the_client() {
                 let bytes = std::io::copy(&mut body, &mut std::io::sink()).unwrap();
                 responder.send(bytes.to_string());
             });
-        }));
+        },
+    )));
     let mut client = Client::dial(address);
     client.0.get_ref().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n");
@@ -466,8 +469,11 @@ fn a_reader_that_rests_stops_the_client() {
 fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
-    let (address, running) =
-        serve(Server::new().stream(Method::Post, "/", u64::MAX, move |_, mut body, responder| {
+    let (address, running) = serve(Server::new(App::new().streaming(
+        Method::Post,
+        "/",
+        u64::MAX,
+        move |_, mut body, responder| {
             let tell = tell.lock().unwrap().clone();
             thread::spawn(move || {
                 let mut writer = responder.stream(Response::new(Status::OK), None);
@@ -477,7 +483,8 @@ fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
                     .map(|error| error.kind());
                 tell.send((read, written)).unwrap();
             });
-        }));
+        },
+    )));
     let mut client = Client::dial(address);
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nhalf");
     drop(client);
@@ -489,12 +496,13 @@ fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
 
 #[test]
 fn a_writer_that_is_dropped_leaves_the_body_without_its_end() {
-    let (address, running) = serve(Server::new().stream(Method::Get, "/", 0, |_, _, responder| {
-        thread::spawn(move || {
-            let mut writer = responder.stream(Response::new(Status::OK), None);
-            writer.write_all(b"half").unwrap();
-        });
-    }));
+    let (address, running) =
+        serve(Server::new(App::new().streaming(Method::Get, "/", 0, |_, _, responder| {
+            thread::spawn(move || {
+                let mut writer = responder.stream(Response::new(Status::OK), None);
+                writer.write_all(b"half").unwrap();
+            });
+        })));
     let mut client = Client::dial(address);
     client.say(get("/"));
     let rest = client.rest();
@@ -505,9 +513,9 @@ fn a_writer_that_is_dropped_leaves_the_body_without_its_end() {
 #[test]
 fn an_answer_before_the_end_of_the_body_ends_the_connection() {
     let (address, running) =
-        serve(Server::new().stream(Method::Post, "/", u64::MAX, |_, _, responder| {
+        serve(Server::new(App::new().streaming(Method::Post, "/", u64::MAX, |_, _, responder| {
             responder.send((403, "no"));
-        }));
+        })));
     let mut client = Client::dial(address);
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nhalf");
     let no = client.hear();
@@ -518,8 +526,9 @@ fn an_answer_before_the_end_of_the_body_ends_the_connection() {
 
 #[test]
 fn a_panic_in_a_handler_that_answers_later_is_a_500() {
-    let (address, running) =
-        serve(Server::new().later(Method::Get, "/", |_, _| panic!("as the test wants")));
+    let (address, running) = serve(Server::new(
+        App::new().deferred(Method::Get, "/", |_, _| panic!("as the test wants")),
+    ));
     let mut client = Client::dial(address);
     client.say(get("/"));
     assert!(client.hear().head.starts_with("HTTP/1.1 500 "));

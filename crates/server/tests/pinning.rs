@@ -3,8 +3,9 @@
 
 mod support;
 
-use support::served::{get, start, stop};
+use support::served::{self, get, start, stop};
 use support::{Client, Got, eventually};
+use throng::Pin;
 use throng::WorkerSettings;
 use throng::prelude::*;
 
@@ -34,7 +35,7 @@ fn own() -> String {
 fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     let of_process = own();
     let cpus = throng_io::affinity::usable_cpus().unwrap();
-    let (address, running) = start(Server::new().shards(1).get("/", |_| "hello"));
+    let (address, running) = start(Server::new(served::app().get("/", |_| "hello")).shards(1));
     assert_eq!(get(address, "/"), "hello");
     assert_eq!(
         allowed("throng-shard-0"),
@@ -45,15 +46,15 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     eventually("it has ended", || allowed("throng-shard-0").is_empty());
 
     let pinned = |shards| {
-        let handler = Ws::on_message(|ws, _| {
+        let handler = Ws::new().on_message(|ws, _| {
             let then = |ws: &mut Socket<'_, ()>, ()| {
                 let _ = ws.send("done");
             };
             ws.offload(|| (), then).unwrap();
         });
         let workers = WorkerSettings { pool_size: 2, ..WorkerSettings::default() };
-        let server = Server::new().shards(shards).pin(Pin::Cores).workers(workers);
-        server.ws("/work", handler).bind("127.0.0.1:0")
+        let server = Server::new(served::app().ws("/work", handler)).shards(shards);
+        server.pin(Pin::Cores).workers(workers).bind("127.0.0.1:0")
     };
     let bound = pinned(cpus.len()).unwrap();
     let placement = bound.placement().unwrap().clone();

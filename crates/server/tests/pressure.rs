@@ -11,7 +11,7 @@ use throng::prelude::*;
 use throng::{DrainPlan, Running};
 use throng_proto::ws::{self, Opcode};
 
-fn start(server: Server<impl throng::Routes>) -> (SocketAddr, Running) {
+fn start(server: Server) -> (SocketAddr, Running) {
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
@@ -23,14 +23,14 @@ fn stop(running: Running) {
 #[test]
 fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
     for shards in [1, 2] {
-        let room = Ws::upgrade(|_| Ok(()))
-            .open(|ws| {
+        let room = Ws::on_upgrade(|_| Ok(()))
+            .on_open(|ws| {
                 ws.subscribe("room");
             })
-            .message(|ws, message| {
+            .on_message(|ws, message| {
                 ws.publish("room", message);
             });
-        let (address, running) = start(Server::new().ws("/", room).shards(shards));
+        let (address, running) = start(Server::new(App::new().ws("/", room)).shards(shards));
         let mut reader = Client::connect(address, "/");
         let writer = Client::connect(address, "/");
         eventually("both are members", || running.stats().sessions == 2);
@@ -54,11 +54,12 @@ fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
 #[test]
 fn a_handler_that_answers_far_more_than_it_gets_loses_nothing() {
     let limits = Limits { max_backlog: 64 << 10, ..Limits::default() };
-    let amplify = Ws::on_message(|ws, message| {
+    let amplify = Ws::new().on_message(|ws, message| {
         let answer = message.as_bytes().repeat(5000);
         ws.send(answer)
     });
-    let (address, running) = start(Server::new().ws("/", amplify).limits(limits).shards(1));
+    let (address, running) =
+        start(Server::new(App::new().ws("/", amplify)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     let mut requests = Vec::new();
     for n in 0..400u32 {
@@ -73,8 +74,9 @@ fn a_handler_that_answers_far_more_than_it_gets_loses_nothing() {
 
 #[test]
 fn pipelined_requests_are_all_answered_in_order() {
-    let server =
-        Server::new().get("/{n}", |request| request.param("n").unwrap_or_default().repeat(1000));
+    let server = Server::new(
+        App::new().get("/{n}", |request| request.param("n").unwrap_or_default().repeat(1000)),
+    );
     let (address, running) = start(server.shards(1));
     let mut stream = dial(address);
     let mut requests = Vec::new();
@@ -98,14 +100,14 @@ fn pipelined_requests_are_all_answered_in_order() {
 /// One packet of tiny messages to many members must not become gigabytes.
 #[test]
 fn a_packet_of_tiny_publications_is_spread_over_turns() {
-    let room = Ws::upgrade(|_| Ok(()))
-        .open(|ws| {
+    let room = Ws::on_upgrade(|_| Ok(()))
+        .on_open(|ws| {
             ws.subscribe("room");
         })
-        .message(|ws, message| {
+        .on_message(|ws, message| {
             ws.publish("room", message);
         });
-    let (address, running) = start(Server::new().ws("/", room).shards(1));
+    let (address, running) = start(Server::new(App::new().ws("/", room)).shards(1));
     let mut members: Vec<_> = (0..50).map(|_| Client::connect(address, "/")).collect();
     eventually("all are members", || running.stats().sessions == 50);
     let mut packet = Vec::new();
@@ -126,8 +128,8 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
     let limits = Limits { reassembly_timeout: Duration::from_secs(2), ..Limits::default() };
-    let echo = Ws::on_message(|ws, message| ws.send(message));
-    let (address, running) = start(Server::new().ws("/", echo).limits(limits).shards(1));
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     let mut frame = Vec::new();
     ws::encode_masked(Opcode::Text, &[b'x'; 1000], [7; 4], &mut frame);
@@ -146,8 +148,8 @@ fn the_reassembly_deadline_is_each_messages_own() {
 #[test]
 fn who_says_too_much_in_a_second_is_closed_with_1008() {
     let limits = Limits { max_messages_per_second: 10, ..Limits::default() };
-    let echo = Ws::on_message(|ws, message| ws.send(message));
-    let (address, running) = start(Server::new().ws("/", echo).limits(limits).shards(1));
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     let mut packet = Vec::new();
     for _ in 0..50 {
@@ -166,8 +168,8 @@ fn who_says_too_much_in_a_second_is_closed_with_1008() {
 #[test]
 fn a_session_ends_with_its_lifetime() {
     let limits = Limits { max_lifetime: Duration::from_secs(1), ..Limits::default() };
-    let echo = Ws::on_message(|ws, message| ws.send(message));
-    let (address, running) = start(Server::new().ws("/", echo).limits(limits).shards(1));
+    let echo = Ws::new().on_message(|ws, message| ws.send(message));
+    let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
     assert!(matches!(client.next(), Got::Close(1001, _)));
     stop(running);
@@ -175,7 +177,7 @@ fn a_session_ends_with_its_lifetime() {
 
 #[test]
 fn a_panic_before_the_session_is_answered_with_500() {
-    let server = Server::new().get("/", |_| -> String { panic!("a handler's bug") });
+    let server = Server::new(App::new().get("/", |_| -> String { panic!("a handler's bug") }));
     let (address, running) = start(server.shards(1));
     let answer = support::exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Client, Got, dial, eventually, exchange, read_head};
+use throng::Io;
 use throng::Running;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
@@ -25,13 +26,17 @@ fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
     limits
 }
 
-fn start(server: Server<impl throng::Routes>) -> (SocketAddr, Running) {
+fn start(server: Server) -> (SocketAddr, Running) {
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
 
-fn echo() -> Server<impl throng::Routes> {
-    Server::new().ws("/echo", Ws::on_message(|ws, message| ws.send(message))).health()
+fn echo_app() -> App {
+    App::new().ws("/echo", Ws::new().on_message(|ws, message| ws.send(message))).health()
+}
+
+fn echo() -> Server {
+    Server::new(echo_app())
 }
 
 #[test]
@@ -62,14 +67,15 @@ fn echoes_on_every_driver_and_shard_count() {
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
     for io in [Io::Auto, Io::Portable, Io::Threads] {
-        let handler = Ws::on_message(move |ws, message| {
+        let handler = Ws::new().on_message(move |ws, message| {
             let bytes = message.as_bytes();
             let _ = ws.send(message);
             let _ = ws.send(&bytes[1000..bytes.len() - 1000]);
             let _ = ws.send("small");
             let _ = ws.send(message);
         });
-        let server = Server::new().ws("/", handler).limits(limits(|l| l.max_backlog = 8 << 20));
+        let server =
+            Server::new(App::new().ws("/", handler)).limits(limits(|l| l.max_backlog = 8 << 20));
         let (address, running) = start(server.io(io).shards(1));
         let mut client = Client::connect(address, "/");
         let sizes = [3000, 16 * 1024, 70_000, 600_000, 1_500_000, 20_000];
@@ -90,9 +96,11 @@ fn large_answers_made_of_the_message_come_whole_and_in_order() {
 
 #[test]
 fn one_path_has_a_websocket_and_pages() {
-    let server = Server::new()
-        .ws("/{*rest}", Ws::on_message(|ws, message| ws.send(message)))
-        .any("/{*rest}", |request| request.method().to_owned());
+    let server = Server::new(
+        App::new()
+            .ws("/{*rest}", Ws::new().on_message(|ws, message| ws.send(message)))
+            .any("/{*rest}", |request| request.method().to_owned()),
+    );
     let (address, running) = start(server.shards(1));
     for method in ["GET", "POST", "BREW"] {
         for lines in
@@ -145,19 +153,19 @@ fn it_listens_on_several_addresses() {
 fn data_channels_and_handles_work_across_shards() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
-    let room = Ws::upgrade(|request| {
+    let room = Ws::on_upgrade(|request| {
         Ok(request.query("name").ok_or(Reject::bad_request("give a name"))?.to_owned())
     })
-    .open(move |ws| {
+    .on_open(move |ws| {
         ws.subscribe("room");
         noted.lock().unwrap().push((ws.data().clone(), ws.handle()));
     })
-    .message(|ws, message| {
+    .on_message(|ws, message| {
         let Message::Text(text) = message else { return ws.close(1003, "text only") };
         let line = format!("{}: {text}", ws.data());
         ws.publish("room", Frame::text(line));
     });
-    let (address, running) = start(Server::new().ws("/room", room).shards(4));
+    let (address, running) = start(Server::new(App::new().ws("/room", room)).shards(4));
     let refused = Client::request(address, "/room", &[]).err().unwrap();
     assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
     let mut clients: Vec<_> =
@@ -192,21 +200,21 @@ fn data_channels_and_handles_work_across_shards() {
 fn every_way_out_calls_close_exactly_once() {
     let (opened, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (o, c) = (Arc::clone(&opened), Arc::clone(&closed));
-    let handler = Ws::upgrade(|request| Ok(request.query("n").unwrap_or_default().to_owned()))
-        .open(move |_| {
+    let handler = Ws::on_upgrade(|request| Ok(request.query("n").unwrap_or_default().to_owned()))
+        .on_open(move |_| {
             o.fetch_add(1, Ordering::SeqCst);
         })
-        .message(|ws, message| match message {
+        .on_message(|ws, message| match message {
             Message::Text("close") => ws.close(4001, "bye"),
             Message::Text("abort") => ws.abort(),
             Message::Text("panic") => panic!("a handler's bug"),
             _ => {}
         })
-        .close(move |ws, close| {
+        .on_close(move |ws, close| {
             let name = ws.data().clone();
             c.lock().unwrap().push((name, close.code));
         });
-    let (address, running) = start(Server::new().ws("/", handler).shards(2));
+    let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(2));
     let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
     // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4: the peer sends an
     // unmasked frame; 5: the peer goes without a word; 6: the peer resets; 7: shutdown.
@@ -362,10 +370,11 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
         // The session is told, and given as long as any write to take it.
         limits.write_timeout = Duration::from_secs(2);
     });
-    let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
+    let feed = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
         ws.subscribe("feed");
     });
-    let (address, running) = start(Server::new().ws("/feed", feed).limits(limits).shards(1));
+    let (address, running) =
+        start(Server::new(App::new().ws("/feed", feed)).limits(limits).shards(1));
     let slow = Client::connect(address, "/feed");
     let mut quick = Client::connect(address, "/feed");
     eventually("both listen", || running.stats().sessions == 2);
@@ -405,8 +414,8 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
             }
         }
     }
-    let firehose = Ws::upgrade(|_| Ok(0)).open(push).drain(push);
-    let (address, running) = start(Server::new().ws("/push", firehose).shards(1));
+    let firehose = Ws::on_upgrade(|_| Ok(0)).on_open(push).on_drained(push);
+    let (address, running) = start(Server::new(App::new().ws("/push", firehose)).shards(1));
     let mut client = Client::connect(address, "/push");
     for n in 0..TOTAL {
         let Got::Binary(message) = client.next() else { panic!("message {n} is missing") };
@@ -417,11 +426,11 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
 
 #[test]
 fn http_answers_teach() {
-    let server = echo()
+    let app = echo_app()
         .get("/hello/{name}", |request| format!("hello {}", request.param("name").unwrap_or("you")))
         .metrics("/metrics")
         .stats("/stats.json");
-    let (address, running) = start(server.shards(1));
+    let (address, running) = start(Server::new(app).shards(1));
     let get = |path: &str| {
         exchange(
             address,
@@ -483,14 +492,14 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
 
 #[test]
 fn mistakes_are_told_at_bind() {
-    let told = |server: Server<_>| match server.bind("127.0.0.1:0") {
+    let told = |server: Server| match server.bind("127.0.0.1:0") {
         Err(error) => error.to_string(),
         Ok(_) => panic!("bound"),
     };
     assert!(told(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
     assert!(told(echo().limits(limits(|l| l.max_connections = 1 << 40))).contains("ulimit -n"));
     assert!(told(echo().shards(5000)).contains("shards is 5000"));
-    let twice = Server::new().get("/x", |_| "a").get("/x", |_| "b").bind("127.0.0.1:0");
+    let twice = Server::new(App::new().get("/x", |_| "a").get("/x", |_| "b")).bind("127.0.0.1:0");
     assert!(twice.err().unwrap().to_string().contains("/x"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let error = echo().bind(taken.local_addr().unwrap()).err().unwrap().to_string();
@@ -509,10 +518,11 @@ fn a_port_is_shared_only_with_those_that_share_it() {
 #[test]
 fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
     let limits = limits(|limits| limits.max_backlog = 256 << 10);
-    let feed = Ws::upgrade(|_| Ok(())).open(|ws| {
+    let feed = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
         ws.subscribe("feed");
     });
-    let (address, running) = start(Server::new().ws("/feed", feed).limits(limits).shards(1));
+    let (address, running) =
+        start(Server::new(App::new().ws("/feed", feed)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/feed");
     eventually("it listens", || running.stats().sessions == 1);
     // More than the backlog allows, and so fast that one turn of the shard finds many at once.

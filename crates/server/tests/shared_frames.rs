@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::served::{dial_narrow, figure, start, stop, total};
+use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, eventually};
 use throng::prelude::*;
 use throng::process::resident_bytes;
@@ -14,11 +14,13 @@ const REFERENCES: u64 = 1_000_000;
 #[test]
 fn a_million_queued_references_to_a_frame_of_1_kb_cost_megabytes() {
     for policy in [SlowPolicy::Close, SlowPolicy::DropOldest] {
-        let member = Ws::upgrade(|_| Ok(())).open(|ws| {
+        let member = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
             ws.subscribe("feed");
         });
         let rules = Backpressure::new(policy).max_backlog(2 << 20);
-        let server = Server::new().ws("/", member).channels("feed", rules).shards(2);
+        let server = Server::new(served::app().ws("/", member))
+            .channel_backpressure("feed", rules)
+            .shards(2);
         let (address, running) = start(server);
         let clients: Vec<Client> = (0..CLIENTS)
             .map(|_| Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use support::served::{dial_narrow, figure, start, stop, total};
+use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, Got, eventually};
 use throng::Running;
 use throng::prelude::*;
@@ -37,10 +37,11 @@ fn number(got: Got) -> u32 {
 
 /// A server with these rules for the channel "feed", and a member of it that does not read yet.
 fn feed(rules: Backpressure) -> (SocketAddr, Running, Client) {
-    let member = Ws::upgrade(|_| Ok(())).open(|ws| {
+    let member = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
         ws.subscribe("feed");
     });
-    let server = Server::new().ws("/", member).channels("feed", rules).shards(2);
+    let server =
+        Server::new(served::app().ws("/", member)).channel_backpressure("feed", rules).shards(2);
     let (address, running) = start(server);
     let client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
     eventually("it listens", || running.hub().subscribers("feed") == 1);
@@ -222,17 +223,19 @@ fn what_waits_for_a_receiver_that_goes_away_is_counted_as_discarded() {
 #[test]
 fn rules_of_the_channel_win_over_those_of_the_route_and_these_over_the_servers() {
     let member = |channel: &'static str| {
-        Ws::upgrade(|_| Ok(())).open(move |ws| {
+        Ws::on_upgrade(|_| Ok(())).on_open(move |ws| {
             ws.subscribe(channel);
         })
     };
-    let server = Server::new()
-        .limits(Limits { max_backlog: CAP, ..Limits::default() })
-        .backpressure(SlowPolicy::DropOldest)
-        .channels("feed.*", SlowPolicy::Latest)
-        .ws("/plain", member("plain"))
-        .ws("/newest", member("route").backpressure(SlowPolicy::DropNewest))
-        .ws("/channel", member("feed.a").backpressure(SlowPolicy::DropNewest));
+    let server = Server::new(
+        served::app()
+            .ws("/plain", member("plain"))
+            .ws("/newest", WsRoute::new(member("route")).backpressure(SlowPolicy::DropNewest))
+            .ws("/channel", WsRoute::new(member("feed.a")).backpressure(SlowPolicy::DropNewest)),
+    )
+    .limits(Limits { max_backlog: CAP, ..Limits::default() })
+    .backpressure(SlowPolicy::DropOldest)
+    .channel_backpressure("feed.*", SlowPolicy::Latest);
     let (address, running) = start(server.shards(2));
     let cases = [
         ("/plain", "plain", "default", "dropped_oldest"),

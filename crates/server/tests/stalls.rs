@@ -21,14 +21,14 @@ const WARNING: Duration = Duration::from_secs(1);
 type Told = Arc<Mutex<Vec<(String, usize, Duration)>>>;
 
 /// One shard, so that all routes are on it, and who was told what.
-fn server() -> (Server, Told) {
+fn server(app: App) -> (Server, Told) {
     let told = Told::default();
     let heard = Arc::clone(&told);
     let on_stall = move |stall: &Stall<'_>| {
         let stall = (stall.route.to_owned(), stall.shard, stall.length);
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(stall);
     };
-    (Server::new().shards(1).stall_warning(WARNING).on_stall(on_stall), told)
+    (Server::new(app).shards(1).stall_warning(WARNING).on_stall(on_stall), told)
 }
 
 /// The routes that were told, but those that the machine itself is to blame for.
@@ -37,8 +37,8 @@ fn routes(told: &Told) -> Vec<String> {
     told.iter().map(|stall| stall.0.clone()).filter(|route| route != "(none)").collect()
 }
 
-fn sleeps_when_told() -> impl Handler {
-    Ws::on_message(|ws, message: Message<'_>| {
+fn sleeps_when_told() -> Ws {
+    Ws::new().on_message(|ws, message: Message<'_>| {
         if message == Message::Text("sleep") {
             std::thread::sleep(SLOW);
         }
@@ -53,15 +53,15 @@ fn say(client: &mut Client, text: &str) {
 
 #[test]
 fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
-    let (server, told) = server();
-    let server = server
+    let app = served::app()
         .ws("/quick", sleeps_when_told())
         .ws("/slow/{name}", sleeps_when_told())
         .get("/page", |_| std::thread::sleep(SLOW))
-        .later(Method::Get, "/later", |_, responder| {
+        .deferred(Method::Get, "/later", |_, responder| {
             std::thread::sleep(SLOW);
             responder.send("at last");
         });
+    let (server, told) = server(app);
     let (address, running) = start(server);
     let (mut quick, mut slow) =
         (Client::connect(address, "/quick"), Client::connect(address, "/slow/x"));
@@ -98,7 +98,6 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
 
 #[test]
 fn every_callback_of_a_session_counts() {
-    let (server, told) = server();
     let slow = |path: &'static str| {
         move |when: &'static str| {
             if path == when {
@@ -108,22 +107,23 @@ fn every_callback_of_a_session_counts() {
     };
     let handler = |path| {
         let (open, close) = (slow(path), slow(path));
-        Ws::upgrade(move |_| {
+        Ws::on_upgrade(move |_| {
             slow(path)("/upgrade");
             Ok(())
         })
-        .open(move |_| open("/open"))
-        .message(|ws, message| ws.send(message))
-        .close(move |_, _| close("/close"))
+        .on_open(move |_| open("/open"))
+        .on_message(|ws, message| ws.send(message))
+        .on_close(move |_, _| close("/close"))
     };
-    let server = server
+    let app = served::app()
         .ws("/upgrade", handler("/upgrade"))
         .ws("/open", handler("/open"))
         .ws("/close", handler("/close"))
-        .events("/events", |_| {
+        .sse("/events", |_| {
             std::thread::sleep(SLOW);
             Ok("news".to_owned())
         });
+    let (server, told) = server(app);
     let (address, running) = start(server);
     for path in ["/upgrade", "/open", "/close"] {
         let mut client = Client::connect(address, path);
@@ -141,8 +141,8 @@ fn every_callback_of_a_session_counts() {
 /// While the shard sleeps in one handler, messages for both routes come, so that they are in one turn.
 #[test]
 fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
-    let (server, told) = server();
-    let server = server.ws("/a", sleeps_when_told()).ws("/b", sleeps_when_told());
+    let app = served::app().ws("/a", sleeps_when_told()).ws("/b", sleeps_when_told());
+    let (server, told) = server(app);
     let (address, running) = start(server);
     let (mut a, mut b) = (Client::connect(address, "/a"), Client::connect(address, "/b"));
     say(&mut a, "sleep");
@@ -173,9 +173,8 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
 
 #[test]
 fn zero_warns_of_nothing() {
-    let (server, told) = server();
-    let server = server.stall_warning(Duration::ZERO).ws("/", sleeps_when_told());
-    let (address, running) = start(server);
+    let (server, told) = server(served::app().ws("/", sleeps_when_told()));
+    let (address, running) = start(server.stall_warning(Duration::ZERO));
     let mut client = Client::connect(address, "/");
     say(&mut client, "sleep");
     say(&mut client, "bye");
@@ -213,10 +212,12 @@ impl Gate {
 fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     let gate = Gate::default();
     let its = gate.clone();
-    let server = Server::new()
-        .shards(2)
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
-        .ws("/stuck/{name}", Ws::on_message(move |_, _| its.pass()));
+    let server = Server::new(
+        served::app()
+            .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+            .ws("/stuck/{name}", Ws::new().on_message(move |_, _| its.pass())),
+    )
+    .shards(2);
     let (address, running) = start(server);
     let mut stuck = Client::connect(address, "/stuck/x");
     stuck.send_text("wait");
@@ -236,7 +237,7 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
 fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
     let gate = Gate::default();
     let its = gate.clone();
-    let server = Server::new().shards(2).get("/stuck", move |_| its.pass());
+    let server = Server::new(served::app().get("/stuck", move |_| its.pass())).shards(2);
     let (address, running) = start(server);
     let mut socket = support::dial(address);
     std::io::Write::write_all(&mut socket, b"GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -259,13 +260,13 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
 fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
     let entered = Arc::new(AtomicBool::new(false));
     let began = Arc::clone(&entered);
-    let handler = Ws::on_message(move |ws, message: Message<'_>| {
+    let handler = Ws::new().on_message(move |ws, message: Message<'_>| {
         began.store(true, Ordering::SeqCst);
         std::thread::sleep(SLOW);
         ws.send(message)
     });
     let (address, running) =
-        start(Server::new().shards(1).stall_warning(Duration::ZERO).ws("/", handler));
+        start(Server::new(served::app().ws("/", handler)).shards(1).stall_warning(Duration::ZERO));
     let mut client = Client::connect(address, "/");
     client.send_text("sleep");
     eventually("its handler sleeps", || entered.load(Ordering::SeqCst));

@@ -42,7 +42,7 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&largest);
-    let count = Ws::upgrade(|_| Ok((0u64, 0u64))).max_message_size(1 << 30).pieces(
+    let count = WsRoute::new(Ws::on_upgrade(|_| Ok((0u64, 0u64))).on_chunk(
         move |ws: &mut Socket<'_, (u64, u64)>, piece| {
             seen.fetch_max(piece.bytes.len(), Ordering::Relaxed);
             let (bytes, sum) = ws.data_mut();
@@ -54,8 +54,9 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
                 let _ = ws.send(total);
             }
         },
-    );
-    let bound = Server::new().shards(1).ws("/", count).bind("127.0.0.1:0").unwrap();
+    ))
+    .max_message_size(1 << 30);
+    let bound = Server::new(App::new().ws("/", count)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
     let mut client = Client::connect(address, "/");
@@ -86,14 +87,14 @@ fn a_message_larger_than_any_buffer_takes_no_memory() {
 fn pieces_come_in_order_and_limits_still_hold() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
-    let pieces = Ws::upgrade(|_| Ok(()))
-        .max_message_size(1000)
-        .compression(Compression::Shared)
-        .pieces(move |_: &mut Socket<'_, ()>, piece| {
+    let pieces =
+        WsRoute::new(Ws::on_upgrade(|_| Ok(())).on_chunk(move |_: &mut Socket<'_, ()>, piece| {
             let text = String::from_utf8_lossy(piece.bytes).into_owned();
             record.lock().unwrap().push((piece.text, piece.first, piece.last, text));
-        });
-    let bound = Server::new().shards(1).ws("/", pieces).bind("127.0.0.1:0").unwrap();
+        }))
+        .max_message_size(1000)
+        .compression(Compression::Shared);
+    let bound = Server::new(App::new().ws("/", pieces)).shards(1).bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr();
     let running = bound.spawn().unwrap();
     let mut client = Client::connect(address, "/");

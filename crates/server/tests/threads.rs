@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use support::served::{self, start, stop};
 use support::{Client, Got, PATIENCE, dial, eventually, exchange, read_head};
+use throng::Io;
 use throng::prelude::*;
 use throng_proto::ws::{Opcode, encode_masked};
 
@@ -20,22 +21,22 @@ const NO_WAIT: DrainPlan = {
     plan
 };
 
-fn threads() -> Server {
-    Server::new().io(Io::Threads)
+fn threads(app: App) -> Server {
+    Server::new(app).io(Io::Threads)
 }
 
-fn echo() -> impl Handler {
-    Ws::on_message(|ws, message| ws.send(message))
+fn echo() -> Ws {
+    Ws::new().on_message(|ws, message| ws.send(message))
 }
 
 /// Each publishes what it says to its channel, and is told of all that is published there but by itself.
-fn members() -> impl Handler {
-    Ws::upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
-        .open(|ws| {
+fn members() -> Ws<String> {
+    Ws::on_upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
+        .on_open(|ws| {
             let channel = ws.data().clone();
             ws.subscribe(&channel);
         })
-        .message(|ws, message| {
+        .on_message(|ws, message| {
             let channel = ws.data().clone();
             ws.publish(&channel, message);
         })
@@ -43,7 +44,8 @@ fn members() -> impl Handler {
 
 #[test]
 fn echoes_small_and_large_and_leaves_nothing_behind() {
-    let (address, running) = start(threads().ws("/", echo()).get("/hello", |_| "hello"));
+    let (address, running) =
+        start(threads(served::app().ws("/", echo()).get("/hello", |_| "hello")));
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address, "/")).collect();
     for (i, client) in clients.iter_mut().enumerate() {
         let payload = vec![i as u8; i * 70_000];
@@ -72,13 +74,13 @@ fn blocking_handlers_of_different_connections_run_in_parallel() {
     let barrier = Arc::new(Barrier::new(CONNECTIONS));
     let names = Arc::new(Mutex::new(HashSet::new()));
     let (all, named) = (Arc::clone(&barrier), Arc::clone(&names));
-    let handler = Ws::on_message(move |ws, message| {
+    let handler = Ws::new().on_message(move |ws, message| {
         all.wait();
         std::thread::sleep(Duration::from_millis(50));
         named.lock().unwrap().insert(std::thread::current().id());
         ws.send(message)
     });
-    let (address, running) = start(threads().ws("/", handler));
+    let (address, running) = start(threads(served::app().ws("/", handler)));
     let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| Client::connect(address, "/")).collect();
     for round in ["one", "two"] {
         clients.iter_mut().for_each(|client| client.send_text(round));
@@ -93,7 +95,7 @@ fn blocking_handlers_of_different_connections_run_in_parallel() {
 #[test]
 fn publications_reach_the_members_on_their_threads() {
     for wildcards in [false, true] {
-        let server = threads().wildcards(wildcards).ws("/{channel}", members());
+        let server = threads(served::app().ws("/{channel}", members())).wildcards(wildcards);
         let (address, running) = start(server);
         let hub = running.hub();
         let mut north: Vec<_> = (0..5).map(|_| Client::connect(address, "/news.north")).collect();
@@ -137,10 +139,10 @@ fn publications_reach_the_members_on_their_threads() {
 fn handles_of_the_past_reach_nobody() {
     let handles = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&handles);
-    let handler = Ws::upgrade(|_| Ok(())).open(move |ws| {
+    let handler = Ws::on_upgrade(|_| Ok(())).on_open(move |ws| {
         noted.lock().unwrap().push(ws.handle());
     });
-    let (address, running) = start(threads().ws("/", handler));
+    let (address, running) = start(threads(served::app().ws("/", handler)));
     let hub = running.hub();
     for round in 0..5 {
         let mut client = Client::connect(address, "/");
@@ -164,11 +166,11 @@ fn handles_of_the_past_reach_nobody() {
 
 #[test]
 fn a_panic_closes_its_connection_and_no_other() {
-    let handler = Ws::on_message(|ws, message| match message {
+    let handler = Ws::new().on_message(|ws, message| match message {
         Message::Text("panic") => panic!("a handler's bug"),
         message => ws.send(message),
     });
-    let (address, running) = start(threads().ws("/", handler));
+    let (address, running) = start(threads(served::app().ws("/", handler)));
     let mut well = Client::connect(address, "/");
     for _ in 0..3 {
         let mut ill = Client::connect(address, "/");
@@ -188,7 +190,7 @@ fn silence_is_pinged_and_the_dead_are_buried() {
         heartbeat_timeout: Duration::from_secs(2),
         ..Limits::default()
     };
-    let (address, running) = start(threads().ws("/", echo()).limits(limits));
+    let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     let mut client = Client::connect(address, "/");
     for _ in 0..2 {
         assert_eq!(client.next_of_any_kind(), Got::Ping(Vec::new()));
@@ -208,7 +210,7 @@ fn limits_hold_and_what_left_makes_room() {
         ws: throng_proto::ws::Limits { max_frame_size: 1000, max_message_size: 1000 },
         ..Limits::default()
     };
-    let (address, running) = start(threads().ws("/", echo()).limits(limits));
+    let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
     let head = read_head(&mut dial(address));
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
@@ -239,7 +241,7 @@ fn limits_hold_and_what_left_makes_room() {
 #[test]
 fn a_request_that_never_ends_is_timed_out_with_408() {
     let limits = Limits { handshake_timeout: Duration::from_secs(1), ..Limits::default() };
-    let (address, running) = start(threads().ws("/", echo()).limits(limits));
+    let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     for start in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
         let answer = exchange(address, start);
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -255,7 +257,8 @@ fn a_slow_reader_is_closed_while_its_thread_serves_it() {
         write_timeout: Duration::from_secs(1),
         ..Limits::default()
     };
-    let (address, running) = start(threads().ws("/{channel}", members()).limits(limits));
+    let (address, running) =
+        start(threads(served::app().ws("/{channel}", members())).limits(limits));
     let slow = Client::connect(address, "/feed");
     let mut quick = Client::connect(address, "/feed");
     let hub = running.hub();
@@ -275,7 +278,7 @@ fn a_slow_reader_is_closed_while_its_thread_serves_it() {
 #[test]
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
     let drained = |polite: usize, deaf: usize, grace: Duration| {
-        let (address, running) = start(threads().ws("/", echo()));
+        let (address, running) = start(threads(served::app().ws("/", echo())));
         let threads: Vec<_> = (0..polite).map(|_| support::polite(address, "/")).collect();
         let listeners: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/")).collect();
         // Among the polite is one with half a request.
@@ -307,7 +310,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
 #[test]
 fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
     let drain_after = |delay: Duration| {
-        let (address, running) = start(threads().ws("/", echo()).health());
+        let (address, running) = start(threads(served::app().ws("/", echo()).health()));
         let client = Client::connect(address, "/");
         running.begin_drain(DrainPlan { delay, ..NO_WAIT });
         (address, running, client)
@@ -339,14 +342,14 @@ fn drained_beside_a_stuck_one(idle: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let entered = Arc::new(AtomicBool::new(false));
     let (its, began) = (Arc::clone(&gate), Arc::clone(&entered));
-    let handler = Ws::on_message(move |_, _| {
+    let handler = Ws::new().on_message(move |_, _| {
         began.store(true, Ordering::SeqCst);
         let mut open = its.0.lock().unwrap();
         while !*open {
             open = its.1.wait(open).unwrap();
         }
     });
-    let (address, running) = start(threads().ws("/", handler));
+    let (address, running) = start(threads(served::app().ws("/", handler)));
     let mut stuck = Client::connect(address, "/");
     let idle: Vec<_> = (0..idle).map(|_| Client::connect(address, "/")).collect();
     stuck.send_text("wait");
@@ -378,10 +381,12 @@ fn drained_beside_a_stuck_one(idle: usize) -> usize {
 
 #[test]
 fn compression_events_and_figures_are_those_of_every_family() {
-    let server = threads()
-        .ws("/ws/{channel}", members())
-        .events("/sse/{channel}", |request| Ok(request.param("channel").unwrap().to_owned()))
-        .compression(Compression::Shared);
+    let server = threads(
+        served::app()
+            .ws("/ws/{channel}", members())
+            .sse("/sse/{channel}", |request| Ok(request.param("channel").unwrap().to_owned())),
+    )
+    .compression(Compression::Shared);
     let (address, running) = start(server);
     let mut stream = support::events::Events::open(address, "/sse/news");
     assert_eq!(stream.next().as_deref(), Some(":"));
@@ -402,7 +407,7 @@ fn compression_events_and_figures_are_those_of_every_family() {
 /// No address space has room for such a stack: as when the system has no thread left.
 #[test]
 fn who_gets_no_thread_is_told_and_counted() {
-    let (address, running) = start(threads().ws("/", echo()).thread_stack(1 << 47));
+    let (address, running) = start(threads(served::app().ws("/", echo())).thread_stack(1 << 47));
     for _ in 0..3 {
         let head = read_head(&mut dial(address));
         assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
@@ -415,9 +420,10 @@ fn who_gets_no_thread_is_told_and_counted() {
 
 #[test]
 fn mistakes_are_told() {
-    let error = threads().thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
+    let error =
+        threads(served::app()).thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
     assert!(error.contains("thread_stack is 1000"), "{error}");
     let limits = Limits { max_connections: 1 << 20, ..Limits::default() };
-    let error = threads().limits(limits).bind("127.0.0.1:0").unwrap_err().to_string();
+    let error = threads(served::app()).limits(limits).bind("127.0.0.1:0").unwrap_err().to_string();
     assert!(error.contains("threads"), "{error}");
 }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::served::{get, start, stop};
+use support::served::{self, get, start, stop};
 use support::{Client, Got, PATIENCE, dial, eventually};
+use throng::Io;
 use throng::prelude::*;
 use throng::{Error, Overload, WorkerSettings};
 use throng_proto::ws::Opcode;
@@ -62,8 +63,8 @@ fn figure(address: SocketAddr, name: &str) -> u64 {
 }
 
 /// Answers each number after a time of its own.
-fn dawdling() -> impl Handler {
-    Ws::on_message(|ws, message| {
+fn dawdling() -> Ws {
+    Ws::new().on_message(|ws, message| {
         let Message::Text(text) = message else { return };
         let number: u64 = text.parse().unwrap();
         let work = move || {
@@ -87,7 +88,8 @@ fn answers_keep_the_order_of_their_connection_in_every_family() {
         // Some never wait for room, some often do.
         for queue_size in [4096, 3] {
             let settings = workers(3, queue_size, Overload::Pause);
-            let server = Server::new().io(io).shards(2).workers(settings).ws("/", dawdling());
+            let server =
+                Server::new(served::app().ws("/", dawdling())).io(io).shards(2).workers(settings);
             let (address, running) = start(server);
             std::thread::scope(|scope| {
                 for _ in 0..6 {
@@ -121,7 +123,7 @@ fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
     const WORKERS: usize = 5;
     let (barrier, at_once) = (Arc::new(Barrier::new(WORKERS)), Arc::new(AtomicUsize::new(0)));
     let all = Arc::clone(&barrier);
-    let handler = Ws::upgrade(move |_| Ok(Arc::new(AtomicUsize::new(0)))).blocking(
+    let handler = Ws::on_upgrade(move |_| Ok(Arc::new(AtomicUsize::new(0)))).on_message_blocking(
         move |mine: &Arc<AtomicUsize>, message, replies| {
             assert_eq!(mine.fetch_add(1, Ordering::SeqCst), 0, "two at once");
             // Opens when all workers are here, each with a connection of its own.
@@ -131,8 +133,9 @@ fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
             replies.send(message);
         },
     );
-    let server = Server::new().workers(workers(WORKERS, 100, Overload::Pause)).ws("/", handler);
-    let (address, running) = start(server.get("/hello", |_| "hello"));
+    let app = served::app().ws("/", handler).get("/hello", |_| "hello");
+    let server = Server::new(app).workers(workers(WORKERS, 100, Overload::Pause));
+    let (address, running) = start(server);
     let mut clients: Vec<_> = (0..WORKERS).map(|_| Client::connect(address, "/")).collect();
     for round in 0..20 {
         for client in &mut clients {
@@ -152,15 +155,16 @@ fn a_connections_jobs_run_one_at_a_time_and_all_workers_at_once() {
 fn with_affinity_a_connection_stays_with_its_worker() {
     let seen: Arc<Mutex<HashMap<String, HashSet<String>>>> = Arc::default();
     let names = Arc::clone(&seen);
-    let handler = Ws::upgrade(|request| Ok(request.param("name").unwrap_or_default().to_owned()))
-        .blocking(move |name: &String, message, replies| {
-            let worker = std::thread::current().name().unwrap().to_owned();
-            names.lock().unwrap().entry(name.clone()).or_default().insert(worker);
-            replies.send(message);
-        });
+    let handler =
+        Ws::on_upgrade(|request| Ok(request.param("name").unwrap_or_default().to_owned()))
+            .on_message_blocking(move |name: &String, message, replies| {
+                let worker = std::thread::current().name().unwrap().to_owned();
+                names.lock().unwrap().entry(name.clone()).or_default().insert(worker);
+                replies.send(message);
+            });
     let settings = WorkerSettings { affinity: true, ..workers(4, 100, Overload::Pause) };
     let (address, running) =
-        start(Server::new().shards(1).workers(settings).ws("/{name}", handler));
+        start(Server::new(served::app().ws("/{name}", handler)).shards(1).workers(settings));
     let mut clients: Vec<_> = (0..8).map(|i| Client::connect(address, &format!("/{i}"))).collect();
     for _ in 0..30 {
         clients.iter_mut().for_each(|client| client.send_text("x"));
@@ -175,16 +179,19 @@ fn with_affinity_a_connection_stays_with_its_worker() {
 }
 
 /// A gate on workers at /work, an echo at /echo that needs none.
-fn gated(gate: &Gate, settings: WorkerSettings) -> Server<impl throng::Routes> {
+fn gated(gate: &Gate, settings: WorkerSettings) -> Server {
+    Server::new(gated_app(gate)).workers(settings)
+}
+
+fn gated_app(gate: &Gate) -> App {
     let (gate, http) = (gate.clone(), gate.clone());
-    let work = Ws::upgrade(|_| Ok(())).blocking(move |(): &(), message, replies| {
+    let work = Ws::on_upgrade(|_| Ok(())).on_message_blocking(move |(): &(), message, replies| {
         gate.pass();
         replies.send(message);
     });
-    Server::new()
-        .workers(settings)
+    served::app()
         .ws("/work", work)
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
+        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .blocking(Method::Get, "/http/{name}", move |request| {
             http.pass();
             request.param("name").unwrap_or_default().to_owned()
@@ -249,7 +256,7 @@ fn large_messages_wait_with_their_sender() {
     for (io, path) in families().into_iter().flat_map(|io| [(io, "/work"), (io, "/offload")]) {
         let gate = Gate::default();
         let held = gate.clone();
-        let offload = Ws::on_message(move |ws, message| {
+        let offload = Ws::new().on_message(move |ws, message| {
             let (held, message) = (held.clone(), OwnedMessage::from(message));
             let bytes = message.as_bytes().len();
             let work = move || {
@@ -261,8 +268,9 @@ fn large_messages_wait_with_their_sender() {
             })
             .unwrap();
         });
-        let server = gated(&gate, workers(1, 100, Overload::Pause)).io(io).shards(1);
-        let (address, running) = start(server.ws("/offload", offload));
+        let app = gated_app(&gate).ws("/offload", offload);
+        let server = Server::new(app).workers(workers(1, 100, Overload::Pause)).io(io).shards(1);
+        let (address, running) = start(server);
         let mut client = Client::connect(address, path);
         let stream = client.stream.try_clone().unwrap();
         let text = |number: usize| format!("{number} {}", "x".repeat(300_000));
@@ -358,7 +366,7 @@ fn an_offload_without_room_is_told_in_the_callback() {
     let gate = Gate::default();
     let (held, told) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
     let tell = Arc::clone(&told);
-    let handler = Ws::on_message(move |ws, message| {
+    let handler = Ws::new().on_message(move |ws, message| {
         let Message::Text(times) = message else { return };
         for _ in 0..times.parse().unwrap() {
             let held = held.clone();
@@ -372,7 +380,7 @@ fn an_offload_without_room_is_told_in_the_callback() {
         }
     });
     let settings = workers(1, 1, Overload::Pause);
-    let (address, running) = start(Server::new().workers(settings).ws("/", handler));
+    let (address, running) = start(Server::new(served::app().ws("/", handler)).workers(settings));
     let mut client = Client::connect(address, "/");
     let mut first = Client::connect(address, "/");
     first.send_text("1");
@@ -394,7 +402,7 @@ fn an_offload_without_room_is_told_in_the_callback() {
 
 #[test]
 fn a_panic_closes_its_connection_with_1011_and_is_counted() {
-    let handler = Ws::on_message(|ws, message| {
+    let handler = Ws::new().on_message(|ws, message| {
         let (Message::Text("work") | Message::Text("then") | Message::Text("fine")) = message
         else {
             return;
@@ -408,8 +416,10 @@ fn a_panic_closes_its_connection_with_1011_and_is_counted() {
         };
         ws.offload(work, then).unwrap();
     });
-    let blocking = Ws::upgrade(|_| Ok(())).blocking(|(): &(), _, _| panic!("as the test wants it"));
-    let (address, running) = start(Server::new().ws("/", handler).ws("/blocking", blocking));
+    let blocking = Ws::on_upgrade(|_| Ok(()))
+        .on_message_blocking(|(): &(), _, _| panic!("as the test wants it"));
+    let (address, running) =
+        start(Server::new(served::app().ws("/", handler).ws("/blocking", blocking)));
     let mut witness = Client::connect(address, "/");
     for (path, text) in [("/", "work"), ("/", "then"), ("/blocking", "any")] {
         let mut client = Client::connect(address, path);
@@ -440,8 +450,8 @@ fn what_panics_when_it_is_dropped_ends_nothing_else() {
     for io in families() {
         let (gate, closed) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
         let (its, count) = (gate.clone(), Arc::clone(&closed));
-        let handler = Ws::upgrade(|_| Ok(()))
-            .message(move |ws, _| {
+        let handler = Ws::on_upgrade(|_| Ok(()))
+            .on_message(move |ws, _| {
                 let (gate, held) = (its.clone(), Bomb);
                 let work = move || {
                     gate.pass();
@@ -450,12 +460,12 @@ fn what_panics_when_it_is_dropped_ends_nothing_else() {
                 };
                 ws.offload(work, |_, result| std::mem::forget(result)).unwrap();
             })
-            .close(move |_, _| {
+            .on_close(move |_, _| {
                 count.fetch_add(1, Ordering::SeqCst);
             });
         let settings = workers(1, 100, Overload::Pause);
         let (address, running) =
-            start(Server::new().io(io).shards(1).workers(settings).ws("/", handler));
+            start(Server::new(served::app().ws("/", handler)).io(io).shards(1).workers(settings));
         let mut client = Client::connect(address, "/");
         (0..4).for_each(|_| client.send_text("x"));
         gate.await_guests(1);
@@ -502,11 +512,11 @@ fn the_last_work_of_a_session_is_done() {
     let saved = Gate::default();
     let save = saved.clone();
     saved.open();
-    let handler = Ws::upgrade(|_| Ok(())).close(move |ws, _| {
+    let handler = Ws::on_upgrade(|_| Ok(())).on_close(move |ws, _| {
         let save = save.clone();
         ws.offload(move || save.pass(), |_, ()| panic!("the session has ended")).unwrap();
     });
-    let (address, running) = start(Server::new().ws("/", handler));
+    let (address, running) = start(Server::new(served::app().ws("/", handler)));
     let mut client = Client::connect(address, "/");
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     assert_eq!(client.next(), Got::Close(1000, String::new()));
@@ -523,13 +533,13 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
         let gate = Gate::default();
         let (held, told) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
         let tell = Arc::clone(&told);
-        let handler = Ws::upgrade(|_| Ok(())).close(move |ws, _| {
+        let handler = Ws::on_upgrade(|_| Ok(())).on_close(move |ws, _| {
             let held = held.clone();
             let outcome = ws.offload(move || held.pass(), |_, ()| ());
             tell.lock().unwrap().push(outcome.is_ok());
         });
         let settings = workers(1, 1, Overload::Pause);
-        let server = Server::new().io(io).shards(1).workers(settings).ws("/", handler);
+        let server = Server::new(served::app().ws("/", handler)).io(io).shards(1).workers(settings);
         let (address, running) = start(server);
         for number in 0..6 {
             let mut client = Client::connect(address, "/");
@@ -621,26 +631,30 @@ impl Http {
 #[test]
 fn requests_are_answered_on_workers_as_they_would_be_on_the_shard() {
     for io in families() {
-        let server = Server::new()
-            .io(io)
-            .blocking(Method::Post, "/sum/{name}/{*rest}", |request| {
-                let on = std::thread::current().name().unwrap().to_owned();
-                let (name, rest) = (request.param("name"), request.param("rest"));
-                let query = request.query("q").unwrap_or("none").to_owned();
-                let agent = request.header("user-agent").unwrap_or("none").to_owned();
-                let length = request.body().len();
-                format!("{name:?} {rest:?} {query} {agent} {length} {}", &on[..14])
-            })
-            .blocking(Method::Get, "/wait/{ms}", |request| {
-                let ms = request
-                    .param("ms")
-                    .and_then(|ms| ms.parse().ok())
-                    .ok_or_else(|| Reject::bad_request("a number of milliseconds"))?;
-                std::thread::sleep(Duration::from_millis(ms));
-                Ok::<_, Reject>(format!("{ms}"))
-            })
-            .blocking(Method::Get, "/panic", |_| -> &'static str { panic!("as the test wants it") })
-            .get("/inline", |_| "inline");
+        let server = Server::new(
+            served::app()
+                .blocking(Method::Post, "/sum/{name}/{*rest}", |request| {
+                    let on = std::thread::current().name().unwrap().to_owned();
+                    let (name, rest) = (request.param("name"), request.param("rest"));
+                    let query = request.query("q").unwrap_or("none").to_owned();
+                    let agent = request.header("user-agent").unwrap_or("none").to_owned();
+                    let length = request.body().len();
+                    format!("{name:?} {rest:?} {query} {agent} {length} {}", &on[..14])
+                })
+                .blocking(Method::Get, "/wait/{ms}", |request| {
+                    let ms = request
+                        .param("ms")
+                        .and_then(|ms| ms.parse().ok())
+                        .ok_or_else(|| Reject::bad_request("a number of milliseconds"))?;
+                    std::thread::sleep(Duration::from_millis(ms));
+                    Ok::<_, Reject>(format!("{ms}"))
+                })
+                .blocking(Method::Get, "/panic", |_| -> &'static str {
+                    panic!("as the test wants it")
+                })
+                .get("/inline", |_| "inline"),
+        )
+        .io(io);
         let (address, running) = start(server);
         let mut http = Http::dial(address);
         let body = "x".repeat(100_000);
@@ -701,8 +715,8 @@ fn requests_wait_for_room_and_each_is_answered() {
 
 #[test]
 fn replies_are_carried_out_in_order() {
-    let member = Ws::upgrade(|request| Ok(request.query("name").unwrap_or("?").to_owned()))
-        .blocking(|name: &String, message, replies| match message {
+    let member = Ws::on_upgrade(|request| Ok(request.query("name").unwrap_or("?").to_owned()))
+        .on_message_blocking(|name: &String, message, replies| match message {
             Message::Text("join") => {
                 replies.subscribe("room");
                 replies.publish("room", format!("{name} is here"));
@@ -719,7 +733,7 @@ fn replies_are_carried_out_in_order() {
                 replies.send("too late");
             }
         });
-    let (address, running) = start(Server::new().shards(1).ws("/", member));
+    let (address, running) = start(Server::new(served::app().ws("/", member)).shards(1));
     let mut a = Client::connect(address, "/?name=a");
     let mut b = Client::connect(address, "/?name=b");
     let expect = |client: &mut Client, text: &str| {
@@ -783,7 +797,7 @@ fn figures_are_shown_and_count() {
 
 #[test]
 fn without_work_there_are_no_workers_and_the_first_work_starts_them() {
-    let (address, running) = start(Server::new().ws("/", dawdling()));
+    let (address, running) = start(Server::new(served::app().ws("/", dawdling())));
     assert_eq!(figure(address, "threads"), 0);
     let mut client = Client::connect(address, "/");
     client.send_text("1");
@@ -798,7 +812,7 @@ fn settings_that_cannot_work_are_told_by_bind() {
         (workers(5000, 1, Overload::Pause), "workers.pool_size is 5000"),
         (workers(1, 0, Overload::Pause), "workers.queue_size is 0"),
     ] {
-        let error = Server::new().workers(settings).bind("127.0.0.1:0").unwrap_err();
+        let error = Server::new(served::app()).workers(settings).bind("127.0.0.1:0").unwrap_err();
         assert!(matches!(&error, Error::Setting(why) if why.contains(part)), "{error}");
     }
 }

@@ -127,7 +127,9 @@ impl Exchanges {
                 self.schedule(cx, ask.delay, Told::Answer);
                 Answer::Later
             }
-            (Take::Whole, _) if ask.upload > 0 => Answer::Body,
+            (Take::Whole, _) if ask.upload > 0 => {
+                Answer::Body { max_body: cx.core_ref().max_body() }
+            }
             (Take::Whole, _) => self.on_whole(cx),
             (Take::Pieces, start) => {
                 if start == Start::AfterHead {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use throng::{Bound, Limits, Request, Response, Server, Status};
+use throng::{App, Bound, Limits, Request, Response, Server, Status};
 use throng_balance::{Balancer, Error};
 use throng_load::units::parse_duration;
 
@@ -108,34 +108,36 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
             Ok(response) | Err(response) => response,
         }
     };
-    Server::new()
-        .limits(limits)
-        .shards(1)
-        // Without a token, whose place is in the page: there is nothing in it to know.
-        .get(
-            "/",
-            route(|api, request| match api.reloader.admin_token() {
-                Some(_) => Ok(page()),
-                None => check_read(request, None).map(|()| page()),
-            }),
-        )
-        .get("/livez", |_| "OK\n")
-        .get("/readyz", route(Api::readyz))
-        .get("/status.json", route(Api::status))
-        .get("/metrics", route(Api::metrics))
-        .get("/backends", route(Api::list))
-        .post("/backends", route(Api::add))
-        .put("/backends/{address}", route(Api::set_weight))
-        .patch("/backends/{address}", route(Api::set_weight))
-        .delete("/backends/{address}", route(Api::remove))
-        .post("/backends/{address}/drain", route(Api::drain))
-        .post("/backends/{address}/undrain", route(Api::undrain))
-        .post("/rebalance", route(Api::rebalance))
-        .post("/reload", route(Api::reload))
-        .post("/register", route(Api::register))
-        .post("/register/{address}/heartbeat", route(Api::heartbeat))
-        .delete("/register/{address}", route(Api::deregister))
-        .bind(address)
+    Server::new(
+        App::new()
+            // Without a token, whose place is in the page: there is nothing in it to know.
+            .get(
+                "/",
+                route(|api, request| match api.reloader.admin_token() {
+                    Some(_) => Ok(page()),
+                    None => check_read(request, None).map(|()| page()),
+                }),
+            )
+            .get("/livez", |_| "OK\n")
+            .get("/readyz", route(Api::readyz))
+            .get("/status.json", route(Api::status))
+            .get("/metrics", route(Api::metrics))
+            .get("/backends", route(Api::list))
+            .post("/backends", route(Api::add))
+            .put("/backends/{address}", route(Api::set_weight))
+            .patch("/backends/{address}", route(Api::set_weight))
+            .delete("/backends/{address}", route(Api::remove))
+            .post("/backends/{address}/drain", route(Api::drain))
+            .post("/backends/{address}/undrain", route(Api::undrain))
+            .post("/rebalance", route(Api::rebalance))
+            .post("/reload", route(Api::reload))
+            .post("/register", route(Api::register))
+            .post("/register/{address}/heartbeat", route(Api::heartbeat))
+            .delete("/register/{address}", route(Api::deregister)),
+    )
+    .limits(limits)
+    .shards(1)
+    .bind(address)
 }
 
 /// The status page, which may load and ask nothing but what is ours, and be in nobody's frame.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throng::Io;
 use throng::prelude::*;
 
 use super::numbers::{self, Tunnel};
@@ -35,14 +36,14 @@ struct Seen {
 pub(crate) fn run(slow: Duration) {
     let seen = Arc::new(Seen::default());
     let [upgrading, receiving, closing, reporting] = [(); 4].map(|()| Arc::clone(&seen));
-    let count = Ws::upgrade(move |_| {
+    let count = Ws::on_upgrade(move |_| {
         let now = upgrading.handshakes.fetch_add(1, Relaxed) + 1;
         upgrading.most_handshakes.fetch_max(now, Relaxed);
         std::thread::sleep(slow);
         upgrading.handshakes.fetch_sub(1, Relaxed);
         Ok(Tunnel::default())
     })
-    .message(move |ws, message| {
+    .on_message(move |ws, message| {
         receiving.received.fetch_add(1, Relaxed);
         let answers = ws.data_mut().handle_question(message.as_bytes());
         let Some(answers) = answers else {
@@ -53,7 +54,7 @@ pub(crate) fn run(slow: Duration) {
             let _ = ws.send(numbers::answer(answer));
         }
     })
-    .close(move |ws, close| match close.reason.parse::<u64>() {
+    .on_close(move |ws, close| match close.reason.parse::<u64>() {
         Ok(sent) => {
             closing.closed.fetch_add(1, Relaxed);
             closing.short.fetch_add(u64::from(sent != ws.data().questions()), Relaxed);
@@ -73,7 +74,8 @@ pub(crate) fn run(slow: Duration) {
         .to_string()
     };
     let io = if slow.is_zero() { Io::Auto } else { Io::Threads };
-    let server = Server::new().ws("/count", count).get("/report", report).io(io).shards(1);
+    let server =
+        Server::new(App::new().ws("/count", count).get("/report", report)).io(io).shards(1);
     let bound = server.bind("127.0.0.1:0").unwrap();
     println!("{}", bound.local_addr());
     std::io::stdout().flush().unwrap();

@@ -2,21 +2,21 @@
 
 use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Backpressure, Close, Message};
+use throng_engine::{Close, Message, Piece};
 use throng_http::{Reject, Request};
-use throng_proto::ws::deflate::Settings as Deflate;
 use tokio::runtime;
 
 use super::run::{self, Task};
 use super::session::AsyncSession;
 use super::shared::{Closed, Shared, Window};
 use super::socket::AsyncSocket;
-use crate::handler::{CloseFn, Handler, MessageFn, SocketFn, UpgradeFn, Ws};
 use crate::message::OwnedMessage;
-use crate::socket::Socket;
 use crate::workers::Continuation;
+use crate::ws::sessions::Endpoint;
+use crate::ws::{Callbacks, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
 
 /// Messages of a stream that wait before its connection is not read.
 const CREDITS: usize = 64;
@@ -30,47 +30,12 @@ pub trait AsyncOutcome {}
 impl AsyncOutcome for () {}
 impl AsyncOutcome for Result<(), Closed> {}
 
-impl Ws<(), (), (), (), (), ()> {
-    /// An endpoint that accepts everyone, with a future for each message. See [`Ws::message_async`].
-    pub fn on_message_async<F, Fut>(
-        runtime: runtime::Handle,
-        credits: usize,
-        message: F,
-    ) -> AsyncWs<impl Handler<Data = ()>, Messages<F>>
-    where
-        F: Fn(AsyncSession, OwnedMessage) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output: AsyncOutcome> + Send + 'static,
-    {
-        Self::upgrade(|_| Ok(())).message_async(runtime, credits, message)
-    }
-
-    /// An endpoint that accepts everyone, with a future for each session. See [`Ws::stream`].
-    pub fn on_stream<F, Fut>(
-        runtime: runtime::Handle,
-        session: F,
-    ) -> AsyncWs<impl Handler<Data = ()>, Streams<F>>
-    where
-        F: Fn(AsyncSocket) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output: AsyncOutcome> + Send + 'static,
-    {
-        Self::upgrade(|_| Ok(())).stream(runtime, session)
-    }
-}
-
-impl<D, U, O, M, R, C> Ws<D, U, O, M, R, C>
-where
-    D: Clone + Send + 'static,
-    U: UpgradeFn<D>,
-    O: SocketFn<D>,
-    M: MessageFn<D>,
-    R: SocketFn<D>,
-    C: CloseFn<D>,
-{
-    /// Deals with each message in a future on a tokio runtime, in the place of [`Ws::message`]. Other settings of the endpoint
-    /// come before.
+impl<D: Clone + Send + 'static> Ws<D> {
+    /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The handler's other
+    /// callbacks are set before.
     ///
     /// The futures of one connection run one after the other, in the order of its messages, unless
-    /// [`AsyncWs::concurrency`] says otherwise. While `credits` messages wait or are being dealt with, the connection is
+    /// [`AsyncWs::concurrency`] says otherwise. While `credits` messages wait or are being processed, the connection is
     /// not read: TCP stops a peer that sends more. Below, it is read again. A panic closes the connection with 1011 and is
     /// counted. When the session ends, its future is dropped at its next `await`, and so are messages that wait; see
     /// [`AsyncWs::finish_after_close`].
@@ -83,35 +48,39 @@ where
     /// # async fn look_up(query: &[u8]) -> String { String::from_utf8_lossy(query).into_owned() }
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    /// let search = Ws::upgrade(|request| Ok(request.query("user").unwrap_or("nobody").to_owned()))
-    ///     .max_message_size(4096)
-    ///     .message_async(runtime.handle().clone(), 16, |session, message| async move {
+    /// let search = Ws::on_upgrade(|request| Ok(request.query("user").unwrap_or("guest").to_owned()))
+    ///     .on_message_async(runtime.handle().clone(), 16, |session, message| async move {
     ///         let answer = look_up(message.as_bytes()).await;
     ///         session.send(format!("{}: {answer}", session.data())).await
     ///     });
-    /// Server::new().ws("/search", search).bind("127.0.0.1:9001")?.run()?;
+    /// let app = App::new().ws("/search", WsRoute::new(search).max_message_size(4096));
+    /// Server::new(app).bind("127.0.0.1:9001")?.run()?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Panics
     /// With 0 credits, which would let no message in.
-    pub fn message_async<F, Fut>(
+    pub fn on_message_async<F, Fut>(
         self,
         runtime: runtime::Handle,
         credits: usize,
-        message: F,
-    ) -> AsyncWs<Self, Messages<F>>
+        on_message: F,
+    ) -> AsyncWs<D, PerMessage>
     where
         F: Fn(AsyncSession<D>, OwnedMessage) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
     {
-        let kind = Messages { handler: Arc::new(message), concurrency: 1, cancels: true };
-        AsyncWs::new(self, kind, runtime).credits(credits)
+        let handler = Arc::new(on_message);
+        let start = move |runtime: &runtime::Handle, session: AsyncSession<D>, cancels| {
+            let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
+            drop(runtime.spawn(run::pump(task, session, handler, cancels)));
+        };
+        AsyncWs::new(self, runtime, 1, true, Box::new(start)).credits(credits)
     }
 
-    /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from and to send to, in the place of
-    /// [`Ws::message`]. Other settings of the endpoint come before.
+    /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from and to send to, in place of
+    /// [`Ws::on_message`]. The handler's other callbacks are set before.
     ///
     /// When the future has ended and the socket is dropped with it, the session is closed with 1000, behind what was
     /// sent; the socket may also be given away, say to a task of one's own. A panic closes it with 1011 and is counted. The end of the
@@ -126,7 +95,7 @@ where
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    /// let echo = Ws::on_stream(runtime.handle().clone(), |mut socket| async move {
+    /// let echo = Ws::new().on_session_async(runtime.handle().clone(), |mut socket| async move {
     ///     let mut clock = tokio::time::interval(Duration::from_secs(1));
     ///     loop {
     ///         tokio::select! {
@@ -138,7 +107,7 @@ where
     ///         }
     ///     }
     /// });
-    /// Server::new().ws("/", echo).bind("127.0.0.1:9001")?.run()?;
+    /// Server::new(App::new().ws("/", echo)).bind("127.0.0.1:9001")?.run()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -161,46 +130,77 @@ where
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    /// let server = Server::new().ws("/", Ws::on_stream(runtime.handle().clone(), echo));
+    /// let app = App::new().ws("/", Ws::new().on_session_async(runtime.handle().clone(), echo));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn stream<F, Fut>(self, runtime: runtime::Handle, session: F) -> AsyncWs<Self, Streams<F>>
+    pub fn on_session_async<F, Fut>(
+        self,
+        runtime: runtime::Handle,
+        on_session: F,
+    ) -> AsyncWs<D, PerSession>
     where
         F: Fn(AsyncSocket<D>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: AsyncOutcome> + Send + 'static,
     {
-        AsyncWs::new(self, Streams { handler: Arc::new(session) }, runtime).credits(CREDITS)
+        let handler = Arc::new(on_session);
+        let start = move |runtime: &runtime::Handle, session: AsyncSession<D>, _| {
+            let (task, handler) = (Task::new(&session.shared), Arc::clone(&handler));
+            drop(runtime.spawn(run::stream(task, session, handler)));
+        };
+        AsyncWs::new(self, runtime, 0, false, Box::new(start))
     }
 }
 
-/// An endpoint whose messages are dealt with by futures: [`Ws::message_async`] or [`Ws::stream`] made it.
+/// A WebSocket handler whose messages are processed by futures; made by [`Ws::on_message_async`] or
+/// [`Ws::on_session_async`].
 ///
-/// The callbacks of the `Ws` for opening, draining and closing are called as before, on the shard, where they must not block.
-pub struct AsyncWs<H, K> {
-    inner: H,
-    kind: K,
+/// The callbacks of the `Ws` for upgrades, opening, draining and closing are called as before, on the shard, where they
+/// must not block. `K` is [`PerMessage`] or [`PerSession`].
+pub struct AsyncWs<D, K = PerMessage> {
+    callbacks: Callbacks<D>,
+    start: Box<StartFn<D>>,
     runtime: runtime::Handle,
     credits: usize,
     receive: usize,
     send: usize,
-}
-
-/// A future for each message.
-pub struct Messages<F> {
-    handler: Arc<F>,
+    /// Futures of a session that process messages at once; 0 if the session has one for all.
     concurrency: usize,
+    /// The end of a session drops the messages that wait.
     cancels: bool,
+    kind: PhantomData<fn() -> K>,
 }
 
-/// A future for each session.
-pub struct Streams<F> {
-    handler: Arc<F>,
-}
+/// Starts a future on a runtime; the flag says whether the end of the session cancels it.
+type StartFn<D> = dyn Fn(&runtime::Handle, AsyncSession<D>, bool) + Send + Sync;
 
-impl<H, K> AsyncWs<H, K> {
-    fn new(inner: H, kind: K, runtime: runtime::Handle) -> Self {
-        Self { inner, kind, runtime, credits: CREDITS, receive: WINDOW, send: WINDOW }
+/// Marks an [`AsyncWs`] with a future for each message.
+#[derive(Clone, Copy, Debug)]
+pub enum PerMessage {}
+
+/// Marks an [`AsyncWs`] with a future for each session.
+#[derive(Clone, Copy, Debug)]
+pub enum PerSession {}
+
+impl<D: Send + 'static, K> AsyncWs<D, K> {
+    fn new(
+        ws: Ws<D>,
+        runtime: runtime::Handle,
+        concurrency: usize,
+        cancels: bool,
+        start: Box<StartFn<D>>,
+    ) -> Self {
+        Self {
+            callbacks: ws.into_callbacks(),
+            start,
+            runtime,
+            credits: CREDITS,
+            receive: WINDOW,
+            send: WINDOW,
+            concurrency,
+            cancels,
+            kind: PhantomData,
+        }
     }
 
     /// Messages of a session that wait or are being dealt with before its connection is not read. Default for streams: 64.
@@ -233,12 +233,12 @@ impl<H, K> AsyncWs<H, K> {
     }
 }
 
-impl<H, F> AsyncWs<H, Messages<F>> {
+impl<D> AsyncWs<D, PerMessage> {
     /// Messages of one connection that are dealt with at once; their futures begin in order, and end in any. Default 1, and 0 is the
     /// same: one after the other. Only as many as there are credits.
     #[must_use]
     pub fn concurrency(mut self, messages: usize) -> Self {
-        self.kind.concurrency = messages.max(1);
+        self.concurrency = messages.max(1);
         self
     }
 
@@ -246,65 +246,13 @@ impl<H, F> AsyncWs<H, Messages<F>> {
     /// [`Closed`]. For peers that tell and go.
     #[must_use]
     pub fn finish_after_close(mut self) -> Self {
-        self.kind.cancels = false;
+        self.cancels = false;
         self
     }
 }
 
-/// What futures are run for.
-pub trait Kind<D>: Send + Sync + 'static {
-    /// Futures of a session that deal with messages at once; 0 if the session has one for all.
-    fn pumps(&self) -> usize;
-
-    /// Whether the end of a session drops what waits.
-    fn cancels(&self) -> bool;
-
-    /// Starts the future.
-    fn start(&self, runtime: &runtime::Handle, session: AsyncSession<D>);
-}
-
-impl<D, F, Fut> Kind<D> for Messages<F>
-where
-    D: Clone + Send + 'static,
-    F: Fn(AsyncSession<D>, OwnedMessage) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: AsyncOutcome> + Send + 'static,
-{
-    fn pumps(&self) -> usize {
-        self.concurrency
-    }
-
-    fn cancels(&self) -> bool {
-        self.cancels
-    }
-
-    fn start(&self, runtime: &runtime::Handle, session: AsyncSession<D>) {
-        let (task, handler) = (Task::new(&session.shared), Arc::clone(&self.handler));
-        drop(runtime.spawn(run::pump(task, session, handler, self.cancels)));
-    }
-}
-
-impl<D, F, Fut> Kind<D> for Streams<F>
-where
-    D: Send + 'static,
-    F: Fn(AsyncSocket<D>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: AsyncOutcome> + Send + 'static,
-{
-    fn pumps(&self) -> usize {
-        0
-    }
-
-    fn cancels(&self) -> bool {
-        false
-    }
-
-    fn start(&self, runtime: &runtime::Handle, session: AsyncSession<D>) {
-        let (task, handler) = (Task::new(&session.shared), Arc::clone(&self.handler));
-        drop(runtime.spawn(run::stream(task, session, handler)));
-    }
-}
-
-/// What a shard knows of a session.
-pub struct Entry<D> {
+/// A shard's data of a session.
+struct Entry<D> {
     data: D,
     link: Option<Link>,
 }
@@ -328,95 +276,86 @@ impl Drop for Link {
     }
 }
 
-impl<H, K> Handler for AsyncWs<H, K>
-where
-    H: Handler<Data: Clone>,
-    K: Kind<H::Data>,
-{
-    type Data = Entry<H::Data>;
+impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
+    fn into_ws_route(self) -> WsRoute {
+        WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options: WsOptions::default() }
+    }
+}
 
-    fn upgrade(&self, request: &Request<'_>) -> Result<Self::Data, Reject> {
-        Ok(Entry { data: self.inner.upgrade(request)?, link: None })
+/// An [`AsyncWs`] as the shards call it.
+struct AsyncEndpoint<D, K>(AsyncWs<D, K>);
+
+impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
+    type Data = Entry<D>;
+
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Entry<D>, Reject> {
+        Ok(Entry { data: self.0.callbacks.on_upgrade(request)?, link: None })
     }
 
-    fn open(&self, ws: &mut Socket<'_, Self::Data>) {
-        self.inner.open(&mut ws.with_data(|entry| &mut entry.data));
-        let pumps = self.kind.pumps();
+    fn on_open(&self, ws: &mut Socket<'_, Entry<D>>) {
+        let AsyncWs { callbacks, runtime, start, credits, concurrency, .. } = &self.0;
+        callbacks.on_open(&mut ws.with_data(|entry| &mut entry.data));
         let window = Window {
-            credits: self.credits,
-            // Half of what is not at work: a letter for many messages, and no slot of those at work stays empty.
-            resume_at: self.credits - (self.credits.saturating_sub(pumps) / 2).max(1),
-            receive: self.receive,
-            send: self.send,
+            credits: *credits,
+            // Half of what is not at work: one command for many messages, and no slot of those at work stays empty.
+            resume_at: credits - (credits.saturating_sub(*concurrency) / 2).max(1),
+            receive: self.0.receive,
+            send: self.0.send,
         };
         let shared = Shared::new(ws.hub(), ws.handle().id(), window);
-        let link = Link { shared: Arc::clone(&shared), cancels: self.kind.cancels() };
-        ws.data_mut().link = Some(link);
-        if pumps == 0 {
-            self.kind.start(&self.runtime, AsyncSession { shared, data: ws.data().data.clone() });
+        let cancels = self.0.cancels;
+        ws.data_mut().link = Some(Link { shared: Arc::clone(&shared), cancels });
+        if *concurrency == 0 {
+            start(runtime, AsyncSession { shared, data: ws.data().data.clone() }, cancels);
         }
     }
 
-    fn message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>) {
+    fn on_message(&self, ws: &mut Socket<'_, Entry<D>>, message: Message<'_>) {
+        let AsyncWs { runtime, start, concurrency, cancels, .. } = &self.0;
         let Entry { data, link: Some(link) } = ws.data() else { return };
-        let pushed = link.shared.push(message.into(), self.kind.pumps());
+        let pushed = link.shared.push(message.into(), *concurrency);
         if pushed.start {
-            let shared = Arc::clone(&link.shared);
-            self.kind.start(&self.runtime, AsyncSession { shared, data: data.clone() });
+            let session = AsyncSession { shared: Arc::clone(&link.shared), data: data.clone() };
+            start(runtime, session, *cancels);
         }
         if pushed.stop {
             ws.cx_mut().stop_reading();
         }
     }
 
-    fn drain(&self, ws: &mut Socket<'_, Self::Data>) {
-        self.inner.drain(&mut ws.with_data(|entry| &mut entry.data));
+    fn on_chunk(&self, _: &mut Socket<'_, Entry<D>>, _: Piece<'_>) {}
+
+    fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {
+        self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));
         if let Some(link) = &ws.data().link {
             let shared = Arc::clone(&link.shared);
             shared.carry_out(ws.cx_mut(), true);
         }
     }
 
-    fn close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>) {
+    fn on_close(&self, ws: &mut Socket<'_, Entry<D>>, close: Close<'_>) {
         if let Some(link) = &ws.data().link {
             link.end(close);
         }
-        self.inner.close(&mut ws.with_data(|entry| &mut entry.data), close);
+        self.0.callbacks.on_close(&mut ws.with_data(|entry| &mut entry.data), close);
     }
 
-    fn go_on(&self, ws: &mut Socket<'_, Self::Data>, continuation: Box<dyn Any + Send>) {
-        let mut ws = ws.with_data(|entry| &mut entry.data);
-        match continuation.downcast::<Continuation<H::Data>>() {
-            Ok(continuation) => (continuation.0)(&mut ws),
-            Err(inner) => self.inner.go_on(&mut ws, inner),
+    /// Work is offloaded by the callbacks, which know nothing of the link.
+    fn resume(&self, ws: &mut Socket<'_, Entry<D>>, continuation: Box<dyn Any + Send>) {
+        if let Ok(continuation) = continuation.downcast::<Continuation<D>>() {
+            (continuation.0)(&mut ws.with_data(|entry| &mut entry.data));
         }
-    }
-
-    fn subprotocols(&self) -> &[&'static str] {
-        self.inner.subprotocols()
-    }
-
-    fn max_message_size(&self) -> Option<usize> {
-        self.inner.max_message_size()
-    }
-
-    fn compression(&self) -> Option<Deflate> {
-        self.inner.compression()
-    }
-
-    fn backpressure(&self) -> Option<Backpressure> {
-        self.inner.backpressure()
     }
 }
 
-impl<H: fmt::Debug, K> fmt::Debug for AsyncWs<H, K> {
+impl<D, K> fmt::Debug for AsyncWs<D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inner, credits, receive, send, .. } = self;
+        let Self { credits, receive, send, concurrency, .. } = self;
         f.debug_struct("AsyncWs")
-            .field("inner", inner)
             .field("credits", credits)
             .field("receive_window", receive)
             .field("send_window", send)
+            .field("concurrency", concurrency)
             .finish_non_exhaustive()
     }
 }

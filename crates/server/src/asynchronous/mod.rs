@@ -10,7 +10,7 @@ mod session;
 mod shared;
 mod socket;
 
-pub use handler::{AsyncOutcome, AsyncWs, Messages, Streams};
+pub use handler::{AsyncOutcome, AsyncWs, PerMessage, PerSession};
 pub use session::{AsyncSession, Ended};
 pub use shared::{CloseReason, Closed};
 pub use socket::AsyncSocket;

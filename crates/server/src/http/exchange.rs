@@ -5,6 +5,7 @@ use throng_http::{Pull, ReplyTo, Response, Source, Stream};
 use throng_proto::http1::{self, HeaderName, HeaderValue};
 
 use super::reader::Inlet;
+use crate::app::Pending;
 
 /// Bytes a source is asked for at a time: few enough that ten thousand slow readers fit in memory, many enough that a
 /// fast one costs little.
@@ -26,11 +27,13 @@ pub(crate) struct Exchange {
     pub(crate) inlet: Option<Inlet>,
     /// What is left of its answer, once that has begun.
     pub(crate) outgoing: Option<Outgoing>,
+    /// What middleware does to its answer.
+    pub(crate) pending: Pending,
 }
 
 impl Exchange {
     /// For a request with this head to this route.
-    pub(crate) fn new(head: &http1::Request<'_>, route: Option<u32>) -> Self {
+    pub(crate) fn new(head: &http1::Request<'_>, route: Option<u32>, pending: Pending) -> Self {
         Self {
             is_head: head.method() == "HEAD",
             is_http11: head.is_http11(),
@@ -41,6 +44,7 @@ impl Exchange {
             keep_alive: head.keep_alive(),
             inlet: None,
             outgoing: None,
+            pending,
         }
     }
 

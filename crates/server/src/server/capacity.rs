@@ -6,7 +6,6 @@ use throng_http::Files;
 use super::Io;
 use super::Server;
 use crate::error::{Error, Result};
-use crate::routes::Routes;
 
 /// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
 pub(super) const RESERVED_DESCRIPTORS: usize = 64;
@@ -14,13 +13,13 @@ pub(super) const RESERVED_DESCRIPTORS: usize = 64;
 /// Fewer connections than this are no server: a descriptor limit that allows no more is told, not obeyed.
 pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 
-impl<R: Routes> Server<R> {
+impl Server {
     /// The limit in force: what the descriptors allow, or what was set if they allow it.
     pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
         let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
         let used = throng_io::limits::descriptors_in_use();
         let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
-        let for_files = share_among(&self.files, descriptors_usable / 4);
+        let for_files = share_among(&self.app.files, descriptors_usable / 4);
         let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
         let free = descriptors_usable.saturating_sub(reserve);
         let asked = self.limits.max_connections;

@@ -12,13 +12,11 @@ use throng_proto::ws::deflate::Settings as Deflate;
 use super::startup::resolve;
 use super::{Io, Server};
 use crate::pin::Pin;
-use crate::routes::Routes;
 use crate::stalls::Stall;
 
-impl<R: Routes> Server<R> {
+impl Server {
     /// What happens to messages for receivers that read too slowly, where neither the channel nor the route has rules
     /// of its own. Default: [`SlowPolicy::Close`](crate::SlowPolicy::Close) at [`Limits::max_backlog`].
-    #[must_use]
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
         self.classes.set_default(rules.into());
         self
@@ -32,13 +30,12 @@ impl<R: Routes> Server<R> {
     /// # use throng::prelude::*;
     /// # use std::time::Duration;
     /// // A slow client gets the newest price of each symbol, and none that is older than five seconds.
-    /// Server::<()>::new().channels(
+    /// Server::new(App::new()).channel_backpressure(
     ///     "prices.*",
     ///     Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)),
     /// );
     /// ```
-    #[must_use]
-    pub fn channels(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
+    pub fn channel_backpressure(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
         if let Err(error) = self.classes.add_channels(pattern, rules.into()) {
             self.note(error.to_string());
         }
@@ -48,14 +45,12 @@ impl<R: Routes> Server<R> {
     /// Whether subscriptions may be patterns: `news.*` for all channels of two tokens of which the first is `news`,
     /// `news.>` for all that begin with `news.`. Default false: a star is a character like any other. Then a
     /// malformed pattern is not subscribed to; what is published to stays literal.
-    #[must_use]
     pub fn wildcards(mut self, wildcards: bool) -> Self {
         self.wildcards = wildcards;
         self
     }
 
     /// Sets the [`Limits`].
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -63,7 +58,6 @@ impl<R: Routes> Server<R> {
 
     /// How messages are compressed where an endpoint does not say otherwise, with clients that offer it: a
     /// [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default: not at all.
-    #[must_use]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.compression = compression.into();
         self
@@ -71,7 +65,6 @@ impl<R: Routes> Server<R> {
 
     /// Which web pages may open WebSockets here. Default: those of the same host; clients that are not browsers
     /// send no Origin and are let in.
-    #[must_use]
     pub fn origins(mut self, origins: Origins) -> Self {
         self.origins = origins;
         self
@@ -79,14 +72,12 @@ impl<R: Routes> Server<R> {
 
     /// Event loops, each on a thread of its own. Default 0: one for each usable CPU. A connection stays on one for
     /// life.
-    #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
         self
     }
 
     /// Which way the kernel is spoken to. Default [`Io::Auto`].
-    #[must_use]
     pub fn io(mut self, io: Io) -> Self {
         self.io = io;
         self
@@ -95,14 +86,13 @@ impl<R: Routes> Server<R> {
     /// Bytes of a connection's stack with [`Io::Threads`]. Default 256 KiB, of which memory is taken as it is used: 8 KiB by
     /// an idle connection whose handler is shallow. A handler that needs more, for deep recursion or large
     /// arrays, ends the process when it overflows, as on any thread. At least 64 KiB.
-    #[must_use]
     pub fn thread_stack(mut self, bytes: usize) -> Self {
         self.thread_stack = bytes;
         self
     }
 
-    /// The pool of workers for what blocks: [`Socket::offload`](crate::Socket::offload), [`Ws::blocking`](crate::Ws::blocking) and
-    /// [`Server::blocking`]. Default: one for each usable CPU, 4,096 jobs that wait, and connections that are not read while the
+    /// The pool of workers for what blocks: [`Socket::offload`](crate::Socket::offload), [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
+    /// [`App::blocking`](crate::App::blocking). Default: one for each usable CPU, 4,096 jobs that wait, and connections that are not read while the
     /// queue is full. For how many to ask see [`suggested_size`](crate::suggested_size).
     ///
     /// The threads are started with the server if a route always uses them, or if this is called; otherwise when the first
@@ -115,13 +105,12 @@ impl<R: Routes> Server<R> {
     /// // Handlers that wait 5 ms for a database, and compute for 1 ms.
     /// let pool_size =
     ///     suggested_size(usable_cpus(), Duration::from_millis(5), Duration::from_millis(1));
-    /// Server::new().workers(WorkerSettings {
+    /// Server::new(App::new()).workers(WorkerSettings {
     ///     pool_size,
     ///     overload: Overload::Close,
     ///     ..WorkerSettings::default()
     /// });
     /// ```
-    #[must_use]
     pub fn workers(mut self, settings: WorkerSettings) -> Self {
         self.workers = settings;
         self.starts_workers = true;
@@ -130,7 +119,6 @@ impl<R: Routes> Server<R> {
 
     /// Connections the kernel keeps until they are accepted. Default 4096; the kernel caps it at
     /// `net.core.somaxconn`.
-    #[must_use]
     pub fn backlog(mut self, backlog: i32) -> Self {
         self.backlog = backlog;
         self
@@ -139,14 +127,12 @@ impl<R: Routes> Server<R> {
     /// Lets other processes that ask for the same listen on the port, too (Linux): the kernel spreads connections
     /// over them, so that several processes hold more connections than one may have descriptors. Channels are each
     /// process's own. Default false: a port that another program has is an error.
-    #[must_use]
     pub fn share_port(mut self, share: bool) -> Self {
         self.share_port = share;
         self
     }
 
     /// Whether each event loop stays on a CPU of its own. Default [`Pin::None`]. Where they are: [`Running::placement`](crate::Running::placement).
-    #[must_use]
     pub fn pin(mut self, pin: Pin) -> Self {
         self.pin = pin;
         self
@@ -157,7 +143,6 @@ impl<R: Routes> Server<R> {
     /// the end of each turn of the event loop, and after each event only for ten seconds after a stall; so a first stall
     /// may be that of several short callbacks of one route, and one of several routes is not named. It has no meaning with
     /// [`Io::Threads`], where a handler holds up its own connection alone.
-    #[must_use]
     pub fn stall_warning(mut self, warning: Duration) -> Self {
         self.stalls.warning = warning;
         self
@@ -168,9 +153,8 @@ impl<R: Routes> Server<R> {
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// Server::<()>::new().on_stall(|stall| eprintln!("{} took {:?}", stall.route, stall.length));
+    /// Server::new(App::new()).on_stall(|stall| eprintln!("{} took {:?}", stall.route, stall.length));
     /// ```
-    #[must_use]
     pub fn on_stall(mut self, tell: impl Fn(&Stall<'_>) + Send + Sync + 'static) -> Self {
         self.stalls.on_stall = Arc::new(tell);
         self
@@ -178,7 +162,6 @@ impl<R: Routes> Server<R> {
 
     /// Listens on `address` besides the one given to [`bind`](Self::bind): on `[::1]:80` and on `127.0.0.1:80`, say. Port 0
     /// takes the port of the first address. May be called several times.
-    #[must_use]
     pub fn listen_also(mut self, address: impl ToSocketAddrs) -> Self {
         match resolve(address) {
             Ok(address) => self.more_addresses.push(address),

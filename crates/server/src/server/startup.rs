@@ -1,23 +1,28 @@
 //! From routes and settings to a server that listens.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throng_engine::workers::{WorkerError, Workers};
-use throng_engine::{BuildOptions, LimitError, Limits};
+use throng_engine::{Admission, BuildOptions, Classes, LimitError, Limits, RouteOptions};
+use throng_http::param_names;
+#[cfg(target_os = "linux")]
+use throng_io::Epoll;
 use throng_io::{ListenOptions, Options, Portable, listen_many};
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::capacity::RESERVED_DESCRIPTORS;
 use super::{Io, Server};
+use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
-use crate::routes::Routes;
 use crate::running::{Bound, Shards};
-use crate::service::{ShardService, Shared};
+use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
+use crate::workers::{Pool, RouteContext};
 
 /// More event loops than any machine has CPUs are a mistake.
 const MOST_SHARDS: usize = 1024;
@@ -33,9 +38,8 @@ const KERNEL_LATER: Duration = Duration::from_secs(5);
 /// knows, up to 4 MB for each client that does not read; less, and a fast one would wait for us.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
-impl<R: Routes> Server<R> {
-    /// Says what is wrong with the routes and settings, if anything: what [`bind`](Self::bind) would refuse before it
-    /// listens.
+impl Server {
+    /// Checks the routes and settings, as [`bind`](Self::bind) does before it listens.
     ///
     /// # Errors
     /// The caller's mistake, naming the setting, the value and the remedy.
@@ -43,109 +47,109 @@ impl<R: Routes> Server<R> {
         if let Some(mistake) = &self.mistake {
             return Err(Error::Setting(mistake.clone()));
         }
+        self.app.router().map_err(Error::Setting)?;
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
         let wrong = |error: LimitError| Error::Setting(error.to_string());
         self.workers.check().map_err(workers)?;
         self.limits.check().map_err(wrong)?;
-        self.classes.check(&self.limits).map_err(wrong)
+        self.classes().check(&self.limits).map_err(wrong)
     }
 
-    /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] tells. Connections wait in the
+    /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] returns. Connections wait in the
     /// kernel until the server runs.
     ///
     /// # Errors
     /// A route or setting that cannot work, an address that cannot be had, or no descriptors for the event loops.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
         self.check()?;
-        let (limits, classes) = (self.limits.clone(), self.classes.clone());
-        let compression = compression(&self.routes, self.count, self.compression)?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
         let placement = self.pin.place(self.io, count)?;
-        let listen = ListenOptions {
-            backlog: self.backlog,
-            reuse_port: self.share_port,
-            ..ListenOptions::default()
-        };
-        let (listeners, bound) = listen_everywhere(address, &self.more_addresses, listen, count)?;
+        let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
-        let stalls = Arc::new(Stalls::new(self.stalls));
-        let shared = Arc::new(Shared {
-            routes: self.routes,
-            router: self.router,
-            origins: self.origins,
-            later: self.later,
-            streams: self.streams,
-            blocking: self.blocking,
-            pool: self.pool.clone(),
-            compression,
-            stalls: Arc::clone(&stalls),
-            snapshots: OnceLock::new(),
-        });
+        let paths = self.app.routes.iter().map(|route| route.path.as_str());
+        let stalls = Arc::new(Stalls::new(self.stalls.clone(), paths));
         let options = BuildOptions {
-            limits,
-            classes,
+            limits: self.limits.clone(),
+            classes: self.classes(),
+            routes: self.app.routes.iter().map(route_options).collect(),
             wildcards: self.wildcards,
             max_connections,
             watching: Some(stalls.watching()),
             mailbox_mark: None,
             seed: None,
         };
-        let driver_options = |shard| driver_options(shard, max_connections, &self.limits);
-        let ws_limits = ws_limits(&shared.routes, self.count, self.limits.ws);
+        let starts_workers = self.starts_workers || self.app.uses_workers();
+        let drivers = Drivers {
+            io: self.io,
+            thread_stack: self.thread_stack,
+            base: driver_options(max_connections, &self.limits),
+        };
+        let (worker_settings, pool) = (self.workers, Pool::default());
+        let shared = Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone())?);
         let common = Arc::clone(&shared);
-        let service = move |admission: &Arc<_>| {
-            ShardService::new(Arc::clone(&common), Arc::clone(admission), ws_limits.clone())
-        };
-        let shards = match self.io {
-            #[cfg(target_os = "linux")]
-            Io::Auto | Io::Epoll => {
-                let mut drivers = Vec::new();
-                for (shard, listeners) in listeners.into_iter().enumerate() {
-                    let mut driver =
-                        throng_io::Epoll::new(driver_options(shard)).map_err(Error::Shard)?;
-                    for listener in listeners {
-                        driver.add_listener(listener).map_err(Error::Shard)?;
-                    }
-                    drivers.push(driver);
-                }
-                Shards::build(drivers, &options, service)?
-            }
-            #[cfg(not(target_os = "linux"))]
-            Io::Epoll => {
-                let message = "io is epoll, which only Linux has; use auto or portable";
-                return Err(Error::Setting(message.to_owned()));
-            }
-            #[cfg(unix)]
-            Io::Threads => {
-                let listeners = listeners.into_iter().flatten();
-                let base = driver_options(0);
-                crate::threads::build(listeners, base, self.thread_stack, &options, service)?
-            }
-            #[cfg(not(unix))]
-            Io::Threads => {
-                let message = "io is threads, which only Unix has; use auto or portable";
-                return Err(Error::Setting(message.to_owned()));
-            }
-            #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
-            Io::Auto | Io::Portable => {
-                let mut drivers = Vec::new();
-                for (shard, listeners) in listeners.into_iter().enumerate() {
-                    let mut driver = Portable::new(driver_options(shard)).map_err(Error::Shard)?;
-                    for listener in listeners {
-                        driver.add_listener(listener).map_err(Error::Shard)?;
-                    }
-                    drivers.push(driver);
-                }
-                Shards::build(drivers, &options, service)?
-            }
-        };
+        let service =
+            move |admission: &Arc<_>| ShardService::new(Arc::clone(&common), Arc::clone(admission));
+        let shards = drivers.build(listeners, &options, service)?;
         let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
         let remote = shards.remote().clone();
         let on_room = move |id| remote.deliver(id, Box::new(Delivered::RoomInQueue));
-        self.pool.set(Workers::new(self.workers, on_room).map_err(workers)?);
-        Ok(Bound::new(bound, shards, placement, stalls, self.pool, self.starts_workers))
+        pool.set(Workers::new(worker_settings, on_room).map_err(workers)?);
+        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers))
+    }
+
+    /// The rules for slow receivers of the server, its channels and its routes.
+    fn classes(&self) -> Classes {
+        let mut classes = self.classes.clone();
+        for (index, route) in (0..).zip(&self.app.routes) {
+            if let Action::Ws(ws) = &route.action
+                && let Some(rules) = ws.options.backpressure
+            {
+                classes.add_route(index, &route.path, rules);
+            }
+        }
+        classes
+    }
+
+    /// The listeners of each shard, and the addresses they got.
+    fn listen(
+        &self,
+        address: SocketAddr,
+        shards: usize,
+    ) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
+        let options = ListenOptions {
+            backlog: self.backlog,
+            reuse_port: self.share_port,
+            ..ListenOptions::default()
+        };
+        listen_everywhere(address, &self.more_addresses, options, shards)
+    }
+
+    fn into_shared(self, stalls: Arc<Stalls>, pool: Pool) -> Result<Shared> {
+        let router = self.app.router().map_err(Error::Setting)?;
+        let usual = self.compression;
+        let bind = |route: Route| {
+            Ok(BoundRoute {
+                names: param_names(&route.path)
+                    .map_err(|error| Error::Setting(error.to_string()))?,
+                context: Arc::new(RouteContext {
+                    path: route.path.as_str().into(),
+                    pool: pool.clone(),
+                }),
+                compression: compression(&route, usual)?,
+                route,
+            })
+        };
+        Ok(Shared {
+            routes: self.app.routes.into_iter().map(bind).collect::<Result<_>>()?,
+            router,
+            layers: self.app.layers,
+            origins: self.origins,
+            pool: pool.clone(),
+            stalls,
+            snapshots: OnceLock::new(),
+        })
     }
 
     fn shard_count(&self) -> Result<usize> {
@@ -189,9 +193,71 @@ fn listen_everywhere(
     Ok((of_shards, bound))
 }
 
-fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Options {
+/// How the shards' drivers are made.
+struct Drivers {
+    io: Io,
+    thread_stack: usize,
+    base: Options,
+}
+
+impl Drivers {
+    /// Makes the shards, each with the driver that `io` asks for and its listeners.
+    fn build(
+        self,
+        listeners: Vec<Vec<TcpListener>>,
+        options: &BuildOptions,
+        service: impl Fn(&Arc<Admission>) -> ShardService + Send + Sync + 'static,
+    ) -> Result<Shards> {
+        let base = self.base;
+        match self.io {
+            #[cfg(target_os = "linux")]
+            Io::Auto | Io::Epoll => {
+                let drivers = each_listening(base, listeners, Epoll::new, Epoll::add_listener)?;
+                Shards::build(drivers, options, service)
+            }
+            #[cfg(not(target_os = "linux"))]
+            Io::Epoll => {
+                let message = "io is epoll, which only Linux has; use auto or portable";
+                Err(Error::Setting(message.to_owned()))
+            }
+            #[cfg(unix)]
+            Io::Threads => {
+                let listeners = listeners.into_iter().flatten();
+                crate::threads::build(listeners, base, self.thread_stack, options, service)
+            }
+            #[cfg(not(unix))]
+            Io::Threads => {
+                let message = "io is threads, which only Unix has; use auto or portable";
+                Err(Error::Setting(message.to_owned()))
+            }
+            #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
+            Io::Auto | Io::Portable => {
+                let drivers =
+                    each_listening(base, listeners, Portable::new, Portable::add_listener)?;
+                Shards::build(drivers, options, service)
+            }
+        }
+    }
+}
+
+/// One driver for each shard's listeners.
+fn each_listening<D>(
+    base: Options,
+    listeners: Vec<Vec<TcpListener>>,
+    new: impl Fn(Options) -> io::Result<D>,
+    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<()>,
+) -> Result<Vec<D>> {
+    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
+        let mut driver = new(Options { shard: shard as u16, ..base.clone() })?;
+        listeners.into_iter().try_for_each(|listener| add_listener(&mut driver, listener))?;
+        Ok(driver)
+    };
+    listeners.into_iter().enumerate().map(driver).collect::<io::Result<_>>().map_err(Error::Shard)
+}
+
+/// The options of the drivers of all shards.
+fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     Options {
-        shard: shard as u16,
         // A refused connection is told why, so it is adopted for a moment too.
         max_connections: max_connections + RESERVED_DESCRIPTORS,
         // Both are set on the listener, which what it accepts inherits: no system call per connection.
@@ -203,33 +269,23 @@ fn driver_options(shard: usize, max_connections: usize, limits: &Limits) -> Opti
     }
 }
 
-/// The message limits by route; empty where no route has its own.
-fn ws_limits(routes: &impl Routes, count: u16, usual: ws::Limits) -> Vec<ws::Limits> {
-    if (0..count).all(|route| routes.max_message_size(route).is_none()) {
-        return Vec::new();
+/// How the messages of a route are decoded.
+fn route_options(route: &Route) -> RouteOptions {
+    let Action::Ws(ws) = &route.action else { return RouteOptions::default() };
+    let limits = |bytes| ws::Limits { max_frame_size: bytes, max_message_size: bytes };
+    RouteOptions {
+        ws_limits: ws.options.max_message_size.map(limits),
+        streams: ws.options.streaming,
     }
-    let of = |route| match routes.max_message_size(route) {
-        Some(bytes) => ws::Limits { max_frame_size: bytes, max_message_size: bytes },
-        None => usual,
-    };
-    (0..count).map(of).collect()
 }
 
-/// What each route offers.
-fn compression(
-    routes: &impl Routes,
-    count: u16,
-    usual: Deflate,
-) -> Result<Vec<Option<deflate::Policy>>> {
-    let check =
-        |settings: Deflate| settings.check().map_err(|error| Error::Setting(error.to_string()));
-    (0..count)
-        .map(|route| {
-            let policy = check(routes.compression(route).unwrap_or(usual))?;
-            // A message that is passed on as it comes has no compressed whole.
-            Ok(policy.filter(|_| !routes.streams(route)))
-        })
-        .collect()
+/// What a route offers to clients that compress messages.
+fn compression(route: &Route, usual: Deflate) -> Result<Option<deflate::Policy>> {
+    let Action::Ws(ws) = &route.action else { return Ok(None) };
+    let settings = ws.options.compression.unwrap_or(usual);
+    let policy = settings.check().map_err(|error| Error::Setting(error.to_string()))?;
+    // A message that is passed on as it comes has no compressed whole.
+    Ok(policy.filter(|_| !ws.options.streaming))
 }
 
 pub(super) fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {
@@ -248,9 +304,9 @@ mod tests {
     /// That accepted sockets inherit both is tested where the driver is (`accepted_sockets_inherit_their_options`).
     #[test]
     fn the_kernel_gives_vanished_peers_up_too() {
-        let options = driver_options(3, 100, &Limits::default());
+        let options = driver_options(100, &Limits::default());
         assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
         assert_eq!(options.user_timeout, Some(Limits::default().write_timeout + KERNEL_LATER));
-        assert_eq!((options.shard, options.max_connections), (3, 164));
+        assert_eq!(options.max_connections, 164);
     }
 }

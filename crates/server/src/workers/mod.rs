@@ -10,14 +10,15 @@ use std::sync::{Arc, OnceLock};
 
 use throng_engine::workers::Workers;
 
-pub(crate) use blocking::{BlockingHandler, BlockingJob};
+pub(crate) use blocking::BlockingJob;
 pub(crate) use offload::{BUSY, Continuation};
 pub use replies::Replies;
 
-/// A route's name, and the pool its work goes to.
+/// What the handlers of a route need besides their connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
-    pub(crate) route: Arc<str>,
+pub(crate) struct RouteContext {
+    /// The route's path as it was given to the app.
+    pub(crate) path: Arc<str>,
     pub(crate) pool: Pool,
 }
 

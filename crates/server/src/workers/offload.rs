@@ -5,7 +5,7 @@ use throng_engine::workers::{Busy, Overload, Patience, Place, debt_of};
 use throng_io::ConnId;
 
 use crate::http::Delivered;
-use crate::socket::Socket;
+use crate::ws::Socket;
 
 /// The reason that comes with a close code of 1013.
 pub(crate) const BUSY: &str = "the server is busy; try again later";
@@ -30,14 +30,14 @@ impl<D: 'static> Socket<'_, D> {
     /// ```
     /// # use throng::prelude::*;
     /// # fn slow_lookup(query: &str) -> String { query.to_uppercase() }
-    /// let search = Ws::on_message(|ws, message| {
+    /// let search = Ws::new().on_message(|ws, message| {
     ///     let Message::Text(query) = message else { return };
     ///     let query = query.to_owned();
     ///     let _ = ws.offload(move || slow_lookup(&query), |ws, answer| {
     ///         let _ = ws.send(answer);
     ///     });
     /// });
-    /// # let _ = Server::new().ws("/", search);
+    /// # let _ = App::new().ws("/", search);
     /// ```
     ///
     /// # Errors
@@ -62,14 +62,14 @@ impl<D: 'static> Socket<'_, D> {
     /// ```
     /// # use throng::prelude::*;
     /// # fn store(picture: &[u8]) -> String { picture.len().to_string() }
-    /// let pictures = Ws::on_message(|ws, message| {
+    /// let pictures = Ws::new().on_message(|ws, message| {
     ///     let picture = OwnedMessage::from(message);
     ///     let bytes = picture.as_bytes().len();
     ///     let _ = ws.offload_holding(bytes, move || store(picture.as_bytes()), |ws, name| {
     ///         let _ = ws.send(name);
     ///     });
     /// });
-    /// # let _ = Server::new().ws("/", pictures);
+    /// # let _ = App::new().ws("/", pictures);
     /// ```
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl<D: 'static> Socket<'_, D> {
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
         let debt = debt_of(bytes);
-        let desk = self.desk();
-        let Some(pool) = desk.pool.get() else { return Err(Busy) };
+        let context = self.context();
+        let Some(pool) = context.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
         let mut way_back = WayBack::new(self.cx().core_ref().remote().clone(), id);
         let work = move || {
@@ -93,7 +93,7 @@ impl<D: 'static> Socket<'_, D> {
         };
         // After its end a session deals with no result, and has nothing to pause.
         let patience = if self.cx().is_open() { Patience::Told(debt) } else { Patience::None };
-        match pool.submit(id, &desk.route, patience, Box::new(work)) {
+        match pool.submit(id, &context.path, patience, Box::new(work)) {
             Ok(Place::Queued) => Ok(()),
             Ok(Place::Waits | Place::Enough) => {
                 self.cx_mut().stop_reading();

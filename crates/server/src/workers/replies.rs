@@ -2,10 +2,10 @@
 
 use throng_engine::Frame;
 
-use crate::socket::Socket;
+use crate::ws::Socket;
 
 /// What a handler on a worker answers: collected while it runs, and carried out on the connection's shard when it has returned, in
-/// order. See [`Ws::blocking`](crate::Ws::blocking).
+/// order. See [`Ws::blocking`](crate::Ws::on_message_blocking).
 #[derive(Debug, Default)]
 pub struct Replies(Vec<Reply>);
 
@@ -19,27 +19,27 @@ enum Reply {
 }
 
 impl Replies {
-    /// See [`Socket::send`]. It is encoded here.
+    /// See [`Socket::send`](crate::Socket::send). It is encoded here.
     pub fn send(&mut self, message: impl Into<Frame>) {
         self.0.push(Reply::Send(message.into()));
     }
 
-    /// See [`Socket::publish`].
+    /// See [`Socket::publish`](crate::Socket::publish).
     pub fn publish(&mut self, channel: impl Into<String>, message: impl Into<Frame>) {
         self.0.push(Reply::Publish(channel.into(), message.into()));
     }
 
-    /// See [`Socket::subscribe`].
+    /// See [`Socket::subscribe`](crate::Socket::subscribe).
     pub fn subscribe(&mut self, channel: impl Into<String>) {
         self.0.push(Reply::Subscribe(channel.into()));
     }
 
-    /// See [`Socket::unsubscribe`].
+    /// See [`Socket::unsubscribe`](crate::Socket::unsubscribe).
     pub fn unsubscribe(&mut self, channel: impl Into<String>) {
         self.0.push(Reply::Unsubscribe(channel.into()));
     }
 
-    /// See [`Socket::close`].
+    /// See [`Socket::close`](crate::Socket::close).
     pub fn close(&mut self, code: u16, reason: impl Into<String>) {
         self.0.push(Reply::Close(code, reason.into()));
     }

@@ -10,9 +10,13 @@ use throng::{Delivery, Receipt, Running};
 
 use super::{PATIENCE, exchange};
 
-pub(crate) fn start(server: Server<impl throng::Routes>) -> (SocketAddr, Running) {
-    let bound = server.stats("/stats.json").metrics("/metrics").bind((Ipv4Addr::LOCALHOST, 0));
-    let bound = bound.unwrap();
+/// An app that serves the server's metrics, as text and as JSON.
+pub(crate) fn app() -> App {
+    App::new().stats("/stats.json").metrics("/metrics")
+}
+
+pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
+    let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.spawn().unwrap())
 }
 

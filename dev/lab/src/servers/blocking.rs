@@ -29,17 +29,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker,
 /// and a page at `/page/{ms}`, from a worker too.
 fn bind(settings: &Checked) -> throng::Result<Bound> {
-    let sleep = Ws::upgrade(length).message(|ws: &mut Socket<'_, Duration>, message| {
+    let sleep = Ws::on_upgrade(length).on_message(|ws: &mut Socket<'_, Duration>, message| {
         std::thread::sleep(*ws.data());
         ws.send(message)
     });
-    let work = Ws::upgrade(length).blocking(|length: &Duration, message, replies| {
+    let work = Ws::on_upgrade(length).on_message_blocking(|length: &Duration, message, replies| {
         std::thread::sleep(*length);
         replies.send(message);
     });
-    let server = site::configured(settings)
-        .workers(settings.workers)
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
+    let app = App::new()
+        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
         .ws("/worker/{ms}", work)
         .blocking(Method::Get, "/page/{ms}", |request| {
@@ -49,6 +48,7 @@ fn bind(settings: &Checked) -> throng::Result<Bound> {
         .health()
         .metrics("/metrics")
         .stats("/stats.json");
+    let server = site::configured(app, settings).workers(settings.workers);
     site::listen(server, settings)
 }
 

@@ -64,26 +64,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let connections = Connections::default();
     let handler = crate::io_models::Handler { blocking: args.blocking, cpu: args.cpu };
-    let server = match args.workers {
-        0 => Server::new(),
-        pool_size => {
-            Server::new().workers(WorkerSettings { pool_size, ..WorkerSettings::default() })
-        }
-    };
-    let bound = server
-        .io(args.io)
-        .shards(args.shards)
-        .share_port(args.share_port)
-        // A broadcast that waits behind a slow machine is measured, not cut off.
-        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+    let app = App::new()
         .ws(ALL, everybody(&connections))
-        .compression(args.deflate)
         .ws("/ws/{channel}", channels())
-        .ws("/echo", Ws::on_message(|ws, message| ws.send(message)))
-        .ws("/compose", Ws::on_message(compose_anew))
+        .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
+        .ws("/compose", Ws::new().on_message(compose_anew))
         .ws(
             "/block",
-            Ws::on_message(move |ws, message| {
+            Ws::new().on_message(move |ws, message| {
                 handler.run();
                 ws.send(message)
             }),
@@ -91,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         // Not Ws::blocking, which starts workers for every benchmark.
         .ws(
             "/work",
-            Ws::on_message(move |ws, message| {
+            Ws::new().on_message(move |ws, message| {
                 let frame = Frame::from(message);
                 let work = move || {
                     handler.run();
@@ -108,7 +96,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .any("/", |request| match request.body() {
             [] => Response::text("OK"),
             body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
-        })
+        });
+    let server = Server::new(app);
+    let server = match args.workers {
+        0 => server,
+        pool_size => server.workers(WorkerSettings { pool_size, ..WorkerSettings::default() }),
+    };
+    let bound = server
+        .io(args.io)
+        .shards(args.shards)
+        .share_port(args.share_port)
+        // A broadcast that waits behind a slow machine is measured, not cut off.
+        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .compression(args.deflate)
         .bind(args.listen.as_str())?;
     let tell = |told: &ChildMessage| say(&mut stdout().lock(), told).map_err(Failure::runtime);
     tell(&ChildMessage::Listening { address: bound.local_addr().to_string() })?;
@@ -123,14 +123,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Registers who comes, for the loop, and makes a member, for publishing.
-fn everybody(connections: &Connections) -> impl Handler {
+fn everybody(connections: &Connections) -> Ws {
     let (coming, going) = (Arc::clone(connections), Arc::clone(connections));
-    Ws::upgrade(|_| Ok(()))
-        .open(move |ws| {
+    Ws::on_upgrade(|_| Ok(()))
+        .on_open(move |ws| {
             ws.subscribe(CHANNEL);
             lock(&coming).insert(ws.handle());
         })
-        .close(move |ws, _| {
+        .on_close(move |ws, _| {
             lock(&going).remove(&ws.handle());
         })
 }
@@ -151,16 +151,16 @@ fn compose_anew(ws: &mut Socket<'_, ()>, message: Message<'_>) {
     });
 }
 
-fn channels() -> impl Handler {
-    Ws::upgrade(|request| {
+fn channels() -> Ws<Box<str>> {
+    Ws::on_upgrade(|request| {
         let channel = request.param("channel").ok_or(Reject::not_found())?;
         Ok(Box::<str>::from(channel))
     })
-    .open(|ws| {
+    .on_open(|ws| {
         let channel = ws.data().clone();
         ws.subscribe(&channel);
     })
-    .message(|ws, message| {
+    .on_message(|ws, message| {
         let channel = ws.data().clone();
         ws.publish(&channel, message);
     })

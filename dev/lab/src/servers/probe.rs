@@ -34,11 +34,11 @@ fn bind(settings: &Checked) -> throng::Result<Bound> {
     // One frame for all: what waits for a slow reader are references to it, not copies.
     let frame = Frame::binary(vec![b'.'; PUSHED]);
     let next = frame.clone();
-    let push = Ws::upgrade(|_| Ok(()))
-        .open(move |ws: &mut Socket<'_, ()>| push(ws, &frame))
-        .drain(move |ws| push(ws, &next));
-    let server = site::configured(settings).ws("/push", push).any("/", echo);
-    site::listen(server.get("/echo", head), settings)
+    let push = Ws::on_upgrade(|_| Ok(()))
+        .on_open(move |ws: &mut Socket<'_, ()>| push(ws, &frame))
+        .on_drained(move |ws| push(ws, &next));
+    let app = App::new().ws("/push", push).any("/", echo).get("/echo", head);
+    site::listen(site::configured(app, settings), settings)
 }
 
 /// Sends until the connection is behind; the shard then sees to all others before it comes back.

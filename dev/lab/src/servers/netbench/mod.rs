@@ -92,12 +92,13 @@ fn bind(settings: &Checked, mode: Mode) -> throng::Result<Bound> {
     }
 }
 
-fn server(settings: &Checked, mode: Mode) -> Server<impl throng::Routes> {
-    let server = site::configured(settings).ws("/{*rest}", Ws::on_message(message));
-    server.any("/{*rest}", move |request| match mode {
+fn server(settings: &Checked, mode: Mode) -> Server {
+    let app = App::new().ws("/{*rest}", Ws::new().on_message(message));
+    let app = app.any("/{*rest}", move |request| match mode {
         Mode::Blank => Response::new(Status::OK).with_body("text/plain", "OK"),
         Mode::Work => work(request.body()),
-    })
+    });
+    site::configured(app, settings)
 }
 
 fn work(body: &[u8]) -> Response {

@@ -1,0 +1,385 @@
+//! What a server serves: routes as data, which can be merged, nested and added under conditions.
+//!
+//! Start reading at [`App`]; a single route is in `route.rs`, middleware in `middleware.rs`.
+
+mod middleware;
+mod route;
+
+use std::fmt;
+use std::sync::Arc;
+
+use throng_http::{
+    Files, IntoResponse, Method, Reject, Request, Response, RouteError, Router, Status,
+};
+use throng_proto::ws::handshake;
+
+pub(crate) use middleware::Pending;
+pub use middleware::{Middleware, Next, ThenFn};
+pub(crate) use route::{Action, ChannelFn, HttpFn, Route};
+
+use crate::http::{BodyReader, Responder};
+use crate::ws::IntoWsRoute;
+
+/// The routes of a server.
+///
+/// Routes are data: they can be added in a loop or under a condition, returned by functions, [merged](App::merge) and
+/// [nested](App::nest). Which route answers does not depend on the order in which they were added: where several
+/// patterns match a path, a segment that is spelled out wins over `{name}`, and that over `{*rest}`.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// fn admin() -> App {
+///     App::new().get("/version", |_| "1.0").health()
+/// }
+///
+/// # fn main() -> throng::Result<()> {
+/// let mut app = App::new().ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)));
+/// for name in ["alice", "bob"] {
+///     app = app.get(&format!("/hello/{name}"), move |_| format!("hello {name}"));
+/// }
+/// if std::env::var_os("WITH_ADMIN").is_some() {
+///     app = app.nest("/admin", admin());
+/// }
+/// Server::new(app).check()
+/// # }
+/// ```
+///
+/// Mistakes, such as two routes at the same path, are reported by [`Server::check`](crate::Server::check) and
+/// [`Server::bind`](crate::Server::bind).
+#[derive(Default)]
+#[must_use]
+pub struct App {
+    pub(crate) routes: Vec<Route>,
+    /// For requests that no route answers.
+    pub(crate) layers: Vec<Arc<dyn Middleware>>,
+    /// Those of each [`dir`](Self::dir): the files they hold open count against the connections.
+    pub(crate) files: Vec<Files>,
+    pub(crate) mistake: Option<String>,
+}
+
+impl App {
+    /// An app without routes: every request is answered with 404.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`: a [`Ws`](crate::Ws), a
+    /// [`Handler`](crate::Handler), or a [`WsRoute`](crate::WsRoute) with options. A request there that does not ask
+    /// for an upgrade goes to the HTTP route that matches, which may be at the same path, and is answered with 426
+    /// where there is none.
+    pub fn ws(mut self, path: &str, handler: impl IntoWsRoute) -> Self {
+        let route = handler.into_ws_route();
+        let names = &route.options.subprotocols;
+        if let Some(name) = names.iter().find(|name| !handshake::is_token(name)) {
+            self.note(format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)"));
+        }
+        self.add(Some(Method::Get), path, Action::Ws(route))
+    }
+
+    /// Streams a channel at `path` as server-sent events
+    /// ([WHATWG HTML section 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
+    /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:` lines, binary
+    /// messages as events of type `binary` in base64. `channel` returns the channel that a request is for, or refuses
+    /// it; with [`Server::wildcards`](crate::Server::wildcards) it may be a pattern. Origins are checked as for
+    /// WebSockets, and pages of other hosts that are allowed may read the stream (CORS). The rules for slow receivers
+    /// apply; a stream that is closed for being slow just ends, and browsers reconnect by themselves.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// App::new().sse("/sse/{channel}", |request| {
+    ///     Ok(request.param("channel").unwrap_or_default().to_owned())
+    /// });
+    /// ```
+    pub fn sse<F>(self, path: &str, channel: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync + 'static,
+    {
+        self.add(Some(Method::Get), path, Action::Sse(Box::new(channel)))
+    }
+
+    /// Answers `method` at `path` with what `handler` returns: text, bytes, a [`Response`](crate::Response), or a
+    /// `Result` of them. A route for GET answers HEAD, too. A request's body, of any method, is read before the
+    /// handler is called, up to [`App::max_body`]: [`Request::body`](crate::Request::body).
+    pub fn route<F, T>(self, method: Method, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(method), path, handler)
+    }
+
+    /// Answers GET and HEAD at `path`; see [`App::route`].
+    pub fn get<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Get), path, handler)
+    }
+
+    /// Answers POST at `path`; see [`App::route`].
+    pub fn post<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Post), path, handler)
+    }
+
+    /// Answers PUT at `path`; see [`App::route`].
+    pub fn put<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Put), path, handler)
+    }
+
+    /// Answers DELETE at `path`; see [`App::route`].
+    pub fn delete<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Delete), path, handler)
+    }
+
+    /// Answers PATCH at `path`; see [`App::route`].
+    pub fn patch<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(Some(Method::Patch), path, handler)
+    }
+
+    /// Answers every method at `path` that has no route of its own; see [`App::route`].
+    pub fn any<F, T>(self, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        self.http(None, path, handler)
+    }
+
+    fn http<F, T>(self, method: Option<Method>, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        let handler = move |request: &Request<'_>| handler(request).into_response();
+        self.add(method, path, Action::Http(Box::new(handler)))
+    }
+
+    /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on. The body is read
+    /// before it is called, as for [`App::route`]. The client's next request on this connection waits until then;
+    /// other connections are served.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn report(name: &str) -> String { name.to_owned() }
+    /// App::new().deferred(Method::Get, "/reports/{name}", |request, responder| {
+    ///     let name = request.param("name").unwrap_or_default().to_owned();
+    ///     std::thread::spawn(move || responder.send(report(&name)));
+    /// });
+    /// ```
+    pub fn deferred<F>(self, method: Method, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>, Responder) + Send + Sync + 'static,
+    {
+        self.add(Some(method), path, Action::Deferred(Box::new(handler)))
+    }
+
+    /// Answers a request on the server's pool of workers, where `handler` may block; otherwise like [`App::route`].
+    /// The client's next request on this connection waits; other connections are served.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn find(id: &str) -> Option<String> { Some(id.to_owned()) }
+    /// App::new().blocking(Method::Get, "/users/{id}", |request| {
+    ///     find(request.param("id").unwrap_or_default()).ok_or(Reject::not_found())
+    /// });
+    /// ```
+    pub fn blocking<F, T>(self, method: Method, path: &str, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
+        T: IntoResponse,
+    {
+        let handler = move |request: &Request<'_>| handler(request).into_response();
+        self.add(Some(method), path, Action::Blocking(Box::new(handler)))
+    }
+
+    /// Takes a request's body while it comes, up to `max_body` bytes (a larger one is refused with 413), and answers
+    /// later: both from a thread that may block. Neither the body nor the response need fit in memory: see
+    /// [`BodyReader`] and [`BodyWriter`](crate::BodyWriter).
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// App::new().streaming(Method::Put, "/files/{name}", 1 << 40, |_, mut body, responder| {
+    ///     std::thread::spawn(move || match std::io::copy(&mut body, &mut std::io::sink()) {
+    ///         Ok(bytes) => responder.send(format!("{bytes} bytes")),
+    ///         Err(error) => eprintln!("an upload ended early: {error}"),
+    ///     });
+    /// });
+    /// ```
+    pub fn streaming<F>(mut self, method: Method, path: &str, max_body: u64, handler: F) -> Self
+    where
+        F: Fn(&Request<'_>, BodyReader, Responder) + Send + Sync + 'static,
+    {
+        self = self.add(Some(method), path, Action::Streaming(Box::new(handler)));
+        if let Some(route) = self.routes.last_mut() {
+            route.max_body = Some(max_body);
+        }
+        self
+    }
+
+    /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all paths that have no
+    /// route of their own. A path, or [`Files`] with its settings. That the directory exists is checked by
+    /// [`Server::bind`](crate::Server::bind), which also keeps a descriptor back from the connections for each file
+    /// that [may be open](Files::max_open): all directories together at most a quarter of what the process may have,
+    /// to which their bounds are lowered.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// App::new().dir("/", "public").dir("/docs", Files::new("manual").precompressed(true));
+    /// ```
+    pub fn dir(mut self, prefix: &str, files: impl Into<Files>) -> Self {
+        let files = files.into();
+        if let Err(error) = files.check() {
+            self.note(error.to_string());
+        }
+        self.files.push(files.clone());
+        let prefix = prefix.trim_end_matches('/');
+        // Relative, so that it holds behind a proxy that has a prefix of its own.
+        let location = format!("./{}/", prefix.rsplit('/').next().unwrap_or_default());
+        let served =
+            self.get(&format!("{prefix}/{{*rest}}"), move |request| files.respond(request));
+        if prefix.is_empty() {
+            return served;
+        }
+        served.get(prefix, move |_| {
+            Response::error(Status::new(301), "a directory ends with a slash")
+                .header("Location", location.clone())
+        })
+    }
+
+    /// Serves the server's metrics at `path`, in the text format that Prometheus reads.
+    pub fn metrics(self, path: &str) -> Self {
+        self.add(Some(Method::Get), path, Action::Metrics)
+    }
+
+    /// Serves the server's metrics at `path` as JSON, summed over the shards.
+    pub fn stats(self, path: &str) -> Self {
+        self.add(Some(Method::Get), path, Action::Stats)
+    }
+
+    /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it accepts connections, 503 while it
+    /// drains).
+    pub fn health(self) -> Self {
+        self.add(Some(Method::Get), "/livez", Action::Live).add(
+            Some(Method::Get),
+            "/readyz",
+            Action::Ready,
+        )
+    }
+
+    /// Adds the routes of another app.
+    pub fn merge(mut self, other: App) -> Self {
+        self.routes.extend(other.routes);
+        self.files.extend(other.files);
+        if let Some(mistake) = other.mistake {
+            self.note(mistake);
+        }
+        self
+    }
+
+    /// Adds the routes of another app below `prefix`: its `/users` is at `/api/users` where the prefix is `/api`, and
+    /// its `/` at `/api`. A prefix may have parameters, such as `/{tenant}`.
+    pub fn nest(mut self, prefix: &str, mut other: App) -> Self {
+        let prefix = prefix.trim_end_matches('/');
+        if !prefix.is_empty() && !prefix.starts_with('/') {
+            self.note(format!("prefix {prefix:?} does not start with a slash"));
+        }
+        for route in &mut other.routes {
+            route.path = match route.path.as_str() {
+                "/" if !prefix.is_empty() => prefix.to_owned(),
+                path => format!("{prefix}{path}"),
+            };
+        }
+        self.merge(other)
+    }
+
+    /// Runs `middleware` before the handlers of all routes added so far, and around the middleware they have. That of
+    /// the app which is given to [`Server::new`](crate::Server::new) also sees requests that no route answers.
+    pub fn layer(mut self, middleware: impl Middleware) -> Self {
+        let middleware: Arc<dyn Middleware> = Arc::new(middleware);
+        for route in &mut self.routes {
+            route.layers.insert(0, Arc::clone(&middleware));
+        }
+        self.layers.insert(0, middleware);
+        self
+    }
+
+    /// Limits the bodies of requests to all routes added so far that have no limit of their own, in bytes; a larger
+    /// one is refused with 413. Default: the server's `max_body`, see [`Limits::http`](crate::Limits::http).
+    pub fn max_body(mut self, bytes: u64) -> Self {
+        for route in &mut self.routes {
+            route.max_body.get_or_insert(bytes);
+        }
+        self
+    }
+
+    fn add(mut self, method: Option<Method>, path: &str, action: Action) -> Self {
+        let path = path.to_owned();
+        self.routes.push(Route { method, path, action, layers: Vec::new(), max_body: None });
+        self
+    }
+
+    /// Keeps the first mistake, so that building reads as one chain.
+    fn note(&mut self, mistake: String) {
+        self.mistake.get_or_insert(mistake);
+    }
+
+    /// The routes by path; a route's value is its index in [`App::routes`].
+    ///
+    /// # Errors
+    /// The first mistake, naming the route.
+    pub(crate) fn router(&self) -> Result<Router<u16>, String> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        let mut router = Router::new();
+        for (index, route) in self.routes.iter().enumerate() {
+            let index = u16::try_from(index)
+                .map_err(|_| format!("an app has at most {} routes", u16::MAX))?;
+            insert(&mut router, route, index).map_err(|error| error.to_string())?;
+        }
+        Ok(router)
+    }
+
+    /// Whether a route always uses workers.
+    pub(crate) fn uses_workers(&self) -> bool {
+        self.routes.iter().any(|route| match &route.action {
+            Action::Blocking(_) => true,
+            Action::Ws(ws) => ws.options.uses_workers,
+            _ => false,
+        })
+    }
+}
+
+fn insert(router: &mut Router<u16>, route: &Route, index: u16) -> Result<(), RouteError> {
+    match route.method {
+        // A handshake is a GET, and there is no answer of which a HEAD could have the head.
+        _ if route.is_ws() => router.add_get_only(&route.path, index),
+        Some(method) => router.add(method, &route.path, index),
+        None => router.add_any(&route.path, index),
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes: Vec<_> = self.routes.iter().map(|route| &route.path).collect();
+        f.debug_struct("App").field("routes", &routes).finish_non_exhaustive()
+    }
+}

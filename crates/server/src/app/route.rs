@@ -1,0 +1,67 @@
+//! A route as data: where it is, and what answers there.
+
+use std::sync::Arc;
+
+use throng_http::{Method, Reject, Request, Response};
+
+use super::middleware::Middleware;
+use crate::http::{BodyReader, Responder};
+use crate::ws::WsRoute;
+
+/// A route of an [`App`](super::App).
+pub(crate) struct Route {
+    /// `None`: every method that has no route of its own.
+    pub(crate) method: Option<Method>,
+    pub(crate) path: String,
+    pub(crate) action: Action,
+    /// The outermost comes first.
+    pub(crate) layers: Vec<Arc<dyn Middleware>>,
+    /// Bytes of a request's body that are accepted; `None` for the server's limit.
+    pub(crate) max_body: Option<u64>,
+}
+
+/// What answers at a route.
+pub(crate) enum Action {
+    /// Accepts upgrades.
+    Ws(WsRoute),
+    /// Streams a channel as server-sent events.
+    Sse(Box<ChannelFn>),
+    /// Answers at once.
+    Http(Box<HttpFn>),
+    /// Answers later, from any thread.
+    Deferred(Box<DeferredFn>),
+    /// Takes the body while it comes, and answers later.
+    Streaming(Box<StreamingFn>),
+    /// Answers on a worker.
+    Blocking(Box<HttpFn>),
+    /// Serves the metrics for Prometheus.
+    Metrics,
+    /// Serves the metrics as JSON.
+    Stats,
+    /// 200 while the process answers.
+    Live,
+    /// 200 while new connections are accepted.
+    Ready,
+}
+
+pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
+pub(crate) type DeferredFn = dyn Fn(&Request<'_>, Responder) + Send + Sync;
+pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
+pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync;
+
+impl Action {
+    /// Whether a request's body is read before the handler is called.
+    pub(crate) fn wants_body(&self) -> bool {
+        matches!(self, Self::Http(_) | Self::Deferred(_) | Self::Blocking(_))
+    }
+}
+
+impl Route {
+    pub(crate) fn is_ws(&self) -> bool {
+        matches!(self.action, Action::Ws(_))
+    }
+
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &dyn Middleware> {
+        self.layers.iter().map(|layer| &**layer)
+    }
+}

@@ -1,0 +1,221 @@
+//! One shard's side of a server: what the engine calls.
+//!
+//! Start reading at [`ShardService`]. Requests are routed in `request.rs` and answered in `response.rs`; `upgrade.rs`
+//! is where HTTP becomes WebSocket, `sse.rs` where it becomes a stream of events.
+
+mod request;
+mod response;
+mod shared;
+mod sse;
+mod upgrade;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_engine::{
+    Admission, Answer, Close, ConnMap, Cx, Flow, Messages, Parcel, Refusal, Service,
+};
+use throng_http::{DateCache, Response, Status};
+use throng_io::{ConnId, Instant};
+use throng_proto::http1::{self, HeaderLines};
+
+pub(crate) use shared::{BoundRoute, Shared};
+
+use self::request::AwaitedBody;
+use crate::http::Delivered;
+use crate::http::exchange::Exchange;
+use crate::ws::sessions::Sessions;
+
+/// How long a client that is turned away should stay away, in seconds.
+pub(crate) const RETRY_AFTER: u64 = 5;
+
+/// The service of one shard.
+pub(crate) struct ShardService {
+    shared: Arc<Shared>,
+    admission: Arc<Admission>,
+    /// By route: the sessions of WebSocket routes that have had one.
+    sessions: Vec<Option<Box<dyn Sessions>>>,
+    /// Requests whose body is read before their handler is called.
+    awaited: ConnMap<AwaitedBody>,
+    /// Requests whose answer comes later, or is still being sent.
+    exchanges: ConnMap<Exchange>,
+    date: DateCache,
+    date_until: Instant,
+    /// The output of a source, on its way into a queue.
+    scratch: Vec<u8>,
+}
+
+impl ShardService {
+    pub(crate) fn new(shared: Arc<Shared>, admission: Arc<Admission>) -> Self {
+        Self {
+            shared,
+            admission,
+            sessions: Vec::new(),
+            awaited: ConnMap::default(),
+            exchanges: ConnMap::default(),
+            date: DateCache::new(),
+            date_until: Instant(0),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Reads the calendar once a second at most; in between the turn's own time tells that it still holds.
+    fn refresh_date(&mut self, now: Instant) {
+        if now >= self.date_until {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.date.at(since_epoch.as_secs());
+            let rest = 1_000_000_000 - u64::from(since_epoch.subsec_nanos());
+            self.date_until = Instant(now.0 + rest);
+        }
+    }
+
+    /// The sessions of the connection's route, whose callbacks follow.
+    fn sessions_of(&mut self, cx: &mut Cx<'_>) -> Option<&mut Box<dyn Sessions>> {
+        cx.enter_route(cx.route().into());
+        self.sessions.get_mut(usize::from(cx.route()))?.as_mut()
+    }
+
+    /// Drops the work of this connection that workers have not begun.
+    fn cancel_work(&self, id: ConnId) {
+        if let Some(pool) = self.shared.pool.get() {
+            pool.cancel(id);
+        }
+    }
+
+    /// Continues a session after offloaded work that counted as `credits`.
+    fn resume_session(&mut self, cx: &mut Cx<'_>, delivered: Delivered) {
+        match delivered {
+            Delivered::Then(continuation, credits) => {
+                if let Some(sessions) = self.sessions_of(cx) {
+                    sessions.resume(cx.reborrow(), continuation);
+                }
+                if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id(), credits)) {
+                    cx.read_on();
+                }
+            }
+            Delivered::WorkPanicked => {
+                self.cancel_work(cx.id());
+                cx.close(1011, "internal error");
+            }
+            // By now another job may wait, submitted by a continuation, or many results be to come.
+            _ => {
+                if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
+                    cx.read_on();
+                }
+            }
+        }
+    }
+}
+
+impl Service for ShardService {
+    fn on_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
+        self.route_request(cx, head)
+    }
+
+    fn on_body(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>, body: &[u8]) -> Answer {
+        self.request_with_body(cx, head, body)
+    }
+
+    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        let exchange = self.exchanges.get(&cx.id());
+        match exchange.and_then(|exchange| exchange.inlet.as_ref()) {
+            Some(inlet) => inlet.push(bytes),
+            None => Flow::More,
+        }
+    }
+
+    fn on_body_end(&mut self, cx: &mut Cx<'_>, trailers: HeaderLines<'_>) -> Answer {
+        let Some(exchange) = self.exchanges.get_mut(&cx.id()) else {
+            return Answer::Done { keep_alive: false };
+        };
+        if let Some(inlet) = exchange.inlet.take() {
+            let text = |field: http1::Header<'_>| {
+                Some((field.name.to_owned(), str::from_utf8(field.value).ok()?.to_owned()))
+            };
+            inlet.end(trailers.iter().filter_map(text).collect());
+        }
+        Answer::Later
+    }
+
+    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+        let delivered = match parcel.0.downcast::<Delivered>() {
+            Ok(delivered) => delivered,
+            #[cfg(feature = "tokio")]
+            Err(other) => return crate::asynchronous::on_delivery(cx, other),
+            #[cfg(not(feature = "tokio"))]
+            Err(_) => return,
+        };
+        match *delivered {
+            Delivered::Answer(response) => self.reply_later(cx, response),
+            Delivered::More => self.continue_response(cx),
+            // Once its body has come to its end, there is another request to wait with.
+            Delivered::Room => {
+                let id = cx.id();
+                if self.exchanges.get(&id).is_some_and(|exchange| exchange.inlet.is_some()) {
+                    cx.core().read_on(id);
+                }
+            }
+            // The session may have ended before.
+            delivered if cx.is_open() => self.resume_session(cx, delivered),
+            _ => {}
+        }
+    }
+
+    fn on_gone(&mut self, cx: &mut Cx<'_>) {
+        if !self.awaited.is_empty() {
+            self.awaited.remove(&cx.id());
+        }
+        if !self.exchanges.is_empty() && self.exchanges.remove(&cx.id()).is_some() {
+            self.cancel_work(cx.id());
+        }
+    }
+
+    fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str) {
+        let status = Status::new(status);
+        self.reply_to_fault(cx, &Response::error(status, reason));
+    }
+
+    fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
+        let response = match why {
+            Refusal::Full => Response::unavailable(RETRY_AFTER, "the server is full"),
+            Refusal::FullForAddress => {
+                Response::error(Status::TOO_MANY_REQUESTS, "too many connections from this address")
+            }
+            Refusal::Draining => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+        };
+        self.reply_to_fault(cx, &response);
+    }
+
+    fn on_open(&mut self, cx: &mut Cx<'_>) {
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.on_open(cx.reborrow());
+        }
+    }
+
+    #[inline(always)]
+    fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
+        let route = messages.route();
+        messages.enter_route(route.into());
+        match self.sessions.get_mut(usize::from(route)) {
+            Some(Some(sessions)) => sessions.on_read(messages),
+            _ => messages.discard(),
+        }
+    }
+
+    fn on_drain(&mut self, cx: &mut Cx<'_>) {
+        if !self.exchanges.is_empty() && self.exchanges.contains_key(&cx.id()) {
+            return self.continue_response(cx);
+        }
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.on_drained(cx.reborrow());
+        }
+    }
+
+    fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
+        // Before the callback, whose own last work may still be run.
+        self.cancel_work(cx.id());
+        if let Some(sessions) = self.sessions_of(cx) {
+            sessions.on_close(cx.reborrow(), close);
+        }
+    }
+}

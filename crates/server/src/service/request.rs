@@ -1,0 +1,206 @@
+//! Requests: which route they are for, and the call of its handler.
+
+use std::sync::Arc;
+
+use throng_engine::workers::Patience;
+use throng_engine::{Answer, Cx};
+use throng_http::{Extensions, IntoResponse, Match, Params, Ranges, Request, Response, Status};
+use throng_proto::http1;
+
+use super::{BoundRoute, RETRY_AFTER, ShardService, Shared};
+use crate::app::{Action, Pending};
+use crate::http::exchange::Exchange;
+use crate::http::{Responder, reader};
+use crate::observe;
+use crate::workers::BlockingJob;
+
+/// A request whose body is read before its handler is called: what is known of it but its bytes.
+pub(super) struct AwaitedBody {
+    route: u16,
+    ranges: Ranges,
+    extensions: Extensions,
+    pending: Pending,
+}
+
+/// A request on its way to its handler.
+struct Routed<'r, 'h> {
+    route: u16,
+    head: &'r http1::Request<'h>,
+    request: Request<'h>,
+    /// The body has come, and is part of `request`.
+    has_body: bool,
+    pending: Pending,
+}
+
+impl ShardService {
+    /// Finds the route of a request and runs its middleware; the handler follows at once, or when the body has come.
+    pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
+        let shared = Arc::clone(&self.shared);
+        let Match::Found { value: route, params } = shared.find(head) else {
+            return self.reply_without_route(cx, head, &shared);
+        };
+        cx.enter_route(route.into());
+        let BoundRoute { route: found, .. } = shared.route(route);
+        let mut request = Request::new(*head, params, &[], cx.peer());
+        let mut pending = Pending::default();
+        if let Some(response) = pending.run(found.layers(), &mut request) {
+            return self.reply(cx, head, false, pending.apply(response));
+        }
+        if found.action.wants_body() && head.has_body() {
+            let extensions = request.into_extensions();
+            let awaited = AwaitedBody { route, ranges: params.ranges(), extensions, pending };
+            self.awaited.insert(cx.id(), awaited);
+            let max_body = found.max_body.unwrap_or(cx.core_ref().max_body());
+            return Answer::Body { max_body };
+        }
+        self.call_handler(cx, &shared, Routed { route, head, request, has_body: false, pending })
+    }
+
+    /// Calls the handler of a request whose body has come.
+    pub(super) fn request_with_body(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        body: &[u8],
+    ) -> Answer {
+        let Some(awaited) = self.awaited.remove(&cx.id()) else {
+            return Answer::Done { keep_alive: false };
+        };
+        let AwaitedBody { route, ranges, extensions, pending } = awaited;
+        cx.enter_route(route.into());
+        let shared = Arc::clone(&self.shared);
+        let params = Params::new(&shared.route(route).names, ranges);
+        let request = Request::new(*head, params, body, cx.peer()).with_extensions(extensions);
+        self.call_handler(cx, &shared, Routed { route, head, request, has_body: true, pending })
+    }
+
+    fn call_handler(
+        &mut self,
+        cx: &mut Cx<'_>,
+        shared: &Arc<Shared>,
+        routed: Routed<'_, '_>,
+    ) -> Answer {
+        let Routed { route, head, ref request, has_body, .. } = routed;
+        let response = match &shared.route(route).route.action {
+            Action::Http(handler) => handler(request),
+            Action::Ws(ws) => match self.upgrade(cx, route, ws, head, request) {
+                Ok(()) => return Answer::Upgraded,
+                Err(reject) => reject.into_response(),
+            },
+            Action::Sse(channel) => match self.stream_events(cx, route, channel, head, request) {
+                Ok(answer) => return answer,
+                Err(reject) => reject.into_response(),
+            },
+            Action::Deferred(handler) => {
+                handler(request, Responder::new(cx.core_ref().remote().clone(), cx.id()));
+                self.begin_exchange(cx, head, routed.pending);
+                return Answer::Later;
+            }
+            Action::Streaming(_) => return self.stream_body(cx, shared, routed),
+            Action::Blocking(_) => return self.hand_to_worker(cx, shared, routed),
+            Action::Metrics => {
+                let (workers, snapshots) = (shared.workers(), shared.snapshots());
+                observe::metrics(&snapshots, &self.admission, workers, &shared.stalls)
+            }
+            Action::Stats => {
+                let (workers, snapshots) = (shared.workers(), shared.snapshots());
+                observe::stats(&snapshots, &self.admission, &workers, &shared.stalls)
+            }
+            Action::Live => Response::text("alive\n"),
+            Action::Ready if self.admission.is_ready() => Response::text("ready\n"),
+            Action::Ready => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+        };
+        self.reply(cx, head, has_body, routed.pending.apply(response))
+    }
+
+    /// Answers a request that no route is for.
+    fn reply_without_route(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        shared: &Shared,
+    ) -> Answer {
+        let mut pending = Pending::default();
+        let layers = shared.layers.iter().map(|layer| &**layer);
+        let answered = match shared.layers.is_empty() {
+            true => None,
+            false => {
+                let mut request = Request::new(*head, Params::NONE, &[], cx.peer());
+                pending.run(layers, &mut request)
+            }
+        };
+        let response = answered.unwrap_or_else(|| match shared.find(head) {
+            Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
+            Match::MethodNotAllowed(allow) => Response::allowing(Status::METHOD_NOT_ALLOWED, allow),
+            Match::BadPath => {
+                Response::error(Status::BAD_REQUEST, "the path has a broken percent-encoding")
+            }
+            Match::NotImplemented => {
+                Response::error(Status::NOT_IMPLEMENTED, "this method is not known here")
+            }
+            Match::NotFound | Match::Found { .. } => {
+                Response::error(Status::NOT_FOUND, "there is nothing at this path")
+            }
+        });
+        self.reply(cx, head, false, pending.apply(response))
+    }
+
+    /// Remembers a request whose answer comes later.
+    fn begin_exchange(&mut self, cx: &Cx<'_>, head: &http1::Request<'_>, pending: Pending) {
+        let exchange = Exchange::new(head, cx.entered_route(), pending);
+        self.exchanges.insert(cx.id(), exchange);
+    }
+
+    /// Calls a handler that takes the body while it comes.
+    fn stream_body(&mut self, cx: &mut Cx<'_>, shared: &Shared, routed: Routed<'_, '_>) -> Answer {
+        let Routed { route, head, request, pending, .. } = routed;
+        let BoundRoute { route, .. } = shared.route(route);
+        let Action::Streaming(handler) = &route.action else {
+            return Answer::Done { keep_alive: false };
+        };
+        let remote = cx.core_ref().remote();
+        let responder = Responder::new(remote.clone(), cx.id());
+        let (inlet, reader) = reader::body(remote.clone(), cx.id());
+        handler(&request, reader, responder);
+        let mut exchange = Exchange::new(head, cx.entered_route(), pending);
+        let answer = match head.has_body() {
+            true => {
+                exchange.inlet = Some(inlet);
+                Answer::Pieces { max_body: route.max_body.unwrap_or(cx.core_ref().max_body()) }
+            }
+            false => {
+                inlet.end(Vec::new());
+                Answer::Later
+            }
+        };
+        self.exchanges.insert(cx.id(), exchange);
+        answer
+    }
+
+    /// Has a worker call the handler.
+    fn hand_to_worker(
+        &mut self,
+        cx: &mut Cx<'_>,
+        shared: &Arc<Shared>,
+        routed: Routed<'_, '_>,
+    ) -> Answer {
+        let Routed { route, head, request, pending, .. } = routed;
+        let id = cx.id();
+        let responder = Responder::new(cx.core_ref().remote().clone(), id);
+        let job = BlockingJob::new(head, request, responder);
+        self.begin_exchange(cx, head, pending);
+        let its = Arc::clone(shared);
+        let work = move || {
+            let BoundRoute { route, names, .. } = its.route(route);
+            if let Action::Blocking(handler) = &route.action {
+                job.run(names, handler);
+            }
+        };
+        if let Some(pool) = shared.pool.get() {
+            let path = &shared.route(route).context.path;
+            // Where it is dropped, it answers so.
+            let _ = pool.submit(id, path, Patience::Silent, Box::new(work));
+        }
+        Answer::Later
+    }
+}

@@ -1,0 +1,121 @@
+//! Responses: at once, later, and while their bodies are made.
+
+use throng_engine::{Answer, Cx};
+use throng_http::{ReplyTo, Response};
+use throng_proto::http1::{self, BodyLength};
+
+use super::ShardService;
+use crate::app::Pending;
+use crate::http::exchange::{Exchange, Outgoing, Progress};
+
+/// Whether an answer before the body must be the connection's last. A client that waits for a 100 and gets this instead
+/// may send the body or not (RFC 9110 section 10.1.1), and one that is too large is not worth reading.
+fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
+    let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
+    request.expects_continue() || too_large
+}
+
+impl ShardService {
+    /// Answers a request of which the body has come, or is still to come.
+    pub(super) fn reply(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+        has_come: bool,
+        response: Response,
+    ) -> Answer {
+        self.refresh_date(cx.core_ref().now());
+        let mut to = ReplyTo::request(head, self.date.current());
+        let is_last = !has_come && head.has_body() && is_last(head, cx.core_ref().max_body());
+        to.keep_alive &= self.admission.is_ready() && !is_last;
+        cx.write(|out| response.encode(&to, out));
+        if !response.is_streamed() {
+            return Answer::Done { keep_alive: response.keeps_alive(&to) };
+        }
+        let keep_alive = response.keeps_alive(&to);
+        let mut exchange = Exchange::new(head, cx.entered_route(), Pending::default());
+        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        if exchange.outgoing.is_none() {
+            return Answer::Done { keep_alive };
+        }
+        self.exchanges.insert(cx.id(), exchange);
+        match self.send_more(cx) {
+            Some(keep_alive) => Answer::Done { keep_alive },
+            None => Answer::Later,
+        }
+    }
+
+    /// Answers instead of a handler: to bytes that are not a request, or to one that has no answer yet and will get
+    /// none from its handler.
+    pub(super) fn reply_to_fault(&mut self, cx: &mut Cx<'_>, response: &Response) {
+        let exchange = self.exchanges.remove(&cx.id());
+        if exchange.is_some_and(|exchange| exchange.outgoing.is_some()) {
+            // In the middle of another answer it would be taken for a part of that.
+            return cx.abort();
+        }
+        self.refresh_date(cx.core_ref().now());
+        let to = ReplyTo::error(self.date.current());
+        cx.write(|out| response.encode(&to, out));
+    }
+
+    /// Answers a request whose handler was called before.
+    pub(super) fn reply_later(&mut self, cx: &mut Cx<'_>, response: Response) {
+        let id = cx.id();
+        self.refresh_date(cx.core_ref().now());
+        let Some(exchange) = self.exchanges.get_mut(&id) else { return };
+        let response = std::mem::take(&mut exchange.pending).apply(response);
+        let mut to = exchange.reply_to(self.date.current());
+        to.keep_alive &= self.admission.is_ready();
+        cx.write(|out| response.encode(&to, out));
+        let keep_alive = response.keeps_alive(&to);
+        exchange.outgoing = Outgoing::of(response, &to, exchange.wants_trailers);
+        let ended = match exchange.outgoing {
+            Some(_) => self.send_more(cx),
+            None => {
+                self.exchanges.remove(&id);
+                Some(keep_alive)
+            }
+        };
+        if let Some(keep_alive) = ended {
+            cx.core().finish_answer(id, keep_alive);
+        }
+    }
+
+    /// Sends the next part of a response. When it is whole: whether the connection is kept alive.
+    fn send_more(&mut self, cx: &mut Cx<'_>) -> Option<bool> {
+        let id = cx.id();
+        let exchange = self.exchanges.get_mut(&id)?;
+        let outgoing = exchange.outgoing.as_mut()?;
+        // Its source is the handler's.
+        if let Some(route) = exchange.route {
+            cx.enter_route(route);
+        }
+        match outgoing.send(cx, &mut self.scratch) {
+            Progress::Sending => cx.core().await_drain(id),
+            Progress::Waiting => {}
+            Progress::Ended => {
+                let keep_alive = outgoing.keep_alive && self.admission.is_ready();
+                self.exchanges.remove(&id);
+                return Some(keep_alive);
+            }
+            Progress::Broken => {
+                let is_delimited = outgoing.is_delimited();
+                self.exchanges.remove(&id);
+                match is_delimited {
+                    // The missing end shows it (RFC 9112 section 8), and what was answered before still arrives.
+                    true => cx.core().finish_answer(id, false),
+                    false => cx.abort(),
+                }
+            }
+        }
+        None
+    }
+
+    /// Sends more of a response that is not whole yet.
+    pub(super) fn continue_response(&mut self, cx: &mut Cx<'_>) {
+        if let Some(keep_alive) = self.send_more(cx) {
+            let id = cx.id();
+            cx.core().finish_answer(id, keep_alive);
+        }
+    }
+}

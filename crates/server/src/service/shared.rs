@@ -1,0 +1,69 @@
+//! What all shards of a server share.
+
+use std::sync::{Arc, OnceLock};
+
+use throng_engine::Snapshot;
+use throng_engine::workers::{WorkerFigures, Workers};
+use throng_http::{Match, Origins, Router};
+use throng_proto::http1;
+use throng_proto::ws::{deflate, handshake};
+
+use crate::app::{Middleware, Route};
+use crate::stalls::Stalls;
+use crate::workers::{Pool, RouteContext};
+
+/// Routes and settings; never changed after `bind`.
+pub(crate) struct Shared {
+    pub(crate) routes: Box<[BoundRoute]>,
+    /// A route's value is its index in `routes`.
+    pub(crate) router: Router<u16>,
+    /// For requests that no route answers.
+    pub(crate) layers: Vec<Arc<dyn Middleware>>,
+    pub(crate) origins: Origins,
+    pub(crate) pool: Pool,
+    pub(crate) stalls: Arc<Stalls>,
+    pub(crate) snapshots: OnceLock<Arc<[Arc<Snapshot>]>>,
+}
+
+/// A route of a bound server.
+pub(crate) struct BoundRoute {
+    pub(crate) route: Route,
+    /// The names of its parameters.
+    pub(crate) names: Box<[Box<str>]>,
+    pub(crate) context: Arc<RouteContext>,
+    /// What it offers to clients that compress messages.
+    pub(crate) compression: Option<deflate::Policy>,
+}
+
+/// True for requests that ask for an upgrade to WebSocket, and not to `h2c`, say, which is to be ignored where it is
+/// not spoken (RFC 9110 section 7.8).
+fn wants_websocket(request: &http1::Request<'_>) -> bool {
+    let is_websocket = |name: &str| name.eq_ignore_ascii_case("websocket");
+    request.wants_upgrade() && handshake::list(request.values("Upgrade")).any(is_websocket)
+}
+
+impl Shared {
+    pub(crate) fn route(&self, route: u16) -> &BoundRoute {
+        &self.routes[usize::from(route)]
+    }
+
+    /// The route of a request. A path can have a WebSocket and an HTTP route: the first is for requests that ask for an
+    /// upgrade. Where there is only the other kind, that answers: a WebSocket route with 426.
+    pub(crate) fn find(&self, head: &http1::Request<'_>) -> Match<'_, u16> {
+        let (method, path) = (head.method(), head.path());
+        let wants_websocket = wants_websocket(head);
+        let is_for_it = |route: u16| self.route(route).route.is_ws() == wants_websocket;
+        match self.router.find_if(method, path, is_for_it) {
+            found @ Match::Found { .. } => found,
+            _ => self.router.find(method, path),
+        }
+    }
+
+    pub(crate) fn workers(&self) -> WorkerFigures {
+        self.pool.get().map(Workers::figures).unwrap_or_default()
+    }
+
+    pub(crate) fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {
+        self.snapshots.get().map(Arc::clone).unwrap_or_default()
+    }
+}

@@ -1,0 +1,365 @@
+//! A WebSocket handler made of closures.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use throng_engine::{Close, Message, Piece, Sent};
+use throng_http::{Reject, Request};
+
+use super::sessions::{AnyEndpoint, Endpoint};
+use super::socket::Socket;
+use crate::message::OwnedMessage;
+use crate::workers::{BUSY, Replies};
+
+/// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no `let _`: nothing, or
+/// what [`Socket::send`](crate::Socket::send) returned.
+#[diagnostic::on_unimplemented(
+    message = "a message callback cannot return `{Self}`",
+    label = "it returns `()` or `Sent`",
+    note = "for an `async` callback use `Ws::on_message_async`, with the feature `tokio`"
+)]
+pub trait Outcome: sealed::Sealed {}
+
+impl Outcome for () {}
+impl Outcome for Sent {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for throng_engine::Sent {}
+}
+
+/// A WebSocket handler made of closures. `D` is the data of a connection.
+///
+/// The message callback is inlined into the loop over the messages of a read; the others are called by pointer.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// let echo: Ws = Ws::new().on_message(|ws, message| ws.send(message));
+///
+/// let counted: Ws<u64> = Ws::on_upgrade(|_| Ok(0u64)).on_message(|ws, message| {
+///     *ws.data_mut() += 1;
+///     ws.send(message)
+/// });
+/// # let _ = App::new().ws("/", echo).ws("/counted", counted);
+/// ```
+pub struct Ws<D = ()> {
+    callbacks: Callbacks<D>,
+    messages: Box<dyn Attach<D>>,
+}
+
+type UpgradeFn<D> = dyn Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync;
+type SocketFn<D> = dyn Fn(&mut Socket<'_, D>) + Send + Sync;
+type CloseFn<D> = dyn Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync;
+
+/// The callbacks of a session but those for messages.
+pub(crate) struct Callbacks<D> {
+    on_upgrade: Box<UpgradeFn<D>>,
+    on_open: Option<Box<SocketFn<D>>>,
+    on_drained: Option<Box<SocketFn<D>>>,
+    on_close: Option<Box<CloseFn<D>>>,
+}
+
+impl<D> Callbacks<D> {
+    pub(crate) fn on_upgrade(&self, request: &Request<'_>) -> Result<D, Reject> {
+        (self.on_upgrade)(request)
+    }
+
+    pub(crate) fn on_open(&self, ws: &mut Socket<'_, D>) {
+        if let Some(on_open) = &self.on_open {
+            on_open(ws);
+        }
+    }
+
+    pub(crate) fn on_drained(&self, ws: &mut Socket<'_, D>) {
+        if let Some(on_drained) = &self.on_drained {
+            on_drained(ws);
+        }
+    }
+
+    pub(crate) fn on_close(&self, ws: &mut Socket<'_, D>, close: Close<'_>) {
+        if let Some(on_close) = &self.on_close {
+            on_close(ws, close);
+        }
+    }
+}
+
+impl Ws<()> {
+    /// A handler that accepts every upgrade, without data.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::on_upgrade(|_| Ok(()))
+    }
+}
+
+impl Default for Ws<()> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Send + 'static> Ws<D> {
+    /// A handler whose connections have the data that `on_upgrade` returns, or are refused with its [`Reject`].
+    #[must_use]
+    pub fn on_upgrade<F>(on_upgrade: F) -> Self
+    where
+        F: Fn(&Request<'_>) -> Result<D, Reject> + Send + Sync + 'static,
+    {
+        let callbacks = Callbacks {
+            on_upgrade: Box::new(on_upgrade),
+            on_open: None,
+            on_drained: None,
+            on_close: None,
+        };
+        Self { callbacks, messages: Box::new(Ignore) }
+    }
+
+    /// Sets the callback for an open session. See [`Handler::on_open`](crate::Handler::on_open).
+    #[must_use]
+    pub fn on_open<F>(mut self, on_open: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
+    {
+        self.callbacks.on_open = Some(Box::new(on_open));
+        self
+    }
+
+    /// Sets the callback for messages. See [`Handler::on_message`](crate::Handler::on_message).
+    #[must_use]
+    pub fn on_message<F, T>(mut self, on_message: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, Message<'_>) -> T + Send + Sync + 'static,
+        T: Outcome + 'static,
+    {
+        self.messages = Box::new(Whole(on_message, PhantomData));
+        self
+    }
+
+    /// Sets the callback for messages to one that runs on the server's pool of workers, where it may block: with a
+    /// clone of the connection's data, and [`Replies`] that are carried out when it has returned. The messages of a
+    /// connection are processed one at a time, in order, and those of different connections at once. See
+    /// [`Server::workers`](crate::Server::workers) for how many, and for what happens when more come than they can do.
+    /// While eight messages of a connection wait, or 256 KiB of them, it is not read.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// # fn slow_lookup(user: u64, query: &str) -> String { format!("{user} {query}") }
+    /// let search = Ws::on_upgrade(|_| Ok(7u64)).on_message_blocking(|user, message, replies| {
+    ///     let Message::Text(query) = message else { return replies.close(1003, "text only") };
+    ///     replies.send(slow_lookup(*user, query));
+    /// });
+    /// # let _ = App::new().ws("/", search);
+    /// ```
+    #[must_use]
+    pub fn on_message_blocking<F>(mut self, on_message: F) -> Self
+    where
+        D: Clone,
+        F: Fn(&D, Message<'_>, &mut Replies) + Send + Sync + 'static,
+    {
+        self.messages = Box::new(Blocking(Arc::new(on_message)));
+        self
+    }
+
+    /// Sets the callback for parts of messages as they come, instead of one for whole messages, and makes the route
+    /// [streaming](crate::WsRoute::streaming).
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// // Counts the bytes of uploads of up to 1 GiB, and holds none of them.
+    /// let upload = Ws::on_upgrade(|_| Ok(0u64)).on_chunk(|ws, chunk| {
+    ///     *ws.data_mut() += chunk.bytes.len() as u64;
+    ///     if chunk.last {
+    ///         let total = std::mem::take(ws.data_mut());
+    ///         let _ = ws.send(total.to_string());
+    ///     }
+    /// });
+    /// # let _ = App::new().ws("/upload", WsRoute::new(upload).max_message_size(1 << 30));
+    /// ```
+    #[must_use]
+    pub fn on_chunk<F>(mut self, on_chunk: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+    {
+        self.messages = Box::new(Chunks(on_chunk));
+        self
+    }
+
+    /// Sets the callback for a backlog that has drained. See [`Handler::on_drained`](crate::Handler::on_drained).
+    #[must_use]
+    pub fn on_drained<F>(mut self, on_drained: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>) + Send + Sync + 'static,
+    {
+        self.callbacks.on_drained = Some(Box::new(on_drained));
+        self
+    }
+
+    /// Sets the callback for the end of the session. See [`Handler::on_close`](crate::Handler::on_close).
+    #[must_use]
+    pub fn on_close<F>(mut self, on_close: F) -> Self
+    where
+        F: Fn(&mut Socket<'_, D>, Close<'_>) + Send + Sync + 'static,
+    {
+        self.callbacks.on_close = Some(Box::new(on_close));
+        self
+    }
+
+    /// The callbacks but those for messages, for handlers that process messages themselves.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn into_callbacks(self) -> Callbacks<D> {
+        self.callbacks
+    }
+
+    /// Whether messages are passed on in parts, and whether they are processed by workers.
+    pub(crate) fn traits(&self) -> (bool, bool) {
+        (self.messages.streams(), self.messages.blocks())
+    }
+
+    pub(crate) fn into_endpoint(self) -> Arc<dyn AnyEndpoint> {
+        self.messages.attach(self.callbacks)
+    }
+}
+
+impl<D> fmt::Debug for Ws<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ws").field("streaming", &self.messages.streams()).finish_non_exhaustive()
+    }
+}
+
+/// A message callback of one closure's type.
+trait OnMessage<D>: Send + Sync + 'static {
+    const STREAMS: bool = false;
+    const BLOCKS: bool = false;
+
+    fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>);
+
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+        let _ = (ws, chunk);
+    }
+}
+
+/// A message callback of any type, before the other callbacks are known.
+trait Attach<D>: Send + Sync {
+    fn streams(&self) -> bool;
+
+    fn blocks(&self) -> bool;
+
+    fn attach(self: Box<Self>, callbacks: Callbacks<D>) -> Arc<dyn AnyEndpoint>;
+}
+
+impl<D: Send + 'static, M: OnMessage<D>> Attach<D> for M {
+    fn streams(&self) -> bool {
+        M::STREAMS
+    }
+
+    fn blocks(&self) -> bool {
+        M::BLOCKS
+    }
+
+    fn attach(self: Box<Self>, callbacks: Callbacks<D>) -> Arc<dyn AnyEndpoint> {
+        Arc::new(Closures { callbacks, messages: *self })
+    }
+}
+
+/// All callbacks of a handler.
+struct Closures<D, M> {
+    callbacks: Callbacks<D>,
+    messages: M,
+}
+
+impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
+    type Data = D;
+
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<D, Reject> {
+        self.callbacks.on_upgrade(request)
+    }
+
+    fn on_open(&self, ws: &mut Socket<'_, D>) {
+        self.callbacks.on_open(ws);
+    }
+
+    #[inline]
+    fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        self.messages.on_message(ws, message);
+    }
+
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+        self.messages.on_chunk(ws, chunk);
+    }
+
+    fn on_drained(&self, ws: &mut Socket<'_, D>) {
+        self.callbacks.on_drained(ws);
+    }
+
+    fn on_close(&self, ws: &mut Socket<'_, D>, close: Close<'_>) {
+        self.callbacks.on_close(ws, close);
+    }
+}
+
+/// A closure that gets whole messages.
+struct Whole<F, T>(F, PhantomData<fn() -> T>);
+
+impl<D, F, T> OnMessage<D> for Whole<F, T>
+where
+    F: Fn(&mut Socket<'_, D>, Message<'_>) -> T + Send + Sync + 'static,
+    T: Outcome + 'static,
+{
+    #[inline]
+    fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        self.0(ws, message);
+    }
+}
+
+/// A closure that gets messages in parts.
+struct Chunks<F>(F);
+
+impl<D, F> OnMessage<D> for Chunks<F>
+where
+    F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+{
+    const STREAMS: bool = true;
+
+    fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        let (text, bytes) = (matches!(message, Message::Text(_)), message.as_bytes());
+        self.0(ws, Piece { text, first: true, last: true, bytes });
+    }
+
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+        self.0(ws, chunk);
+    }
+}
+
+/// A closure that gets whole messages, on a worker.
+struct Blocking<F>(Arc<F>);
+
+impl<D, F> OnMessage<D> for Blocking<F>
+where
+    D: Clone + Send + 'static,
+    F: Fn(&D, Message<'_>, &mut Replies) + Send + Sync + 'static,
+{
+    const BLOCKS: bool = true;
+
+    fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
+        let (handler, data) = (Arc::clone(&self.0), ws.data().clone());
+        let bytes = message.as_bytes().len();
+        let message = OwnedMessage::from(message);
+        let work = move || {
+            let mut replies = Replies::default();
+            handler(&data, message.as_message(), &mut replies);
+            replies
+        };
+        if ws.offload_holding(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {
+            // A message must not be lost silently.
+            ws.close(1013, BUSY);
+        }
+    }
+}
+
+/// Ignores messages: the default.
+struct Ignore;
+
+impl<D> OnMessage<D> for Ignore {
+    fn on_message(&self, _: &mut Socket<'_, D>, _: Message<'_>) {}
+}

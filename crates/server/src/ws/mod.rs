@@ -1,0 +1,18 @@
+//! WebSocket routes: handlers, their sockets, and the sessions of one shard.
+//!
+//! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the engine comes in.
+
+mod closures;
+mod handler;
+mod route;
+pub(crate) mod sessions;
+mod socket;
+
+#[cfg(feature = "tokio")]
+pub(crate) use closures::Callbacks;
+pub use closures::{Outcome, Ws};
+pub use handler::Handler;
+#[cfg(feature = "tokio")]
+pub(crate) use route::WsOptions;
+pub use route::{IntoWsRoute, WsRoute};
+pub use socket::{Incompressible, NoData, Sendable, Session, Socket};

@@ -1,0 +1,128 @@
+//! A WebSocket route: a handler of any type, and its options.
+
+use std::fmt;
+use std::sync::Arc;
+
+use throng_engine::Backpressure;
+use throng_proto::ws::deflate::Settings as Deflate;
+
+use super::closures::Ws;
+use super::handler::Handler;
+use super::sessions::{AnyEndpoint, Plain};
+
+/// A WebSocket handler with the options of its route, whatever the type of the handler.
+///
+/// [`App::ws`](crate::App::ws) takes a handler as it is where the defaults are right:
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// let echo = || Ws::new().on_message(|ws, message| ws.send(message));
+/// let app = App::new()
+///     .ws("/echo", echo())
+///     .ws("/small", WsRoute::new(echo()).max_message_size(1024).subprotocols(["echo.v1"]));
+/// ```
+pub struct WsRoute {
+    pub(crate) endpoint: Arc<dyn AnyEndpoint>,
+    pub(crate) options: WsOptions,
+}
+
+/// Options of a WebSocket route.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WsOptions {
+    pub(crate) subprotocols: Vec<Box<str>>,
+    pub(crate) max_message_size: Option<usize>,
+    pub(crate) backpressure: Option<Backpressure>,
+    pub(crate) compression: Option<Deflate>,
+    pub(crate) streaming: bool,
+    /// The threads of the pool of workers are started with the server.
+    pub(crate) uses_workers: bool,
+}
+
+/// A type that can be served at a WebSocket route: a [`Handler`], a [`Ws`], or a [`WsRoute`] with options.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be served at a WebSocket route",
+    label = "not a WebSocket handler",
+    note = "make a handler of closures with `Ws::new().on_message(|ws, message| ..)`, or implement `Handler`"
+)]
+pub trait IntoWsRoute {
+    /// Converts it.
+    fn into_ws_route(self) -> WsRoute;
+}
+
+impl IntoWsRoute for WsRoute {
+    fn into_ws_route(self) -> WsRoute {
+        self
+    }
+}
+
+impl<D: Send + 'static> IntoWsRoute for Ws<D> {
+    fn into_ws_route(self) -> WsRoute {
+        let (streaming, uses_workers) = self.traits();
+        let options = WsOptions { streaming, uses_workers, ..WsOptions::default() };
+        WsRoute { endpoint: self.into_endpoint(), options }
+    }
+}
+
+impl<H: Handler> IntoWsRoute for H {
+    fn into_ws_route(self) -> WsRoute {
+        WsRoute { endpoint: Arc::new(Plain(self)), options: WsOptions::default() }
+    }
+}
+
+impl WsRoute {
+    /// A route with default options.
+    #[must_use]
+    pub fn new(handler: impl IntoWsRoute) -> Self {
+        handler.into_ws_route()
+    }
+
+    /// The subprotocols this route speaks ([RFC 6455 section 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)).
+    /// The first one that the client offers and that is among them is chosen; if there is none, the session has none.
+    /// Default: none.
+    #[must_use]
+    pub fn subprotocols<S: Into<Box<str>>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.options.subprotocols = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The largest message in bytes, instead of the server's `max_message_size`; with 0 only empty messages are
+    /// accepted. A larger message closes the connection with 1009.
+    #[must_use]
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.options.max_message_size = Some(bytes);
+        self
+    }
+
+    /// How messages are compressed, instead of the server's setting: a [`Compression`](crate::Compression), or all
+    /// settings as a [`Deflate`](crate::Deflate).
+    #[must_use]
+    pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
+        self.options.compression = Some(compression.into());
+        self
+    }
+
+    /// The rules for messages to connections of this route that read too slowly, instead of the server's. Those of a
+    /// channel win over both.
+    #[must_use]
+    pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
+        self.options.backpressure = Some(rules.into());
+        self
+    }
+
+    /// Whether messages are passed to [`Handler::on_chunk`] as they come, instead of whole to
+    /// [`Handler::on_message`]: nothing of them is held, so that an upload larger than memory runs in the shard's
+    /// receive buffer. [`max_message_size`](Self::max_message_size) still bounds the whole message; the reassembly
+    /// timeout does not apply, and no compression is agreed on. Default: false, or true for [`Ws::on_chunk`].
+    #[must_use]
+    pub fn streaming(mut self, streaming: bool) -> Self {
+        self.options.streaming = streaming;
+        self
+    }
+}
+
+impl fmt::Debug for WsRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WsRoute").field("options", &self.options).finish_non_exhaustive()
+    }
+}

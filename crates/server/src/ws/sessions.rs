@@ -1,0 +1,170 @@
+//! The sessions of one route on one shard: where the engine's calls become callbacks of a handler.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use throng_engine::{Close, Cx, Index, Message, Messages, Piece, Receive, Slab};
+use throng_http::{Reject, Request};
+
+use super::handler::Handler;
+use super::socket::Socket;
+use crate::workers::{Continuation, RouteContext};
+
+/// A handler as the shards call it: a [`Handler`], or one made of closures or futures.
+pub(crate) trait Endpoint: Send + Sync + 'static {
+    type Data: Send + 'static;
+
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<Self::Data, Reject>;
+
+    fn on_open(&self, ws: &mut Socket<'_, Self::Data>);
+
+    fn on_message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
+
+    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Piece<'_>);
+
+    fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
+
+    fn on_close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>);
+
+    /// Continues after offloaded work. It is this route's continuation, since the session is.
+    fn resume(&self, ws: &mut Socket<'_, Self::Data>, continuation: Box<dyn Any + Send>) {
+        if let Ok(continuation) = continuation.downcast::<Continuation<Self::Data>>() {
+            (continuation.0)(ws);
+        }
+    }
+}
+
+/// A user's [`Handler`].
+pub(crate) struct Plain<H>(pub(crate) H);
+
+impl<H: Handler> Endpoint for Plain<H> {
+    type Data = H::Data;
+
+    fn on_upgrade(&self, request: &Request<'_>) -> Result<H::Data, Reject> {
+        self.0.on_upgrade(request)
+    }
+
+    fn on_open(&self, ws: &mut Socket<'_, H::Data>) {
+        self.0.on_open(ws);
+    }
+
+    #[inline]
+    fn on_message(&self, ws: &mut Socket<'_, H::Data>, message: Message<'_>) {
+        self.0.on_message(ws, message);
+    }
+
+    fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Piece<'_>) {
+        self.0.on_chunk(ws, chunk);
+    }
+
+    fn on_drained(&self, ws: &mut Socket<'_, H::Data>) {
+        self.0.on_drained(ws);
+    }
+
+    fn on_close(&self, ws: &mut Socket<'_, H::Data>, close: Close<'_>) {
+        self.0.on_close(ws, close);
+    }
+}
+
+/// An [`Endpoint`] of any type.
+pub(crate) trait AnyEndpoint: Send + Sync {
+    /// The sessions of one shard, none at first.
+    fn sessions(self: Arc<Self>, context: &Arc<RouteContext>) -> Box<dyn Sessions>;
+}
+
+impl<E: Endpoint> AnyEndpoint for E {
+    fn sessions(self: Arc<Self>, context: &Arc<RouteContext>) -> Box<dyn Sessions> {
+        let context = Arc::clone(context);
+        Box::new(EndpointSessions { endpoint: self, data: Slab::default(), context })
+    }
+}
+
+/// The sessions of one route on one shard, whatever their data is.
+pub(crate) trait Sessions: Send {
+    /// Asks the handler to accept an upgrade; the number finds the connection's data again.
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<u32, Reject>;
+
+    fn on_open(&mut self, cx: Cx<'_>);
+
+    /// The one indirect call of a read: the loop over its messages is compiled into the implementation.
+    fn on_read(&mut self, messages: &mut Messages<'_, '_>);
+
+    fn on_drained(&mut self, cx: Cx<'_>);
+
+    fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>);
+
+    /// The connection's data is dropped afterwards.
+    fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>);
+}
+
+struct EndpointSessions<E: Endpoint> {
+    endpoint: Arc<E>,
+    data: Slab<E::Data>,
+    context: Arc<RouteContext>,
+}
+
+impl<E: Endpoint> EndpointSessions<E> {
+    /// Calls the handler with the connection's socket. The data is always there: `on_upgrade` inserts it and
+    /// `on_close` removes it.
+    fn with_socket(&mut self, cx: Cx<'_>, call: impl FnOnce(&E, &mut Socket<'_, E::Data>)) {
+        let index = Index::new(cx.data());
+        if let Some(data) = index.and_then(|index| self.data.entry_mut(index)) {
+            call(&self.endpoint, &mut Socket::new(cx, data, &self.context));
+        }
+    }
+}
+
+impl<E: Endpoint> Sessions for EndpointSessions<E> {
+    fn on_upgrade(&mut self, request: &Request<'_>) -> Result<u32, Reject> {
+        Ok(self.data.insert(self.endpoint.on_upgrade(request)?).get())
+    }
+
+    fn on_open(&mut self, cx: Cx<'_>) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_open(ws));
+    }
+
+    fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
+        let Self { endpoint, data, context } = self;
+        let index = Index::new(messages.data());
+        match index.and_then(|index| data.entry_mut(index)) {
+            Some(data) => messages.deliver(&mut Receiver { endpoint: &**endpoint, data, context }),
+            None => messages.discard(),
+        }
+    }
+
+    fn on_drained(&mut self, cx: Cx<'_>) {
+        self.with_socket(cx, |endpoint, ws| endpoint.on_drained(ws));
+    }
+
+    fn resume(&mut self, cx: Cx<'_>, continuation: Box<dyn Any + Send>) {
+        self.with_socket(cx, |endpoint, ws| endpoint.resume(ws, continuation));
+    }
+
+    fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>) {
+        // Taken out first, so that a panic in the callback cannot leave it behind.
+        let data = Index::new(cx.data()).and_then(|index| self.data.remove(index));
+        if let Some(mut data) = data {
+            self.endpoint.on_close(&mut Socket::new(cx, &mut data, &self.context), close);
+        }
+    }
+}
+
+/// The handler and the data of the connection that is read.
+struct Receiver<'a, E: Endpoint> {
+    endpoint: &'a E,
+    data: &'a mut E::Data,
+    context: &'a RouteContext,
+}
+
+impl<E: Endpoint> Receive for Receiver<'_, E> {
+    #[inline(always)]
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        let mut socket = Socket::new(cx.reborrow(), self.data, self.context);
+        self.endpoint.on_message(&mut socket, message);
+    }
+
+    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
+        let mut socket = Socket::new(cx.reborrow(), self.data, self.context);
+        self.endpoint.on_chunk(&mut socket, piece);
+    }
+}

@@ -1,0 +1,288 @@
+//! A connection, seen from its callbacks.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use throng_engine::{Cx, Delivery, Frame, Message, Sent};
+
+use crate::filter::Filter;
+use crate::hub::{Handle, Hub};
+use crate::message::OwnedMessage;
+use crate::workers::RouteContext;
+
+/// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes, and has the data that the
+/// handler keeps for it.
+///
+/// It lives on its shard; to reach the connection later or from another thread, keep its [`Handle`].
+pub struct Socket<'a, D> {
+    cx: Cx<'a>,
+    data: &'a mut D,
+    context: &'a RouteContext,
+}
+
+/// A [`Socket`] without its data, which [`Socket::split`] lends separately.
+pub type Session<'a> = Socket<'a, NoData<'a>>;
+
+/// Stands for the data of a [`Session`].
+#[derive(Debug)]
+pub struct NoData<'a>(PhantomData<&'a ()>);
+
+impl<'a, D> Socket<'a, D> {
+    #[inline]
+    pub(crate) fn new(cx: Cx<'a>, data: &'a mut D, context: &'a RouteContext) -> Self {
+        Self { cx, data, context }
+    }
+
+    /// The name of its route, and the pool of workers.
+    pub(crate) fn context(&self) -> &'a RouteContext {
+        self.context
+    }
+
+    pub(crate) fn cx(&self) -> &Cx<'a> {
+        &self.cx
+    }
+
+    pub(crate) fn cx_mut(&mut self) -> &mut Cx<'a> {
+        &mut self.cx
+    }
+
+    /// The socket with a part of the data instead of all of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn with_data<P>(&mut self, part: impl FnOnce(&mut D) -> &mut P) -> Socket<'_, P> {
+        Socket { cx: self.cx.reborrow(), data: part(self.data), context: self.context }
+    }
+
+    /// The connection's data.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> &D {
+        self.data
+    }
+
+    /// The connection's data, to change it.
+    #[inline]
+    #[must_use]
+    pub fn data_mut(&mut self) -> &mut D {
+        self.data
+    }
+
+    /// The connection's data and the rest of the socket, borrowed at once.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// struct User { room: String }
+    ///
+    /// let chat = Ws::on_upgrade(|_| Ok(User { room: "lobby".to_owned() }))
+    ///     .on_open(|ws| {
+    ///         let (user, mut session) = ws.split();
+    ///         session.subscribe(&user.room);
+    ///     })
+    ///     .on_message(|ws, message| {
+    ///         let (user, mut session) = ws.split();
+    ///         session.publish(&user.room, message);
+    ///     });
+    /// # let _ = App::new().ws("/", chat);
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn split(&mut self) -> (&mut D, Session<'_>) {
+        // A value without a size takes no memory on the heap.
+        let no_data = Box::leak(Box::new(NoData(PhantomData)));
+        let session = Socket { cx: self.cx.reborrow(), data: no_data, context: self.context };
+        (self.data, session)
+    }
+
+    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is, a [`Frame`]
+    /// as a reference to bytes that were encoded before.
+    ///
+    /// It is queued and leaves when the callback returns; the result says whether the receiver keeps up.
+    #[inline]
+    pub fn send(&mut self, message: impl Sendable) -> Sent {
+        message.send_with(&mut self.cx)
+    }
+
+    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is 1000 (normal),
+    /// 1001 (going away), 1003, 1007 to 1014, or 3000 to 4999
+    /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)); another is sent as no code.
+    /// `reason` is cut to 123 bytes.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        self.cx.close(code, reason);
+    }
+
+    /// Ends the connection with a TCP reset, at once.
+    pub fn abort(&mut self) {
+        self.cx.abort();
+    }
+
+    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a pattern; false if it
+    /// had joined before, or if the pattern is malformed. Costs 12 bytes while it lasts, and ends with the session. A
+    /// connection gets a message once, however many of its subscriptions match.
+    pub fn subscribe(&mut self, channel: &str) -> bool {
+        self.cx.subscribe(channel)
+    }
+
+    /// Leaves a channel; false if it was not a member.
+    pub fn unsubscribe(&mut self, channel: &str) -> bool {
+        self.cx.unsubscribe(channel)
+    }
+
+    /// The channels this connection has joined.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
+        self.cx.subscriptions()
+    }
+
+    /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per member.
+    ///
+    /// The counts are those of this shard's members; the other shards count their own. What one callback publishes
+    /// is held until it returns: a loop over very many messages belongs on another thread, with the
+    /// [`Hub`].
+    pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
+        self.cx.publish(channel, &message.into())
+    }
+
+    /// Sends to every *other* session and every stream of events, on all shards. The counts are this shard's.
+    pub fn broadcast(&mut self, message: impl Into<Frame>) -> Delivery {
+        let others = Filter::new().exclude([self.handle()]);
+        self.broadcast_to(&others, message)
+    }
+
+    /// Sends to all receivers that `filter` selects, on all shards, this connection included if it is selected. The
+    /// counts are this shard's.
+    pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Delivery {
+        self.cx.broadcast(filter.inner(), &message.into())
+    }
+
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count, and
+    /// a session that is being closed does until it has ended.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.cx.core_ref().subscribers(channel)
+    }
+
+    /// The subprotocol that was agreed on, if any
+    /// ([RFC 6455 section 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)).
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.cx.subprotocol()
+    }
+
+    /// This connection's name: 64 bits, `Copy`, `Send`.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::of(self.cx.id())
+    }
+
+    /// The way to all connections from any thread.
+    #[must_use]
+    pub fn hub(&self) -> Hub {
+        let core = self.cx.core_ref();
+        Hub::new(core.remote().clone(), Arc::clone(core.totals()))
+    }
+
+    /// Bytes queued that the peer has not taken.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.cx.backlog()
+    }
+}
+
+impl<D> fmt::Debug for Socket<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Socket({:?})", self.cx.id())
+    }
+}
+
+/// A type that can be sent as a message. It is sealed: to send a type of your own, convert it to one of these.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be sent as a message",
+    note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`, encoded messages from `Frame`"
+)]
+pub trait Sendable: sealed::Sealed {}
+
+mod sealed {
+    use throng_engine::{Cx, Message, Sent};
+
+    /// Queues a message.
+    pub trait Sealed {
+        fn send_with(self, cx: &mut Cx<'_>) -> Sent;
+    }
+
+    /// Borrows the message of what holds one.
+    pub trait AsMessage {
+        fn as_message(&self) -> Message<'_>;
+    }
+}
+
+/// A message that is not worth compressing, because it is compressed already: `ws.send(Incompressible(&jpeg))`. For a
+/// frame, see [`Frame::incompressible`].
+#[derive(Clone, Copy, Debug)]
+pub struct Incompressible<T>(pub T);
+
+impl<T: sealed::AsMessage> Sendable for Incompressible<T> {}
+
+impl<T: sealed::AsMessage> sealed::Sealed for Incompressible<T> {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send_incompressible(self.0.as_message())
+    }
+}
+
+impl Sendable for &Frame {}
+
+impl sealed::Sealed for &Frame {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send_frame(self)
+    }
+}
+
+impl Sendable for Frame {}
+
+impl sealed::Sealed for Frame {
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send_frame(&self)
+    }
+}
+
+macro_rules! sendable {
+    ($($type:ty => |$this:ident| $message:expr,)+) => {
+        $(
+            impl Sendable for $type {}
+
+            impl sealed::Sealed for $type {
+                #[inline]
+                fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+                    cx.send(sealed::AsMessage::as_message(&self))
+                }
+            }
+
+            impl sealed::AsMessage for $type {
+                #[inline]
+                fn as_message(&self) -> Message<'_> {
+                    let $this = self;
+                    $message
+                }
+            }
+        )+
+    };
+}
+
+sendable! {
+    Message<'_> => |this| *this,
+    OwnedMessage => |this| OwnedMessage::as_message(this),
+    &OwnedMessage => |this| OwnedMessage::as_message(this),
+    &str => |this| Message::Text(this),
+    String => |this| Message::Text(this),
+    &String => |this| Message::Text(this),
+    &[u8] => |this| Message::Binary(this),
+    Vec<u8> => |this| Message::Binary(this),
+    &Vec<u8> => |this| Message::Binary(this),
+}
+
+impl<const N: usize> Sendable for &[u8; N] {}
+
+impl<const N: usize> sealed::Sealed for &[u8; N] {
+    #[inline]
+    fn send_with(self, cx: &mut Cx<'_>) -> Sent {
+        cx.send(Message::Binary(self))
+    }
+}
