@@ -3,7 +3,6 @@
 use throng::prelude::*;
 
 fn main() -> throng::Result<()> {
-    Server::new(App::new().ws("/", Ws::new().on_message(|ws, msg| ws.send(msg))))
-        .bind("127.0.0.1:9001")?
-        .run()
+    let app = App::new().ws("/", Ws::new().on_message(|ws, message| ws.send(message)));
+    Server::new(app).bind("127.0.0.1:9001")?.run()
 }

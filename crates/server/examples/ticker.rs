@@ -1,4 +1,4 @@
-//! A ticker: who reads slowly misses old prices, never the newest. Say something to `ws://127.0.0.1:9001/prices` and
+//! A ticker: a slow reader misses old prices, never the newest. Send something to `ws://127.0.0.1:9001/prices` and
 //! they come; or without a WebSocket: `curl -N http://127.0.0.1:9001/prices.txt`.
 
 use std::time::Duration;
@@ -14,11 +14,8 @@ fn main() -> throng::Result<()> {
         ws.subscribe("prices");
     });
     let rules = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
-    let bound = Server::new(
-        App::new().ws("/prices", prices).sse("/prices.txt", |_| Ok("prices".to_owned())),
-    )
-    .channel_backpressure("prices", rules)
-    .bind("127.0.0.1:9001")?;
+    let app = App::new().ws("/prices", prices).sse("/prices.txt", |_| Ok("prices".to_owned()));
+    let bound = Server::new(app).channel_backpressure("prices", rules).bind("127.0.0.1:9001")?;
     let hub = bound.hub();
     std::thread::spawn(move || {
         for tick in 0u64.. {

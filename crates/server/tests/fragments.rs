@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use support::deflating::Peer;
-use support::eventually;
 use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::wire::Heard;
+use support::{PATIENCE, eventually};
 use throng::Running;
 use throng::prelude::*;
 
@@ -259,7 +259,9 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
             if how == "drain"
                 && let Some(running) = running.take()
             {
-                let drain = move || running.drain(DrainPlan::default()).unwrap();
+                // A slow machine gets the time that it needs.
+                let plan = DrainPlan { grace: PATIENCE * 10, ..DrainPlan::DEFAULT };
+                let drain = move || running.drain(plan).unwrap();
                 draining = Some(std::thread::spawn(drain));
             }
             let what = format!("{policy} {how}");

@@ -22,27 +22,31 @@ pub(super) struct Args {
 
 /// Serves until standard input ends.
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let channels = Ws::upgrade(|request| {
+    let channels = Ws::on_upgrade(|request| {
         let channel = request.param("channel").ok_or(Reject::not_found())?;
         Ok(Box::<str>::from(channel))
     })
-    .open(|ws| {
+    .on_open(|ws| {
         let channel = ws.data().clone();
         ws.subscribe(&channel);
     })
-    .message(|ws, message| {
+    .on_message(|ws, message| {
         let channel = ws.data().clone();
         ws.publish(&channel, message);
     });
-    let bound = Server::new()
+    let bound =
+        Server::new(App::new().ws("/ws/{channel}", channels).any(
+            "/",
+            |request| match request.body() {
+                [] => Response::text("OK"),
+                body => {
+                    Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec())
+                }
+            },
+        ))
         .shards(args.shards)
         // A publication that waits behind a slow machine is measured, not cut off.
         .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
-        .ws("/ws/{channel}", channels)
-        .any("/", |request| match request.body() {
-            [] => Response::text("OK"),
-            body => Response::new(Status::OK).with_bytes("application/octet-stream", body.to_vec()),
-        })
         .bind("127.0.0.1:0")?;
     say::line(bound.local_addr());
     // Kept to the end: dropping it would not stop the server, but its end is this process's.

@@ -16,12 +16,12 @@ fn subscribers_tell_when_the_last_has_it_and_what_was_wrong() {
     // Sends broadcast 1 twice to each that comes, and then something else.
     let mut text = String::new();
     message::compose(&mut text, GREETING, 1, 0);
-    let greet = Ws::upgrade(|_| Ok(())).open(move |ws: &mut Socket<'_, ()>| {
+    let greet = Ws::on_upgrade(|_| Ok(())).on_open(move |ws: &mut Socket<'_, ()>| {
         for text in [text.as_str(), text.as_str(), "hello"] {
             let _ = ws.send(text);
         }
     });
-    let greeter = Server::new().shards(1).ws("/", greet).bind("127.0.0.1:0").unwrap();
+    let greeter = Server::new(App::new().ws("/", greet)).shards(1).bind("127.0.0.1:0").unwrap();
     let greeter = greeter.spawn().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let plan = SubscriberPlan {
