@@ -32,8 +32,6 @@ pub(crate) struct Receiving {
     pub(crate) data: u32,
     /// See [`Conn::harmless_len`].
     pub(crate) harmless_len: u16,
-    /// A message was partly here before.
-    pub(crate) assembling: bool,
 }
 
 /// In [`Connections::published`]: a queue has passed its limit within this turn, which only a flush can tell from a slow
@@ -279,12 +277,8 @@ impl Connections {
         }
         let flags = conn.flags;
         conn.flags = flags & !flag::PINGED | flag::DIRTY;
-        let receiving = Receiving {
-            route: conn.route,
-            data: conn.data,
-            harmless_len: conn.harmless_len,
-            assembling: flags & flag::ASSEMBLING != 0,
-        };
+        let receiving =
+            Receiving { route: conn.route, data: conn.data, harmless_len: conn.harmless_len };
         if flags & flag::PINGED != 0 || !self.limits.heartbeat_always {
             self.deadlines.set(slot, self.heartbeats.due(slot));
         }
@@ -299,12 +293,7 @@ impl Connections {
             return None;
         }
         conn.flags |= flag::DIRTY;
-        Some(Receiving {
-            route: conn.route,
-            data: conn.data,
-            harmless_len: 0,
-            assembling: conn.has(flag::ASSEMBLING),
-        })
+        Some(Receiving { route: conn.route, data: conn.data, harmless_len: 0 })
     }
 
     /// How the messages of a route are decoded.

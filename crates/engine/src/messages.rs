@@ -36,11 +36,13 @@ pub struct RouteOptions {
 pub(crate) struct Assembly {
     pub(crate) spare: ws::Spare,
     pub(crate) inflater: Inflater,
+    /// The code and reason of the Close frame that was decoded last.
+    pub(crate) close: (u16, String),
 }
 
 impl Assembly {
     pub(crate) fn new() -> Self {
-        Self { spare: ws::Spare::new(), inflater: Inflater::new() }
+        Self { spare: ws::Spare::new(), inflater: Inflater::new(), close: (1005, String::new()) }
     }
 }
 
@@ -59,8 +61,8 @@ pub struct Messages<'a, 'b> {
     end: End,
 }
 
-/// Why no further message was delivered.
-#[derive(Debug)]
+/// Why no further message was delivered. It is small, since it is looked at after each read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// All bytes are taken, and no message is partly here.
     AtRest,
@@ -71,12 +73,12 @@ pub(crate) enum End {
 }
 
 /// Why no further message comes from the bytes at hand.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// All are taken, or the rest has to wait.
     Taken,
-    /// The peer closed, with this code and reason.
-    Closed(u16, String),
+    /// The peer closed, as [`Assembly::close`] says.
+    Closed,
     /// The peer broke a rule.
     Failed(ws::ProtocolError),
 }
@@ -138,34 +140,38 @@ impl<'a, 'b> Messages<'a, 'b> {
     #[inline(always)]
     pub fn deliver(&mut self, receiver: &mut impl Receive) {
         let Self { core, decoder, input, assembly, id, receiving, end } = self;
-        let (id, Receiving { route, data, harmless_len, assembling }) = (*id, *receiving);
+        let (id, Receiving { route, data, harmless_len }) = (*id, *receiving);
         let mut completed = false;
         let over = loop {
             let message = match decoder.whole_message(input, harmless_len.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
-                _ => match next(decoder, input, assembly, core, id, route) {
-                    Next::Message(message) => message,
-                    Next::Piece(piece) => {
-                        core.connections.stats.messages_in += u64::from(piece.last);
-                        completed |= piece.last;
-                        receiver.on_piece(&mut Cx::known(core, id, route, data), piece);
-                        if core.connections.stage(id) != Stage::Open {
-                            *end = End::NotOpen;
-                            return;
+                _ => {
+                    // A message may have been partly here before: the engine is to look, also where all is at rest.
+                    *end = End::Over { over: Over::Taken, completed: true };
+                    match next(decoder, input, assembly, core, id, route) {
+                        Next::Message(message) => message,
+                        Next::Piece(piece) => {
+                            core.connections.stats.messages_in += u64::from(piece.last);
+                            completed |= piece.last;
+                            receiver.on_piece(&mut Cx::known(core, id, route, data), piece);
+                            if core.connections.stage(id) != Stage::Open {
+                                *end = End::NotOpen;
+                                return;
+                            }
+                            if !input.is_empty() && core.must_yield(id) {
+                                break Over::Taken;
+                            }
+                            continue;
                         }
-                        if !input.is_empty() && core.must_yield(id) {
-                            break Over::Taken;
-                        }
-                        continue;
+                        Next::Control => continue,
+                        Next::Over(over) => break over,
                     }
-                    Next::Control => continue,
-                    Next::Over(over) => break over,
-                },
+                }
             };
             core.connections.stats.messages_in += 1;
             receiver.on_message(&mut Cx::known(core, id, route, data), message);
-            if decoder.is_at_rest(input) && !assembling {
+            if decoder.is_at_rest(input) {
                 return;
             }
             completed = true;
@@ -211,7 +217,7 @@ fn next<'a, 'b: 'a>(
     id: ConnId,
     route: u16,
 ) -> Next<'a> {
-    let Assembly { spare, inflater } = assembly;
+    let Assembly { spare, inflater, close } = assembly;
     let options = core.connections.route_options(route);
     let limits = options.ws_limits.unwrap_or(core.connections.limits.ws);
     core.connections.note_limits(id, &limits);
@@ -220,7 +226,7 @@ fn next<'a, 'b: 'a>(
     if options.streams {
         return match decoder.next_piece(input, &limits, spare) {
             Ok(Some(Streamed::Piece(piece))) => Next::Piece(piece),
-            Ok(Some(Streamed::Event(event))) => take(core, id, Ok(Some(event))),
+            Ok(Some(Streamed::Event(event))) => take(core, id, close, Ok(Some(event))),
             Ok(None) => Next::Over(Over::Taken),
             Err(error) => Next::Over(Over::Failed(error)),
         };
@@ -238,13 +244,14 @@ fn next<'a, 'b: 'a>(
         Err(error) => Err(error),
     };
     core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
-    take(core, id, event)
+    take(core, id, close, event)
 }
 
 /// What an event comes to; a ping is answered.
 fn take<'a>(
     core: &mut Core,
     id: ConnId,
+    close: &mut (u16, String),
     event: Result<Option<Event<'a>>, ws::ProtocolError>,
 ) -> Next<'a> {
     match event {
@@ -261,8 +268,8 @@ fn take<'a>(
         Ok(Some(Event::Close(reason))) => {
             // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
             let code = reason.map_or(1005, |reason| reason.code);
-            let reason = reason.map_or_else(String::new, |reason| reason.reason.to_owned());
-            Next::Over(Over::Closed(code, reason))
+            *close = (code, reason.map_or_else(String::new, |reason| reason.reason.to_owned()));
+            Next::Over(Over::Closed)
         }
         Err(error) => Next::Over(Over::Failed(error)),
     }

@@ -58,17 +58,25 @@ impl<S: Service> State<S> {
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         self.core.connections.compression.begin_work();
         let mut input = Input::new(bytes);
-        let (said, len) = (self.core.connections.stats.messages_in, input.len());
+        let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
-            while !state.pump_ws(id, &mut input) && state.pump_handshake(id, &mut input) {}
+            if !state.pump_ws(id, &mut input) {
+                state.pump_upgrading(id, &mut input);
+            }
         });
         self.core.connections.compression.end_relay();
         if self.core.connections.rates.are_limited() {
-            let messages = self.core.connections.stats.messages_in - said;
+            let messages = self.core.connections.stats.messages_in - before;
             self.note_said(id, messages, (len - input.len()) as u64);
         }
         // Whatever ends the pumps early leaves input behind only if there is a reason to come back to it.
         !input.is_empty() && self.hold(id, &input)
+    }
+
+    /// What comes before there is a session, and the first messages behind it.
+    #[inline(never)]
+    fn pump_upgrading(&mut self, id: ConnId, input: &mut Input<'_>) {
+        while self.pump_handshake(id, input) && !self.pump_ws(id, input) {}
     }
 
     /// Counts what a connection has said, where that is limited.
@@ -111,12 +119,11 @@ impl<S: Service> State<S> {
             self.await_close(id, input);
             return true;
         };
-        let assembling = receiving.assembling;
         let mut messages = Messages::new(core, decoder, input, assembly, id, receiving);
         service.on_read(&mut messages);
         match messages.into_end() {
             End::AtRest => {}
-            End::Over { over, completed } => self.settle_input(id, over, assembling, completed),
+            End::Over { over, completed } => self.settle_input(id, over, completed),
             End::NotOpen => self.await_close(id, input),
         }
         true
@@ -127,29 +134,34 @@ impl<S: Service> State<S> {
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, inbound, assembly, .. } = self;
         let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
-        let Some(Receiving { route, assembling, .. }) = core.connections.receiving_late(id) else {
+        let Some(Receiving { route, .. }) = core.connections.receiving_late(id) else {
             return;
         };
         let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
-        self.settle_input(id, over, assembling, false);
+        self.settle_input(id, over, false);
     }
 
-    /// What follows when no further message comes. `assembling`: one was partly here before; `completed`: not the
-    /// one that is partly here now.
+    /// What follows when no further message comes. `completed`: a message that is partly here now is not the one that
+    /// was partly here before.
     #[inline(never)]
-    fn settle_input(&mut self, id: ConnId, over: Over, assembling: bool, completed: bool) {
+    fn settle_input(&mut self, id: ConnId, over: Over, completed: bool) {
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
                 // What is passed on as it comes holds no memory, and may take its time.
-                let route = self.core.connections.conn(id).map_or(0, |conn| conn.route);
+                let conn = self.core.connections.conn(id);
+                let (route, assembling) =
+                    conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
                 let streams = self.core.connections.route_options(route).streams;
                 let between = decoder.is_between_messages() || streams;
                 if between == assembling || (completed && !between) {
                     self.note_assembling(id, between);
                 }
             }
-            Over::Closed(code, reason) => self.on_peer_close(id, code, &reason),
+            Over::Closed => {
+                let (code, reason) = std::mem::take(&mut self.assembly.close);
+                self.on_peer_close(id, code, &reason);
+            }
             Over::Failed(error) => {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();

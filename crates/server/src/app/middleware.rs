@@ -12,7 +12,7 @@ use throng_http::{IntoResponse, Request, Response};
 ///
 /// ```
 /// use throng::prelude::*;
-/// use throng::Next;
+/// use throng::{IntoResponse, Next};
 ///
 /// struct User(String);
 ///

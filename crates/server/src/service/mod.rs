@@ -33,8 +33,8 @@ pub(crate) const RETRY_AFTER: u64 = 5;
 pub(crate) struct ShardService {
     shared: Arc<Shared>,
     admission: Arc<Admission>,
-    /// By route: the sessions of WebSocket routes that have had one.
-    sessions: Vec<Option<Box<dyn Sessions>>>,
+    /// By route: the sessions of WebSocket routes that have had one, and [`NoSessions`](crate::ws::sessions::NoSessions) for the others.
+    sessions: Vec<Box<dyn Sessions>>,
     /// Requests whose body is read before their handler is called.
     awaited: ConnMap<AwaitedBody>,
     /// Requests whose answer comes later, or is still being sent.
@@ -72,7 +72,7 @@ impl ShardService {
     /// The sessions of the connection's route, whose callbacks follow.
     fn sessions_of(&mut self, cx: &mut Cx<'_>) -> Option<&mut Box<dyn Sessions>> {
         cx.enter_route(cx.route().into());
-        self.sessions.get_mut(usize::from(cx.route()))?.as_mut()
+        self.sessions.get_mut(usize::from(cx.route()))
     }
 
     /// Drops the work of this connection that workers have not begun.
@@ -197,8 +197,8 @@ impl Service for ShardService {
         let route = messages.route();
         messages.enter_route(route.into());
         match self.sessions.get_mut(usize::from(route)) {
-            Some(Some(sessions)) => sessions.on_read(messages),
-            _ => messages.discard(),
+            Some(sessions) => sessions.on_read(messages),
+            None => messages.discard(),
         }
     }
 

@@ -7,6 +7,7 @@ use throng_proto::ws::handshake::{self, encode_response_with};
 
 use super::{RETRY_AFTER, ShardService};
 use crate::ws::WsRoute;
+use crate::ws::sessions::{NoSessions, Sessions};
 
 impl ShardService {
     /// Accepts an upgrade (RFC 6455 section 4.2.2), if the request is right and the handler agrees.
@@ -66,13 +67,15 @@ impl ShardService {
     }
 
     /// The sessions of a route, which begin with the first.
-    fn sessions_for(&mut self, route: u16, ws: &WsRoute) -> &mut dyn crate::ws::sessions::Sessions {
+    fn sessions_for(&mut self, route: u16, ws: &WsRoute) -> &mut dyn Sessions {
         let index = usize::from(route);
-        if self.sessions.len() <= index {
-            self.sessions.resize_with(index + 1, || None);
+        while self.sessions.len() <= index {
+            self.sessions.push(Box::new(NoSessions));
         }
-        let context = &self.shared.route(route).context;
         let sessions = &mut self.sessions[index];
-        &mut **sessions.get_or_insert_with(|| ws.endpoint.clone().sessions(context))
+        if sessions.is_none() {
+            *sessions = ws.endpoint.clone().sessions(&self.shared.route(route).context);
+        }
+        &mut **sessions
     }
 }

@@ -81,6 +81,11 @@ impl<E: Endpoint> AnyEndpoint for E {
 
 /// The sessions of one route on one shard, whatever their data is.
 pub(crate) trait Sessions: Send {
+    /// True for [`NoSessions`].
+    fn is_none(&self) -> bool {
+        false
+    }
+
     /// Asks the handler to accept an upgrade; the number finds the connection's data again.
     fn on_upgrade(&mut self, request: &Request<'_>) -> Result<u32, Reject>;
 
@@ -95,6 +100,31 @@ pub(crate) trait Sessions: Send {
 
     /// The connection's data is dropped afterwards.
     fn on_close(&mut self, cx: Cx<'_>, close: Close<'_>);
+}
+
+/// Those of a route that has had none. A box of it takes no memory.
+pub(crate) struct NoSessions;
+
+impl Sessions for NoSessions {
+    fn is_none(&self) -> bool {
+        true
+    }
+
+    fn on_upgrade(&mut self, _: &Request<'_>) -> Result<u32, Reject> {
+        Err(Reject::not_found())
+    }
+
+    fn on_open(&mut self, _: Cx<'_>) {}
+
+    fn on_read(&mut self, messages: &mut Messages<'_, '_>) {
+        messages.discard();
+    }
+
+    fn on_drained(&mut self, _: Cx<'_>) {}
+
+    fn resume(&mut self, _: Cx<'_>, _: Box<dyn Any + Send>) {}
+
+    fn on_close(&mut self, _: Cx<'_>, _: Close<'_>) {}
 }
 
 struct EndpointSessions<E: Endpoint> {
