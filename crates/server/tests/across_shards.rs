@@ -29,14 +29,14 @@ fn block(client: &mut Client, shards: &Shards) {
 
 /// `/ws?name=N` publishes all it receives to the channel "feed"; `/ws?name=N&in=feed` joins it. The message "block"
 /// occupies the shard until `release` has something.
-fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> impl Handler + use<> {
+fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, String)> {
     let (blocking, release) = (Arc::clone(shards), Mutex::new(release));
     let shards = Arc::clone(shards);
-    Ws::upgrade(|request| {
+    Ws::on_upgrade(|request| {
         let of = |key| request.query(key).unwrap_or_default().to_owned();
         Ok((of("name"), of("in")))
     })
-    .open(move |ws| {
+    .on_open(move |ws| {
         let (name, channel) = ws.data().clone();
         if !channel.is_empty() {
             ws.subscribe(&channel);
@@ -44,7 +44,7 @@ fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> impl Handler + us
         let shard = thread::current().name().unwrap_or_default().to_owned();
         shards.lock().unwrap().insert(name, shard);
     })
-    .message(move |ws, message| match message {
+    .on_message(move |ws, message| match message {
         Message::Text("block") => {
             blocking.lock().unwrap().insert(BLOCKED.to_owned(), String::new());
             release.lock().unwrap().recv().unwrap();
@@ -79,7 +79,7 @@ fn server_with(
     policy: SlowPolicy,
 ) -> (SocketAddr, Running, Shards, mpsc::Sender<()>) {
     let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
-    let server = Server::new().ws("/ws", publishing(&register, blocked));
+    let server = Server::new(App::new().ws("/ws", publishing(&register, blocked)));
     let server = server.backpressure(Backpressure::new(policy));
     let (address, running) = start(server.limits(patient()).shards(shards));
     (address, running, register, release)
@@ -226,7 +226,8 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
 fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {
         let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
-        let server = Server::new().ws("/ws", publishing(&register, blocked)).wildcards(true);
+        let server =
+            Server::new(App::new().ws("/ws", publishing(&register, blocked))).wildcards(true);
         let (address, running) = start(server.limits(patient()).shards(2));
         let mut members = members_of(address, subscription, 2, &register);
         let (_, mut busy) = members.pop_first().unwrap();
