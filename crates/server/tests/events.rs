@@ -263,9 +263,9 @@ fn a_message_that_would_be_much_larger_as_an_event_is_not_sent_and_counted() {
     for policy in [SlowPolicy::Close, SlowPolicy::DropOldest] {
         let ws = throng_proto::ws::Limits { max_message_size: 64 << 10, ..Limits::default().ws };
         let limits = Limits { ws, ..Limits::default() };
-        let server = Server::new().limits(limits).backpressure(Backpressure::new(policy));
-        let server =
-            server.events("/sse/{channel}", |r| Ok(r.param("channel").unwrap().to_owned()));
+        let app =
+            served::app().sse("/sse/{channel}", |r| Ok(r.param("channel").unwrap().to_owned()));
+        let server = Server::new(app).limits(limits).backpressure(Backpressure::new(policy));
         let (address, running) = start(server.shards(1));
         let mut events = Events::open(address, "/sse/lines");
         eventually("it listens", || running.hub().subscribers("lines") == 1);
