@@ -23,17 +23,13 @@ const UNCONVERTED: &[&str] = &[
     "BENCHMARKING.md",
     "CHANGELOG.md",
     "README.md",
-    "SECURITY.md",
     "crates/balance/",
     "crates/cli/",
     "crates/engine/",
     "crates/load/",
     "crates/server/",
     "crates/sim/",
-    "docs/back-pressure.md",
     "docs/balance.md",
-    "docs/compression.md",
-    "docs/http.md",
 ];
 
 /// A text file that git tracks.
