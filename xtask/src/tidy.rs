@@ -22,7 +22,6 @@ const UNCONVERTED: &[&str] = &[
     "ARCHITECTURE.md",
     "BENCHMARKING.md",
     "CHANGELOG.md",
-    "README.md",
     "crates/balance/",
     "crates/cli/",
     "crates/engine/",
