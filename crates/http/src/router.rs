@@ -108,7 +108,7 @@ impl<T> Router<T> {
 
     /// Registers a route for GET that does not answer HEAD, such as a WebSocket's: a HEAD goes to
     /// the next matching route. There may be another one for GET at the same path;
-    /// [`find_if`](Self::find_if) tells them apart.
+    /// [`find_if`](Self::find_if) distinguishes them.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ mod tests {
             text: bool,
             payload in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..200),
-                proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'x')], 0..200),
+                proptest::collection::vec(proptest::sample::select(&b"\r\nx"[..]), 0..200),
             ],
         ) {
             let mut out = Vec::new();

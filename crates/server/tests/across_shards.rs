@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use support::served::{figure, start, stop};
+use support::served::{self, figure, start, stop};
 use support::{Client, Got, eventually};
 use throng::Running;
 use throng::prelude::*;
@@ -79,7 +79,7 @@ fn server_with(
     policy: SlowPolicy,
 ) -> (SocketAddr, Running, Shards, mpsc::Sender<()>) {
     let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
-    let server = Server::new(App::new().ws("/ws", publishing(&register, blocked)));
+    let server = Server::new(served::app().ws("/ws", publishing(&register, blocked)));
     let server = server.backpressure(Backpressure::new(policy));
     let (address, running) = start(server.limits(patient()).shards(shards));
     (address, running, register, release)
@@ -227,7 +227,7 @@ fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {
         let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
         let server =
-            Server::new(App::new().ws("/ws", publishing(&register, blocked))).wildcards(true);
+            Server::new(served::app().ws("/ws", publishing(&register, blocked))).wildcards(true);
         let (address, running) = start(server.limits(patient()).shards(2));
         let mut members = members_of(address, subscription, 2, &register);
         let (_, mut busy) = members.pop_first().unwrap();
