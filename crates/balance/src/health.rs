@@ -9,18 +9,18 @@ use throng_io::Instant;
 use crate::State;
 use crate::settings::{Health, Observe};
 
-/// The watch over one backend: a circuit breaker (closed, open, half-open) that active checks may also switch.
+/// The tracker over one backend: a circuit breaker (closed, open, half-open) that active checks may also switch.
 ///
 /// Each call may say that the backend is now [`State::Up`] or [`State::Down`]; the control thread then tells it so,
 /// unless an operator is [draining](State::Draining) it, which outranks. The settings come with each call, because they
 /// may change at any time; a backend's failures survive that.
 ///
-/// * Without active checks it is up again, on probation ([`Watch::is_half_open`]), after [`Health::down_for`]. Then the
+/// * Without active checks it is up again, on probation ([`HealthTracker::is_half_open`]), after [`Health::down_for`]. Then the
 ///   first success makes it whole, and the first failure takes it down again.
 /// * With active checks only [`Check::rise`](crate::Check::rise) successes of theirs in a row bring it up, whatever
 ///   took it down.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct HealthTracker {
     stage: Stage,
     /// When connects and handshakes failed, with how many did at that time, oldest first; nothing older than
     /// [`Health::within`], and never more than [`Health::failures`] entries.
@@ -61,14 +61,14 @@ struct Answers {
     answered_before: u64,
 }
 
-impl Watch {
+impl HealthTracker {
     /// Over a backend that is up and has done nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it is up as far as the watch knows, on probation or not.
+    /// Whether it is up as far as the tracker knows, on probation or not.
     #[must_use]
     pub fn is_up(&self) -> bool {
         !matches!(self.stage, Stage::Down { .. })
@@ -167,7 +167,7 @@ impl Watch {
         (due <= now).then(|| self.come_up(Stage::HalfOpen))
     }
 
-    /// When [`Watch::expire`] will do something, if nothing else happens.
+    /// When [`HealthTracker::expire`] will do something, if nothing else happens.
     #[must_use]
     pub fn next_due(&self, health: &Health) -> Option<Instant> {
         match (self.stage, &health.check) {
@@ -223,11 +223,11 @@ mod tests {
         Health { check: Some(Check::new(CheckKind::Tcp)), ..Health::default() }
     }
 
-    /// A watch that three failures took down at second 0.
-    fn down() -> Watch {
-        let mut watch = Watch::new();
-        assert_eq!(watch.handle_failures(at(0.0), 3, &passive()), Some(State::Down));
-        watch
+    /// A tracker that three failures took down at second 0.
+    fn down() -> HealthTracker {
+        let mut tracker = HealthTracker::new();
+        assert_eq!(tracker.handle_failures(at(0.0), 3, &passive()), Some(State::Down));
+        tracker
     }
 
     #[test]
@@ -242,59 +242,62 @@ mod tests {
             (&[0.0, 6.0, 12.0, 18.0, 24.0, 30.0], false),
         ];
         for (times, falls) in table {
-            let mut watch = Watch::new();
+            let mut tracker = HealthTracker::new();
             let (last, before) = times.split_last().unwrap();
             for &time in before {
-                assert_eq!(watch.handle_failures(at(time), 1, &passive()), None, "{times:?}");
+                assert_eq!(tracker.handle_failures(at(time), 1, &passive()), None, "{times:?}");
             }
-            let state = watch.handle_failures(at(*last), 1, &passive());
+            let state = tracker.handle_failures(at(*last), 1, &passive());
             assert_eq!(state, falls.then_some(State::Down), "{times:?}");
-            assert_eq!(watch.is_up(), !falls);
+            assert_eq!(tracker.is_up(), !falls);
         }
     }
 
     #[test]
     fn failures_told_together_count_each() {
-        let mut watch = Watch::new();
-        assert_eq!(watch.handle_failures(at(0.0), 0, &passive()), None);
-        assert_eq!(watch.handle_failures(at(0.0), 2, &passive()), None);
-        assert_eq!(watch.handle_failures(at(0.0), 0, &passive()), None);
-        assert_eq!(watch.handle_failures(at(1.0), u32::MAX, &passive()), Some(State::Down));
+        let mut tracker = HealthTracker::new();
+        assert_eq!(tracker.handle_failures(at(0.0), 0, &passive()), None);
+        assert_eq!(tracker.handle_failures(at(0.0), 2, &passive()), None);
+        assert_eq!(tracker.handle_failures(at(0.0), 0, &passive()), None);
+        assert_eq!(tracker.handle_failures(at(1.0), u32::MAX, &passive()), Some(State::Down));
         // Down is told once; what was under way fails later.
-        assert_eq!(watch.handle_failures(at(2.0), 5, &passive()), None);
+        assert_eq!(tracker.handle_failures(at(2.0), 5, &passive()), None);
         let never = Health { failures: 0, ..passive() };
-        assert_eq!(Watch::new().handle_failures(at(0.0), 100, &never), None);
+        assert_eq!(HealthTracker::new().handle_failures(at(0.0), 100, &never), None);
     }
 
     #[test]
     fn successes_between_failures_do_not_hide_them() {
-        let mut watch = Watch::new();
+        let mut tracker = HealthTracker::new();
         for time in [0.0, 1.0] {
-            assert_eq!(watch.handle_failures(at(time), 1, &passive()), None);
-            watch.handle_success();
+            assert_eq!(tracker.handle_failures(at(time), 1, &passive()), None);
+            tracker.handle_success();
         }
-        assert_eq!(watch.handle_failures(at(2.0), 1, &passive()), Some(State::Down));
+        assert_eq!(tracker.handle_failures(at(2.0), 1, &passive()), Some(State::Down));
     }
 
     #[test]
     fn it_is_up_on_probation_after_its_time() {
-        let mut watch = down();
-        assert_eq!(watch.next_due(&passive()), Some(at(10.0)));
-        assert_eq!(watch.expire(at(9.999_999_999), &passive()), None);
-        assert_eq!(watch.down_for(at(4.0)), Some(Duration::from_secs(4)));
-        watch.handle_success();
-        assert!(!watch.is_up(), "a success from before");
-        assert_eq!(watch.expire(at(10.0), &passive()), Some(State::Up));
-        assert!(watch.is_half_open() && watch.is_up());
-        assert_eq!((watch.next_due(&passive()), watch.expire(at(99.0), &passive())), (None, None));
+        let mut tracker = down();
+        assert_eq!(tracker.next_due(&passive()), Some(at(10.0)));
+        assert_eq!(tracker.expire(at(9.999_999_999), &passive()), None);
+        assert_eq!(tracker.down_for(at(4.0)), Some(Duration::from_secs(4)));
+        tracker.handle_success();
+        assert!(!tracker.is_up(), "a success from before");
+        assert_eq!(tracker.expire(at(10.0), &passive()), Some(State::Up));
+        assert!(tracker.is_half_open() && tracker.is_up());
+        assert_eq!(
+            (tracker.next_due(&passive()), tracker.expire(at(99.0), &passive())),
+            (None, None)
+        );
         // One failure is enough now; its time begins again.
-        assert_eq!(watch.handle_failures(at(11.0), 1, &passive()), Some(State::Down));
-        assert_eq!(watch.next_due(&passive()), Some(at(21.0)));
-        assert_eq!(watch.expire(at(21.0), &passive()), Some(State::Up));
-        watch.handle_success();
-        assert!(watch.is_up() && !watch.is_half_open());
-        assert_eq!(watch.handle_failures(at(21.0), 2, &passive()), None, "whole again");
-        assert_eq!(watch.handle_failures(at(21.0), 1, &passive()), Some(State::Down));
+        assert_eq!(tracker.handle_failures(at(11.0), 1, &passive()), Some(State::Down));
+        assert_eq!(tracker.next_due(&passive()), Some(at(21.0)));
+        assert_eq!(tracker.expire(at(21.0), &passive()), Some(State::Up));
+        tracker.handle_success();
+        assert!(tracker.is_up() && !tracker.is_half_open());
+        assert_eq!(tracker.handle_failures(at(21.0), 2, &passive()), None, "whole again");
+        assert_eq!(tracker.handle_failures(at(21.0), 1, &passive()), Some(State::Down));
     }
 
     #[test]
@@ -303,7 +306,7 @@ mod tests {
         for script in
             ["--+--+--+", "---D", "--+---D", "---D+-+-+-", "---D++U", "---D+-++U---D", "++++---D"]
         {
-            let mut watch = Watch::new();
+            let mut tracker = HealthTracker::new();
             let mut last = None;
             for letter in script.chars() {
                 match letter {
@@ -311,7 +314,7 @@ mod tests {
                     'D' => assert_eq!(last.take(), Some(State::Down), "{script}"),
                     _ => {
                         assert_eq!(last, None, "{script}");
-                        last = watch.handle_check(at(0.0), letter == '+', &active());
+                        last = tracker.handle_check(at(0.0), letter == '+', &active());
                     }
                 }
             }
@@ -321,16 +324,19 @@ mod tests {
 
     #[test]
     fn only_checks_lift_what_connections_took_down() {
-        let mut watch = Watch::new();
+        let mut tracker = HealthTracker::new();
         // A success before it fell does not count towards its rise.
-        assert_eq!(watch.handle_check(at(0.0), true, &active()), None);
-        assert_eq!(watch.handle_failures(at(0.0), 3, &active()), Some(State::Down));
-        assert_eq!((watch.next_due(&active()), watch.expire(at(999.0), &active())), (None, None));
-        assert_eq!(watch.handle_check(at(1.0), true, &active()), None);
-        assert_eq!(watch.handle_check(at(2.0), true, &active()), Some(State::Up));
-        assert!(!watch.is_half_open());
+        assert_eq!(tracker.handle_check(at(0.0), true, &active()), None);
+        assert_eq!(tracker.handle_failures(at(0.0), 3, &active()), Some(State::Down));
         assert_eq!(
-            watch.handle_failures(at(2.0), 2, &active()),
+            (tracker.next_due(&active()), tracker.expire(at(999.0), &active())),
+            (None, None)
+        );
+        assert_eq!(tracker.handle_check(at(1.0), true, &active()), None);
+        assert_eq!(tracker.handle_check(at(2.0), true, &active()), Some(State::Up));
+        assert!(!tracker.is_half_open());
+        assert_eq!(
+            tracker.handle_failures(at(2.0), 2, &active()),
             None,
             "the old ones are forgotten"
         );
@@ -339,18 +345,18 @@ mod tests {
     #[test]
     fn settings_may_change_while_it_is_down() {
         // Checks are switched off: its time counts from when it fell.
-        let mut watch = Watch::new();
-        assert_eq!(watch.handle_failures(at(5.0), 3, &active()), Some(State::Down));
-        assert_eq!(watch.handle_check(at(6.0), true, &passive()), None);
-        assert_eq!(watch.handle_check(at(7.0), true, &passive()), None);
-        assert_eq!(watch.expire(at(15.0), &passive()), Some(State::Up));
+        let mut tracker = HealthTracker::new();
+        assert_eq!(tracker.handle_failures(at(5.0), 3, &active()), Some(State::Down));
+        assert_eq!(tracker.handle_check(at(6.0), true, &passive()), None);
+        assert_eq!(tracker.handle_check(at(7.0), true, &passive()), None);
+        assert_eq!(tracker.expire(at(15.0), &passive()), Some(State::Up));
         // Checks are switched on during a probation: they may end it downwards, a client may upwards.
-        assert_eq!(watch.handle_check(at(16.0), true, &active()), None);
-        assert!(watch.is_half_open());
+        assert_eq!(tracker.handle_check(at(16.0), true, &active()), None);
+        assert!(tracker.is_half_open());
         for second in [17.0, 18.0] {
-            assert_eq!(watch.handle_check(at(second), false, &active()), None);
+            assert_eq!(tracker.handle_check(at(second), false, &active()), None);
         }
-        assert_eq!(watch.handle_check(at(19.0), false, &active()), Some(State::Down));
+        assert_eq!(tracker.handle_check(at(19.0), false, &active()), Some(State::Down));
     }
 
     fn observing() -> Health {
@@ -369,42 +375,45 @@ mod tests {
             (&[0, 0, 4, 0], true),
         ];
         for (answers, falls) in table {
-            let (mut watch, mut blind) = (Watch::new(), Watch::new());
+            let (mut tracker, mut blind) = (HealthTracker::new(), HealthTracker::new());
             let mut answered = 0;
             let mut told = None;
             for more in answers {
                 assert_eq!(told, None, "{answers:?}");
                 answered += more;
-                told = watch.handle_failed_answer(at(1.0), answered, &observing());
+                told = tracker.handle_failed_answer(at(1.0), answered, &observing());
                 assert_eq!(blind.handle_failed_answer(at(1.0), answered, &passive()), None);
             }
             assert_eq!(told, falls.then_some(State::Down), "{answers:?}");
-            assert_eq!(watch.verdict(), falls.then_some(Verdict::Answers));
+            assert_eq!(tracker.verdict(), falls.then_some(Verdict::Answers));
         }
         let never = Health { failures: 0, ..observing() };
-        assert_eq!(Watch::new().handle_failed_answer(at(0.0), 0, &never), None);
+        assert_eq!(HealthTracker::new().handle_failed_answer(at(0.0), 0, &never), None);
     }
 
     #[test]
     fn failed_answers_of_long_ago_are_forgotten() {
-        let mut watch = Watch::new();
+        let mut tracker = HealthTracker::new();
         for second in [0.0, 9.0, 11.0, 20.0] {
-            assert_eq!(watch.handle_failed_answer(at(second), 0, &observing()), None, "{second}");
+            assert_eq!(tracker.handle_failed_answer(at(second), 0, &observing()), None, "{second}");
         }
-        assert_eq!(watch.handle_failed_answer(at(21.0), 0, &observing()), Some(State::Down));
+        assert_eq!(tracker.handle_failed_answer(at(21.0), 0, &observing()), Some(State::Down));
     }
 
     #[test]
     fn only_a_verdict_of_answers_can_be_ignored() {
-        let mut watch = down();
-        assert_eq!((watch.verdict(), watch.ignore_answers()), (Some(Verdict::Connections), None));
-        let mut watch = Watch::new();
+        let mut tracker = down();
+        assert_eq!(
+            (tracker.verdict(), tracker.ignore_answers()),
+            (Some(Verdict::Connections), None)
+        );
+        let mut tracker = HealthTracker::new();
         for _ in 0..3 {
-            let _ = watch.handle_failed_answer(at(0.0), 0, &observing());
+            let _ = tracker.handle_failed_answer(at(0.0), 0, &observing());
         }
-        assert_eq!(watch.ignore_answers(), Some(State::Up));
-        assert!(watch.is_half_open());
-        assert_eq!(watch.handle_failed_answer(at(0.0), 0, &observing()), Some(State::Down));
+        assert_eq!(tracker.ignore_answers(), Some(State::Up));
+        assert!(tracker.is_half_open());
+        assert_eq!(tracker.handle_failed_answer(at(0.0), 0, &observing()), Some(State::Down));
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -434,29 +443,29 @@ mod tests {
         fn only_changes_are_told(
             happenings in prop::collection::vec((happening(), 0u64..4000, any::<bool>()), 0..200),
         ) {
-            let mut watch = Watch::new();
+            let mut tracker = HealthTracker::new();
             let (mut now, mut up) = (Instant::default(), true);
             for (happening, millis, with_check) in happenings {
                 now = now.after(Duration::from_millis(millis));
                 let health = if with_check { active() } else { observing() };
                 let told = match happening {
-                    Happening::Failures(count) => watch.handle_failures(now, count, &health),
-                    Happening::FailedAnswer => watch.handle_failed_answer(now, 0, &health),
-                    Happening::Ignore => watch.ignore_answers(),
+                    Happening::Failures(count) => tracker.handle_failures(now, count, &health),
+                    Happening::FailedAnswer => tracker.handle_failed_answer(now, 0, &health),
+                    Happening::Ignore => tracker.ignore_answers(),
                     Happening::Success => {
-                        watch.handle_success();
+                        tracker.handle_success();
                         None
                     }
-                    Happening::Check(passed) => watch.handle_check(now, passed, &health),
-                    Happening::Expire => watch.expire(now, &health),
+                    Happening::Check(passed) => tracker.handle_check(now, passed, &health),
+                    Happening::Expire => tracker.expire(now, &health),
                 };
                 if let Some(state) = told {
                     prop_assert_eq!(state, if up { State::Down } else { State::Up });
                     up = !up;
                 }
-                prop_assert_eq!(watch.is_up(), up);
-                prop_assert_eq!(watch.down_for(now).is_some(), !up);
-                prop_assert!(watch.failures.len() < health.failures as usize);
+                prop_assert_eq!(tracker.is_up(), up);
+                prop_assert_eq!(tracker.down_for(now).is_some(), !up);
+                prop_assert!(tracker.failures.len() < health.failures as usize);
             }
         }
     }

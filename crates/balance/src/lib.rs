@@ -10,15 +10,14 @@
 
 mod backend;
 mod checks;
+mod command;
 mod config;
 mod control;
 mod cookie;
 pub mod forward;
+mod guards;
 mod health;
-mod held;
-mod letter;
 mod networks;
-mod pace;
 mod pick;
 mod rebalance;
 mod recent;
@@ -29,30 +28,31 @@ mod shard;
 mod shards;
 mod slow_start;
 mod status;
+mod token_bucket;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
-pub use config::{BackendConfig, Config, ConfigError, Place, Register, Shutdown, Token};
+pub use config::{BackendConfig, Config, ConfigError, Location, Register, Shutdown, Token};
 pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
-pub use health::{Verdict, Watch};
+pub use health::{HealthTracker, Verdict};
 pub use networks::Network;
-pub use pace::Pace;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
-pub use report::{Failure, Figures, Report};
+pub use report::{Failure, Metrics, Report};
+pub use token_bucket::TokenBucket;
 /// One shard, for who brings a driver of its own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {
-    pub use crate::letter::Letter;
+    pub use crate::command::Command;
     pub use crate::shard::{Admission, Audit, Holdings, Shard, Start};
 }
 
 pub use settings::{
-    Check, CheckKind, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Order, Pick,
+    Check, CheckKind, CloseOrder, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Pick,
     Settings, Sticky, Target, Timeouts,
 };
 pub use shards::{Launch, Shards};
 pub use slow_start::share_at;
 pub use status::{
-    Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Status, Surplus,
+    Changes, DrainProgress, Draining, LastFailure, Rebalance, Row, RowTotals, Status, Surplus,
 };

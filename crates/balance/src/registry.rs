@@ -8,7 +8,7 @@ use throng_io::Instant;
 
 use crate::backend::{Backend, State};
 use crate::config::BackendConfig;
-use crate::health::{Verdict, Watch};
+use crate::health::{HealthTracker, Verdict};
 use crate::report::Failure;
 use crate::slow_start::share_at;
 
@@ -17,8 +17,8 @@ use crate::slow_start::share_at;
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
     pub(crate) send_proxy: bool,
-    pub(crate) wanted: Wanted,
-    pub(crate) watch: Watch,
+    pub(crate) desired: DesiredState,
+    pub(crate) tracker: HealthTracker,
     /// It is going, or out for a while.
     pub(crate) drain: Option<Drain>,
     /// Its heartbeats ended without a word, and nobody else wants it: it gets no new clients.
@@ -36,18 +36,18 @@ pub(crate) struct Entry {
 
 /// Who wants a backend in the list. It stays as long as anybody does.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredState {
     /// As the file had it last.
     pub(crate) file: Option<BackendConfig>,
     /// An operator added it.
     pub(crate) api: bool,
     /// It registered itself.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) ttl: Option<RegistrationTtl>,
 }
 
 /// How long a registration lasts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct RegistrationTtl {
     pub(crate) time_to_live: Duration,
     pub(crate) expires: Instant,
 }
@@ -93,9 +93,9 @@ impl std::fmt::Display for Cause {
     }
 }
 
-impl Wanted {
+impl DesiredState {
     pub(crate) fn by_anybody(&self) -> bool {
-        self.file.is_some() || self.api || self.lease.is_some()
+        self.file.is_some() || self.api || self.ttl.is_some()
     }
 
     /// The word for it: whoever set the weight.
@@ -103,19 +103,19 @@ impl Wanted {
         match self {
             Self { file: Some(_), .. } => "file",
             Self { api: true, .. } => "api",
-            Self { lease: Some(_), .. } => "registered",
+            Self { ttl: Some(_), .. } => "registered",
             _ => "none",
         }
     }
 }
 
 impl Entry {
-    pub(crate) fn new(backend: Arc<Backend>, wanted: Wanted, send_proxy: bool) -> Self {
+    pub(crate) fn new(backend: Arc<Backend>, desired: DesiredState, send_proxy: bool) -> Self {
         Self {
             backend,
             send_proxy,
-            wanted,
-            watch: Watch::new(),
+            desired,
+            tracker: HealthTracker::new(),
             drain: None,
             expired: false,
             rising: None,
@@ -131,7 +131,8 @@ impl Entry {
     /// elsewhere, and says nothing of the tunnels that it has; those whose host is gone end by
     /// themselves.
     pub(crate) fn is_dead(&self, fall: u32) -> bool {
-        self.watch.verdict() == Some(Verdict::Checks) || self.expired && self.failed_checks >= fall
+        self.tracker.verdict() == Some(Verdict::Checks)
+            || self.expired && self.failed_checks >= fall
     }
 
     /// Its heartbeats have ended, but it still takes connections: it stays in the list, down, for
@@ -141,8 +142,8 @@ impl Entry {
     }
 
     /// Nobody wants it any more: it goes with its last tunnel.
-    pub(crate) fn is_leaving(&self) -> bool {
-        !self.wanted.by_anybody()
+    pub(crate) fn is_being_removed(&self) -> bool {
+        !self.desired.by_anybody()
     }
 
     /// Nothing of it is open.
@@ -155,14 +156,14 @@ impl Entry {
         match self {
             Self { drain: Some(_), .. } => State::Draining,
             Self { expired: true, .. } => State::Down,
-            _ if !self.watch.is_up() => State::Down,
+            _ if !self.tracker.is_up() => State::Down,
             _ => State::Up,
         }
     }
 
     /// Begins it anew, as if it had just been added.
     pub(crate) fn revive(&mut self) {
-        self.watch = Watch::new();
+        self.tracker = HealthTracker::new();
         self.drain = None;
         self.expired = false;
         self.failed_checks = 0;
@@ -175,10 +176,10 @@ impl Entry {
         self.probation = Probation { since: now, patience, answered_before: self.answered() };
     }
 
-    /// Tells the watch of successes during a probation. Shards do not report them: its counts tell.
+    /// Tells the tracker of successes during a probation. Shards do not report them: its counts tell.
     pub(crate) fn note_success(&mut self) {
-        if self.watch.is_half_open() && self.answered() > self.probation.answered_before {
-            self.watch.handle_success();
+        if self.tracker.is_half_open() && self.answered() > self.probation.answered_before {
+            self.tracker.handle_success();
         }
     }
 
@@ -189,9 +190,9 @@ impl Entry {
     /// others have less for their share than one client is for a tenth, and it would be passed by for good.
     pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
         let weight = self.backend.weight();
-        if self.backend.state() == State::Up && self.watch.is_half_open() {
+        if self.backend.state() == State::Up && self.tracker.is_half_open() {
             self.note_success();
-            if self.watch.is_half_open() {
+            if self.tracker.is_half_open() {
                 self.rising = Some(now);
                 let Probation { since, patience, .. } = self.probation;
                 self.backend.set_share(share_at(weight, now.since(since), patience));

@@ -123,7 +123,7 @@ impl fmt::Display for Failure {
 
 /// Sums of a shard, or of all: plain integers that their shard copies out once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Figures {
+pub struct Metrics {
     /// Client connections open.
     pub connections: u64,
     /// Of these, tunnels.
@@ -159,7 +159,7 @@ pub struct Figures {
     pub bytes_down: u64,
 }
 
-impl std::ops::AddAssign for Figures {
+impl std::ops::AddAssign for Metrics {
     fn add_assign(&mut self, other: Self) {
         let Self {
             connections,

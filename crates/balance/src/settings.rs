@@ -257,14 +257,14 @@ pub struct Closing {
     /// Tunnels a second, over all shards. Not asked where there is a deadline.
     pub rate: u32,
     /// Which first.
-    pub order: Order,
+    pub order: CloseOrder,
     /// Tunnels are closed spread over this time; then what is left is closed at once.
     pub deadline: Option<Duration>,
 }
 
 /// See [`Closing::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum CloseOrder {
     /// Any: spread by chance.
     Shuffled,
     /// The longest silent first, then the oldest.

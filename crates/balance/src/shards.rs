@@ -11,9 +11,9 @@ use std::time::Duration;
 use throng_engine::mailbox::{Letters, Mailbox, mailbox};
 use throng_io::{Driver, ListenOptions, Options, listen_many};
 
-use crate::letter::Letter;
+use crate::command::Command;
 use crate::shard::{Shard, Start};
-use crate::{Backend, Closing, Configuration, Figures, Report};
+use crate::{Backend, Closing, Configuration, Metrics, Report};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
@@ -37,7 +37,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const USER_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Letters that wait for one shard. The control thread sends one a change, so this is never near.
-const LETTERS: usize = 1 << 16;
+const COMMANDS: usize = 1 << 16;
 
 /// What shards start with.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ pub struct Shards {
 
 #[derive(Debug)]
 struct Running {
-    mailbox: Mailbox<Letter>,
-    figures: Arc<Mutex<Figures>>,
+    mailbox: Mailbox<Command>,
+    metrics: Arc<Mutex<Metrics>>,
 }
 
 impl Shards {
@@ -110,13 +110,13 @@ impl Shards {
         }
         let (mut all, mut threads) = (Vec::new(), Vec::new());
         for (shard, driver) in prepared.into_iter().enumerate() {
-            let (mailbox, letters): (_, Letters<Letter>) = mailbox(LETTERS, driver.waker());
-            let figures = Arc::new(Mutex::new(Figures::default()));
+            let (mailbox, commands): (_, Letters<Command>) = mailbox(COMMANDS, driver.waker());
+            let metrics = Arc::new(Mutex::new(Metrics::default()));
             let start = Start {
                 configuration: Arc::clone(&launch.configuration),
-                letters,
+                commands,
                 reports: launch.reports.clone(),
-                published: Arc::clone(&figures),
+                published: Arc::clone(&metrics),
                 shard: shard as u32,
                 shards: count as u32,
                 descriptors_for,
@@ -134,7 +134,7 @@ impl Shards {
                     return Err(error);
                 }
             }
-            all.push(Running { mailbox, figures });
+            all.push(Running { mailbox, metrics });
         }
         Ok(Self { addresses, all, threads: Mutex::new(threads) })
     }
@@ -153,7 +153,7 @@ impl Shards {
 
     /// From now on, work by this. Connections that are under way are not touched.
     pub fn configure(&self, configuration: &Arc<Configuration>) {
-        self.tell(|| Letter::Configure(Arc::clone(configuration)));
+        self.send(|| Command::Configure(Arc::clone(configuration)));
     }
 
     /// Closes tunnels of `backend`: `most` of them, or all that there are and come. It replaces an earlier order for
@@ -161,7 +161,7 @@ impl Shards {
     pub fn close_tunnels(&self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
         // One budget for all shards: each takes from it as it closes.
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
-        self.tell(|| Letter::CloseTunnels {
+        self.send(|| Command::CloseTunnels {
             backend: Arc::clone(backend),
             closing: closing.clone(),
             most: most.clone(),
@@ -170,12 +170,12 @@ impl Shards {
 
     /// Ends an order to close tunnels of `backend`; those that have their Close frame end all the same.
     pub fn keep_tunnels(&self, backend: &Arc<Backend>) {
-        self.tell(|| Letter::KeepTunnels(Arc::clone(backend)));
+        self.send(|| Command::KeepTunnels(Arc::clone(backend)));
     }
 
     /// Accepts nothing any more, closes tunnels with 1001 spread over `window`, and cuts what is left at `deadline`.
     pub fn shut_down(&self, window: Duration, deadline: Duration) {
-        self.tell(|| Letter::ShutDown { window, deadline });
+        self.send(|| Command::ShutDown { window, deadline });
     }
 
     /// Whether all have ended.
@@ -201,17 +201,17 @@ impl Shards {
 
     /// Sums over all shards, at most a second old.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        let mut sum = Figures::default();
+    pub fn metrics(&self) -> Metrics {
+        let mut sum = Metrics::default();
         for running in &self.all {
-            sum += *running.figures.lock().unwrap_or_else(PoisonError::into_inner);
+            sum += *running.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         }
         sum
     }
 
-    fn tell(&self, letter: impl Fn() -> Letter) {
+    fn send(&self, command: impl Fn() -> Command) {
         for running in &self.all {
-            running.mailbox.send_always(letter());
+            running.mailbox.send_always(command());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
-use crate::report::Figures;
+use crate::report::Metrics;
 
 /// A balancer, at a moment.
 #[derive(Clone, Debug, Serialize)]
@@ -19,7 +19,7 @@ pub struct Status {
     /// Each backend, in the order they came.
     pub backends: Vec<Row>,
     /// Sums over all shards, at most a second old.
-    pub figures: Figures,
+    pub metrics: Metrics,
     /// The last connect that failed by our own fault, which is held against no backend, with the remedy.
     pub own_failure: Option<LastFailure>,
 }
@@ -113,7 +113,7 @@ pub struct Changes {
 
 /// What the end of a backend will be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Leaving {
+pub struct Draining {
     /// Tunnels it has.
     pub tunnels: u32,
     /// Of these closed a second, at most.

@@ -44,7 +44,7 @@ fn a_newcomer_takes_the_place_of_the_oldest_that_has_asked_nothing() {
     let mut served = served(&balancer, &backend);
     let (mut silent, mut half) = (balancer.connect(), balancer.connect());
     half.send(b"GET / HT");
-    balancer.until("they are let in", |it| it.shards.figures().connections == 3);
+    balancer.until("they are let in", |it| it.shards.metrics().connections == 3);
     let mut client = balancer.connect();
     client.send(GET);
     let mut server = backend.accept();

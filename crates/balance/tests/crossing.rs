@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use support::{Balancer, Peer, Scripted};
-use throng_balance::{Closing, Order, Settings, Timeouts};
+use throng_balance::{CloseOrder, Closing, Settings, Timeouts};
 
 /// Longer than any test waits: what only a timeout would end fails.
 const CLOSE: Duration = Duration::from_secs(3600);
@@ -31,7 +31,7 @@ fn with_tunnel(test: impl FnOnce(&Balancer, &mut Peer, &mut Peer)) {
 }
 
 fn order_closing(balancer: &Balancer) {
-    let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
+    let closing = Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline: None };
     balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use throng_balance::forward::{
-    Client, Hop, Scheme, client_address, judge, sticky_key, write_chunk, write_error,
+    Client, Hop, Scheme, client_address, sticky_key, validate, write_chunk, write_error,
     write_last_chunk, write_request, write_response,
 };
 use throng_balance::{Network, Settings, Sticky};
@@ -35,7 +35,7 @@ fn a_head_that_is_passed_on_allocates_nothing() {
     let mut pass = || {
         for (trusts, ip) in [(true, peer.ip()), (false, "2001:db8::1".parse().unwrap())] {
             out.clear();
-            assert!(judge(&request).is_ok());
+            assert!(validate(&request).is_ok());
             let client = client_address(&request, peer, &trusted);
             assert!(sticky.iter().all(|sticky| sticky_key(sticky, &request, client).is_some()));
             let dropped = &dropped[..];

@@ -209,6 +209,6 @@ fn a_backend_that_goes_down_keeps_its_tunnels_unless_a_check_says_that_it_is_dea
     assert_eq!(client.text(), "still here");
     client.stream.write_all(&[0x88, 0x80, 0, 0, 0, 0]).unwrap();
     assert_eq!(server.frame().0, 8);
-    assert_eq!(balancer.status().figures.closed, 0);
+    assert_eq!(balancer.status().metrics.closed, 0);
     end(&balancer);
 }

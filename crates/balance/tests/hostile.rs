@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use support::{Balancer, PATIENCE, Scripted, accepted, upgrade};
-use throng_balance::{Closing, Order, Settings, Sticky, Timeouts};
+use throng_balance::{CloseOrder, Closing, Settings, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -137,7 +137,7 @@ fn a_full_backend_holds_up_only_its_own_clients() {
         clients.push(client);
     };
     let until_waiting = |count| {
-        balancer.until("it waits", |balancer| balancer.shards.figures().queued == count);
+        balancer.until("it waits", |balancer| balancer.shards.metrics().queued == count);
     };
     ask(&slow);
     let mut held = one.accept();
@@ -169,12 +169,12 @@ fn clients_that_vanish_from_the_queue_are_not_counted() {
     }
     let mut server = backend.accept();
     server.head();
-    balancer.until("19 wait", |balancer| balancer.shards.figures().queued == 19);
+    balancer.until("19 wait", |balancer| balancer.shards.metrics().queued == 19);
     clients.truncate(2);
-    balancer.until("one waits", |balancer| balancer.shards.figures().queued == 1);
+    balancer.until("one waits", |balancer| balancer.shards.metrics().queued == 1);
     drop(clients);
     balancer.assert_nothing_is_held();
-    balancer.until("nobody waits", |balancer| balancer.shards.figures().queued == 0);
+    balancer.until("nobody waits", |balancer| balancer.shards.metrics().queued == 0);
     assert!(server.is_at_end());
 }
 
@@ -281,7 +281,8 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
         let mut server = server.join().unwrap();
         client.send_close(1000);
         assert_eq!(server.frame().0, 8);
-        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline: None };
+        let closing =
+            Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline: None };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(client.close_code(), 1012);
         assert!(client.is_at_end());

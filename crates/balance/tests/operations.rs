@@ -130,8 +130,8 @@ fn a_drained_backends_clients_are_told_and_it_goes_when_the_last_has_gone() {
     let moved: Vec<Peer> = (0..10).map(|_| open(&balancer)).collect();
     balancer.add(backends[1], 1, false).unwrap();
     let begun = Instant::now();
-    let leaving = balancer.drain(backends[0], Some(Duration::from_secs(1))).unwrap();
-    assert_eq!((leaving.tunnels, leaving.rate, leaving.last), (10, 10, false));
+    let draining = balancer.drain(backends[0], Some(Duration::from_secs(1))).unwrap();
+    assert_eq!((draining.tunnels, draining.rate, draining.last), (10, 10, false));
     let mut stayed = open(&balancer);
     moved.into_iter().for_each(expect_restart);
     until(&balancer, "all are gone", |status| row(status, backends[0]).tunnels == 0);
@@ -206,9 +206,9 @@ fn the_cap_of_connections_is_that_of_all_shards_together() {
     let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
     assert!(Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap()).is_at_end());
     // Figures are up to a second old: those of before they came say none, too.
-    until(&balancer, "all are seen", |status| status.figures.connections == 9);
+    until(&balancer, "all are seen", |status| status.metrics.connections == 9);
     drop(clients);
-    until(&balancer, "all are gone", |status| status.figures.connections == 0);
+    until(&balancer, "all are gone", |status| status.metrics.connections == 0);
     let clients: Vec<Peer> = (0..9).map(|_| open(&balancer)).collect();
     drop(clients);
     end(&balancer);
@@ -241,7 +241,7 @@ fn rebalance(shards: usize) {
     assert_eq!(clients[0].text(), "a dry run closes nothing");
     let done = balancer.rebalance(false, Some(100)).unwrap();
     assert_eq!(done.moves, plan.moves);
-    until(&balancer, "the surplus is told to go", |status| status.figures.closed == 20);
+    until(&balancer, "the surplus is told to go", |status| status.metrics.closed == 20);
     if shards == 1 {
         // The one that spoke last is not among them.
         clients[0].send_text("still here");
@@ -301,6 +301,6 @@ fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     // It is heard of again.
     balancer.register(backends[1], 1, None).unwrap();
     assert_eq!(row(&balancer.status(), backends[1]).state, "up");
-    assert_eq!(balancer.status().figures.closed, 0);
+    assert_eq!(balancer.status().metrics.closed, 0);
     end(&balancer);
 }

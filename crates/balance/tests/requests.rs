@@ -323,7 +323,7 @@ fn a_connect_that_fails_for_want_of_a_port_is_ours() {
     assert!(head.starts_with("HTTP/1.1 503 ") && body.contains("no port"), "{head}{body}");
     assert_eq!(one_failure(&balancer), Failure::NoPort);
     assert_eq!(balancer.backends[0].totals().failures.load(Relaxed), 0);
-    balancer.until("it is counted as ours", |it| it.shards.figures().own_failures == 1);
+    balancer.until("it is counted as ours", |it| it.shards.metrics().own_failures == 1);
 }
 
 #[test]
@@ -497,7 +497,7 @@ fn a_handshake_beyond_the_cap_waits_for_a_place() {
     let mut server = backend.accept();
     server.head();
     second.send(&upgrade("/"));
-    balancer.until("it waits", |balancer| balancer.shards.figures().queued == 1);
+    balancer.until("it waits", |balancer| balancer.shards.metrics().queued == 1);
     assert_eq!(balancer.backends[0].handshakes(), 1);
     server.send(&accepted());
     first.head();

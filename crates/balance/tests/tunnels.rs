@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use support::{Balancer, Scripted, accepted, upgrade};
-use throng_balance::{Closing, Order, Settings, State, Timeouts};
+use throng_balance::{CloseOrder, Closing, Settings, State, Timeouts};
 
 fn settings() -> Settings {
     Settings::default()
@@ -202,7 +202,7 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
         balancer.backends[0].set_state(State::Draining);
         // Both at once: when the other client has been told, the order is known for this one, too.
         let deadline = Some(Duration::ZERO);
-        let closing = Closing { code: 1012, rate: 1000, order: Order::Shuffled, deadline };
+        let closing = Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
         assert_eq!(told.close_code(), 1012);
         drop((told, heard));
@@ -237,7 +237,8 @@ fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
         client.send_text("not idle");
         assert_eq!(server.text(), "not idle");
     }
-    let closing = Closing { code: 1012, rate: 1000, order: Order::IdleAndOldest, deadline: None };
+    let closing =
+        Closing { code: 1012, rate: 1000, order: CloseOrder::IdleAndOldest, deadline: None };
     balancer.shards.close_tunnels(&balancer.backends[0], &closing, Some(1));
     balancer
         .until("one is closed", |balancer| balancer.backends[0].totals().closed.load(Relaxed) == 1);

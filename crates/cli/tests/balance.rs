@@ -423,7 +423,7 @@ fn the_page_the_metrics_and_the_health_are_there() {
         assert!(found, "no {line} in {}", metrics.text());
     }
     let status = balancer.status();
-    for name in ["uptime_seconds", "pick", "backends", "figures", "resident_bytes"] {
+    for name in ["uptime_seconds", "pick", "backends", "metrics", "resident_bytes"] {
         assert!(!status[name].is_null(), "no {name} in {status}");
     }
     balancer.ask("POST", &format!("/backends/{backend}/drain"), &json!({}));

@@ -5,13 +5,13 @@ use std::fmt;
 /// A mistake in a configuration. As text it is one line: `file:line:column`, the key, the value and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    pub(super) place: Option<Place>,
+    pub(super) location: Option<Location>,
     pub(super) what: String,
 }
 
 /// Where something is in a file; lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// As it was named to the parser.
     pub file: String,
     /// Its line.
@@ -23,8 +23,8 @@ pub struct Place {
 impl ConfigError {
     /// Where it is; `None` for what came from no file.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
+    pub fn location(&self) -> Option<&Location> {
+        self.location.as_ref()
     }
 
     /// Key, value and remedy, without the place.
@@ -36,7 +36,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Place { file, line, column }) = &self.place {
+        if let Some(Location { file, line, column }) = &self.location {
             write!(f, "{file}:{line}:{column}: ")?;
         }
         f.write_str(&self.what)

@@ -17,7 +17,7 @@ use crate::{CookieKey, Network};
 use reader::{Document, Table, Value};
 
 pub(crate) use check::{MAX_BACKENDS, check_backend};
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, Location};
 pub use token::Token;
 
 /// All that can be said about a balancer. Read a file with [`Config::parse`], or begin with the default,
@@ -67,7 +67,7 @@ pub struct Config {
     /// A text said which backends there are, if only that there are none.
     names_backends: bool,
     /// Where each key was written, for mistakes that only show once all is read.
-    places: BTreeMap<String, Place>,
+    locations: BTreeMap<String, Location>,
 }
 
 /// A backend as it is configured.
@@ -141,7 +141,7 @@ impl Default for Config {
             },
             warnings: Vec::new(),
             names_backends: false,
-            places: BTreeMap::new(),
+            locations: BTreeMap::new(),
         }
     }
 }
@@ -175,7 +175,7 @@ impl Config {
         })?;
         root.put("shards", &mut self.shards, |value| Ok(value.number(u64::MAX)? as usize))?;
         root.put("backends", &mut self.backends, |value| {
-            self.places.retain(|key, _| !key.starts_with("backends["));
+            self.locations.retain(|key, _| !key.starts_with("backends["));
             self.names_backends = true;
             value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
         })?;
@@ -204,7 +204,7 @@ impl Config {
         }
         settings::read(&root, &mut self.settings)?;
         root.finish()?;
-        self.places.extend(document.into_places());
+        self.locations.extend(document.into_locations());
         self.warnings.extend(warnings);
         Ok(())
     }
@@ -226,8 +226,8 @@ impl Config {
     /// The first mistake, with its place if the value came from a file.
     pub fn check(&self) -> Result<(), ConfigError> {
         check::check(self).map_err(|wrong| {
-            let place = self.places.get(&wrong.key).cloned();
-            ConfigError { place, what: wrong.to_string() }
+            let location = self.locations.get(&wrong.key).cloned();
+            ConfigError { location, what: wrong.to_string() }
         })
     }
 }

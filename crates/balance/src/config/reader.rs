@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, Place};
+use super::error::{ConfigError, Location};
 use super::units;
 
 /// A document that is being read.
@@ -17,30 +17,30 @@ pub(super) struct Document<'t> {
     name: &'t str,
     text: &'t str,
     /// Where each key that was asked for stands.
-    places: RefCell<BTreeMap<String, Place>>,
+    locations: RefCell<BTreeMap<String, Location>>,
 }
 
 impl<'t> Document<'t> {
     pub(super) fn new(name: &'t str, text: &'t str) -> Self {
-        Self { name, text, places: RefCell::default() }
+        Self { name, text, locations: RefCell::default() }
     }
 
     /// Parses the whole as TOML.
     pub(super) fn parse(&self) -> Result<DeTable<'t>, ConfigError> {
         DeTable::parse(self.text).map(toml::Spanned::into_inner).map_err(|error| ConfigError {
-            place: Some(self.place(error.span().unwrap_or(0..0))),
+            location: Some(self.location(error.span().unwrap_or(0..0))),
             what: error.message().replace('\n', "; "),
         })
     }
 
-    pub(super) fn into_places(self) -> BTreeMap<String, Place> {
-        self.places.into_inner()
+    pub(super) fn into_locations(self) -> BTreeMap<String, Location> {
+        self.locations.into_inner()
     }
 
-    fn place(&self, span: Range<usize>) -> Place {
+    fn location(&self, span: Range<usize>) -> Location {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Place {
+        Location {
             file: self.name.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -90,7 +90,7 @@ impl<'d> Table<'d> {
         let remedy = units::did_you_mean(key.get_ref(), &known)
             .unwrap_or_else(|| format!("the keys here are {}", known.join(", ")));
         Err(ConfigError {
-            place: Some(self.document.place(key.span())),
+            location: Some(self.document.location(key.span())),
             // Without its value: that of a mistyped token is a secret.
             what: format!("{}{} is no setting: {remedy}", self.prefix, key.get_ref()),
         })
@@ -107,14 +107,14 @@ pub(super) struct Value<'d> {
 
 impl<'d> Value<'d> {
     fn new(document: &'d Document<'d>, key: String, value: &'d toml::Spanned<DeValue<'d>>) -> Self {
-        document.places.borrow_mut().insert(key.clone(), document.place(value.span()));
+        document.locations.borrow_mut().insert(key.clone(), document.location(value.span()));
         Self { document, key, span: value.span(), value: value.get_ref() }
     }
 
     /// Key, value, place and `remedy`.
     pub(super) fn wrong(&self, remedy: impl Display) -> ConfigError {
         ConfigError {
-            place: Some(self.document.place(self.span.clone())),
+            location: Some(self.document.location(self.span.clone())),
             what: format!(
                 "{} is {}: {remedy}",
                 self.key,
@@ -126,7 +126,7 @@ impl<'d> Value<'d> {
     /// As [`Value::wrong`], without the value.
     pub(super) fn wrong_secret(&self, remedy: impl Display) -> ConfigError {
         ConfigError {
-            place: Some(self.document.place(self.span.clone())),
+            location: Some(self.document.location(self.span.clone())),
             what: format!("{} is refused: {remedy}", self.key),
         }
     }
@@ -210,7 +210,7 @@ impl<'d> Value<'d> {
         if self.is_text() || self.value.is_integer() {
             let Self { document, span, value, .. } = self;
             let key = format!("{}[0]", self.key);
-            document.places.borrow_mut().insert(key.clone(), document.place(span.clone()));
+            document.locations.borrow_mut().insert(key.clone(), document.location(span.clone()));
             return Ok(vec![Self { document, key, span: span.clone(), value }]);
         }
         let items =

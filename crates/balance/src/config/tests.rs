@@ -446,11 +446,11 @@ fn a_later_text_changes_what_it_mentions() {
     config.read("retries = 0\nbackends = [\"127.0.0.1:8080\"]", "--set").unwrap();
     assert_eq!((config.shards, config.settings.retries, config.backends.len()), (2, 0, 1));
     let error = config.check().unwrap_err();
-    assert_eq!(error.place().unwrap().file, "--set");
+    assert_eq!(error.location().unwrap().file, "--set");
     config.backends[0].address = "127.0.0.1:3".parse().unwrap();
     config.backends.push(config.backends[0]);
     let error = config.check().unwrap_err();
-    assert_eq!(error.place(), None, "what came by a flag has no place: {error}");
+    assert_eq!(error.location(), None, "what came by a flag has no place: {error}");
     assert!(error.what().contains("backends[1] is \"127.0.0.1:3\""), "{error}");
 }
 

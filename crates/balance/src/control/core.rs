@@ -1,5 +1,5 @@
 //! The list of backends and everything that changes it. No thread, socket or clock: time comes with each call, and what
-//! shards are to be told is collected in [`Core::take_orders`] and [`Core::take_configuration`].
+//! shards are to be told is collected in [`Core::take_commands`] and [`Core::take_configuration`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -13,13 +13,13 @@ use crate::checks::Wrong;
 use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend};
 use crate::health::Verdict;
 use crate::rebalance::{Occupancy, Plan};
-use crate::registry::{Cause, Drain, Entry, Lease, Wanted};
+use crate::registry::{Cause, DesiredState, Drain, Entry, RegistrationTtl};
 use crate::report::Failure;
 use crate::settings::{
-    Check, CheckKind, Closing, Configuration, Order as ClosingOrder, Settings, Sticky, Target,
+    Check, CheckKind, CloseOrder, Closing, Configuration, Settings, Sticky, Target,
 };
 use crate::status::{
-    Changes, DrainProgress, LastFailure, Leaving, Rebalance, Row, RowTotals, Surplus, share_of,
+    Changes, DrainProgress, Draining, LastFailure, Rebalance, Row, RowTotals, Surplus, share_of,
 };
 
 /// How often a growing share is set anew, and a backend on probation asked whether it has answered.
@@ -33,7 +33,7 @@ const SERVICE_RESTART: u16 = 1012;
 
 /// What is due to be told to the shards.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum ControlCommand {
     /// Close tunnels of this backend: so many, or all.
     Close(Arc<Backend>, Closing, Option<u32>),
     /// Close no more of them.
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     started: Config,
     /// Where it listens in fact.
     addresses: Vec<SocketAddr>,
-    orders: Vec<Order>,
+    commands: Vec<ControlCommand>,
     is_changed: bool,
     has_ended: bool,
 }
@@ -69,15 +69,15 @@ impl Core {
             register: config.register.clone(),
             own_failure: None,
             addresses: Vec::new(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             is_changed: true,
             has_ended: false,
             started: config,
         };
         for file in core.started.backends.clone() {
-            let wanted = Wanted { file: Some(file), ..Wanted::default() };
+            let desired = DesiredState { file: Some(file), ..DesiredState::default() };
             let backend = Arc::new(Backend::new(file.address, file.weight));
-            core.entries.push(Entry::new(backend, wanted, file.send_proxy));
+            core.entries.push(Entry::new(backend, desired, file.send_proxy));
         }
         core
     }
@@ -135,8 +135,8 @@ impl Core {
     }
 
     /// What shards are to do, in this order, after they have the configuration.
-    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.orders)
+    pub(crate) fn take_commands(&mut self) -> Vec<ControlCommand> {
+        std::mem::take(&mut self.commands)
     }
 
     // What operators and backends ask for.
@@ -155,7 +155,7 @@ impl Core {
         config.check()?;
         let files = match config.names_backends() {
             true => config.backends.clone(),
-            false => self.entries.iter().filter_map(|entry| entry.wanted.file).collect(),
+            false => self.entries.iter().filter_map(|entry| entry.desired.file).collect(),
         };
         for &BackendConfig { address, .. } in &files {
             self.check_address(address)?;
@@ -164,7 +164,7 @@ impl Core {
             |entry: &Entry| files.iter().any(|file| file.address == entry.backend.address());
         let (mut staying, mut is_up) = (files.len(), false);
         for entry in &self.entries {
-            if !is_listed(entry) && (entry.wanted.api || entry.wanted.lease.is_some()) {
+            if !is_listed(entry) && (entry.desired.api || entry.desired.ttl.is_some()) {
                 staying += 1;
                 is_up |= entry.state() == State::Up;
             }
@@ -173,7 +173,9 @@ impl Core {
             return Err(Error::TooMany { most: MAX_BACKENDS });
         }
         is_up |= files.iter().any(|file| match self.position(file.address) {
-            Some(at) if !self.entries[at].is_leaving() => self.entries[at].state() == State::Up,
+            Some(at) if !self.entries[at].is_being_removed() => {
+                self.entries[at].state() == State::Up
+            }
             _ => true,
         });
         if !is_up && self.entries.iter().any(|entry| entry.state() == State::Up) {
@@ -195,7 +197,7 @@ impl Core {
             let entry = &mut self.entries[at];
             let address = entry.backend.address();
             let listed = files.iter().any(|file| file.address == address);
-            if !listed && entry.wanted.file.take().is_some() && entry.is_leaving() {
+            if !listed && entry.desired.file.take().is_some() && entry.is_being_removed() {
                 changes.removed.push(address);
                 self.start_drain(at, None);
             }
@@ -204,15 +206,16 @@ impl Core {
     }
 
     fn apply_backend(&mut self, file: BackendConfig, now: Instant, changes: &mut Changes) {
-        let wanted = Wanted { file: Some(file), ..Wanted::default() };
-        let Some(at) = self.position(file.address).filter(|&at| !self.entries[at].is_leaving())
+        let desired = DesiredState { file: Some(file), ..DesiredState::default() };
+        let Some(at) =
+            self.position(file.address).filter(|&at| !self.entries[at].is_being_removed())
         else {
             changes.added.push(file.address);
-            self.enlist(file.address, file.weight, file.send_proxy, wanted, now);
+            self.enlist(file.address, file.weight, file.send_proxy, desired, now);
             return;
         };
         let entry = &mut self.entries[at];
-        if entry.wanted.file.replace(file) == Some(file) {
+        if entry.desired.file.replace(file) == Some(file) {
             return;
         }
         entry.send_proxy = file.send_proxy;
@@ -237,12 +240,13 @@ impl Core {
         let BackendConfig { address, weight, send_proxy } = backend;
         self.must_live()?;
         check_weight(weight)?;
-        if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_leaving()) {
-            return Err(Error::Exists { address, source: self.entries[at].wanted.source() });
+        if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
+        {
+            return Err(Error::Exists { address, source: self.entries[at].desired.source() });
         }
         self.check_room(address)?;
-        let wanted = Wanted { api: true, ..Wanted::default() };
-        self.enlist(address, weight, send_proxy, wanted, now);
+        let desired = DesiredState { api: true, ..DesiredState::default() };
+        self.enlist(address, weight, send_proxy, desired, now);
         Ok(())
     }
 
@@ -265,18 +269,18 @@ impl Core {
         &mut self,
         address: SocketAddr,
         window: Option<Duration>,
-    ) -> Result<Leaving, Error> {
+    ) -> Result<Draining, Error> {
         let at = self.find(address)?;
         self.start_drain(at, window);
-        Ok(self.leaving(at))
+        Ok(self.draining(at))
     }
 
     /// Ends a drain: what is left of its tunnels stays, and it gets clients again.
     pub(crate) fn undrain(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
-        if entry.is_leaving() {
-            return Err(Error::Leaving { address });
+        if entry.is_being_removed() {
+            return Err(Error::BeingRemoved { address });
         }
         if entry.drain.take().is_none() {
             return Err(Error::NotDraining { address, state: entry.state().word() });
@@ -286,14 +290,14 @@ impl Core {
     }
 
     /// Drains it; it is out of the list when its last tunnel is gone.
-    pub(crate) fn remove(&mut self, address: SocketAddr) -> Result<Leaving, Error> {
+    pub(crate) fn remove(&mut self, address: SocketAddr) -> Result<Draining, Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
-        if entry.wanted.lease.is_some() {
+        if entry.desired.ttl.is_some() {
             return Err(Error::RegistersItself { address });
         }
-        if !entry.is_leaving() {
-            entry.wanted = Wanted::default();
+        if !entry.is_being_removed() {
+            entry.desired = DesiredState::default();
             // One that is drained already goes on at that drain's rate.
             if entry.drain.is_none() {
                 self.start_drain(at, None);
@@ -301,7 +305,7 @@ impl Core {
         } else if entry.expired && entry.drain.is_none() {
             self.start_drain(at, None);
         }
-        Ok(self.leaving(at))
+        Ok(self.draining(at))
     }
 
     /// What `rebalance` closes; done unless `dry_run`.
@@ -336,10 +340,14 @@ impl Core {
                 let closing = Closing {
                     code: SERVICE_RESTART,
                     rate: u32::try_from(part).unwrap_or(u32::MAX).max(1),
-                    order: ClosingOrder::IdleAndOldest,
+                    order: CloseOrder::IdleAndOldest,
                     deadline: None,
                 };
-                self.orders.push(Order::Close(Arc::clone(backend), closing, Some(close)));
+                self.commands.push(ControlCommand::Close(
+                    Arc::clone(backend),
+                    closing,
+                    Some(close),
+                ));
             }
         }
         Ok(Rebalance {
@@ -375,19 +383,19 @@ impl Core {
                 "no backend may register itself there: name its network in register.networks";
             return Err(Error::Address { address, remedy: remedy.to_owned() });
         }
-        let lease = Lease { time_to_live: time, expires: now.after(time) };
-        let position = self.position(address).filter(|&at| !self.entries[at].is_leaving());
+        let ttl = RegistrationTtl { time_to_live: time, expires: now.after(time) };
+        let position = self.position(address).filter(|&at| !self.entries[at].is_being_removed());
         let Some(at) = position else {
             self.check_room(address)?;
-            let wanted = Wanted { lease: Some(lease), ..Wanted::default() };
-            self.enlist(address, weight, false, wanted, now);
+            let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
+            self.enlist(address, weight, false, desired, now);
             return Ok(time);
         };
         let entry = &mut self.entries[at];
-        entry.wanted.lease = Some(lease);
+        entry.desired.ttl = Some(ttl);
         // Whatever was there before, this is a process that has just begun.
-        entry.watch = crate::health::Watch::new();
-        if entry.wanted.source() == "registered" && entry.backend.weight() != weight {
+        entry.tracker = crate::health::HealthTracker::new();
+        if entry.desired.source() == "registered" && entry.backend.weight() != weight {
             self.weigh(at, weight, now);
         }
         self.settle(at, now);
@@ -400,19 +408,19 @@ impl Core {
         if self.register.is_none() {
             return Err(Error::RegistrationIsOff);
         }
-        let lease = self.lease(address)?;
-        lease.expires = now.after(lease.time_to_live);
+        let ttl = self.ttl(address)?;
+        ttl.expires = now.after(ttl.time_to_live);
         Ok(())
     }
 
     /// A backend says that it goes.
     pub(crate) fn deregister(&mut self, address: SocketAddr) -> Result<(), Error> {
         self.must_live()?;
-        self.lease(address)?;
+        self.ttl(address)?;
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
-        entry.wanted.lease = None;
-        if entry.is_leaving() && entry.drain.is_none() {
+        entry.desired.ttl = None;
+        if entry.is_being_removed() && entry.drain.is_none() {
             self.start_drain(at, None);
         }
         Ok(())
@@ -440,11 +448,11 @@ impl Core {
         entry.note_success();
         let health = &self.settings.health;
         let told = if failure.is_of_connection() {
-            entry.watch.handle_failures(now, 1, health)
+            entry.tracker.handle_failures(now, 1, health)
         } else if !is_retry && self.half_are_up_without(Some(place)) {
             let entry = &mut self.entries[place];
             let answered = entry.answered();
-            entry.watch.handle_failed_answer(now, answered, health)
+            entry.tracker.handle_failed_answer(now, answered, health)
         } else {
             None
         };
@@ -457,7 +465,8 @@ impl Core {
     /// `place`. Envoy's panic threshold.
     fn half_are_up_without(&self, place: Option<usize>) -> bool {
         let (mut all, mut up) = (0, 0);
-        let staying = self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_leaving());
+        let staying =
+            self.entries.iter().enumerate().filter(|(_, entry)| !entry.is_being_removed());
         for (at, entry) in staying {
             match entry.state() {
                 State::Up if Some(at) != place => (all, up) = (all + 1, up + 1),
@@ -471,12 +480,12 @@ impl Core {
     /// Verdicts of answers, which clients may have brought about, are ignored where too few others
     /// are up.
     fn ignore_answers_in_panic(&mut self, now: Instant) {
-        let is_faulty = |entry: &Entry| entry.watch.verdict() == Some(Verdict::Answers);
+        let is_faulty = |entry: &Entry| entry.tracker.verdict() == Some(Verdict::Answers);
         if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
             return;
         }
         for entry in &mut self.entries {
-            if entry.watch.ignore_answers().is_some() {
+            if entry.tracker.ignore_answers().is_some() {
                 entry.begin_probation(now, self.settings.health.down_for);
             }
         }
@@ -500,7 +509,7 @@ impl Core {
             entry.last_failure = Some((Cause::Check(why), at));
         }
         entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };
-        if entry.watch.handle_check(now, passed, &self.settings.health).is_some() {
+        if entry.tracker.handle_check(now, passed, &self.settings.health).is_some() {
             self.settle(place, now);
         }
         let fall = self.fall(place);
@@ -529,18 +538,18 @@ impl Core {
         self.ignore_answers_in_panic(now);
         for at in 0..self.entries.len() {
             let entry = &mut self.entries[at];
-            let silent = entry.wanted.lease.filter(|lease| lease.expires <= now);
-            if let Some(lease) = silent {
-                entry.wanted.lease = None;
-                entry.last_failure = Some((Cause::Silent(lease.time_to_live), wall));
-                if entry.is_leaving() {
+            let silent = entry.desired.ttl.filter(|ttl| ttl.expires <= now);
+            if let Some(ttl) = silent {
+                entry.desired.ttl = None;
+                entry.last_failure = Some((Cause::Silent(ttl.time_to_live), wall));
+                if entry.is_being_removed() {
                     // That nobody hears it is no fault of its tunnels: it gets no new clients, and
                     // is asked itself.
                     (entry.expired, entry.failed_checks) = (true, 0);
                     self.is_changed = true;
                 }
             }
-            if entry.watch.expire(now, &self.settings.health).is_some() {
+            if entry.tracker.expire(now, &self.settings.health).is_some() {
                 entry.begin_probation(now, self.settings.health.down_for);
             }
             self.settle(at, now);
@@ -550,10 +559,10 @@ impl Core {
         for entry in &mut self.entries {
             let grows = entry.grow(now, self.settings.slow_start);
             let due = [
-                entry.wanted.lease.map(|lease| lease.expires),
-                entry.watch.next_due(&self.settings.health),
+                entry.desired.ttl.map(|ttl| ttl.expires),
+                entry.tracker.next_due(&self.settings.health),
                 grows.then(|| now.after(GROWTH)),
-                entry.is_leaving().then(|| now.after(LAST_TUNNEL)),
+                entry.is_being_removed().then(|| now.after(LAST_TUNNEL)),
             ];
             next = due.into_iter().flatten().chain(next).min();
         }
@@ -564,15 +573,16 @@ impl Core {
     fn let_go(&mut self) {
         self.gone.retain(|backend| backend.strong_count() > 0);
         let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
-        let Self { entries, gone, orders, is_changed, .. } = self;
+        let Self { entries, gone, commands, is_changed, .. } = self;
         let mut falls = falls.into_iter();
         entries.retain(|entry| {
             let fall = falls.next().unwrap_or(u32::MAX);
-            let stays = !entry.is_leaving() || !entry.is_empty() || entry.is_only_silent(fall);
+            let stays =
+                !entry.is_being_removed() || !entry.is_empty() || entry.is_only_silent(fall);
             if !stays {
                 entry.backend.set_state(State::Removed);
                 // Shards forget what they were told about it.
-                orders.push(Order::Keep(Arc::clone(&entry.backend)));
+                commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 gone.push(Arc::downgrade(&entry.backend));
                 *is_changed = true;
             }
@@ -600,7 +610,7 @@ impl Core {
         address: SocketAddr,
         weight: u32,
         send_proxy: bool,
-        wanted: Wanted,
+        desired: DesiredState,
         now: Instant,
     ) {
         let at = self.position(address).unwrap_or_else(|| {
@@ -609,12 +619,12 @@ impl Core {
                 .into_iter()
                 .find(|backend| backend.address() == address)
                 .unwrap_or_else(|| Arc::new(Backend::new(address, weight)));
-            self.entries.push(Entry::new(backend, Wanted::default(), send_proxy));
+            self.entries.push(Entry::new(backend, DesiredState::default(), send_proxy));
             self.entries.len() - 1
         });
         let entry = &mut self.entries[at];
         entry.revive();
-        entry.wanted = wanted;
+        entry.desired = desired;
         entry.send_proxy = send_proxy;
         entry.rising = Some(now);
         self.weigh(at, weight, now);
@@ -646,10 +656,10 @@ impl Core {
         let closing = Closing {
             code: SERVICE_RESTART,
             rate: at_most(rate),
-            order: ClosingOrder::Shuffled,
+            order: CloseOrder::Shuffled,
             deadline: window,
         };
-        self.orders.push(Order::Close(Arc::clone(backend), closing, None));
+        self.commands.push(ControlCommand::Close(Arc::clone(backend), closing, None));
     }
 
     /// Makes the backend what it should be, with all that follows for its tunnels.
@@ -666,7 +676,7 @@ impl Core {
         match state {
             State::Up => {
                 entry.keeps_tunnels = false;
-                self.orders.push(Order::Keep(Arc::clone(backend)));
+                self.commands.push(ControlCommand::Keep(Arc::clone(backend)));
                 entry.rising = Some(now);
                 entry.grow(now, self.settings.slow_start);
             }
@@ -677,7 +687,7 @@ impl Core {
                     self.close_all_of_dead(at);
                 } else if before == State::Draining {
                     // The drain has ended, and its order with it.
-                    self.orders.push(Order::Keep(Arc::clone(&entry.backend)));
+                    self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 }
             }
             // A drain has its own order, see `start_drain`; nothing is removed here.
@@ -691,16 +701,16 @@ impl Core {
         let closing = Closing {
             code: SERVICE_RESTART,
             rate: self.settings.close_rate,
-            order: ClosingOrder::Shuffled,
+            order: CloseOrder::Shuffled,
             deadline: None,
         };
-        self.orders.push(Order::Close(backend, closing, None));
+        self.commands.push(ControlCommand::Close(backend, closing, None));
     }
 
-    fn leaving(&self, at: usize) -> Leaving {
+    fn draining(&self, at: usize) -> Draining {
         let entry = &self.entries[at];
         let others = self.entries.iter().enumerate().filter(|(other, _)| *other != at);
-        Leaving {
+        Draining {
             tunnels: entry.backend.tunnels(),
             rate: entry.drain.map_or(self.settings.close_rate, |drain| at_most(drain.rate)),
             last: !others.into_iter().any(|(_, other)| other.backend.state() == State::Up),
@@ -740,9 +750,9 @@ impl Core {
         })
     }
 
-    fn lease(&mut self, address: SocketAddr) -> Result<&mut Lease, Error> {
+    fn ttl(&mut self, address: SocketAddr) -> Result<&mut RegistrationTtl, Error> {
         let at = self.position(address);
-        at.and_then(|at| self.entries[at].wanted.lease.as_mut())
+        at.and_then(|at| self.entries[at].desired.ttl.as_mut())
             .ok_or(Error::NotRegistered { address })
     }
 
@@ -776,7 +786,7 @@ fn row(entry: &Entry, now: Instant) -> Row {
     Row {
         address: backend.address(),
         state: backend.state().word(),
-        source: entry.wanted.source(),
+        source: entry.desired.source(),
         weight: backend.weight(),
         share: share_of(backend),
         send_proxy: entry.send_proxy,
@@ -791,9 +801,9 @@ fn row(entry: &Entry, now: Instant) -> Row {
             seconds_left: (f64::from(tunnels) / drain.rate).ceil() as u32,
         }),
         expires_in_seconds: entry
-            .wanted
-            .lease
-            .map(|lease| lease.expires.0.saturating_sub(now.0) as f64 / 1e9),
+            .desired
+            .ttl
+            .map(|ttl| ttl.expires.0.saturating_sub(now.0) as f64 / 1e9),
         keeps_tunnels: entry.keeps_tunnels,
         last_failure: entry
             .last_failure

@@ -69,7 +69,7 @@ pub enum Error {
         state: &'static str,
     },
     /// It is on its way out: to keep it, add it again.
-    Leaving {
+    BeingRemoved {
         /// Who.
         address: SocketAddr,
     },
@@ -144,7 +144,7 @@ impl fmt::Display for Error {
             Self::NotDraining { address, state } => {
                 write!(f, "{address} is not draining, but {state}: there is nothing to end")
             }
-            Self::Leaving { address } => {
+            Self::BeingRemoved { address } => {
                 write!(f, "{address} was removed, and goes with its last tunnel: to keep it, add it again")
             }
             Self::RegistersItself { address } => write!(

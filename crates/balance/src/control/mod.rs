@@ -15,12 +15,12 @@ use std::{fmt, io};
 
 use throng_io::Instant;
 
-use self::core::{Core, Order};
+use self::core::{ControlCommand, Core};
 use crate::checks::Checks;
 use crate::config::{BackendConfig, Config};
 use crate::report::Report;
 use crate::shards::{Launch, Shards};
-use crate::status::{Changes, Leaving, Rebalance, Status};
+use crate::status::{Changes, Draining, Rebalance, Status};
 
 pub use error::Error;
 
@@ -146,24 +146,24 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`].
-    pub fn drain(&self, address: SocketAddr, window: Option<Duration>) -> Result<Leaving, Error> {
+    pub fn drain(&self, address: SocketAddr, window: Option<Duration>) -> Result<Draining, Error> {
         self.inner.change(|core, _| core.drain(address, window))
     }
 
     /// Ends a drain: the tunnels that are left stay, and it is picked again.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::Leaving`] for one that was removed.
+    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for one that was removed.
     pub fn undrain(&self, address: SocketAddr) -> Result<(), Error> {
         self.inner.change(|core, now| core.undrain(address, now))
     }
 
     /// Drains it, and takes it out of the list when its last tunnel is gone. It may be the last one:
-    /// [`Leaving::last`] says so.
+    /// [`Draining::last`] says so.
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
-    pub fn remove(&self, address: SocketAddr) -> Result<Leaving, Error> {
+    pub fn remove(&self, address: SocketAddr) -> Result<Draining, Error> {
         self.inner.change(|core, _| core.remove(address))
     }
 
@@ -223,13 +223,13 @@ impl Balancer {
     /// All there is to see.
     #[must_use]
     pub fn status(&self) -> Status {
-        let figures = self.inner.shards.figures();
+        let metrics = self.inner.shards.metrics();
         let core = self.inner.lock();
         Status {
             uptime_seconds: self.inner.began.elapsed().as_secs_f64(),
             pick: core.settings().pick.word(),
             backends: core.rows(self.inner.now()),
-            figures,
+            metrics,
             own_failure: core.own_failure(),
         }
     }
@@ -293,12 +293,12 @@ impl Inner {
             self.shards.configure(&configuration);
             self.set_checks(core);
         }
-        for order in core.take_orders() {
-            match order {
-                Order::Close(backend, closing, most) => {
+        for command in core.take_commands() {
+            match command {
+                ControlCommand::Close(backend, closing, most) => {
                     self.shards.close_tunnels(&backend, &closing, most);
                 }
-                Order::Keep(backend) => self.shards.keep_tunnels(&backend),
+                ControlCommand::Keep(backend) => self.shards.keep_tunnels(&backend),
             }
         }
     }

@@ -64,7 +64,7 @@ fn a_failure_of_ours_is_told_with_its_remedy_and_held_against_nobody() {
     }
     let status = until(&balancer, |status| {
         // What shards count and what they report come by two ways.
-        status.figures.own_failures == 4 && status.own_failure.is_some()
+        status.metrics.own_failures == 4 && status.own_failure.is_some()
     });
     let (row, own) = (&status.backends[0], status.own_failure.expect("it is told"));
     assert!(own.text.contains(&backend.to_string()) && own.text.contains("sources"), "{own:?}");

@@ -1,6 +1,6 @@
 //! What a balancer does to the heads it passes on, as functions of bytes.
 //!
-//! A request's road: [`judge`] says whether it may pass and what it asks for, [`client_address`] whose it is,
+//! A request's road: [`validate`] says whether it may pass and what it asks for, [`client_address`] whose it is,
 //! [`sticky_key`] where it belongs, [`write_request`] what the backend reads. The answer's: [`check_upgrade`] for a 101,
 //! [`write_response`], then [`write_chunk`] and [`write_last_chunk`] if the body goes out in chunks. [`write_error`] is
 //! the answer when there is none.
@@ -11,7 +11,6 @@
 mod address;
 mod chunks;
 mod errors;
-mod judge;
 mod names;
 mod request;
 mod response;
@@ -19,15 +18,16 @@ mod sticky;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod validate;
 
 pub use address::client_address;
 pub use chunks::{write_chunk, write_last_chunk};
 pub use errors::write_error;
-pub use judge::{Asked, MAX_CONNECTION_OPTIONS, Refusal, judge};
 pub use request::{Hop, Scheme, write_request};
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
 pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub use upgrade::{BadUpgrade, check_upgrade};
+pub use validate::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 
 use throng_proto::http1::{Header, HeaderLines};
 

@@ -7,8 +7,8 @@ use throng_proto::http1::encode::push_decimal;
 use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
 
-use super::judge::asks_for_websocket;
 use super::names::{self, Kind};
+use super::validate::asks_for_websocket;
 use super::{CHUNKED, members, push_length, push_line};
 
 /// What this hop adds to a request.
@@ -47,7 +47,7 @@ impl Scheme {
     }
 }
 
-/// Appends the head of a request that [`judge`](super::judge) let pass, as the backend is to read it; its body, if it
+/// Appends the head of a request that [`validate`](super::validate) let pass, as the backend is to read it; its body, if it
 /// is chunked, is to be chunked anew.
 ///
 /// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder decided on (that of an
@@ -70,7 +70,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     out.reserve(request.raw().len() + 256);
     push_start(out, request);
     let names_fields = names::field_options(lines).next().is_some();
-    let mut told = Told::default();
+    let mut seen = SeenHeaders::default();
     for header in lines.iter() {
         let passes = match names::kind(header.name) {
             _ if !hop.trusted && names::is_one_of(header.name, hop.dropped) => false,
@@ -78,29 +78,29 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
             _ if header.name.contains('_') => false,
             Kind::EndToEnd => true,
             Kind::Expect => {
-                let first = !std::mem::replace(&mut told.expect, true);
+                let first = !std::mem::replace(&mut seen.expect, true);
                 first && request.expects_continue()
             }
             Kind::Trailer => request.body_length() == BodyLength::Chunked,
             Kind::ContentLength => {
-                told.length = true;
+                seen.length = true;
                 false
             }
             Kind::Proto => {
-                told.proto = true;
+                seen.proto = true;
                 hop.trusted
             }
             Kind::ForwardedHost => {
-                told.host = true;
+                seen.host = true;
                 hop.trusted
             }
             Kind::Origin => hop.trusted,
             Kind::For | Kind::Forwarded => {
-                told.client = true;
+                seen.client = true;
                 false
             }
             Kind::Te => {
-                told.te = true;
+                seen.te = true;
                 false
             }
             Kind::Host | Kind::Upgrade | Kind::Hop => false,
@@ -109,19 +109,19 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
             push_line(out, &header);
         }
     }
-    push_connection(out, request, hop, told);
+    push_connection(out, request, hop, seen);
     match request.body_length() {
-        BodyLength::Known(0) if !told.length => {}
+        BodyLength::Known(0) if !seen.length => {}
         BodyLength::Known(length) => push_length(out, length),
         BodyLength::Chunked | BodyLength::UntilClose => out.extend_from_slice(CHUNKED),
     }
-    push_origin(out, request, hop, told);
+    push_origin(out, request, hop, seen);
     out.extend_from_slice(b"\r\n");
 }
 
 /// What was met among the lines.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct SeenHeaders {
     length: bool,
     te: bool,
     expect: bool,
@@ -149,11 +149,11 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
 }
 
 /// Connection and what belongs to it: what holds for the hop to the backend.
-fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told: Told) {
+fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
     let upgrade = asks_for_websocket(request);
     // RFC 9110 section 10.1.4: `trailers` is an option about the way of the answer, which we pass on in chunks.
     let trailers =
-        told.te && request.is_http11() && super::lists(request.lines(), "TE", "trailers");
+        seen.te && request.is_http11() && super::lists(request.lines(), "TE", "trailers");
     let options = [("Upgrade", upgrade), ("TE", trailers), ("close", hop.close && !upgrade)];
     let mut lead = "Connection: ";
     for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
@@ -173,8 +173,8 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told
 }
 
 /// Who asks, and how: X-Forwarded-* and Forwarded (RFC 7239).
-fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told: Told) {
-    let earlier = hop.trusted && told.client;
+fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
+    let earlier = hop.trusted && seen.client;
     out.extend_from_slice(b"X-Forwarded-For: ");
     if earlier {
         for member in members(request.lines().all_bytes("X-Forwarded-For")) {
@@ -188,10 +188,10 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, told: To
     let end = out.len();
     out.extend_from_slice(b"\r\n");
     let host = request.host().filter(|host| !host.is_empty());
-    if !(hop.trusted && told.proto) {
+    if !(hop.trusted && seen.proto) {
         push_parts(out, &["X-Forwarded-Proto: ", hop.scheme.as_str(), "\r\n"]);
     }
-    if !(hop.trusted && told.host)
+    if !(hop.trusted && seen.host)
         && let Some(host) = host
     {
         push_parts(out, &["X-Forwarded-Host: ", host, "\r\n"]);

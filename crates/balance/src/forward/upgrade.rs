@@ -39,7 +39,7 @@ impl fmt::Display for BadUpgrade {
 
 impl std::error::Error for BadUpgrade {}
 
-/// Checks a 101 against what was asked: [`Asked::key`](super::Asked::key). Extensions and subprotocols are for the client
+/// Checks a 101 against what was asked: [`RequestKind::key`](super::RequestKind::key). Extensions and subprotocols are for the client
 /// to check, RFC 6455 section 4.1: it knows what it offered.
 ///
 /// # Errors

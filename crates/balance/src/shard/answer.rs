@@ -5,8 +5,8 @@ use throng_proto::Input;
 use throng_proto::http1::ResponseEvent;
 
 use super::conn::{Client, Conn, Phase, Upstream};
-use super::input::HeldInput;
-use super::{Intent, State};
+use super::input::PendingInput;
+use super::{Action, State};
 use crate::Failure;
 use crate::forward::{self, Framing};
 use crate::shards::RECEIVE_BUFFER;
@@ -28,23 +28,23 @@ impl State {
             // Nobody asked: whatever it is, the next request must not get it for an answer.
             self.pool.remove(upstream.backend.address(), id);
             self.conns.insert(id, Conn::Upstream(upstream));
-            return self.intents.push_back(Intent::Close(id));
+            return self.actions.push_back(Action::Close(id));
         };
         upstream.deadline = self.tick.after(self.configuration.settings.timeouts.body);
         let Conn::Client(mut client) = self.conns.take(client_id) else {
             self.conns.insert(id, Conn::Upstream(upstream));
-            return self.intents.push_back(Intent::Close(id));
+            return self.actions.push_back(Action::Close(id));
         };
         let is_cut = bytes.len() >= RECEIVE_BUFFER;
         let mut input = Input::new(bytes);
         let stop = self.read_answer(&mut upstream, &mut client, &mut input);
         match stop {
-            Stop::Failed(failure) => self.intents.push_back(Intent::Fail(id, failure)),
+            Stop::Failed(failure) => self.actions.push_back(Action::Fail(id, failure)),
             Stop::Switched => {
                 let surplus = input.as_slice();
                 upstream.boundary.advance(surplus);
-                self.write(&mut client.line, |out| out.extend_from_slice(surplus));
-                self.intents.push_back(Intent::Open { client: client_id, upstream: id });
+                self.write(&mut client.http, |out| out.extend_from_slice(surplus));
+                self.actions.push_back(Action::Open { client: client_id, upstream: id });
             }
             Stop::Whole => {
                 // More than was asked for cannot be told from an answer to the next; nor can what still lies behind a read
@@ -52,9 +52,9 @@ impl State {
                 if !input.is_empty() || is_cut {
                     upstream.is_last = true;
                 }
-                self.intents.push_back(Intent::Complete(client_id));
+                self.actions.push_back(Action::Complete(client_id));
             }
-            Stop::Starved => self.intents.push_back(Intent::Flush(client_id)),
+            Stop::Starved => self.actions.push_back(Action::Flush(client_id)),
         }
         self.conns.insert(client_id, Conn::Client(client));
         self.conns.insert(id, Conn::Upstream(upstream));
@@ -81,7 +81,7 @@ impl State {
                     let to = forward::Client { http11: true, keep_alive: true, is_head: false };
                     exchange.is_answered = true;
                     is_switch = true;
-                    self.write(&mut client.line, |out| {
+                    self.write(&mut client.http, |out| {
                         forward::write_response(out, &response, &to, cookie.as_deref())
                     });
                 }
@@ -96,27 +96,27 @@ impl State {
                     } else {
                         exchange.is_answered = true;
                         // No handshake any more, and its reader may take long.
-                        exchange.place = None;
+                        exchange.permit = None;
                     }
                     // A request whose rest is still to come would be taken for the next one.
                     let keep_alive = exchange.keep_alive
                         && exchange.is_complete
-                        && self.ending.is_none()
-                        && !client.line.finished;
+                        && self.shutdown.is_none()
+                        && !client.http.finished;
                     let to = forward::Client {
                         http11: exchange.is_http11,
                         keep_alive,
                         is_head: exchange.is_head,
                     };
                     let cookie = if is_interim { None } else { self.cookie_for(exchange) };
-                    let framing = self.write(&mut client.line, |out| {
+                    let framing = self.write(&mut client.http, |out| {
                         forward::write_response(out, &response, &to, cookie.as_deref())
                     });
                     if !is_interim {
                         // A backend that answers before it has the whole request may not read the
                         // rest; one that says how long a body is that is not due may send it.
                         upstream.is_last |= !exchange.is_complete
-                            || !upstream.line.is_clear()
+                            || !upstream.http.is_clear()
                             || forward::names_a_body_that_is_not_due(&response);
                         exchange.framing = framing;
                         exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
@@ -125,10 +125,10 @@ impl State {
                 Ok(Some(ResponseEvent::Body(piece))) => match exchange.framing {
                     Framing::Empty => {}
                     Framing::Chunked => {
-                        self.write(&mut client.line, |out| forward::write_chunk(out, piece))
+                        self.write(&mut client.http, |out| forward::write_chunk(out, piece))
                     }
                     Framing::Length(_) | Framing::UntilClose => {
-                        self.write(&mut client.line, |out| out.extend_from_slice(piece));
+                        self.write(&mut client.http, |out| out.extend_from_slice(piece));
                     }
                 },
                 Ok(Some(ResponseEvent::End)) => {
@@ -137,7 +137,7 @@ impl State {
                     }
                     if exchange.framing == Framing::Chunked {
                         let trailers = upstream.decoder.trailers();
-                        self.write(&mut client.line, |out| {
+                        self.write(&mut client.http, |out| {
                             forward::write_last_chunk(out, trailers)
                         });
                     }
@@ -151,12 +151,12 @@ impl State {
     pub(super) fn end_answer(&mut self, client_id: ConnId) {
         let Conn::Client(mut client) = self.conns.take(client_id) else { return };
         if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
-            self.write(&mut client.line, |out| {
+            self.write(&mut client.http, |out| {
                 forward::write_last_chunk(out, throng_proto::http1::HeaderLines::default());
             });
         }
         self.conns.insert(client_id, Conn::Client(client));
-        self.intents.push_back(Intent::Complete(client_id));
+        self.actions.push_back(Action::Complete(client_id));
     }
 
     /// The answer is whole: the backend's connection is free, and the client's goes on or ends.
@@ -170,22 +170,22 @@ impl State {
             requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let upstream_id = exchange.upstream;
-        let keeps = exchange.keep_alive && exchange.is_complete && !client.line.finished;
+        let keeps = exchange.keep_alive && exchange.is_complete && !client.http.finished;
         let is_complete = exchange.is_complete;
         drop(exchange);
         if let Some(upstream_id) = upstream_id {
             self.release(driver, upstream_id, is_complete);
         }
         let timeouts = &self.configuration.settings.timeouts;
-        if keeps && self.ending.is_none() {
+        if keeps && self.shutdown.is_none() {
             // The flush goes on with it.
             client.phase = Phase::Head;
         } else {
             client.phase = Phase::Leaving;
-            client.held = HeldInput::default();
+            client.held = PendingInput::default();
             client.deadline = self.tick.after(timeouts.body);
-            if client.line.paused {
-                client.line.paused = false;
+            if client.http.paused {
+                client.http.paused = false;
                 driver.resume(client_id);
             }
         }
@@ -200,20 +200,20 @@ impl State {
         let Some(upstream) = self.conns.upstream(id) else { return };
         let is_clean = is_complete
             && upstream.decoder.is_between_responses()
-            && upstream.line.is_clear()
-            && !upstream.line.finished
+            && upstream.http.is_clear()
+            && !upstream.http.finished
             && !upstream.is_last;
         upstream.client = None;
         upstream.deadline = deadline;
-        if upstream.line.paused {
-            upstream.line.paused = false;
+        if upstream.http.paused {
+            upstream.http.paused = false;
             driver.resume(id);
         }
         let address = upstream.backend.address();
         let is_up = upstream.backend.state() == crate::State::Up;
         if !is_clean
             || !is_up
-            || self.ending.is_some()
+            || self.shutdown.is_some()
             || !self.pool.put(address, id, settings.keep_alive)
         {
             self.close(driver, id);

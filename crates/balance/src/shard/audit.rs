@@ -1,4 +1,4 @@
-//! What a shard holds, counted from its records and not from its figures: for tests that look after each turn.
+//! What a shard holds, counted from its records and not from its metrics: for tests that look after each turn.
 
 use throng_io::{ConnId, Driver};
 
@@ -58,13 +58,13 @@ pub struct Audit {
     /// Clients that waited and were looked at, ever.
     pub looked_at: u64,
     /// Clients that are listed as not having asked for anything.
-    pub newcomers: usize,
+    pub new_clients: usize,
     /// Addresses that clients are counted of, of all shards.
     pub addresses: usize,
     /// Orders to close tunnels.
-    pub orders: usize,
+    pub close_jobs: usize,
     /// Intents that were not acted on.
-    pub intents: usize,
+    pub actions: usize,
     /// The most bytes that any one connection holds, of each kind. What a send in flight has is the
     /// driver's.
     pub most: Holdings,
@@ -91,10 +91,10 @@ impl State {
             queued: self.queued.len(),
             waiting: self.waiting.len(),
             looked_at: self.waiting.looked_at(),
-            newcomers: self.newcomers.len(),
+            new_clients: self.new_clients.len(),
             addresses: self.admission.addresses(),
-            orders: self.orders.len(),
-            intents: self.intents.len(),
+            close_jobs: self.close_jobs.len(),
+            actions: self.actions.len(),
             spare: self.spares.iter().map(|batch| batch.spare_capacity()).sum(),
             orphans: self.orphans.len(),
             ..Audit::default()
@@ -103,14 +103,14 @@ impl State {
         for (id, conn) in self.conns.iter() {
             let mut broken = None;
             let held = match conn {
-                Conn::Gone => Holdings::default(),
+                Conn::Vacant => Holdings::default(),
                 Conn::Client(client) => {
                     audit.clients += 1;
                     let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
                     Holdings {
                         client_input: client.held.footprint(),
                         client_head: client.decoder.buffered(),
-                        client_output: client.line.backlog(),
+                        client_output: client.http.backlog(),
                         replay: replay.map_or(0, Vec::len),
                         ..Holdings::default()
                     }
@@ -122,13 +122,13 @@ impl State {
                             if other == upstream.client.unwrap_or(other)
                                 && client.exchange.as_ref().is_some_and(|it| it.upstream == Some(id)))
                     });
-                    if upstream.client.is_none() && upstream.line.finished {
+                    if upstream.client.is_none() && upstream.http.finished {
                         broken = Some("an idle connection whose backend has ended it");
                     }
                     if !is_wanted {
                         broken = Some("a backend's connection whose client does not know of it");
                     }
-                    Holdings { backend_output: upstream.line.backlog(), ..Holdings::default() }
+                    Holdings { backend_output: upstream.http.backlog(), ..Holdings::default() }
                 }
                 Conn::Tunnel(tunnel) => {
                     audit.sides += 1;
@@ -171,10 +171,10 @@ impl State {
             audit.broken = audit.broken.or(broken.map(|what| (id, what)));
         }
         let own = ConnId::new(0, 0, 0);
-        if tunnels as u64 != self.figures.tunnels {
+        if tunnels as u64 != self.metrics.tunnels {
             audit.broken.get_or_insert((own, "the figure of tunnels is not their number"));
         }
-        if (tunnels + audit.clients) as u64 != self.figures.connections {
+        if (tunnels + audit.clients) as u64 != self.metrics.connections {
             audit.broken.get_or_insert((own, "the figure of connections is not their number"));
         }
         let mut queues = self.queued.keys();

@@ -7,9 +7,9 @@ use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
 
 use super::conn::{Client, Conn, Exchange, Phase, Tick};
-use super::input::HeldInput;
+use super::input::PendingInput;
 use super::output::HIGH_WATER;
-use super::{Intent, State};
+use super::{Action, State};
 use crate::forward;
 
 /// Of a request, so much is kept for another try; a longer one has only the first.
@@ -48,8 +48,8 @@ impl State {
             self.pause_if_far_ahead(id, &client);
         }
         // The rest of a head longer than the high water mark: no exchange will resume the client.
-        if client.phase == Phase::Head && client.line.paused && client.line.is_clear() {
-            client.line.paused = false;
+        if client.phase == Phase::Head && client.http.paused && client.http.is_clear() {
+            client.http.paused = false;
             driver.resume(id);
         }
         self.conns.insert(id, Conn::Client(client));
@@ -58,7 +58,7 @@ impl State {
     /// Stops reading a client that has asked for much more than was answered yet.
     fn pause_if_far_ahead(&mut self, id: ConnId, client: &Client) {
         if client.held.len() > HIGH_WATER {
-            self.intents.push_back(Intent::Pause(id));
+            self.actions.push_back(Action::Pause(id));
         }
     }
 
@@ -73,12 +73,12 @@ impl State {
                 client.held.consume(header.len);
                 client.phase = Phase::Head;
                 if !client.held.is_empty() {
-                    self.intents.push_back(Intent::Proceed(id));
+                    self.actions.push_back(Action::Proceed(id));
                 }
             }
             Err(_) => {
-                self.figures.refused += 1;
-                self.intents.push_back(Intent::Close(id));
+                self.metrics.refused += 1;
+                self.actions.push_back(Action::Close(id));
             }
         }
     }
@@ -104,7 +104,7 @@ impl State {
                         client.phase = Phase::Exchange;
                         client.deadline =
                             self.tick.after(self.configuration.settings.timeouts.body);
-                        self.intents.push_back(Intent::Dispatch(id));
+                        self.actions.push_back(Action::Dispatch(id));
                     }
                     Err((status, reason)) => self.refuse(id, client, status, reason),
                 },
@@ -127,7 +127,7 @@ impl State {
                             forward::write_last_chunk(out, trailers)
                         });
                     }
-                    if client.phase == Phase::Exchange && !client.line.sending {
+                    if client.phase == Phase::Exchange && !client.http.sending {
                         client.deadline = Tick::NEVER;
                     }
                 }
@@ -143,10 +143,10 @@ impl State {
                 Some(upstream) => {
                     let (backlog, is_connected) =
                         self.conns.upstream(upstream).map_or((0, true), |upstream| {
-                            (upstream.line.backlog(), upstream.is_connected)
+                            (upstream.http.backlog(), upstream.is_connected)
                         });
                     if backlog > 0 {
-                        self.intents.push_back(Intent::Flush(upstream));
+                        self.actions.push_back(Action::Flush(upstream));
                     }
                     // The flush itself sees to it that a backend that is behind is waited for.
                     if is_connected { 0 } else { backlog }
@@ -154,7 +154,7 @@ impl State {
                 None => exchange.replay.as_ref().map_or(0, Vec::len),
             };
             if backlog > HIGH_WATER && !exchange.is_complete {
-                self.intents.push_back(Intent::Pause(id));
+                self.actions.push_back(Action::Pause(id));
             } else if client.phase == Phase::Exchange
                 && !exchange.is_complete
                 && client.deadline != Tick::NEVER
@@ -171,10 +171,10 @@ impl State {
         request: &Request<'_>,
         peer: std::net::SocketAddr,
     ) -> Result<Exchange, (u16, &'static str)> {
-        self.figures.requests += 1;
+        self.metrics.requests += 1;
         let settings = &self.configuration.settings;
         let asked =
-            forward::judge(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
+            forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
         let is_trusted = settings.trusted_proxies.iter().any(|network| network.contains(peer.ip()));
         let client: IpAddr = forward::client_address(request, peer, &settings.trusted_proxies);
         let binding = forward::sticky_key(&settings.sticky, request, client);
@@ -218,7 +218,7 @@ impl State {
             framing: forward::Framing::Empty,
             upstream: None,
             count: None,
-            place: None,
+            permit: None,
             began: self.now,
         })
     }
@@ -229,7 +229,7 @@ impl State {
         let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
         if let Some(upstream) = upstream {
             let out =
-                upstream.line.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+                upstream.http.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
             out.append(|out| write(out, chunked));
             if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
                 exchange.replay = None;
@@ -250,9 +250,9 @@ impl State {
     /// The same for a record that was taken out.
     pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
         if status < 500 {
-            self.figures.client_errors += 1;
+            self.metrics.client_errors += 1;
         } else {
-            self.figures.backend_errors += 1;
+            self.metrics.backend_errors += 1;
         }
         let to = forward::Client {
             http11: true,
@@ -260,23 +260,23 @@ impl State {
             is_head: client.exchange.as_ref().is_some_and(|exchange| exchange.is_head),
         };
         let is_answered = self.drop_exchange(client);
-        client.held = HeldInput::default();
+        client.held = PendingInput::default();
         client.phase = Phase::Leaving;
         client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
         if is_answered {
             // Half an answer cannot be followed by another: a cut is the only sign that it is not whole.
-            self.intents.push_back(Intent::Cut(id));
+            self.actions.push_back(Action::Cut(id));
             return;
         }
-        self.write(&mut client.line, |out| forward::write_error(out, status, reason, &to));
-        self.intents.push_back(Intent::Flush(id));
+        self.write(&mut client.http, |out| forward::write_error(out, status, reason, &to));
+        self.actions.push_back(Action::Flush(id));
     }
 
     /// Lets go of a client's exchange, and of the backend's connection that had it. True: its answer had begun.
     pub(super) fn drop_exchange(&mut self, client: &mut Client) -> bool {
         let Some(exchange) = client.exchange.take() else { return false };
         if let Some(upstream) = exchange.upstream {
-            self.intents.push_back(Intent::Close(upstream));
+            self.actions.push_back(Action::Close(upstream));
         }
         exchange.is_answered
     }
@@ -284,7 +284,7 @@ impl State {
     /// A client will send no more.
     pub(super) fn client_finished(&mut self, id: ConnId) {
         let Some(client) = self.conns.client(id) else { return };
-        client.line.finished = true;
+        client.http.finished = true;
         let is_gone = match (client.phase, &client.exchange) {
             (Phase::Leaving, _) => false,
             // Half a request, or a client that wants a tunnel and has left.
@@ -292,7 +292,7 @@ impl State {
             (_, None) => true,
         };
         if is_gone {
-            self.intents.push_back(Intent::Close(id));
+            self.actions.push_back(Action::Close(id));
         }
     }
 

@@ -13,9 +13,9 @@ use throng_io::{ConnId, Driver, Instant};
 use throng_proto::ws::encode_close;
 
 use super::conn::{Conn, Phase, Tick, Tunnel, flag};
-use super::{Ending, Intent, State};
-use crate::pace::Pace;
-use crate::settings::Order as Sequence;
+use super::{Action, ShutdownState, State};
+use crate::settings::CloseOrder;
+use crate::token_bucket::TokenBucket;
 use crate::{Backend, Closing};
 
 /// The service restarts, or is elsewhere: come back, to another.
@@ -37,19 +37,19 @@ impl Tunnel {
 }
 
 /// Tunnels that are to be closed one after the other.
-pub(super) struct Order {
+pub(super) struct CloseJob {
     /// `None`: of all.
     backend: Option<Arc<Backend>>,
     closing: Closing,
     /// Clients, the first last. Taken when the order came: ids of the past find nothing.
     list: Vec<ConnId>,
-    pace: Pace,
+    bucket: TokenBucket,
     /// What all shards together may still close.
     most: Option<Arc<AtomicU32>>,
     deadline: Option<Instant>,
 }
 
-impl Order {
+impl CloseJob {
     pub(super) fn is_of(&self, backend: &Arc<Backend>) -> bool {
         self.backend.as_ref().is_some_and(|own| Arc::ptr_eq(own, backend))
     }
@@ -62,18 +62,18 @@ pub(super) struct Orphans {
     /// For all shards...
     rate: u32,
     /// ...and this one's part.
-    pace: Pace,
+    bucket: TokenBucket,
 }
 
 impl Orphans {
-    pub(super) fn new(rate: u32, pace: Pace) -> Self {
-        Self { list: VecDeque::new(), rate, pace }
+    pub(super) fn new(rate: u32, bucket: TokenBucket) -> Self {
+        Self { list: VecDeque::new(), rate, bucket }
     }
 
     /// The same rate as before goes on: each change of the configuration would be worth a closing else.
-    pub(super) fn set_rate(&mut self, rate: u32, pace: Pace) {
+    pub(super) fn set_rate(&mut self, rate: u32, bucket: TokenBucket) {
         if self.rate != rate {
-            (self.rate, self.pace) = (rate, pace);
+            (self.rate, self.bucket) = (rate, bucket);
         }
     }
 
@@ -83,7 +83,7 @@ impl Orphans {
 
     fn push(&mut self, id: ConnId, now: Instant) {
         if self.list.is_empty() {
-            self.pace.renew(now);
+            self.bucket.renew(now);
         }
         self.list.push_back(id);
     }
@@ -91,37 +91,36 @@ impl Orphans {
 
 impl State {
     /// Takes on an order; it replaces an earlier one for the same backend.
-    pub(super) fn begin_order(
+    pub(super) fn begin_close_job(
         &mut self,
         backend: Arc<Backend>,
         closing: &Closing,
         most: Option<Arc<AtomicU32>>,
     ) {
-        self.orders.retain(|order| !order.is_of(&backend));
+        self.close_jobs.retain(|job| !job.is_of(&backend));
         let deadline = closing.deadline.map(|deadline| self.now.after(deadline));
-        let mut order = Order {
+        let mut job = CloseJob {
             backend: Some(backend),
             closing: closing.clone(),
             list: Vec::new(),
-            pace: self.pace(closing.rate),
+            bucket: self.bucket(closing.rate),
             most,
             deadline,
         };
-        self.list_tunnels(&mut order);
+        self.list_tunnels(&mut job);
         if let Some(window) = closing.deadline {
-            order.pace = Pace::over(order.list.len(), window);
+            job.bucket = TokenBucket::over(job.list.len(), window);
         }
-        self.orders.push(order);
+        self.close_jobs.push(job);
     }
 
     /// The order's tunnels, in its sequence.
-    fn list_tunnels(&mut self, order: &mut Order) {
+    fn list_tunnels(&mut self, job: &mut CloseJob) {
         let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
         for (_, conn) in self.conns.iter() {
             let Conn::Tunnel(tunnel) = conn else { continue };
             let Some(count) = &tunnel.count else { continue };
-            let is_ours =
-                order.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, count.backend()));
+            let is_ours = job.backend.as_ref().is_none_or(|own| Arc::ptr_eq(own, count.backend()));
             if !is_ours || tunnel.flags & (flag::DROPPED | flag::CLOSE_DUE | flag::FINISHED) != 0 {
                 continue;
             }
@@ -130,28 +129,28 @@ impl State {
             };
             found.push((tunnel.seen.max(other.seen), tunnel.opened, client));
         }
-        match order.closing.order {
-            Sequence::IdleAndOldest => {
+        match job.closing.order {
+            CloseOrder::IdleAndOldest => {
                 found.sort_unstable_by_key(|&(seen, opened, _)| Reverse((seen, opened)))
             }
-            Sequence::Shuffled => {
+            CloseOrder::Shuffled => {
                 for at in (1..found.len()).rev() {
                     found.swap(at, self.picker.below(at as u64 + 1) as usize);
                 }
             }
         }
-        order.list = found.into_iter().map(|(_, _, client)| client).collect();
+        job.list = found.into_iter().map(|(_, _, client)| client).collect();
     }
 
     /// Tells all idle clients to go, and closes tunnels within `window`.
-    pub(super) fn begin_end<D: Driver>(
+    pub(super) fn begin_shutdown<D: Driver>(
         &mut self,
         driver: &mut D,
         window: Duration,
         deadline: Duration,
     ) {
         driver.stop_listening();
-        self.ending = Some(Ending { deadline: self.now.after(deadline) });
+        self.shutdown = Some(ShutdownState { deadline: self.now.after(deadline) });
         for (id, conn) in self.conns.iter() {
             let is_idle = match conn {
                 Conn::Client(client) => {
@@ -159,32 +158,39 @@ impl State {
                         || client.phase == Phase::Head && client.decoder.is_between_requests()
                 }
                 Conn::Upstream(upstream) => upstream.client.is_none(),
-                Conn::Tunnel(_) | Conn::Gone => false,
+                Conn::Tunnel(_) | Conn::Vacant => false,
             };
             if is_idle {
-                self.intents.push_back(Intent::Close(id));
+                self.actions.push_back(Action::Close(id));
             }
         }
         let rate = self.configuration.settings.close_rate;
-        let in_window = self.figures.tunnels as f64 / window.as_secs_f64();
-        let pace = if in_window > f64::from(rate) / f64::from(self.shards) {
-            Pace::over(self.figures.tunnels as usize, window)
+        let in_window = self.metrics.tunnels as f64 / window.as_secs_f64();
+        let bucket = if in_window > f64::from(rate) / f64::from(self.shards) {
+            TokenBucket::over(self.metrics.tunnels as usize, window)
         } else {
-            self.pace(rate)
+            self.bucket(rate)
         };
-        let closing = Closing { code: GOING_AWAY, rate, order: Sequence::Shuffled, deadline: None };
-        let mut order =
-            Order { backend: None, closing, list: Vec::new(), pace, most: None, deadline: None };
-        self.list_tunnels(&mut order);
-        self.orders = vec![order];
+        let closing =
+            Closing { code: GOING_AWAY, rate, order: CloseOrder::Shuffled, deadline: None };
+        let mut job = CloseJob {
+            backend: None,
+            closing,
+            list: Vec::new(),
+            bucket,
+            most: None,
+            deadline: None,
+        };
+        self.list_tunnels(&mut job);
+        self.close_jobs = vec![job];
     }
 
     /// When the next tunnel is to be closed.
     pub(super) fn next_closing(&self) -> Option<Instant> {
-        let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.pace.next(self.now));
-        let orders = self.orders.iter().filter(|order| !order.list.is_empty());
-        orders
-            .flat_map(|order| [Some(order.pace.next(self.now)), order.deadline])
+        let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.bucket.next(self.now));
+        let close_jobs = self.close_jobs.iter().filter(|job| !job.list.is_empty());
+        close_jobs
+            .flat_map(|job| [Some(job.bucket.next(self.now)), job.deadline])
             .chain([orphans])
             .flatten()
             .min()
@@ -192,60 +198,60 @@ impl State {
 
     pub(super) fn close_what_is_due<D: Driver>(&mut self, driver: &mut D) {
         if !self.orphans.list.is_empty() {
-            for _ in 0..self.orphans.pace.due(self.now) {
+            for _ in 0..self.orphans.bucket.due(self.now) {
                 let Some(id) = self.orphans.list.pop_front() else { break };
                 self.close_orphan(driver, id);
             }
         }
-        if self.orders.is_empty() {
+        if self.close_jobs.is_empty() {
             return;
         }
-        let mut orders = std::mem::take(&mut self.orders);
-        for order in &mut orders {
-            let is_late = order.deadline.is_some_and(|deadline| deadline <= self.now);
-            if order.list.is_empty() {
+        let mut close_jobs = std::mem::take(&mut self.close_jobs);
+        for job in &mut close_jobs {
+            let is_late = job.deadline.is_some_and(|deadline| deadline <= self.now);
+            if job.list.is_empty() {
                 continue;
             }
-            let mut due = if is_late { u32::MAX } else { order.pace.due(self.now) };
+            let mut due = if is_late { u32::MAX } else { job.bucket.due(self.now) };
             while due > 0
-                && let Some(id) = order.list.pop()
+                && let Some(id) = job.list.pop()
             {
-                let has_one = order.most.as_ref().is_none_or(|most| {
+                let has_one = job.most.as_ref().is_none_or(|most| {
                     most.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
                 });
                 if !has_one {
-                    order.list = Vec::new();
+                    job.list = Vec::new();
                     break;
                 }
-                if self.close_tunnel(driver, id, order.closing.code) {
+                if self.close_tunnel(driver, id, job.closing.code) {
                     due -= 1;
-                } else if let Some(most) = &order.most {
+                } else if let Some(most) = &job.most {
                     most.fetch_add(1, Relaxed);
                 }
             }
         }
         // Of an order for so many, nothing remains when its list is at its end; others go on with what comes later, such
         // as handshakes that were under way.
-        orders.retain(|order| order.most.is_none() || !order.list.is_empty());
-        self.orders = orders;
+        close_jobs.retain(|job| job.most.is_none() || !job.list.is_empty());
+        self.close_jobs = close_jobs;
     }
 
     /// Once a sweep: tunnels that were opened since an order came.
-    pub(super) fn renew_orders(&mut self) {
-        let mut orders = std::mem::take(&mut self.orders);
-        orders.retain(|order| {
-            order.backend.as_ref().is_none_or(|backend| {
+    pub(super) fn renew_close_jobs(&mut self) {
+        let mut close_jobs = std::mem::take(&mut self.close_jobs);
+        close_jobs.retain(|job| {
+            job.backend.as_ref().is_none_or(|backend| {
                 backend.state() != crate::State::Removed || backend.tunnels() > 0
             })
         });
-        for order in &mut orders {
-            let has_any = order.backend.as_ref().is_none_or(|backend| backend.tunnels() > 0);
-            if order.list.is_empty() && has_any {
-                order.pace.renew(self.now);
-                self.list_tunnels(order);
+        for job in &mut close_jobs {
+            let has_any = job.backend.as_ref().is_none_or(|backend| backend.tunnels() > 0);
+            if job.list.is_empty() && has_any {
+                job.bucket.renew(self.now);
+                self.list_tunnels(job);
             }
         }
-        self.orders = orders;
+        self.close_jobs = close_jobs;
     }
 
     /// Begins the end of a client's tunnel. False: it had begun already.
@@ -268,7 +274,7 @@ impl State {
         }
         if upstream.boundary.is_lost() {
             // Not frames: there is no place for ours.
-            self.figures.closed += 1;
+            self.metrics.closed += 1;
             driver.abort(client_id);
             if let Conn::Tunnel(client) = self.conns.take(client_id) {
                 self.end_tunnel(driver, client_id, client);
@@ -280,7 +286,7 @@ impl State {
         }
         if upstream.boundary.is_at_boundary() {
             self.send_or_queue(driver, client_id, |out| encode(code, out));
-            self.note_close_sent(upstream_id, client_id);
+            self.record_close_sent(upstream_id, client_id);
             return true;
         }
         upstream.flags |= flag::CLOSE_DUE;
@@ -293,9 +299,9 @@ impl State {
     }
 
     /// A Close frame is on its way to `client`, behind all that came from `upstream`.
-    pub(super) fn note_close_sent(&mut self, upstream: ConnId, client: ConnId) {
+    pub(super) fn record_close_sent(&mut self, upstream: ConnId, client: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.close);
-        self.figures.closed += 1;
+        self.metrics.closed += 1;
         if let Some(tunnel) = self.conns.tunnel(upstream) {
             tunnel.flags &= !flag::CLOSE_DUE;
             tunnel.flags |= flag::DROPPED;
@@ -309,7 +315,7 @@ impl State {
             tunnel.deadline = deadline;
             if tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary() {
                 // The two have crossed: it has said its Close, and waits for the end.
-                self.intents.push_back(Intent::Answered(client));
+                self.actions.push_back(Action::Answered(client));
             }
         }
     }
@@ -326,7 +332,7 @@ impl State {
         // Many servers end the stream in answer to a Close: no loss, and its client waits for nothing else.
         let was_leaving = client.boundary.saw_close() && client.boundary.is_at_boundary();
         if !was_leaving {
-            self.figures.lost += 1;
+            self.metrics.lost += 1;
             if let Some(backend) = backend {
                 backend.totals().lost.fetch_add(1, Relaxed);
             }
@@ -343,7 +349,7 @@ impl State {
         }
         if can_close && was_leaving {
             self.close_orphan(driver, client_id);
-            self.intents.push_back(Intent::Answered(client_id));
+            self.actions.push_back(Action::Answered(client_id));
         } else if can_close {
             self.orphans.push(client_id, self.now);
         } else {
@@ -361,11 +367,11 @@ impl State {
             return;
         }
         if client.flags & flag::CLOSE_DUE != 0 {
-            self.figures.closed += 1;
+            self.metrics.closed += 1;
             driver.abort(id);
             return self.close(driver, id);
         }
-        self.figures.closed += 1;
+        self.metrics.closed += 1;
         client.flags |= flag::CLOSED;
         client.deadline = deadline;
         self.send_or_queue(driver, id, |out| encode(SERVICE_RESTART, out));

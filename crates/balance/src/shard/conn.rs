@@ -9,8 +9,8 @@ use throng_proto::http1;
 use throng_proto::ws::Boundary;
 use throng_proto::ws::handshake::Key;
 
-use super::input::HeldInput;
-use crate::held::{Place, RequestCount, TunnelCount};
+use super::input::PendingInput;
+use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
 use crate::{Backend, Timeouts};
 
 /// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the size of an instant.
@@ -36,7 +36,7 @@ impl Tick {
 #[derive(Debug)]
 pub(super) enum Conn {
     /// The slot is empty, or its connection is being closed and only its end is awaited.
-    Gone,
+    Vacant,
     /// A client that speaks HTTP.
     Client(Box<Client>),
     /// A connection to a backend that speaks HTTP.
@@ -64,7 +64,7 @@ pub(super) enum Phase {
 
 /// What both kinds of HTTP connection have: an outbox and whether it is moving.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct HttpSide {
     /// What is to leave next.
     pub(super) out: Option<Box<Batch>>,
     /// A send is in flight.
@@ -75,7 +75,7 @@ pub(super) struct Line {
     pub(super) finished: bool,
 }
 
-impl Line {
+impl HttpSide {
     /// Bytes to leave next.
     pub(super) fn backlog(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.len())
@@ -90,7 +90,7 @@ impl Line {
 /// A client that speaks HTTP.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) line: Line,
+    pub(super) http: HttpSide,
     pub(super) decoder: http1::Decoder,
     /// Where it is, as the kernel or its PROXY header says.
     pub(super) address: SocketAddr,
@@ -99,7 +99,7 @@ pub(super) struct Client {
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Bytes that came before their time: a pipelined request, or frames before the 101.
-    pub(super) held: HeldInput,
+    pub(super) held: PendingInput,
     pub(super) deadline: Tick,
 }
 
@@ -145,8 +145,8 @@ pub(super) struct Exchange {
     /// How the answer's body is framed for the client.
     pub(super) framing: crate::forward::Framing,
     pub(super) upstream: Option<ConnId>,
-    pub(super) count: Option<RequestCount>,
-    pub(super) place: Option<Place>,
+    pub(super) count: Option<RequestGuard>,
+    pub(super) permit: Option<HandshakePermit>,
     /// When the backend was first sent something.
     pub(super) began: Instant,
 }
@@ -154,7 +154,7 @@ pub(super) struct Exchange {
 /// A connection to a backend that speaks HTTP.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    pub(super) line: Line,
+    pub(super) http: HttpSide,
     pub(super) decoder: http1::ResponseDecoder,
     pub(super) backend: Arc<Backend>,
     /// Whose request it carries; `None`: it is idle.
@@ -174,7 +174,7 @@ pub(super) struct Upstream {
 
 impl Upstream {
     /// How long its answer may take.
-    pub(super) fn patience(&self, timeouts: &Timeouts) -> Duration {
+    pub(super) fn answer_timeout(&self, timeouts: &Timeouts) -> Duration {
         if self.is_handshake { timeouts.upgrade } else { timeouts.response }
     }
 }
@@ -187,7 +187,7 @@ pub(super) struct Tunnel {
     /// Where the frames are that came from this side.
     pub(super) boundary: Boundary,
     /// The backend's side has it.
-    pub(super) count: Option<TunnelCount>,
+    pub(super) count: Option<TunnelGuard>,
     /// When the last bytes came.
     pub(super) seen: Tick,
     pub(super) opened: Tick,
@@ -220,7 +220,7 @@ pub(super) mod flag {
     pub(in crate::shard) const GOING_AWAY: u16 = 1 << 9;
 
     /// None of these: bytes from this side go straight to the other.
-    pub(in crate::shard) const UNUSUAL: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
+    pub(in crate::shard) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
 }
 
 /// The records, by the driver's slot.
@@ -239,7 +239,7 @@ impl Conns {
     pub(super) fn insert(&mut self, id: ConnId, conn: Conn) {
         let at = id.slot();
         while self.slots.len() <= at {
-            self.slots.push(Slot { id, conn: Conn::Gone });
+            self.slots.push(Slot { id, conn: Conn::Vacant });
         }
         self.slots[at] = Slot { id, conn };
     }
@@ -275,7 +275,7 @@ impl Conns {
 
     /// Takes the record out; its slot stays until the driver uses it again.
     pub(super) fn take(&mut self, id: ConnId) -> Conn {
-        self.entry(id).map_or(Conn::Gone, |conn| std::mem::replace(conn, Conn::Gone))
+        self.entry(id).map_or(Conn::Vacant, |conn| std::mem::replace(conn, Conn::Vacant))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {

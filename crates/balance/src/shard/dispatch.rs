@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use throng_io::{ConnId, Driver};
 use throng_proto::{http1, proxy_protocol};
 
-use super::conn::{Client, Conn, Exchange, Line, Phase, Tick, Upstream};
-use super::{Intent, State};
-use crate::held::{Place, RequestCount};
+use super::conn::{Client, Conn, Exchange, HttpSide, Phase, Tick, Upstream};
+use super::{Action, State};
+use crate::guards::{HandshakePermit, RequestGuard};
 use crate::pick::{pick_bound, pick_by_key};
 use crate::settings::next_source;
 use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
@@ -16,7 +16,7 @@ use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 /// What became of a search.
 enum Choice {
     /// This one of the configuration's list, with a place.
-    Backend(usize, Place),
+    Backend(usize, HandshakePermit),
     /// There are some, but all places are taken: of all of them, or of the one that the client
     /// belongs to.
     Full(Option<Arc<Backend>>),
@@ -37,8 +37,8 @@ impl State {
         let settings = &configuration.settings;
         loop {
             let Some(exchange) = client.exchange.as_mut() else { return };
-            let (index, place) = match self.choose(&configuration, exchange) {
-                Choice::Backend(index, place) => (index, place),
+            let (index, permit) = match self.choose(&configuration, exchange) {
+                Choice::Backend(index, permit) => (index, permit),
                 Choice::Full(backend) => {
                     if client.phase != Phase::Queued {
                         client.phase = Phase::Queued;
@@ -63,7 +63,7 @@ impl State {
                 self.tick.after(settings.timeouts.body)
             };
             exchange.began = self.now;
-            exchange.count = Some(RequestCount::begin(backend));
+            exchange.count = Some(RequestGuard::begin(backend));
             let may_reuse = exchange.key.is_none() && !target.send_proxy;
             let pooled = if may_reuse { self.take_idle(backend.address()) } else { None };
             let is_reused = pooled.is_some();
@@ -87,17 +87,17 @@ impl State {
                 }
             };
             // For a request, only the connection needs a place.
-            exchange.place = (!is_reused).then_some(place);
+            exchange.permit = (!is_reused).then_some(permit);
             exchange.upstream = Some(upstream_id);
-            let mut line = Line::default();
+            let mut http = HttpSide::default();
             if target.send_proxy {
                 let source = client.address;
-                self.write(&mut line, |out| {
+                self.write(&mut http, |out| {
                     proxy_protocol::encode(source, backend.address(), out);
                 });
             }
             if let Some(replay) = &exchange.replay {
-                self.write(&mut line, |out| out.extend_from_slice(replay));
+                self.write(&mut http, |out| out.extend_from_slice(replay));
             }
             let timeout =
                 if is_reused { settings.timeouts.response } else { settings.timeouts.connect };
@@ -106,7 +106,7 @@ impl State {
                 decoder.expect_answer_to_head();
             }
             let upstream = Upstream {
-                line,
+                http,
                 decoder,
                 backend: Arc::clone(backend),
                 client: Some(id),
@@ -118,15 +118,15 @@ impl State {
                 deadline: self.tick.after(timeout),
             };
             self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
-            self.intents.push_back(Intent::Flush(upstream_id));
-            if client.line.paused {
+            self.actions.push_back(Action::Flush(upstream_id));
+            if client.http.paused {
                 // It was paused because there was nobody to take its body.
                 let has_room = exchange
                     .replay
                     .as_ref()
                     .is_none_or(|replay| replay.len() <= super::output::HIGH_WATER);
                 if has_room && client.held.is_empty() {
-                    client.line.paused = false;
+                    client.http.paused = false;
                     driver.resume(id);
                 }
             }
@@ -162,8 +162,8 @@ impl State {
         });
         if let Some(index) = picked {
             let backend = &configuration.backends[index].backend;
-            return match Place::take(backend, cap) {
-                Some(place) => Choice::Backend(index, place),
+            return match HandshakePermit::take(backend, cap) {
+                Some(permit) => Choice::Backend(index, permit),
                 None => Choice::Full(belongs.then(|| Arc::clone(backend))),
             };
         }
@@ -172,14 +172,15 @@ impl State {
         }
         // That a backend went is seen at once; that one came is in a letter, which may be the one
         // that is not read yet. Letters are read before those who wait are served.
-        if self.letters.has_mail() {
+        if self.commands.has_mail() {
             return Choice::Full(None);
         }
         // That one is down may be wrong, or over: better asked in vain than a client refused
         // unasked.
         match self.picker.pick_down(configuration, untried) {
-            Some(index) => match Place::take(&configuration.backends[index].backend, cap) {
-                Some(place) => Choice::Backend(index, place),
+            Some(index) => match HandshakePermit::take(&configuration.backends[index].backend, cap)
+            {
+                Some(permit) => Choice::Backend(index, permit),
                 None => Choice::Full(None),
             },
             None => Choice::None,
@@ -216,13 +217,13 @@ impl State {
         let Some(exchange) = client.exchange.as_mut() else { return };
         exchange.upstream = None;
         exchange.count = None;
-        exchange.place = None;
+        exchange.permit = None;
         // An idle connection may end at any moment: that tells nothing about the backend.
         let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
         // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no sign of its health.
         let is_refusal = failure == Failure::Reset
             && upstream.is_connected
-            && (!exchange.is_complete || !upstream.line.is_clear());
+            && (!exchange.is_complete || !upstream.http.is_clear());
         if !is_stale && !is_refusal {
             let is_retry = !exchange.tried.is_empty();
             self.report(&upstream.backend, failure, is_retry);
@@ -240,8 +241,8 @@ impl State {
         if !is_stale {
             exchange.tried.push(upstream.backend.key());
         }
-        self.figures.retries += 1;
-        self.intents.push_back(Intent::Dispatch(client_id));
+        self.metrics.retries += 1;
+        self.actions.push_back(Action::Dispatch(client_id));
     }
 
     /// Counts a failure, with the backend or with us, and tells of it.
@@ -250,7 +251,7 @@ impl State {
             backend.note_refusal();
         }
         if failure.is_ours() {
-            self.figures.own_failures += 1;
+            self.metrics.own_failures += 1;
         } else {
             backend.totals().failures.fetch_add(1, Relaxed);
         }
@@ -262,11 +263,11 @@ impl State {
     /// A backend ended its stream.
     pub(super) fn upstream_finished(&mut self, id: ConnId) {
         let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
-        upstream.line.finished = true;
+        upstream.http.finished = true;
         if upstream.client.is_none() {
             self.pool.remove(upstream.backend.address(), id);
             self.conns.insert(id, Conn::Upstream(upstream));
-            self.intents.push_back(Intent::Close(id));
+            self.actions.push_back(Action::Close(id));
             return;
         }
         let end = upstream.decoder.handle_end_of_stream();
@@ -274,7 +275,7 @@ impl State {
         self.conns.insert(id, Conn::Upstream(upstream));
         match (end, client) {
             (Ok(Some(_)), Some(client)) => self.end_answer(client),
-            _ => self.intents.push_back(Intent::Fail(id, Failure::Reset)),
+            _ => self.actions.push_back(Action::Fail(id, Failure::Reset)),
         }
     }
 

@@ -5,13 +5,13 @@
 /// Decoding moves a cursor instead of the bytes, so taking one request out costs nothing for those
 /// behind it.
 #[derive(Debug, Default)]
-pub(super) struct HeldInput {
+pub(super) struct PendingInput {
     bytes: Vec<u8>,
     /// Bytes at the front that have been used.
     used: usize,
 }
 
-impl HeldInput {
+impl PendingInput {
     /// Bytes that are still to be used.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.used
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_and_the_used_ones_never_outweigh_the_rest() {
-        let mut held = HeldInput::default();
+        let mut held = PendingInput::default();
         let (mut pushed, mut taken) = (0u32, 0u32);
         for round in 0..1000u32 {
             let more: Vec<u8> = (0..round % 7 + 1).map(|at| (pushed + at) as u8).collect();

@@ -1,7 +1,7 @@
 //! One thread's clients, backends' connections and tunnels, over any driver.
 //!
 //! A turn is short: wait, take each event, do what it asked for, then mail, time and closings. Received bytes are
-//! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Intent`] and done after it;
+//! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Action`] and done after it;
 //! only the bytes of a tunnel go on at once, from where they lie.
 //!
 //! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early.
@@ -12,6 +12,7 @@
 mod admission;
 mod answer;
 mod audit;
+mod burst;
 mod client;
 mod closing;
 mod conn;
@@ -20,7 +21,6 @@ mod input;
 mod output;
 mod pool;
 mod pump;
-mod storm;
 mod sweep;
 mod waiting;
 
@@ -39,20 +39,20 @@ use throng_proto::http1;
 pub use self::admission::Admission;
 use self::admission::{Counted, CountedBySlot, Full};
 pub use self::audit::{Audit, Holdings};
-use self::closing::{Order, Orphans};
-use self::conn::{Client, Conn, Conns, Line, Phase, Tick};
-use self::input::HeldInput;
+use self::burst::BurstDetector;
+use self::closing::{CloseJob, Orphans};
+use self::conn::{Client, Conn, Conns, HttpSide, Phase, Tick};
+use self::input::PendingInput;
 use self::pool::Pool;
-use self::storm::Storm;
 use self::waiting::Waiting;
-use crate::letter::Letter;
-use crate::pace::Pace;
+use crate::command::Command;
 use crate::pick::Picker;
-use crate::{Configuration, Failure, Figures, Report};
+use crate::token_bucket::TokenBucket;
+use crate::{Configuration, Failure, Metrics, Report};
 
 /// What an event asked for, to be done when its bytes are no longer lent.
 #[derive(Debug)]
-enum Intent {
+enum Action {
     /// Find this client's request a backend.
     Dispatch(ConnId),
     /// Send what is in its outbox.
@@ -90,19 +90,19 @@ struct State {
     response_limits: http1::Limits,
     picker: Picker,
     pool: Pool,
-    intents: VecDeque<Intent>,
+    actions: VecDeque<Action>,
     /// Clients whose requests wait for a place at a backend.
     waiting: Waiting,
     /// What waits behind the send in flight of a tunnel's side.
     queued: ConnMap<Box<Batch>>,
-    orders: Vec<Order>,
+    close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
     spares: Vec<Box<Batch>>,
-    letters: Letters<Letter>,
+    commands: Letters<Command>,
     reports: Sender<Report>,
-    published: Arc<Mutex<Figures>>,
-    figures: Figures,
+    published: Arc<Mutex<Metrics>>,
+    metrics: Metrics,
     /// Which of `shards` it is: rates that are given for all are divided by them.
     shard: u32,
     shards: u32,
@@ -114,20 +114,20 @@ struct State {
     counted: CountedBySlot,
     /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
     /// have gone.
-    newcomers: VecDeque<ConnId>,
+    new_clients: VecDeque<ConnId>,
     /// The next of `settings.sources`.
     source: usize,
     now: Instant,
     tick: Tick,
     swept: Tick,
-    storm: Storm,
+    burst: BurstDetector,
     accept_stopped: bool,
-    ending: Option<Ending>,
+    shutdown: Option<ShutdownState>,
 }
 
 /// The end of a shard that was told to shut down.
 #[derive(Debug)]
-struct Ending {
+struct ShutdownState {
     deadline: Instant,
 }
 
@@ -136,11 +136,11 @@ pub struct Start {
     /// How, and among whom.
     pub configuration: Arc<Configuration>,
     /// What other threads ask of it.
-    pub letters: Letters<Letter>,
+    pub commands: Letters<Command>,
     /// Where it tells of failures.
     pub reports: Sender<Report>,
-    /// Where it puts its figures, about once a second.
-    pub published: Arc<Mutex<Figures>>,
+    /// Where it puts its metrics, about once a second.
+    pub published: Arc<Mutex<Metrics>>,
     /// Which of them it is, from 0.
     pub shard: u32,
     /// Shards in all: rates are divided by it.
@@ -162,7 +162,7 @@ impl<D: Driver> Shard<D> {
     pub fn new(driver: D, start: Start) -> Self {
         let Start {
             configuration,
-            letters,
+            commands,
             reports,
             published,
             shard,
@@ -179,31 +179,31 @@ impl<D: Driver> Shard<D> {
             response_limits: response_limits_of(&configuration),
             picker: Picker::new(seed),
             pool: Pool::default(),
-            intents: VecDeque::new(),
+            actions: VecDeque::new(),
             waiting: Waiting::default(),
             queued: ConnMap::default(),
-            orders: Vec::new(),
-            orphans: Orphans::new(rate, Pace::share(rate, shard, shards)),
+            close_jobs: Vec::new(),
+            orphans: Orphans::new(rate, TokenBucket::share(rate, shard, shards)),
             spares: Vec::new(),
-            letters,
+            commands,
             reports,
             published,
-            figures: Figures::default(),
+            metrics: Metrics::default(),
             shard,
             shards,
             most_connections: most_connections(&configuration, descriptors_for),
             descriptors_for,
             admission,
             counted: CountedBySlot::default(),
-            newcomers: VecDeque::new(),
+            new_clients: VecDeque::new(),
             configuration,
             source: 0,
             now,
             tick: Tick::of(now),
             swept: Tick::of(now),
-            storm: Storm::default(),
+            burst: BurstDetector::default(),
             accept_stopped: false,
-            ending: None,
+            shutdown: None,
         };
         Self { driver, state }
     }
@@ -232,19 +232,19 @@ impl<D: Driver> Shard<D> {
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes leave none, and the call would be a twentieth of what passing them on costs.
-            if !state.intents.is_empty() {
+            if !state.actions.is_empty() {
                 state.perform(driver);
             }
         }
-        state.read_letters(driver);
+        state.run_commands(driver);
         state.expire(driver);
         state.close_what_is_due(driver);
         state.serve_waiting(driver);
         state.perform(driver);
-        Ok(state.ending.is_none() || state.figures.connections > 0)
+        Ok(state.shutdown.is_none() || state.metrics.connections > 0)
     }
 
-    /// For the figures that are left when a shard ends.
+    /// For the metrics that are left when a shard ends.
     pub fn publish(&mut self) {
         self.state.publish();
     }
@@ -275,7 +275,7 @@ impl State {
             Conn::Tunnel(_) => return self.tunnel_received(id, bytes),
             Conn::Client(_) => self.client_received(id, bytes),
             Conn::Upstream(_) => self.upstream_received(id, bytes),
-            Conn::Gone => {}
+            Conn::Vacant => {}
         }
         None
     }
@@ -285,14 +285,14 @@ impl State {
         match self.conns.entry(id) {
             Some(Conn::Tunnel(_)) => self.tunnel_sent(driver, id),
             Some(Conn::Client(client)) => {
-                client.line.sending = false;
+                client.http.sending = false;
                 self.flush(driver, id);
             }
             Some(Conn::Upstream(upstream)) => {
-                upstream.line.sending = false;
+                upstream.http.sending = false;
                 self.flush(driver, id);
             }
-            Some(Conn::Gone) | None => {}
+            Some(Conn::Vacant) | None => {}
         }
     }
 
@@ -301,7 +301,7 @@ impl State {
             Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
             Some(Conn::Client(_)) => self.client_finished(id),
             Some(Conn::Upstream(_)) => self.upstream_finished(id),
-            Some(Conn::Gone) | None => {}
+            Some(Conn::Vacant) | None => {}
         }
     }
 
@@ -313,14 +313,14 @@ impl State {
                 let failure = if upstream.is_connected { Failure::Reset } else { Failure::Refused };
                 self.upstream_closed(id, *upstream, failure);
             }
-            Conn::Gone => {}
+            Conn::Vacant => {}
         }
     }
 
     fn on_connected<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
         let Some(upstream) = self.conns.upstream(id) else { return };
-        let deadline = self.tick.after(upstream.patience(timeouts));
+        let deadline = self.tick.after(upstream.answer_timeout(timeouts));
         upstream.is_connected = true;
         upstream.backend.note_connection();
         upstream.deadline = deadline;
@@ -330,7 +330,7 @@ impl State {
         {
             // A handshake keeps its place until its 101; for others the connection was all.
             if exchange.key.is_none() {
-                exchange.place = None;
+                exchange.permit = None;
             }
         }
         self.flush(driver, id);
@@ -346,28 +346,28 @@ impl State {
             false => self.admit(driver, address, is_proxy),
         };
         let Ok(counted) = counted else {
-            self.figures.refused += 1;
+            self.metrics.refused += 1;
             return;
         };
         let phase = if settings.accept_proxy { Phase::Proxy } else { Phase::Head };
         let deadline = self.tick.after(settings.timeouts.head);
         let Ok(id) = driver.adopt(socket) else {
             self.admission.leave(counted);
-            self.figures.refused += 1;
+            self.metrics.refused += 1;
             return;
         };
         self.counted.insert(id.slot(), counted);
-        self.newcomers.push_back(id);
-        self.figures.accepted += 1;
-        self.figures.connections += 1;
+        self.new_clients.push_back(id);
+        self.metrics.accepted += 1;
+        self.metrics.connections += 1;
         let client = Client {
-            line: Line::default(),
+            http: HttpSide::default(),
             decoder: http1::Decoder::new(),
             address,
             phase,
             exchange: None,
             has_asked: false,
-            held: HeldInput::default(),
+            held: PendingInput::default(),
             deadline,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
@@ -401,9 +401,9 @@ impl State {
 
     /// Closes the oldest client that has not sent a whole request. False: there is none.
     fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
-        while let Some(id) = self.newcomers.pop_front() {
+        while let Some(id) = self.new_clients.pop_front() {
             if self.conns.client(id).is_some_and(|client| client.is_new()) {
-                self.figures.refused += 1;
+                self.metrics.refused += 1;
                 self.close(driver, id);
                 return true;
             }
@@ -413,29 +413,29 @@ impl State {
 
     /// The client connection `id` has ended.
     fn give_room_back(&mut self, id: ConnId) {
-        self.figures.connections -= 1;
+        self.metrics.connections -= 1;
         let counted = self.counted.take(id.slot());
         self.admission.leave(counted);
     }
 
     fn perform<D: Driver>(&mut self, driver: &mut D) {
-        while let Some(intent) = self.intents.pop_front() {
-            match intent {
-                Intent::Dispatch(id) => self.dispatch(driver, id),
-                Intent::Flush(id) => self.flush(driver, id),
-                Intent::Proceed(id) => self.proceed(driver, id),
-                Intent::Pause(id) => self.pause(driver, id),
-                Intent::Fail(id, failure) => {
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                Action::Dispatch(id) => self.dispatch(driver, id),
+                Action::Flush(id) => self.flush(driver, id),
+                Action::Proceed(id) => self.proceed(driver, id),
+                Action::Pause(id) => self.pause(driver, id),
+                Action::Fail(id, failure) => {
                     if let Conn::Upstream(upstream) = self.conns.take(id) {
                         driver.abort(id);
                         self.upstream_closed(id, *upstream, failure);
                     }
                 }
-                Intent::Complete(id) => self.complete(driver, id),
-                Intent::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
-                Intent::Answered(id) => self.close_answered(driver, id),
-                Intent::Close(id) => self.close(driver, id),
-                Intent::Cut(id) => {
+                Action::Complete(id) => self.complete(driver, id),
+                Action::Open { client, upstream } => self.open_tunnel(driver, client, upstream),
+                Action::Answered(id) => self.close_answered(driver, id),
+                Action::Close(id) => self.close(driver, id),
+                Action::Cut(id) => {
                     driver.abort(id);
                     self.close(driver, id);
                 }
@@ -443,34 +443,36 @@ impl State {
         }
     }
 
-    fn read_letters<D: Driver>(&mut self, driver: &mut D) {
-        let letters: Vec<Letter> = self.letters.drain().collect();
-        for letter in letters {
-            match letter {
-                Letter::Configure(configuration) => {
+    fn run_commands<D: Driver>(&mut self, driver: &mut D) {
+        let commands: Vec<Command> = self.commands.drain().collect();
+        for command in commands {
+            match command {
+                Command::Configure(configuration) => {
                     self.limits = limits_of(&configuration);
                     self.response_limits = response_limits_of(&configuration);
                     self.most_connections = most_connections(&configuration, self.descriptors_for);
                     let rate = configuration.settings.close_rate;
-                    let pace = self.pace(rate);
-                    self.orphans.set_rate(rate, pace);
+                    let bucket = self.bucket(rate);
+                    self.orphans.set_rate(rate, bucket);
                     self.configuration = configuration;
                     self.waiting.unbind();
                 }
-                Letter::CloseTunnels { backend, closing, most } => {
-                    self.begin_order(backend, &closing, most);
+                Command::CloseTunnels { backend, closing, most } => {
+                    self.begin_close_job(backend, &closing, most);
                 }
-                Letter::KeepTunnels(backend) => {
-                    self.orders.retain(|order| !order.is_of(&backend));
+                Command::KeepTunnels(backend) => {
+                    self.close_jobs.retain(|job| !job.is_of(&backend));
                 }
-                Letter::ShutDown { window, deadline } => self.begin_end(driver, window, deadline),
+                Command::ShutDown { window, deadline } => {
+                    self.begin_shutdown(driver, window, deadline)
+                }
             }
         }
     }
 
     /// This shard's part of a rate for all.
-    fn pace(&self, rate: u32) -> Pace {
-        Pace::share(rate, self.shard, self.shards)
+    fn bucket(&self, rate: u32) -> TokenBucket {
+        TokenBucket::share(rate, self.shard, self.shards)
     }
 
     /// An empty batch.
@@ -496,7 +498,7 @@ impl State {
             Conn::Upstream(upstream) if upstream.client.is_none() => {
                 self.pool.remove(upstream.backend.address(), id);
             }
-            Conn::Upstream(_) | Conn::Gone => {}
+            Conn::Upstream(_) | Conn::Vacant => {}
         }
         driver.close(id);
     }
@@ -507,14 +509,14 @@ impl State {
             Some((at, Conn::Client(client))) => at == id && client.phase == Phase::Queued,
             _ => false,
         });
-        self.figures.queued = self.waiting.len() as u64;
-        self.newcomers.retain(|id| match conns.at(id.slot()) {
+        self.metrics.queued = self.waiting.len() as u64;
+        self.new_clients.retain(|id| match conns.at(id.slot()) {
             Some((at, Conn::Client(client))) => at == *id && client.is_new(),
             _ => false,
         });
-        self.figures.idle_backends = self.pool.len() as u64;
+        self.metrics.idle_backends = self.pool.len() as u64;
         if let Ok(mut published) = self.published.lock() {
-            *published = self.figures;
+            *published = self.metrics;
         }
     }
 }

@@ -2,69 +2,73 @@
 
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
-use super::conn::{Conn, Line, Phase};
-use super::{Intent, State};
+use super::conn::{Conn, HttpSide, Phase};
+use super::{Action, State};
 
 /// Bytes in an outbox above which whoever fills it is not read.
 pub(super) const HIGH_WATER: usize = 64 << 10;
 
 impl State {
     /// Appends to `line`'s outbox.
-    pub(super) fn write<R>(&mut self, line: &mut Line, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        let out = line.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+    pub(super) fn write<R>(
+        &mut self,
+        http: &mut HttpSide,
+        write: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> R {
+        let out = http.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
         out.append(write)
     }
 
     /// Sends what is in the outbox of `id`; when all has left, goes on with what waited for that.
     pub(super) fn flush<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let (line, source) = match self.conns.entry(id) {
+        let (http, source) = match self.conns.entry(id) {
             Some(Conn::Client(client)) => {
                 let upstream = client.exchange.as_ref().and_then(|exchange| exchange.upstream);
-                (&mut client.line, upstream)
+                (&mut client.http, upstream)
             }
             Some(Conn::Upstream(upstream)) if upstream.is_connected => {
                 let source = upstream.client;
-                (&mut upstream.line, source)
+                (&mut upstream.http, source)
             }
             _ => return,
         };
-        if line.sending {
+        if http.sending {
             return self.hold_back(driver, id, source);
         }
-        if let Some(out) = line.out.take_if(|out| !out.is_empty()) {
+        if let Some(out) = http.out.take_if(|out| !out.is_empty()) {
             match driver.send(id, out) {
                 SendOutcome::Done(batch) => self.spare(batch),
                 SendOutcome::Pending => {
-                    line.sending = true;
+                    http.sending = true;
                     self.hold_back(driver, id, source);
-                    return self.note_progress(id);
+                    return self.record_progress(id);
                 }
             }
         }
-        self.note_progress(id);
+        self.record_progress(id);
         if let Some(source) = source {
             self.resume(driver, source);
         }
         let Some(client) = self.conns.client(id) else { return };
         let is_far_ahead = client.held.len() > HIGH_WATER;
         if matches!(client.phase, Phase::Head | Phase::Leaving)
-            && client.line.paused
+            && client.http.paused
             && !is_far_ahead
         {
-            client.line.paused = false;
+            client.http.paused = false;
             driver.resume(id);
         }
         if client.phase == Phase::Head && !client.held.is_empty() {
-            self.intents.push_back(Intent::Proceed(id));
+            self.actions.push_back(Action::Proceed(id));
         }
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
-            let finished = client.line.finished;
+            let finished = client.http.finished;
             // Long enough for what is on its way to us; a close with unread input would be a reset, and the client
             // might never see its answer.
             client.deadline = self.tick.after(std::time::Duration::from_secs(2));
             if finished {
-                self.intents.push_back(Intent::Close(id));
+                self.actions.push_back(Action::Close(id));
             } else {
                 driver.finish(id);
             }
@@ -80,42 +84,42 @@ impl State {
     }
 
     /// Whoever takes bytes is alive.
-    fn note_progress(&mut self, id: ConnId) {
+    fn record_progress(&mut self, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
         let body = self.tick.after(timeouts.body);
         let keep_alive = self.tick.after(timeouts.keep_alive);
         match self.conns.entry(id) {
             Some(Conn::Client(client)) if client.phase == Phase::Head => {
-                client.deadline = if client.line.is_clear() { keep_alive } else { body };
+                client.deadline = if client.http.is_clear() { keep_alive } else { body };
             }
             Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
                 let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
-                let is_idle = is_done && client.line.is_clear();
+                let is_idle = is_done && client.http.is_clear();
                 client.deadline = if is_idle { super::conn::Tick::NEVER } else { body };
             }
             Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
-                upstream.deadline = self.tick.after(upstream.patience(timeouts));
+                upstream.deadline = self.tick.after(upstream.answer_timeout(timeouts));
             }
             _ => {}
         }
     }
 
     pub(super) fn pause<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let line = match self.conns.entry(id) {
-            Some(Conn::Client(client)) => &mut client.line,
-            Some(Conn::Upstream(upstream)) => &mut upstream.line,
+        let http = match self.conns.entry(id) {
+            Some(Conn::Client(client)) => &mut client.http,
+            Some(Conn::Upstream(upstream)) => &mut upstream.http,
             _ => return,
         };
-        if !line.paused {
-            line.paused = true;
+        if !http.paused {
+            http.paused = true;
             driver.pause(id);
         }
     }
 
     pub(super) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let body = self.tick.after(self.configuration.settings.timeouts.body);
-        let line = match self.conns.entry(id) {
-            Some(Conn::Client(client)) if client.line.paused => {
+        let http = match self.conns.entry(id) {
+            Some(Conn::Client(client)) if client.http.paused => {
                 let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
                 if !is_due && client.held.len() > HIGH_WATER {
                     // What it waits for is the answer: each request that leaves must not let in
@@ -127,22 +131,22 @@ impl State {
                 }
                 // What was held back comes before what is to be read.
                 if !client.held.is_empty() && is_due {
-                    self.intents.push_back(Intent::Proceed(id));
+                    self.actions.push_back(Action::Proceed(id));
                 }
-                &mut client.line
+                &mut client.http
             }
-            Some(Conn::Upstream(upstream)) if upstream.line.paused => {
+            Some(Conn::Upstream(upstream)) if upstream.http.paused => {
                 upstream.deadline = body;
-                &mut upstream.line
+                &mut upstream.http
             }
             _ => return,
         };
-        line.paused = false;
+        http.paused = false;
         driver.resume(id);
     }
 
     /// The rest of an outbox, for a connection that becomes a tunnel.
-    pub(super) fn take_outbox(line: &mut Line) -> Option<Box<Batch>> {
-        line.out.take_if(|out| !out.is_empty())
+    pub(super) fn take_outbox(http: &mut HttpSide) -> Option<Box<Batch>> {
+        http.out.take_if(|out| !out.is_empty())
     }
 }

@@ -6,9 +6,9 @@
 use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 use throng_proto::ws::Boundary;
 
-use super::conn::{Conn, Line, Tick, Tunnel, flag};
-use super::{Intent, State};
-use crate::held::TunnelCount;
+use super::conn::{Conn, HttpSide, Tick, Tunnel, flag};
+use super::{Action, State};
+use crate::guards::TunnelGuard;
 
 /// Up to this much is copied: cheaper than the longer way of a send from lent memory.
 const COPIED: usize = 4 << 10;
@@ -36,12 +36,12 @@ impl State {
         let tunnel = self.conns.tunnel(id)?;
         tunnel.seen = tick;
         if tunnel.count.is_some() {
-            self.figures.bytes_down += bytes.len() as u64;
+            self.metrics.bytes_down += bytes.len() as u64;
         } else {
-            self.figures.bytes_up += bytes.len() as u64;
+            self.metrics.bytes_up += bytes.len() as u64;
         }
-        if tunnel.flags & flag::UNUSUAL != 0 {
-            return self.tunnel_received_unusual(id, bytes);
+        if tunnel.flags & flag::SLOW_PATH != 0 {
+            return self.tunnel_received_slow(id, bytes);
         }
         tunnel.boundary.advance(bytes);
         let peer = tunnel.peer;
@@ -50,11 +50,7 @@ impl State {
 
     /// The same where something stands between the sides: a queue, or a Close frame of ours.
     #[cold]
-    fn tunnel_received_unusual(
-        &mut self,
-        id: ConnId,
-        bytes: &[u8],
-    ) -> Option<(ConnId, Box<Batch>)> {
+    fn tunnel_received_slow(&mut self, id: ConnId, bytes: &[u8]) -> Option<(ConnId, Box<Batch>)> {
         let tunnel = self.conns.tunnel(id)?;
         let (flags, peer) = (tunnel.flags, tunnel.peer);
         let mut bytes = bytes;
@@ -71,7 +67,7 @@ impl State {
         // Only with its last byte: the end of the stream must not overtake the rest.
         let has_answered = tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary();
         if flags & flag::CLOSED != 0 && has_answered {
-            self.intents.push_back(Intent::Answered(id));
+            self.actions.push_back(Action::Answered(id));
         }
         if flags & flag::DROPPED != 0 || peer == id {
             return None;
@@ -91,7 +87,7 @@ impl State {
                 Some(batch) => batch.append(frame),
                 None => self.queued.entry(peer).or_default().append(frame),
             }
-            self.note_close_sent(id, peer);
+            self.record_close_sent(id, peer);
         }
         batch.map(|batch| (peer, batch))
     }
@@ -312,7 +308,7 @@ impl State {
             state.queued.remove(&id);
             if tunnel.count.is_none() {
                 state.give_room_back(id);
-                state.figures.tunnels -= 1;
+                state.metrics.tunnels -= 1;
             }
             driver.close(id);
         };
@@ -336,19 +332,19 @@ impl State {
         let Conn::Client(mut client) = self.conns.take(client_id) else {
             return driver.close(upstream_id);
         };
-        let count = TunnelCount::open(&upstream.backend);
+        let count = TunnelGuard::open(&upstream.backend);
         if let Some(exchange) = &client.exchange {
             let took = self.now.since(exchange.began);
             upstream.backend.note_handshake(took.as_micros().try_into().unwrap_or(u64::MAX));
         }
-        self.figures.tunnels += 1;
-        self.figures.tunnels_opened += 1;
+        self.metrics.tunnels += 1;
+        self.metrics.tunnels_opened += 1;
         let mut early = Boundary::new();
         early.advance(client.held.as_slice());
         let now = self.tick;
-        let side = |peer, boundary, count, line: &Line, other: &Line| {
+        let side = |peer, boundary, count, http: &HttpSide, other: &HttpSide| {
             let mut flags = 0;
-            if line.sending {
+            if http.sending {
                 flags |= flag::SENDING;
             }
             if other.sending {
@@ -357,14 +353,14 @@ impl State {
             let deadline = Tick::NEVER;
             Tunnel { peer, boundary, count, seen: now, opened: now, deadline, flags }
         };
-        let (client_line, upstream_line) = (&client.line, &upstream.line);
-        let client_side = side(upstream_id, early, None, client_line, upstream_line);
+        let (client_http, upstream_http) = (&client.http, &upstream.http);
+        let client_side = side(upstream_id, early, None, client_http, upstream_http);
         let upstream_side =
-            side(client_id, upstream.boundary, Some(count), upstream_line, client_line);
-        for (id, line, side) in
-            [(client_id, client_line, &client_side), (upstream_id, upstream_line, &upstream_side)]
+            side(client_id, upstream.boundary, Some(count), upstream_http, client_http);
+        for (id, http, side) in
+            [(client_id, client_http, &client_side), (upstream_id, upstream_http, &upstream_side)]
         {
-            match (line.paused, side.flags & flag::PAUSED != 0) {
+            match (http.paused, side.flags & flag::PAUSED != 0) {
                 (false, true) => driver.pause(id),
                 (true, false) => driver.resume(id),
                 _ => {}
@@ -373,7 +369,7 @@ impl State {
         self.conns.insert(client_id, Conn::Tunnel(client_side));
         self.conns.insert(upstream_id, Conn::Tunnel(upstream_side));
         // The 101, with what followed it; and frames of the client that came before their time.
-        if let Some(answer) = Self::take_outbox(&mut client.line) {
+        if let Some(answer) = Self::take_outbox(&mut client.http) {
             self.send_in_turn(driver, upstream_id, client_id, answer);
         }
         if !client.held.is_empty() {
@@ -381,8 +377,8 @@ impl State {
             batch.append(|out| out.extend_from_slice(client.held.as_slice()));
             self.send_in_turn(driver, client_id, upstream_id, batch);
         }
-        for (id, line) in [(client_id, client.line), (upstream_id, upstream.line)] {
-            if line.finished {
+        for (id, http) in [(client_id, client.http), (upstream_id, upstream.http)] {
+            if http.finished {
                 self.tunnel_finished(driver, id);
             }
         }

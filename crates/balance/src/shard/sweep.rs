@@ -6,7 +6,7 @@ use throng_io::{ConnId, Driver, Instant};
 
 use super::closing::GOING_AWAY;
 use super::conn::{Conn, Phase, Tick, flag};
-use super::{Intent, SWEEP, State};
+use super::{Action, SWEEP, State};
 use crate::Failure;
 
 /// Ticks between two sweeps while there are only tunnels.
@@ -17,30 +17,30 @@ const FAST: u32 = 2;
 impl State {
     /// When the shard is to wake, if nothing comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let connections = self.figures.connections;
-        let is_busy = connections > self.figures.tunnels || self.pool.len() > 0;
+        let connections = self.metrics.connections;
+        let is_busy = connections > self.metrics.tunnels || self.pool.len() > 0;
         let sweep = if is_busy || !self.waiting.is_empty() {
             Some(self.now.after(SWEEP))
-        } else if connections > 0 || self.accept_stopped || !self.orders.is_empty() {
+        } else if connections > 0 || self.accept_stopped || !self.close_jobs.is_empty() {
             Some(self.now.after(4 * SWEEP))
         } else {
             None
         };
-        let ending = self.ending.as_ref().map(|ending| ending.deadline);
+        let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.deadline);
         // A place may become free at another shard.
         let pause = if self.waiting.has_more() { Duration::ZERO } else { SWEEP / 10 };
         let waiting = (!self.waiting.is_empty()).then(|| self.now.after(pause));
-        [sweep, ending, waiting, self.next_closing()].into_iter().flatten().min()
+        [sweep, shutdown, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
     /// Looks at every connection, up to four times a second.
     pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
-        if self.ending.as_ref().is_some_and(|ending| ending.deadline <= self.now) {
+        if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.now) {
             return self.cut_all(driver);
         }
-        let is_busy = self.figures.connections > self.figures.tunnels || self.pool.len() > 0;
+        let is_busy = self.metrics.connections > self.metrics.tunnels || self.pool.len() > 0;
         let period = if is_busy { FAST } else { SLOW };
-        if self.tick.0 < self.swept.0.saturating_add(period) && self.figures.connections > 0 {
+        if self.tick.0 < self.swept.0.saturating_add(period) && self.metrics.connections > 0 {
             return;
         }
         self.swept = self.tick;
@@ -51,7 +51,7 @@ impl State {
         for slot in 0..self.conns.len() {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
             let is_due = match conn {
-                Conn::Gone => false,
+                Conn::Vacant => false,
                 Conn::Client(client) => client.deadline <= self.tick,
                 Conn::Upstream(upstream) => upstream.deadline <= self.tick,
                 Conn::Tunnel(tunnel) if tunnel.deadline == Tick::NEVER => {
@@ -63,8 +63,8 @@ impl State {
                 self.expire_one(driver, id);
             }
         }
-        self.renew_orders();
-        if self.storm.is_over(self.figures.accepted) {
+        self.renew_close_jobs();
+        if self.burst.is_over(self.metrics.accepted) {
             throng_io::memory::trim();
         }
         self.publish();
@@ -95,7 +95,7 @@ impl State {
                 Phase::Exchange => {
                     let (is_answered, is_paused, is_stuck) =
                         client.exchange.as_ref().map_or((true, false, true), |exchange| {
-                            (exchange.is_answered, client.line.paused, client.line.sending)
+                            (exchange.is_answered, client.http.paused, client.http.sending)
                         });
                     if is_paused && !is_stuck {
                         // Its backend is behind, whose own deadline counts.
@@ -112,11 +112,11 @@ impl State {
             Some(Conn::Upstream(upstream)) => {
                 let Some(client) = upstream.client else { return self.close_idle(driver, id) };
                 let (failure, has_all) = if upstream.is_connected {
-                    (Failure::ResponseTimeout, upstream.line.is_clear())
+                    (Failure::ResponseTimeout, upstream.http.is_clear())
                 } else {
                     (Failure::ConnectTimeout, false)
                 };
-                let is_paused = upstream.line.paused;
+                let is_paused = upstream.http.paused;
                 let exchange =
                     self.conns.client(client).and_then(|client| client.exchange.as_ref());
                 let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
@@ -127,7 +127,7 @@ impl State {
                         upstream.deadline = Tick::NEVER;
                     }
                 } else {
-                    self.intents.push_back(Intent::Fail(id, failure));
+                    self.actions.push_back(Action::Fail(id, failure));
                 }
             }
             Some(Conn::Tunnel(tunnel)) if tunnel.deadline == Tick::NEVER => {
@@ -156,7 +156,7 @@ impl State {
                 }
                 self.close(driver, id);
             }
-            Some(Conn::Gone) | None => {}
+            Some(Conn::Vacant) | None => {}
         }
     }
 
@@ -165,7 +165,7 @@ impl State {
         for slot in 0..self.conns.len() {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
             let peer = match conn {
-                Conn::Gone => continue,
+                Conn::Vacant => continue,
                 Conn::Tunnel(tunnel) => Some(tunnel.peer),
                 Conn::Client(_) | Conn::Upstream(_) => None,
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use throng_balance::shard_over_driver::{Letter, Shard, Start};
+use throng_balance::shard_over_driver::{Command, Shard, Start};
 use throng_balance::{Backend, Configuration, Launch, Report, Settings, Shards, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{Driver, ListenOptions, Options, listen};
@@ -76,7 +76,7 @@ impl Balancer {
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !condition(self) {
-            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shards.figures());
+            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shards.metrics());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -84,12 +84,12 @@ impl Balancer {
     /// Every count is back at zero.
     pub(crate) fn assert_nothing_is_held(&self) {
         self.until("all counts return to zero", |balancer| {
-            let figures = balancer.shards.figures();
+            let metrics = balancer.shards.metrics();
             let held = balancer
                 .backends
                 .iter()
                 .map(|backend| backend.tunnels() + backend.requests() + backend.handshakes());
-            figures.connections == 0 && figures.tunnels == 0 && held.sum::<u32>() == 0
+            metrics.connections == 0 && metrics.tunnels == 0 && held.sum::<u32>() == 0
         });
     }
 }
@@ -318,7 +318,7 @@ pub(crate) struct ByHand {
     pub(crate) address: SocketAddr,
     pub(crate) backends: Vec<Arc<Backend>>,
     pub(crate) reports: Receiver<Report>,
-    pub(crate) mailbox: Mailbox<Letter>,
+    pub(crate) mailbox: Mailbox<Command>,
 }
 
 impl ByHand {
@@ -333,7 +333,7 @@ impl ByHand {
         };
         let mut driver = Sockets::new(options).unwrap();
         driver.add_listener(listener).unwrap();
-        let (mailbox, letters) = mailbox(16, driver.waker());
+        let (mailbox, commands) = mailbox(16, driver.waker());
         let (sender, reports) = channel();
         let backends: Vec<_> =
             backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
@@ -341,7 +341,7 @@ impl ByHand {
         let targets = backends.iter().map(target).collect();
         let start = Start {
             configuration: Arc::new(Configuration { settings, backends: targets }),
-            letters,
+            commands,
             reports: sender,
             published: Arc::default(),
             shard: 0,

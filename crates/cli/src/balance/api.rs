@@ -208,9 +208,9 @@ impl Api {
         let address = address(request)?;
         let Drain { window } = optional_body(request, &json!({ "window": "30s" }))?;
         let window = duration("window", window.as_deref())?;
-        let leaving = self.balancer.drain(address, window).map_err(refused)?;
-        self.note(format!("draining {address}: {} tunnels", leaving.tunnels));
-        Ok(answer(&to_json(&leaving)?))
+        let draining = self.balancer.drain(address, window).map_err(refused)?;
+        self.note(format!("draining {address}: {} tunnels", draining.tunnels));
+        Ok(answer(&to_json(&draining)?))
     }
 
     fn undrain(&self, request: &Request<'_>) -> Outcome {
@@ -225,9 +225,9 @@ impl Api {
     fn remove(&self, request: &Request<'_>) -> Outcome {
         self.check_change(request)?;
         let address = address(request)?;
-        let leaving = self.balancer.remove(address).map_err(refused)?;
-        self.note(format!("removing {address}: {} tunnels", leaving.tunnels));
-        Ok(answer(&to_json(&leaving)?))
+        let draining = self.balancer.remove(address).map_err(refused)?;
+        self.note(format!("removing {address}: {} tunnels", draining.tunnels));
+        Ok(answer(&to_json(&draining)?))
     }
 
     fn rebalance(&self, request: &Request<'_>) -> Outcome {
@@ -308,7 +308,7 @@ fn refused(error: Error) -> Response {
         Error::Exists { .. }
         | Error::TooMany { .. }
         | Error::NotDraining { .. }
-        | Error::Leaving { .. }
+        | Error::BeingRemoved { .. }
         | Error::PickIgnoresLoad { .. }
         | Error::StickyIgnoresLoad { .. }
         | Error::RegistersItself { .. } => Status::new(409),

@@ -177,7 +177,7 @@ fn fits_here(config: &Config) -> Result<(), String> {
 
 /// What came by a flag has no line that would help.
 fn shown(error: &ConfigError) -> String {
-    match error.place() {
+    match error.location() {
         Some(place) if place.file.starts_with("--") => format!("{}: {}", place.file, error.what()),
         _ => error.to_string(),
     }

@@ -6,7 +6,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use throng_balance::{Figures, Row, Status};
+use throng_balance::{Metrics, Row, Status};
 
 /// The media type of [`text`].
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -70,7 +70,7 @@ const OF_BACKENDS: &[Figure<Row>] = &[
     ),
 ];
 
-const OF_ALL: &[Figure<Figures>] = &[
+const OF_ALL: &[Figure<Metrics>] = &[
     ("connections", "Client connections open", MetricType::Gauge, |all| all.connections as f64),
     ("tunnels", "Live tunnels", MetricType::Gauge, |all| all.tunnels as f64),
     (
@@ -123,7 +123,7 @@ const STATES: [&str; 3] = ["up", "down", "draining"];
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let Self(Status { backends, figures, .. }) = self;
+        let Self(Status { backends, metrics, .. }) = self;
         let help = "1 for the state that the backend is in";
         let mut metric =
             encoder.encode_descriptor("backend_state", help, None, MetricType::Gauge)?;
@@ -142,7 +142,7 @@ impl Collector for Shown {
             }
         }
         for &(name, help, kind, value) in OF_ALL {
-            encode(value(figures), kind, encoder.encode_descriptor(name, help, None, kind)?)?;
+            encode(value(metrics), kind, encoder.encode_descriptor(name, help, None, kind)?)?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Watch {
                 "\r\x1b[2K{} of {} backends up  |  {:>7} tunnels  |  {:>6} new/s  {:>7} requests/s",
                 status.backends.iter().filter(|row| row.state == "up").count(),
                 status.backends.len(),
-                grouped(status.figures.tunnels),
+                grouped(status.metrics.tunnels),
                 rate(ever.0, self.before.0),
                 rate(ever.1, self.before.1),
             ));
@@ -88,7 +88,7 @@ impl Watch {
 }
 
 fn ever(status: &Status) -> (u64, u64) {
-    let (tunnels, all) = (status.figures.tunnels_opened, status.figures.requests);
+    let (tunnels, all) = (status.metrics.tunnels_opened, status.metrics.requests);
     (tunnels, all.saturating_sub(tunnels))
 }
 

@@ -40,7 +40,7 @@ pub(super) fn caps_hold(world: &mut World) {
 
 /// Nobody is there: nothing may be held for anybody.
 pub(super) fn nothing_is_held(world: &mut World) {
-    for (shard, Look { audit, connections, figures, ended }) in
+    for (shard, Look { audit, connections, metrics, ended }) in
         world.looks().into_iter().enumerate()
     {
         let left = audit.clients
@@ -48,13 +48,13 @@ pub(super) fn nothing_is_held(world: &mut World) {
             + audit.queued
             + audit.waiting
             + audit.closing
-            + audit.newcomers
+            + audit.new_clients
             + audit.addresses;
         if left > 0 || audit.upstreams != audit.idle {
             world.violation(format!("shard {shard} still holds {audit:?}"));
         }
-        if figures.connections + figures.tunnels + figures.queued > 0 {
-            world.violation(format!("shard {shard} still counts {figures:?}"));
+        if metrics.connections + metrics.tunnels + metrics.queued > 0 {
+            world.violation(format!("shard {shard} still counts {metrics:?}"));
         }
         // An ended shard leaves idle connections, and ends that were not told, to its driver's end.
         if connections != audit.upstreams && !ended {
@@ -267,7 +267,7 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     let tunnel = world.plan.settings.timeouts.tunnel;
     let told = world
         .plan
-        .letters
+        .commands
         .iter()
         .any(|(_, tell)| matches!(tell, super::plan::Tell::ShutDown { .. }));
     if has_deadline || told {
@@ -275,7 +275,7 @@ fn closings_are_paced(world: &World) -> Vec<String> {
     }
     let shards = world.plan.shards as f64;
     // Clients whose backends were lost are told at a rate of their own.
-    let lost = world.looks().iter().any(|look| look.figures.lost > 0);
+    let lost = world.looks().iter().any(|look| look.metrics.lost > 0);
     let own = lost.then_some(world.plan.settings.close_rate);
     let (mut rate, mut burst) = (0.0, 0.0);
     for one in world.orders.iter().map(|(rate, _, _)| *rate).chain(own) {

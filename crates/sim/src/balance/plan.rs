@@ -1,8 +1,8 @@
-//! What a seed means for a balancer: settings, backends, clients, faults and letters.
+//! What a seed means for a balancer: settings, backends, clients, faults and commands.
 
 use std::time::Duration;
 
-use throng_balance::{Order, Pick, Settings, Sticky, Timeouts};
+use throng_balance::{CloseOrder, Pick, Settings, Sticky, Timeouts};
 
 use super::wire::Manners;
 use crate::faults::Faults;
@@ -131,7 +131,7 @@ pub(super) enum Tell {
         host: usize,
         code: u16,
         rate: u32,
-        order: Order,
+        order: CloseOrder,
         most: Option<u32>,
         deadline: Option<u64>,
     },
@@ -154,7 +154,7 @@ pub struct Plan {
     pub(super) faults: Faults,
     pub(super) hosts: Vec<Host>,
     pub(super) guests: Vec<Guest>,
-    pub(super) letters: Vec<(u64, Tell)>,
+    pub(super) commands: Vec<(u64, Tell)>,
 }
 
 impl Plan {
@@ -185,21 +185,21 @@ impl Plan {
         let mut guests: Vec<Guest> = (0..1 + rng.below(9))
             .map(|_| guest(&mut rng, calm, finely, busy, largest, &faults, &mut id))
             .collect();
-        let mut letters: Vec<(u64, Tell)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
+        let mut commands: Vec<(u64, Tell)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
             .map(|_| (rng.between(0, busy), tell(&mut rng, hosts.len(), calm)))
             .collect();
         if !calm && rng.one_in(4) {
             let window = rng.pick(&[0, SECOND, 3 * SECOND]);
             let deadline = rng.pick(&[0, 2 * SECOND, 60 * SECOND]);
-            letters.push((rng.between(0, busy), Tell::ShutDown { window, deadline }));
+            commands.push((rng.between(0, busy), Tell::ShutDown { window, deadline }));
         }
         if rng.one_in(12) {
-            crowd(&mut rng, &mut guests, &mut letters, &mut id);
+            crowd(&mut rng, &mut guests, &mut commands, &mut id);
         }
         if !finely && rng.one_in(10) {
             guests.push(pipeliner(&mut rng, busy, &mut id));
         }
-        letters.sort_by_key(|(at, _)| *at);
+        commands.sort_by_key(|(at, _)| *at);
         let few = !calm && rng.one_in(8);
         Self {
             seed,
@@ -210,7 +210,7 @@ impl Plan {
             faults,
             hosts,
             guests,
-            letters,
+            commands,
         }
     }
 
@@ -270,7 +270,7 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> Guest {
 }
 
 /// Many tunnels that nobody ends but an order, or the end of their backend.
-fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, letters: &mut Vec<(u64, Tell)>, id: &mut u32) {
+fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, commands: &mut Vec<(u64, Tell)>, id: &mut u32) {
     for _ in 0..25 {
         *id += 1;
         guests.push(Guest {
@@ -289,11 +289,11 @@ fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, letters: &mut Vec<(u64, Tell)>,
         });
     }
     let rate = rng.pick(&[1, 2, 5]);
-    let order = rng.pick(&[Order::Shuffled, Order::IdleAndOldest]);
+    let order = rng.pick(&[CloseOrder::Shuffled, CloseOrder::IdleAndOldest]);
     let most = rng.one_in(2).then(|| rng.below(15) as u32);
-    letters.clear();
+    commands.clear();
     let close = Tell::Close { host: 0, code: 1012, rate, order, most, deadline: None };
-    letters.push((2 * SECOND, close));
+    commands.push((2 * SECOND, close));
 }
 
 fn settings(rng: &mut Rng, calm: bool) -> Settings {
@@ -475,7 +475,7 @@ fn tell(rng: &mut Rng, hosts: usize, calm: bool) -> Tell {
             host,
             code: rng.pick(&[1001, 1012]),
             rate: rng.pick(&[1, 2, 5, 100]),
-            order: rng.pick(&[Order::Shuffled, Order::IdleAndOldest]),
+            order: rng.pick(&[CloseOrder::Shuffled, CloseOrder::IdleAndOldest]),
             most: rng.one_in(2).then(|| rng.below(5) as u32),
             deadline: rng.one_in(4).then(|| rng.between(0, 3 * SECOND)),
         },

@@ -1,4 +1,4 @@
-//! A run: shards, clients, backends and the control thread's letters, on one clock.
+//! A run: shards, clients, backends and the control thread's commands, on one clock.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_balance::shard_over_driver::{Audit, Holdings, Letter, Shard, Start};
-use throng_balance::{Backend, Closing, Configuration, Figures, Report, State, Target};
+use throng_balance::shard_over_driver::{Audit, Command, Holdings, Shard, Start};
+use throng_balance::{Backend, Closing, Configuration, Metrics, Report, State, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{Driver, Instant};
 
@@ -28,8 +28,8 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// The hash of all that happened.
     pub trace: u64,
-    /// The figures of all shards at the end.
-    pub figures: Figures,
+    /// The metrics of all shards at the end.
+    pub metrics: Metrics,
     /// Turns of all shards.
     pub turns: u64,
     /// Virtual nanoseconds.
@@ -39,8 +39,8 @@ pub struct Outcome {
 /// A real shard.
 pub(super) struct Node {
     shard: Shard<SimDriver>,
-    mailbox: Mailbox<Letter>,
-    published: Arc<Mutex<Figures>>,
+    mailbox: Mailbox<Command>,
+    published: Arc<Mutex<Metrics>>,
     pub(super) ended: bool,
     /// Tunnels that it began to end, when and how many at once.
     pub(super) begun: Vec<(u64, u64)>,
@@ -52,7 +52,7 @@ pub(super) struct Look {
     pub(super) audit: Audit,
     /// Connections of its driver.
     pub(super) connections: usize,
-    pub(super) figures: Figures,
+    pub(super) metrics: Metrics,
     pub(super) ended: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct World {
     /// By host, who is in the list now.
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
-    letters: Vec<(u64, Tell)>,
+    commands: Vec<(u64, Tell)>,
     /// Orders to close tunnels, as (rate, most, whether it has a deadline).
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
@@ -132,7 +132,7 @@ impl World {
             backends: members.iter().flatten().cloned().collect(),
             members,
             weights,
-            letters: plan.letters.clone(),
+            commands: plan.commands.clone(),
             orders: Vec::new(),
             shut_down_at: None,
             _reports: reports,
@@ -153,11 +153,11 @@ impl World {
             let door = world.net.borrow_mut().listen(address(1, 80 + number as u16));
             driver.add_listener(door);
             world.doors.push(door);
-            let (mailbox, letters) = mailbox(1 << 16, driver.waker());
-            let published = Arc::new(Mutex::new(Figures::default()));
+            let (mailbox, commands) = mailbox(1 << 16, driver.waker());
+            let published = Arc::new(Mutex::new(Metrics::default()));
             let start = Start {
                 configuration: Arc::clone(&configuration),
-                letters,
+                commands,
                 reports: sender.clone(),
                 published: Arc::clone(&published),
                 shard: number as u32,
@@ -194,7 +194,7 @@ impl World {
         Arc::new(Configuration { settings: self.plan.settings.clone(), backends })
     }
 
-    fn post(&self, letter: impl Fn() -> Letter) {
+    fn post(&self, letter: impl Fn() -> Command) {
         for node in &self.nodes {
             node.mailbox.send_always(letter());
         }
@@ -203,7 +203,7 @@ impl World {
     fn close(&mut self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
         self.orders.push((closing.rate, most, closing.deadline.is_some()));
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
-        self.post(|| Letter::CloseTunnels {
+        self.post(|| Command::CloseTunnels {
             backend: Arc::clone(backend),
             closing: closing.clone(),
             most: most.clone(),
@@ -236,7 +236,7 @@ impl World {
                     self.reconfigure();
                 }
                 let rate = self.plan.settings.close_rate;
-                let order = throng_balance::Order::Shuffled;
+                let order = throng_balance::CloseOrder::Shuffled;
                 let closing = Closing { code: 1012, rate, order, deadline: None };
                 self.close(&backend, &closing, None);
             }
@@ -256,21 +256,21 @@ impl World {
             }
             Tell::Keep(host) => {
                 if let Some(backend) = &self.members[host] {
-                    self.post(|| Letter::KeepTunnels(Arc::clone(backend)));
+                    self.post(|| Command::KeepTunnels(Arc::clone(backend)));
                 }
             }
             Tell::ShutDown { window, deadline } => {
                 self.shut_down_at.get_or_insert(self.now());
                 let (window, deadline) =
                     (Duration::from_nanos(window), Duration::from_nanos(deadline));
-                self.post(|| Letter::ShutDown { window, deadline });
+                self.post(|| Command::ShutDown { window, deadline });
             }
         }
     }
 
     fn reconfigure(&mut self) {
         let configuration = self.configuration();
-        self.post(|| Letter::Configure(Arc::clone(&configuration)));
+        self.post(|| Command::Configure(Arc::clone(&configuration)));
     }
 
     pub(super) fn violation(&mut self, what: String) {
@@ -287,8 +287,8 @@ impl World {
         let mut acted = false;
         // Sockets that a shard turned away.
         self.net.borrow_mut().reap();
-        while self.letters.first().is_some_and(|(at, _)| *at <= now) {
-            let (_, tell) = self.letters.remove(0);
+        while self.commands.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, tell) = self.commands.remove(0);
             self.net.borrow().say(|| format!("tell {tell:?}"));
             self.tell(tell);
             acted = true;
@@ -359,8 +359,8 @@ impl World {
         node.shard.publish();
         node.ended = !goes_on;
         let audit = node.shard.audit();
-        let figures = *node.published.lock().expect("nobody panics with it");
-        let begun = figures.closed + audit.closing as u64;
+        let metrics = *node.published.lock().expect("nobody panics with it");
+        let begun = metrics.closed + audit.closing as u64;
         if begun > node.begun_before {
             node.begun.push((self.net.borrow().now(), begun - node.begun_before));
         }
@@ -379,14 +379,14 @@ impl World {
             self.violation(format!("shard {at} keeps {} bytes for later", audit.spare));
         }
         let guests = self.plan.guests.len();
-        if audit.waiting.max(audit.orphans).max(audit.newcomers) > guests {
+        if audit.waiting.max(audit.orphans).max(audit.new_clients) > guests {
             self.violation(format!("shard {at} lists more than {guests} clients: {audit:?}"));
         }
         if let Some((id, what)) = audit.broken {
             self.violation(format!("shard {at}, {id:?}: {what}"));
         }
-        if audit.intents > 0 {
-            self.violation(format!("shard {at}: {} intents were left", audit.intents));
+        if audit.actions > 0 {
+            self.violation(format!("shard {at}: {} actions were left", audit.actions));
         }
         if idle > 100 {
             self.violation(format!("shard {at} spins"));
@@ -396,7 +396,7 @@ impl World {
 
     /// The next time at which anything is due.
     fn next_at(&self) -> Option<u64> {
-        let mut next = self.letters.first().map(|(at, _)| *at);
+        let mut next = self.commands.first().map(|(at, _)| *at);
         let mut note = |at: Option<u64>| {
             if let Some(at) = at.filter(|at| *at < u64::MAX) {
                 next = Some(next.map_or(at, |known: u64| known.min(at)));
@@ -449,7 +449,7 @@ impl World {
     pub fn run(mut self) -> Outcome {
         let patience = self.plan.patience() + 40_000 * SECOND * u64::from(self.plan.calm);
         let all_gone = self.run_until(patience, |world| {
-            world.letters.is_empty() && world.clients.iter().all(Client::is_gone)
+            world.commands.is_empty() && world.clients.iter().all(Client::is_gone)
         });
         if !all_gone && self.violations.is_empty() {
             let left = self.clients.iter().filter(|client| !client.is_gone());
@@ -467,15 +467,15 @@ impl World {
         self.run_until(patience, |_| false);
         checks::nothing_is_held(&mut self);
         checks::at_the_end(&mut self);
-        let mut figures = Figures::default();
+        let mut metrics = Metrics::default();
         for node in &self.nodes {
-            figures += *node.published.lock().expect("nobody panics with it");
+            metrics += *node.published.lock().expect("nobody panics with it");
         }
         let net = self.net.borrow();
         Outcome {
             violations: self.violations.clone(),
             trace: net.trace.value(),
-            figures,
+            metrics,
             turns: self.turns,
             took: net.now(),
         }
@@ -486,7 +486,7 @@ impl World {
         let look = |node: &Node| Look {
             audit: node.shard.audit(),
             connections: node.shard.driver().connections(),
-            figures: *node.published.lock().expect("nobody panics with it"),
+            metrics: *node.published.lock().expect("nobody panics with it"),
             ended: node.ended,
         };
         self.nodes.iter().map(look).collect()

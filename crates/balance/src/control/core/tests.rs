@@ -65,28 +65,28 @@ fn expire(core: &mut Core, now: Instant) -> Option<Instant> {
 }
 
 /// Orders in short: port, and what: `+` keep, or rate, code, order, deadline and count.
-fn orders(core: &mut Core) -> Vec<String> {
-    let short = |order| match order {
-        Order::Keep(backend) => format!("{} keep", backend.address().port()),
-        Order::Close(backend, closing, most) => {
+fn commands(core: &mut Core) -> Vec<String> {
+    let short = |command| match command {
+        ControlCommand::Keep(backend) => format!("{} keep", backend.address().port()),
+        ControlCommand::Close(backend, closing, most) => {
             let Closing { code, rate, order, deadline } = closing;
             let most = most.map_or("all".to_owned(), |most| most.to_string());
             let port = backend.address().port();
             format!("{port} close {most} at {rate}/s with {code} {order:?} by {deadline:?}")
         }
     };
-    core.take_orders().into_iter().map(short).collect()
+    core.take_commands().into_iter().map(short).collect()
 }
 
 #[test]
 fn a_dead_backend_is_down_until_its_time_is_over() {
     let mut core = core(&[1, 2], "close_rate = 50");
     fail(&mut core, 1, 2, at(0.0));
-    assert_eq!((backend(&core, 1).state(), orders(&mut core)), (State::Up, vec![]));
+    assert_eq!((backend(&core, 1).state(), commands(&mut core)), (State::Up, vec![]));
     fail(&mut core, 1, 1, at(1.0));
     assert_eq!(backend(&core, 1).state(), State::Down);
     // That it takes no new connections says nothing of those that it has.
-    assert_eq!(orders(&mut core), [""; 0]);
+    assert_eq!(commands(&mut core), [""; 0]);
     assert!(core.rows(at(1.0))[0].keeps_tunnels);
     assert!(core.take_configuration().is_some(), "who waits for it must look elsewhere");
     let row = &core.rows(at(1.0))[0];
@@ -98,7 +98,7 @@ fn a_dead_backend_is_down_until_its_time_is_over() {
     let one = backend(&core, 1);
     assert_eq!(expire(&mut core, at(11.0)), Some(at(11.1)));
     assert_eq!(
-        (one.state(), one.share(), orders(&mut core)),
+        (one.state(), one.share(), commands(&mut core)),
         (State::Up, 10, vec!["1 keep".to_owned()])
     );
     assert_eq!((expire(&mut core, at(12.0)), one.share()), (Some(at(12.1)), 19));
@@ -123,17 +123,17 @@ fn failed_answers_send_clients_elsewhere_and_end_no_tunnel() {
     for failure in [Failure::Reset, Failure::ResponseTimeout, Failure::BadResponse("a reason")] {
         core.handle_failure(&one, failure, false, at(0.0), wall);
     }
-    assert_eq!((one.state(), orders(&mut core)), (State::Down, vec![]));
+    assert_eq!((one.state(), commands(&mut core)), (State::Down, vec![]));
     // Checks, if there are any, tell whether it is dead.
     core.handle_check(&one, Err("no answer".to_owned().into()), at(1.0), wall);
     core.handle_check(&one, Ok(()), at(2.0), wall);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(3.0), wall);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(4.0), wall);
-    assert_eq!(orders(&mut core), Vec::<String>::new());
+    assert_eq!(commands(&mut core), Vec::<String>::new());
     core.handle_check(&one, Err("no answer".to_owned().into()), at(5.0), wall);
-    assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["1 close all at 50/s with 1012 Shuffled by None"]);
     core.handle_check(&one, Err("no answer".to_owned().into()), at(6.0), wall);
-    assert_eq!(orders(&mut core), Vec::<String>::new());
+    assert_eq!(commands(&mut core), Vec::<String>::new());
 }
 
 fn fail_answers(core: &mut Core, port: u16, times: usize, now: Instant) {
@@ -256,46 +256,46 @@ fn a_drain_closes_at_its_rate_and_can_be_ended() {
     let mut core = core(&[1, 2], "close_rate = 10");
     let one = backend(&core, 1);
     open(&one, 1000);
-    let leaving = core.drain(address(1), Some(Duration::from_secs(20))).unwrap();
-    assert_eq!((leaving.tunnels, leaving.rate, leaving.last), (1000, 50, false));
+    let draining = core.drain(address(1), Some(Duration::from_secs(20))).unwrap();
+    assert_eq!((draining.tunnels, draining.rate, draining.last), (1000, 50, false));
     assert_eq!(one.state(), State::Draining);
-    assert_eq!(orders(&mut core), ["1 close all at 50/s with 1012 Shuffled by Some(20s)"]);
+    assert_eq!(commands(&mut core), ["1 close all at 50/s with 1012 Shuffled by Some(20s)"]);
     close(&one, 400);
     let drain = core.rows(at(8.0))[0].drain.unwrap();
     assert_eq!((drain.left, drain.closed, drain.seconds_left), (600, 400, 12));
     // Its health does not bring it back, nor does time.
     fail(&mut core, 1, 5, at(8.0));
-    assert_eq!((one.state(), orders(&mut core)), (State::Draining, vec![]));
+    assert_eq!((one.state(), commands(&mut core)), (State::Draining, vec![]));
     expire(&mut core, at(100.0));
     assert_eq!(one.state(), State::Draining);
     // A window wins over a rate, which would end it sooner.
-    let leaving = core.drain(address(1), Some(Duration::from_secs(1200))).unwrap();
-    assert_eq!((leaving.rate, orders(&mut core).len()), (1, 1));
+    let draining = core.drain(address(1), Some(Duration::from_secs(1200))).unwrap();
+    assert_eq!((draining.rate, commands(&mut core).len()), (1, 1));
     assert_eq!(core.rows(at(8.0))[0].drain.unwrap().seconds_left, 1200);
     // A second drain takes the place of the first, and counts on.
     core.drain(address(1), None).unwrap();
-    assert_eq!(orders(&mut core), ["1 close all at 10/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["1 close all at 10/s with 1012 Shuffled by None"]);
     assert_eq!(core.rows(at(8.0))[0].drain.unwrap().closed, 400);
     close(&one, 599);
     expire(&mut core, at(101.0));
     core.undrain(address(1), at(101.0)).unwrap();
     assert_eq!((one.state(), one.tunnels()), (State::Up, 1));
-    assert_eq!(orders(&mut core), ["1 keep"]);
+    assert_eq!(commands(&mut core), ["1 keep"]);
     assert!(core.rows(at(101.0))[0].drain.is_none());
     assert!(matches!(
         core.undrain(address(1), at(101.0)),
         Err(Error::NotDraining { state: "up", .. })
     ));
-    assert!(core.drain(address(2), None).is_ok_and(|leaving| !leaving.last));
-    assert!(core.drain(address(1), None).is_ok_and(|leaving| leaving.last));
+    assert!(core.drain(address(2), None).is_ok_and(|draining| !draining.last));
+    assert!(core.drain(address(1), None).is_ok_and(|draining| draining.last));
 }
 
 #[test]
 fn a_window_of_nothing_is_at_once() {
     let mut core = core(&[1], "");
     open(&backend(&core, 1), 3);
-    let leaving = core.drain(address(1), Some(Duration::ZERO)).unwrap();
-    assert_eq!((leaving.rate, leaving.last), (u32::MAX, true));
+    let draining = core.drain(address(1), Some(Duration::ZERO)).unwrap();
+    assert_eq!((draining.rate, draining.last), (u32::MAX, true));
 }
 
 #[test]
@@ -307,15 +307,15 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     core.remove(address(1)).unwrap();
     assert_eq!(expire(&mut core, at(0.0)), Some(at(0.25)));
     assert_eq!((one.state(), core.rows(at(0.0))[0].source), (State::Draining, "none"));
-    assert!(matches!(core.undrain(address(1), at(0.0)), Err(Error::Leaving { .. })));
+    assert!(matches!(core.undrain(address(1), at(0.0)), Err(Error::BeingRemoved { .. })));
     close(&one, 1);
     expire(&mut core, at(1.0));
     assert_eq!(ports(&core), [1, 2], "a request is under way");
     one.end_request();
-    orders(&mut core);
+    commands(&mut core);
     assert_eq!(expire(&mut core, at(2.0)), None);
     assert_eq!((ports(&core), one.state()), (vec![2], State::Removed));
-    assert_eq!(orders(&mut core), ["1 keep"], "shards forget the order");
+    assert_eq!(commands(&mut core), ["1 keep"], "shards forget the order");
     // Somebody still holds it: it is the same when it comes back.
     core.add(BackendConfig { weight: 5, ..BackendConfig::new(address(1)) }, at(3.0)).unwrap();
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
@@ -336,9 +336,9 @@ fn a_removed_backend_that_is_added_again_keeps_its_tunnels() {
     open(&one, 7);
     core.remove(address(1)).unwrap();
     expire(&mut core, at(0.0));
-    orders(&mut core);
+    commands(&mut core);
     core.add(BackendConfig::new(address(1)), at(1.0)).unwrap();
-    assert_eq!((one.state(), orders(&mut core)), (State::Up, vec!["1 keep".to_owned()]));
+    assert_eq!((one.state(), commands(&mut core)), (State::Up, vec!["1 keep".to_owned()]));
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
     assert_eq!(expire(&mut core, at(1.0)), None);
 }
@@ -350,7 +350,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     open(&before[2], 1);
     core.set_weight(address(1), 9, at(0.0)).unwrap();
     core.drain(address(2), None).unwrap();
-    orders(&mut core);
+    commands(&mut core);
     core.take_configuration();
     // The same file: what operators did stays.
     let changes = apply(&mut core, config(&[1, 2, 3], ""), at(1.0)).unwrap();
@@ -371,7 +371,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     };
     assert_eq!(changes, expected);
     assert_eq!(core.take_configuration().unwrap().settings.retries, 0);
-    assert_eq!(orders(&mut core), ["3 close all at 200/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["3 close all at 200/s with 1012 Shuffled by None"]);
     expire(&mut core, at(2.0));
     assert_eq!(ports(&core), [1, 2, 3, 4], "3 has a tunnel");
     // What needs a restart is said until there was one; the rest was done.
@@ -447,7 +447,7 @@ fn a_reload_that_fails_changes_nothing() {
     let rows = core.rows(at(0.0));
     assert_eq!(format!("{before:?}"), format!("{rows:?}"));
     assert_eq!((core.settings().retries, core.take_configuration().is_none()), (2, true));
-    assert!(orders(&mut core).is_empty());
+    assert!(commands(&mut core).is_empty());
 }
 
 #[test]
@@ -484,11 +484,11 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     apply(&mut core, config(&[1], &format!("close_rate = 5\n{TOKEN}")), at(11.0)).unwrap();
     assert_eq!((ports(&core), two.state()), (vec![1, 2], State::Up));
     assert!(matches!(core.remove(address(2)), Err(Error::RegistersItself { .. })));
-    orders(&mut core);
+    commands(&mut core);
     expire(&mut core, at(19.0));
     // No new clients, but its tunnel stays: who is not heard may be well.
     assert_eq!(two.state(), State::Down);
-    assert_eq!(orders(&mut core), [""; 0]);
+    assert_eq!(commands(&mut core), [""; 0]);
     assert!(
         core.rows(at(19.0))[1].last_failure.as_ref().unwrap().text.contains("no heartbeat for 10s")
     );
@@ -497,7 +497,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     core.register(address(2), 1, Some(Duration::from_secs(2)), at(21.0)).unwrap();
     assert!(Arc::ptr_eq(&backend(&core, 2), &two));
     assert_eq!(
-        (two.state(), two.weight(), orders(&mut core)),
+        (two.state(), two.weight(), commands(&mut core)),
         (State::Up, 1, vec!["2 keep".to_owned()])
     );
     // It goes, and says so.
@@ -606,7 +606,7 @@ fn every_refusal_says_what_to_do() {
         let message = outcome.unwrap_err().to_string();
         assert!(message.contains(expected) && !message.contains('\n'), "{message}\n{expected}");
     }
-    assert!(orders(&mut core).is_empty() && core.take_configuration().is_none());
+    assert!(commands(&mut core).is_empty() && core.take_configuration().is_none());
     core.end();
     assert!(matches!(core.add(new(address(3)), now), Err(Error::ShuttingDown)));
     assert!(matches!(core.drain(address(1), None), Err(Error::ShuttingDown)));
@@ -672,12 +672,12 @@ fn a_rebalance_closes_each_surplus_at_its_part_of_the_rate() {
     }
     let dry = core.rebalance(true, None).unwrap();
     assert_eq!((dry.total, dry.rate, dry.seconds, dry.dry_run), (750, 30, 25, true));
-    assert!(orders(&mut core).is_empty());
+    assert!(commands(&mut core).is_empty());
     let done = core.rebalance(false, Some(300)).unwrap();
     assert_eq!((&done.moves, done.seconds), (&dry.moves, 3));
     assert_eq!(done.moves[0], Surplus { address: address(1), tunnels: 900, close: 525 });
     assert_eq!(
-        orders(&mut core),
+        commands(&mut core),
         [
             "1 close 525 at 210/s with 1012 IdleAndOldest by None",
             "2 close 225 at 90/s with 1012 IdleAndOldest by None"
@@ -708,13 +708,16 @@ fn a_silent_backend_is_asked_itself_and_goes_when_it_does_not_answer() {
         }
         expire(&mut core, at(second.into()));
     }
-    assert_eq!((ports(&core), two.state(), orders(&mut core).len()), (vec![1, 2], State::Down, 0));
+    assert_eq!(
+        (ports(&core), two.state(), commands(&mut core).len()),
+        (vec![1, 2], State::Down, 0)
+    );
     open(&two, 1);
     for second in 100..103 {
-        assert_eq!(orders(&mut core), [""; 0]);
+        assert_eq!(commands(&mut core), [""; 0]);
         core.handle_check(&two, Err("gone".to_owned().into()), at(second.into()), wall);
     }
-    assert_eq!(orders(&mut core), ["2 close all at 5/s with 1012 Shuffled by None"]);
+    assert_eq!(commands(&mut core), ["2 close all at 5/s with 1012 Shuffled by None"]);
     expire(&mut core, at(103.0));
     assert_eq!(ports(&core), [1, 2]);
     close(&two, 1);
@@ -757,7 +760,7 @@ fn a_rebalance_is_refused_where_clients_do_not_come_back_by_load() {
             let error = core.rebalance(dry_run, None).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{setting}: {error}");
         }
-        assert!(core.take_orders().is_empty());
+        assert!(core.take_commands().is_empty());
     }
     for pick in ["power_of_two", "least_connections"] {
         let mut core = core(&[1, 2], &format!("pick = \"{pick}\""));
@@ -772,10 +775,10 @@ fn a_rebalance_leaves_those_alone_that_are_not_up() {
     open(&backend(&core, 1), 1000);
     open(&backend(&core, 2), 10);
     core.drain(address(1), None).unwrap();
-    orders(&mut core);
+    commands(&mut core);
     let plan = core.rebalance(false, None).unwrap();
     assert_eq!(plan.moves, [Surplus { address: address(2), tunnels: 10, close: 5 }]);
-    assert_eq!(orders(&mut core).len(), 1);
+    assert_eq!(commands(&mut core).len(), 1);
 }
 
 #[derive(Clone, Debug)]
@@ -963,10 +966,10 @@ proptest! {
                 prop_assert_eq!(told.collect::<Vec<_>>(), listed);
             }
             // What shards were told last about a backend fits what it is.
-            for order in core.take_orders() {
-                match order {
-                    Order::Close(backend, ..) => closing.insert(backend.address().port()),
-                    Order::Keep(backend) => closing.remove(&backend.address().port()),
+            for command in core.take_commands() {
+                match command {
+                    ControlCommand::Close(backend, ..) => closing.insert(backend.address().port()),
+                    ControlCommand::Keep(backend) => closing.remove(&backend.address().port()),
                 };
             }
             let ending: BTreeSet<u16> = core

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::forward::judge;
+use crate::forward::validate;
 
 /// Names and values that mean something to somebody, and their near misses.
 fn line() -> impl Strategy<Value = String> {
@@ -113,17 +113,17 @@ proptest! {
 
     #[test]
     fn a_request_means_the_same_to_the_backend(head in head(), trusted: bool, close: bool) {
-        let Ok((sent, judged, expects)) = with_request(&head, |request| {
-            (meaning(request), judge(request), request.expects_continue())
+        let Ok((sent, refused, expects)) = with_request(&head, |request| {
+            (meaning(request), validate(request), request.expects_continue())
         }) else { return Ok(()) };
-        let Ok(asked) = judged else { return Ok(()) };
+        let Ok(asked) = refused else { return Ok(()) };
         let hop = Hop { close, ..hop("10.0.0.1", trusted) };
         let text = forwarded_by(&head, &hop);
         let read = with_request(&text, |request| {
             assert_eq!(request.expects_continue(), expects);
             assert_eq!(request.wants_upgrade(), asked.key().is_some());
             assert_eq!(
-                judge(request).unwrap().key().map(|key| key.as_str().to_owned()),
+                validate(request).unwrap().key().map(|key| key.as_str().to_owned()),
                 asked.key().map(|key| key.as_str().to_owned())
             );
             assert_eq!(request.keep_alive(), !close || asked.key().is_some());

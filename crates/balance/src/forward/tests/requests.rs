@@ -1,5 +1,5 @@
 use super::*;
-use crate::forward::{Asked, MAX_CONNECTION_OPTIONS, Refusal, judge};
+use crate::forward::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 
 #[test]
 fn rfc9110_7_6_1_what_concerns_one_hop_goes_no_further() {
@@ -104,7 +104,7 @@ fn the_target_is_in_origin_form_and_the_version_is_ours() {
     ] {
         let head = format!("{line}\r\nHost: {host}\r\n\r\n");
         assert_eq!(forwarded(&head), written, "{line}");
-        with_request(&head, |request| assert!(judge(request).is_ok())).unwrap();
+        with_request(&head, |request| assert!(validate(request).is_ok())).unwrap();
     }
     assert_eq!(forwarded("GET / HTTP/1.0\r\n\r\n"), "GET / HTTP/1.1\r\nHost: \r\n");
     // HTTP/1.0 had no expectations, upgrades or trailers.
@@ -132,8 +132,8 @@ fn a_websocket_handshake_passes_with_everything_that_is_between_the_ends() {
     assert_eq!(lines_of(&text, "Connection"), ["Connection: close"]);
     // And our own server takes it.
     let text = forwarded_by(HANDSHAKE, &hop("192.0.2.1", false));
-    let key = with_request(&text, |request| match judge(request) {
-        Ok(Asked::WebSocket(key)) => key.as_str().to_owned(),
+    let key = with_request(&text, |request| match validate(request) {
+        Ok(RequestKind::WebSocket(key)) => key.as_str().to_owned(),
         other => panic!("{other:?}"),
     });
     assert_eq!(key.unwrap(), "dGhlIHNhbXBsZSBub25jZQ==");
@@ -158,8 +158,8 @@ fn what_is_refused_is_told() {
         (format!("{get}{upgrade}Sec-WebSocket-Key: short\r\n"), Refusal::UpgradeKey),
         (format!("{get}Connection: {many}\r\n"), Refusal::ConnectionOptions),
     ] {
-        let judged = with_request(&format!("{head}\r\n"), |request| judge(request).err());
-        assert_eq!(judged.unwrap(), Some(refusal), "{head}");
+        let refused = with_request(&format!("{head}\r\n"), |request| validate(request).err());
+        assert_eq!(refused.unwrap(), Some(refusal), "{head}");
         assert!(matches!(refusal.status(), 400 | 501) && !refusal.reason().is_empty());
     }
     for head in [
@@ -170,10 +170,10 @@ fn what_is_refused_is_told() {
         "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 1\r\n".to_owned(),
         "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nContent-Length: 1\r\n".to_owned(),
     ] {
-        let judged = with_request(&format!("{head}\r\n"), |request| {
-            assert!(matches!(judge(request), Ok(Asked::Http)), "{head}");
+        let refused = with_request(&format!("{head}\r\n"), |request| {
+            assert!(matches!(validate(request), Ok(RequestKind::Http)), "{head}");
         });
-        judged.unwrap();
+        refused.unwrap();
     }
 }
 

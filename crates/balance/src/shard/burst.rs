@@ -3,22 +3,22 @@
 /// So many clients since the last calm leave enough behind to be given back.
 const MANY: u64 = 1000;
 
-/// Tells the calm after a storm. What a client needs until its tunnel is open, some hundreds of bytes, is free then; with
+/// Tells the calm after a burst. What a client needs until its tunnel is open, some hundreds of bytes, is free then; with
 /// thousands at one moment the allocator would keep it, four times as much as the tunnels themselves have.
 #[derive(Debug, Default)]
-pub(super) struct Storm {
+pub(super) struct BurstDetector {
     /// Clients ever accepted, at the last look, and at the last calm.
     looked: u64,
-    calm: u64,
+    quiet: u64,
 }
 
-impl Storm {
+impl BurstDetector {
     /// Once a sweep: whether one was on and nobody came since the last look.
     pub(super) fn is_over(&mut self, accepted: u64) -> bool {
-        let is_calm = accepted == std::mem::replace(&mut self.looked, accepted);
-        let is_over = is_calm && accepted - self.calm >= MANY;
-        if is_calm {
-            self.calm = accepted;
+        let is_quiet = accepted == std::mem::replace(&mut self.looked, accepted);
+        let is_over = is_quiet && accepted - self.quiet >= MANY;
+        if is_quiet {
+            self.quiet = accepted;
         }
         is_over
     }
@@ -30,9 +30,9 @@ mod tests {
 
     #[test]
     fn the_calm_after_many_is_told_once() {
-        let mut storm = Storm::default();
+        let mut burst = BurstDetector::default();
         let told: Vec<_> = [0, 10, 10, 600, 1009, 1010, 1010, 1010, 1500, 1500]
-            .map(|accepted| storm.is_over(accepted))
+            .map(|accepted| burst.is_over(accepted))
             .into();
         let expected = [false, false, false, false, false, false, true, false, false, false];
         assert_eq!(told, expected);

@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000_000;
 /// A token bucket. A turn that comes late makes up for a tenth of a second's closings, or for one, and no more. So in
 /// any span of time at most its seconds times the rate are closed, and that much more and one.
 #[derive(Debug)]
-pub struct Pace {
+pub struct TokenBucket {
     /// So many...
     count: u64,
     /// ...in so many nanoseconds.
@@ -22,7 +22,7 @@ pub struct Pace {
     at: Option<Instant>,
 }
 
-impl Pace {
+impl TokenBucket {
     /// Of `rate_per_second`, 0 taken as 1. The first is due at once.
     #[must_use]
     pub fn new(rate_per_second: u32) -> Self {
@@ -90,71 +90,75 @@ mod tests {
 
     #[test]
     fn a_few_are_spread_over_a_long_window() {
-        let mut pace = Pace::over(3, Duration::from_secs(30));
-        let due: Vec<_> = [0, 1, 9_999, 10_000, 19_999, 20_000].map(|t| pace.due(at(t))).into();
+        let mut bucket = TokenBucket::over(3, Duration::from_secs(30));
+        let due: Vec<_> = [0, 1, 9_999, 10_000, 19_999, 20_000].map(|t| bucket.due(at(t))).into();
         assert_eq!(due, [1, 0, 0, 1, 0, 1]);
-        assert_eq!(pace.next(at(20_000)), at(30_000));
+        assert_eq!(bucket.next(at(20_000)), at(30_000));
         // None, no time, and all the time there is: nothing overflows.
         for (count, window) in
             [(0, Duration::ZERO), (usize::MAX, Duration::ZERO), (usize::MAX, Duration::MAX)]
         {
-            let mut pace = Pace::over(count, window);
-            assert!(pace.due(at(0)) > 0);
-            let _ = (pace.due(at(100_000)), pace.next(at(100_000)));
+            let mut bucket = TokenBucket::over(count, window);
+            assert!(bucket.due(at(0)) > 0);
+            let _ = (bucket.due(at(100_000)), bucket.next(at(100_000)));
         }
     }
 
     #[test]
     fn the_first_is_due_at_once_and_the_rest_in_time() {
-        let mut pace = Pace::new(4);
-        assert_eq!(pace.next(at(0)), at(0));
-        let due: Vec<_> = [0, 0, 249, 250, 499, 500, 750].map(|t| pace.due(at(t))).into();
+        let mut bucket = TokenBucket::new(4);
+        assert_eq!(bucket.next(at(0)), at(0));
+        let due: Vec<_> = [0, 0, 249, 250, 499, 500, 750].map(|t| bucket.due(at(t))).into();
         assert_eq!(due, [1, 0, 0, 1, 0, 1, 1]);
-        assert_eq!(pace.next(at(750)), at(1000));
-        assert_eq!(pace.next(at(2000)), at(2000));
+        assert_eq!(bucket.next(at(750)), at(1000));
+        assert_eq!(bucket.next(at(2000)), at(2000));
     }
 
     #[test]
     fn fractions_are_carried() {
         // Three a second, asked every 10 ms: a third of a second is no number of nanoseconds.
-        let mut pace = Pace::new(3);
-        let sum: u32 = (0..=100_000).map(|tick| pace.due(at(tick * 10))).sum();
+        let mut bucket = TokenBucket::new(3);
+        let sum: u32 = (0..=100_000).map(|tick| bucket.due(at(tick * 10))).sum();
         assert_eq!(sum, 3001);
     }
 
-    /// All shards together, from the first on: so many as one pace for all would have let go.
+    /// All shards together, from the first on: so many as one bucket for all would have let go.
     #[test]
     fn the_parts_of_a_rate_add_up_to_it_at_every_moment() {
         for (rate, shards) in [(1, 1), (1, 2), (1, 8), (3, 8), (7, 8), (8, 8), (9, 8), (200, 3)] {
-            let mut one = Pace::new(rate);
-            let mut paces: Vec<_> = (0..shards).map(|it| Pace::share(rate, it, shards)).collect();
+            let mut one = TokenBucket::new(rate);
+            let mut buckets: Vec<_> =
+                (0..shards).map(|it| TokenBucket::share(rate, it, shards)).collect();
             let (mut whole, mut parts) = (0, 0);
             for tick in 0..20_000 {
                 let now = at(tick * 10);
                 whole += one.due(now);
-                parts += paces.iter_mut().map(|pace| pace.due(now)).sum::<u32>();
+                parts += buckets.iter_mut().map(|bucket| bucket.due(now)).sum::<u32>();
                 assert_eq!(parts, whole, "{rate} over {shards} shards after {tick} ticks");
             }
             assert!(whole >= rate * 199, "{whole}");
-            assert!(paces.iter_mut().all(|pace| pace.due(at(400_000)) > 0), "each has its part");
+            assert!(
+                buckets.iter_mut().all(|bucket| bucket.due(at(400_000)) > 0),
+                "each has its part"
+            );
         }
     }
 
     /// After a silence each shard would have one at once.
     #[test]
     fn parts_that_have_rested_begin_one_after_the_other_again() {
-        let mut paces: Vec<_> = (0..4).map(|shard| Pace::share(4, shard, 4)).collect();
+        let mut buckets: Vec<_> = (0..4).map(|shard| TokenBucket::share(4, shard, 4)).collect();
         let mut due = |millis| {
-            let due = paces.iter_mut().map(|pace| {
-                pace.renew(at(millis));
-                pace.due(at(millis))
+            let due = buckets.iter_mut().map(|bucket| {
+                bucket.renew(at(millis));
+                bucket.due(at(millis))
             });
             due.collect::<Vec<_>>()
         };
         assert_eq!(due(0), [1, 0, 0, 0]);
         assert_eq!(due(60_000), [1, 0, 0, 0], "a minute later it is as at first");
         // One that is not due yet goes on.
-        let mut own = Pace::share(1, 0, 2);
+        let mut own = TokenBucket::share(1, 0, 2);
         assert_eq!(own.due(at(0)), 1);
         own.renew(at(1999));
         assert_eq!((own.due(at(1999)), own.due(at(2000))), (0, 1));
@@ -164,17 +168,17 @@ mod tests {
     fn a_late_turn_makes_up_for_a_tenth_of_a_second() {
         for (rate, burst) in [(1, 1), (9, 1), (10, 1), (200, 20), (u32::MAX, u32::MAX / 10), (0, 1)]
         {
-            let mut pace = Pace::new(rate);
-            assert_eq!(pace.due(at(0)), 1);
-            assert_eq!(pace.due(at(3_600_000)), burst, "{rate}");
-            assert_eq!(pace.due(at(3_600_000)), 0);
+            let mut bucket = TokenBucket::new(rate);
+            assert_eq!(bucket.due(at(0)), 1);
+            assert_eq!(bucket.due(at(3_600_000)), burst, "{rate}");
+            assert_eq!(bucket.due(at(3_600_000)), 0);
         }
     }
 
     #[test]
     fn a_clock_that_goes_back_earns_nothing() {
-        let mut pace = Pace::new(10);
-        let due: Vec<_> = [1000, 0, 1000, 50, 1000, 1100].map(|t| pace.due(at(t))).into();
+        let mut bucket = TokenBucket::new(10);
+        let due: Vec<_> = [1000, 0, 1000, 50, 1000, 1100].map(|t| bucket.due(at(t))).into();
         assert_eq!(due, [1, 0, 0, 0, 0, 1]);
     }
 
@@ -185,12 +189,12 @@ mod tests {
             rate in 1u32..5000,
             steps in prop::collection::vec(0u64..300_000_000, 1..80),
         ) {
-            let mut pace = Pace::new(rate);
+            let mut bucket = TokenBucket::new(rate);
             let mut now = at(0);
             let mut closed = Vec::new();
             for step in steps {
                 now = Instant(now.0 + step);
-                closed.push((now, u64::from(pace.due(now))));
+                closed.push((now, u64::from(bucket.due(now))));
             }
             let more = u128::from((rate / 10).max(1) + 1);
             for first in 0..closed.len() {
@@ -207,15 +211,15 @@ mod tests {
         /// Who asks when told to gets each at its time, and none before.
         #[test]
         fn the_next_is_due_when_it_says(rate in 1u32..100_000) {
-            let mut pace = Pace::new(rate);
+            let mut bucket = TokenBucket::new(rate);
             let (start, mut now) = (at(0), at(0));
             for number in 0..200u64 {
                 if number > 0 {
-                    prop_assert_eq!(pace.due(Instant(now.0 - 1)), 0);
+                    prop_assert_eq!(bucket.due(Instant(now.0 - 1)), 0);
                 }
-                prop_assert_eq!(pace.due(now), 1);
+                prop_assert_eq!(bucket.due(now), 1);
                 prop_assert_eq!(now.0 - start.0, (number * SECOND).div_ceil(rate.into()));
-                now = pace.next(now);
+                now = bucket.next(now);
             }
         }
     }

@@ -6,16 +6,16 @@ use crate::Backend;
 
 /// One of the places for handshakes under way.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<Backend>);
+pub(crate) struct HandshakePermit(Arc<Backend>);
 
-impl Place {
+impl HandshakePermit {
     /// A place at `backend`, if there are fewer than `cap` taken (0: no cap).
     pub(crate) fn take(backend: &Arc<Backend>, cap: u32) -> Option<Self> {
         backend.begin_handshake(cap).then(|| Self(Arc::clone(backend)))
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         self.0.end_handshake();
     }
@@ -23,9 +23,9 @@ impl Drop for Place {
 
 /// A request under way.
 #[derive(Debug)]
-pub(crate) struct RequestCount(Arc<Backend>);
+pub(crate) struct RequestGuard(Arc<Backend>);
 
-impl RequestCount {
+impl RequestGuard {
     pub(crate) fn begin(backend: &Arc<Backend>) -> Self {
         backend.begin_request();
         Self(Arc::clone(backend))
@@ -36,7 +36,7 @@ impl RequestCount {
     }
 }
 
-impl Drop for RequestCount {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.end_request();
     }
@@ -44,9 +44,9 @@ impl Drop for RequestCount {
 
 /// A live tunnel.
 #[derive(Debug)]
-pub(crate) struct TunnelCount(Arc<Backend>);
+pub(crate) struct TunnelGuard(Arc<Backend>);
 
-impl TunnelCount {
+impl TunnelGuard {
     pub(crate) fn open(backend: &Arc<Backend>) -> Self {
         backend.open_tunnel();
         Self(Arc::clone(backend))
@@ -57,7 +57,7 @@ impl TunnelCount {
     }
 }
 
-impl Drop for TunnelCount {
+impl Drop for TunnelGuard {
     fn drop(&mut self) {
         self.0.close_tunnel();
     }
@@ -71,11 +71,11 @@ mod tests {
     fn every_count_returns_to_zero() {
         let backend = Arc::new(Backend::new("127.0.0.1:1".parse().unwrap(), 1));
         let held = (
-            Place::take(&backend, 1).unwrap(),
-            RequestCount::begin(&backend),
-            TunnelCount::open(&backend),
+            HandshakePermit::take(&backend, 1).unwrap(),
+            RequestGuard::begin(&backend),
+            TunnelGuard::open(&backend),
         );
-        assert!(Place::take(&backend, 1).is_none());
+        assert!(HandshakePermit::take(&backend, 1).is_none());
         assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (1, 1, 1));
         drop(held);
         assert_eq!((backend.handshakes(), backend.requests(), backend.tunnels()), (0, 0, 0));

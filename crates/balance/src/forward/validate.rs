@@ -12,14 +12,14 @@ pub const MAX_CONNECTION_OPTIONS: usize = 16;
 
 /// What a request that may pass asks for.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum RequestKind {
     /// An answer. An upgrade to something else than a WebSocket is not passed on, so it asks for an answer, too.
     Http,
     /// A WebSocket: a 101 must answer this key, see [`check_upgrade`](super::check_upgrade).
     WebSocket(Key),
 }
 
-impl Asked {
+impl RequestKind {
     /// The key of a WebSocket.
     #[must_use]
     pub fn key(&self) -> Option<&Key> {
@@ -93,14 +93,14 @@ impl std::error::Error for Refusal {}
 
 /// Whether a request that the decoder accepted may be passed on, and what it asks for.
 ///
-/// The version of the WebSocket protocol is the backend's to judge: its 426 is passed on. Max-Forwards means something
+/// The version of the WebSocket protocol is the backend's to validate: its 426 is passed on. Max-Forwards means something
 /// only to methods that are refused.
 ///
 /// # Errors
 ///
 /// The client's fault, or something that is not served here. The connection may go on (see
 /// [`write_error`](super::write_error)) if the body is read or there is none.
-pub fn judge(request: &Request<'_>) -> Result<Asked, Refusal> {
+pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
     match request.target_form() {
         TargetForm::Origin => {}
         // RFC 9112 section 3.2.4: an absolute OPTIONS without a path is passed on as `*`.
@@ -117,7 +117,7 @@ pub fn judge(request: &Request<'_>) -> Result<Asked, Refusal> {
         return Err(Refusal::ConnectionOptions);
     }
     if !asks_for_websocket(request) {
-        return Ok(Asked::Http);
+        return Ok(RequestKind::Http);
     }
     if request.method() != "GET" {
         return Err(Refusal::UpgradeMethod);
@@ -127,7 +127,7 @@ pub fn judge(request: &Request<'_>) -> Result<Asked, Refusal> {
     }
     let mut keys = request.lines().all_bytes("Sec-WebSocket-Key");
     match (keys.next().and_then(Key::parse), keys.next()) {
-        (Some(key), None) => Ok(Asked::WebSocket(key)),
+        (Some(key), None) => Ok(RequestKind::WebSocket(key)),
         _ => Err(Refusal::UpgradeKey),
     }
 }

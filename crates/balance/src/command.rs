@@ -8,7 +8,7 @@ use crate::{Backend, Closing, Configuration};
 
 /// Mail for a shard.
 #[derive(Debug)]
-pub enum Letter {
+pub enum Command {
     /// Work by this from now on.
     Configure(Arc<Configuration>),
     /// Close tunnels of this backend.
