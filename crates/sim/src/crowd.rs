@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_engine::{Backpressure, SlowPolicy};
 
-use crate::lawful::command;
+use crate::conforming::command;
 use crate::peer::{Do, Pace};
 use crate::plan::{Expect, Outside, Part, Plan, SECOND, events_request, upgrade_request};
 use crate::record::Audience;
@@ -43,11 +43,11 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
         if rng.one_in(2) {
             part.link.capacity = rng.pick(&[200, 3000, 20_000]);
         }
-        let kit = Kit { number, all, broadcasts, wildcards: plan.wildcards };
+        let context = ScriptContext { number, all, broadcasts, wildcards: plan.wildcards };
         match rng.below(8) {
-            0..3 => member(&mut part, &kit, rng),
-            3..5 => stream(&mut part, &kit, rng),
-            _ => publisher(&mut part, &kit, plan, rng),
+            0..3 => member(&mut part, &context, rng),
+            3..5 => stream(&mut part, &context, rng),
+            _ => publisher(&mut part, &context, plan, rng),
         }
         plan.parts.push(part);
     }
@@ -59,14 +59,14 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     plan.parts.iter_mut().for_each(|part| part.echo_only = false);
 }
 
-struct Kit {
+struct ScriptContext {
     number: u32,
     all: u32,
     broadcasts: bool,
     wildcards: bool,
 }
 
-impl Kit {
+impl ScriptContext {
     fn request(&self, part: &Part, rng: &mut Rng) -> Do {
         let path = rng.pick(&["/ws", "/feed"]);
         Do::Write(upgrade_request(path, self.number, &part.key))
@@ -121,17 +121,17 @@ fn pace(rng: &mut Rng) -> Do {
 }
 
 /// Listens for a while, at a changing pace, and ends in good order when it has caught up.
-fn member(part: &mut Part, kit: &Kit, rng: &mut Rng) {
+fn member(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "listener";
-    part.script = vec![kit.request(part, rng), Do::UntilOpen];
+    part.script = vec![context.request(part, rng), Do::UntilOpen];
     for _ in 0..1 + rng.below(4) {
-        part.script.push(command(&format!("!sub {}", kit.subscription(rng))));
+        part.script.push(command(&format!("!sub {}", context.subscription(rng))));
     }
     for _ in 0..rng.below(4) {
         part.script.push(pace(rng));
         part.script.push(Do::Pause(rng.between(0, 2 * SECOND)));
         if rng.one_in(4) {
-            part.script.push(command(&format!("!unsub {}", kit.subscription(rng))));
+            part.script.push(command(&format!("!unsub {}", context.subscription(rng))));
         }
         if rng.one_in(4) {
             part.script.push(Do::Ping(rng.bytes(4)));
@@ -153,10 +153,10 @@ fn member(part: &mut Part, kit: &Kit, rng: &mut Rng) {
 }
 
 /// The same without a word.
-fn stream(part: &mut Part, kit: &Kit, rng: &mut Rng) {
+fn stream(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
     part.name = "stream";
-    let channel = kit.subscription(rng);
-    part.script = vec![Do::Write(events_request(channel, kit.number))];
+    let channel = context.subscription(rng);
+    part.script = vec![Do::Write(events_request(channel, context.number))];
     for _ in 0..rng.below(4) {
         part.script.push(pace(rng));
         part.script.push(Do::Pause(rng.between(0, 2 * SECOND)));
@@ -170,28 +170,28 @@ fn stream(part: &mut Part, kit: &Kit, rng: &mut Rng) {
     part.script.push(if rng.one_in(2) { Do::Finish } else { Do::Reset });
 }
 
-fn publisher(part: &mut Part, kit: &Kit, plan: &Plan, rng: &mut Rng) {
+fn publisher(part: &mut Part, context: &ScriptContext, plan: &Plan, rng: &mut Rng) {
     part.name = "publisher";
-    part.script = vec![kit.request(part, rng), Do::UntilOpen];
+    part.script = vec![context.request(part, rng), Do::UntilOpen];
     let limits = &plan.limits.ws;
     let most = (limits.max_message_size.min(limits.max_frame_size) - 60).min(3000);
     if rng.one_in(3) {
-        part.script.push(command(&format!("!sub {}", kit.subscription(rng))));
+        part.script.push(command(&format!("!sub {}", context.subscription(rng))));
     }
     for _ in 0..5 + rng.below(60) {
         let longest = if rng.one_in(3) { most } else { most.min(200) };
         let fill = "x".repeat(rng.below(longest));
         let channel = rng.pick(&NAMES);
         let key = rng.below(3);
-        let to = rng.below(kit.all as usize);
+        let to = rng.below(context.all as usize);
         part.script.push(match rng.below(16) {
             0..4 => command(&format!("!pub {channel} {fill}")),
             4..8 => command(&format!("!set {channel} {key} {fill}")),
             8..10 => command(&format!("!post {channel} {key} {fill}")),
             10..12 => command(&format!("!to {to} {fill}")),
             12 => command(&format!("!end {to}")),
-            13 if kit.broadcasts => {
-                let words = words(&audience(kit.number, kit.all, rng));
+            13 if context.broadcasts => {
+                let words = words(&audience(context.number, context.all, rng));
                 command(&format!("!all {words} {}", &fill[..fill.len() / 2]))
             }
             _ => Do::Pause(rng.between(0, 300 * MILLI)),

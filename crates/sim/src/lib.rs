@@ -8,17 +8,18 @@
 //!   engine's side, and `checks`, which judges the end.
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 pub mod ask;
 pub mod balance;
 mod checks;
+mod conforming;
 mod crowd;
 pub mod driver;
 pub mod exchange;
 pub mod faults;
-pub mod hostile;
-mod lawful;
+mod http_client;
+pub mod lifecycle;
 pub mod net;
-mod patron;
 pub mod peer;
 pub mod plan;
 pub mod reader;
@@ -29,7 +30,6 @@ pub mod seeds;
 pub mod service;
 mod stops;
 mod transcript;
-pub mod visitors;
 pub mod world;
 
 pub use ask::{Ask, Start, Take};

@@ -13,7 +13,7 @@ use crate::peer::Do;
 use crate::record::Audience;
 use crate::rng::Rng;
 use crate::rules::Rules;
-use crate::{crowd, hostile, lawful, patron, stops};
+use crate::{adversary, conforming, crowd, http_client, stops};
 
 /// How a peer's stay must end if nothing excuses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,10 +153,11 @@ impl Plan {
             if faults.cut_links > 0 && rng.one_in(faults.cut_links) {
                 part.link.cut_after = Some(rng.between(1, 3000));
             }
-            let kit = Kit { limits: &limits, number, peers: count as u32, key: part.key };
+            let context =
+                ScriptContext { limits: &limits, number, peers: count as u32, key: part.key };
             match lawful_only || rng.one_in(2) {
-                true => lawful::write(&mut part, &kit, &mut rng),
-                false => hostile::write(&mut part, &kit, &mut rng),
+                true => conforming::write(&mut part, &context, &mut rng),
+                false => adversary::write(&mut part, &context, &mut rng),
             }
             part.cut = cut(&mut rng, &part.script);
             parts.push(part);
@@ -185,7 +186,7 @@ impl Plan {
         };
         stops::gather(&mut plan, &mut Rng::new(seed ^ 0x0073_746f_7073));
         crowd::gather(&mut plan, &mut Rng::new(seed ^ 0x0063_726f_7764));
-        patron::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
+        http_client::gather(&mut plan, &mut Rng::new(seed ^ 0x6874_7470));
         let mut rng = Rng::new(seed ^ 0x6d61_726b);
         plan.mailbox_mark = rng.one_in(2).then(|| rng.below(4));
         plan
@@ -242,7 +243,7 @@ impl Plan {
     }
 
     /// The same with requests, of which the script writes what it likes.
-    pub fn add_patron(
+    pub fn add_http_client(
         &mut self,
         name: &'static str,
         expect: Expect,
@@ -286,14 +287,14 @@ impl Plan {
 }
 
 /// What a script writer needs to know.
-pub(crate) struct Kit<'a> {
+pub(crate) struct ScriptContext<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) number: u32,
     pub(crate) peers: u32,
     pub(crate) key: Key,
 }
 
-impl Kit<'_> {
+impl ScriptContext<'_> {
     /// The request for an upgrade.
     pub(crate) fn request(&self) -> Vec<u8> {
         upgrade_request("/ws", self.number, &self.key)

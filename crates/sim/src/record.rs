@@ -11,10 +11,10 @@ use throng_engine::{Delivery, Receipt};
 use throng_io::ConnId;
 
 use crate::exchange::Note;
+use crate::lifecycle::LifecycleCheck;
 use crate::net::SharedNet;
 use crate::reader::Heard;
 use crate::rules::{Rules, matches};
-use crate::visitors::Visitors;
 
 /// The record of one run.
 pub type SharedRecord = Rc<RefCell<Record>>;
@@ -91,7 +91,7 @@ pub struct Audience {
 
 /// What a letter to a shard asks for.
 #[derive(Clone, Debug)]
-pub enum Posted {
+pub enum SentCommand {
     /// Sending to a channel's members but one.
     Publish {
         /// The channel.
@@ -123,11 +123,11 @@ pub enum Posted {
 
 /// A letter that its shard has not taken yet.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct PendingCommand {
     /// Where to.
     pub shard: usize,
     /// What it asks for.
-    pub posted: Posted,
+    pub command: SentCommand,
     /// Which of the record's receipts its counts go to.
     pub receipt: Option<usize>,
 }
@@ -166,7 +166,7 @@ pub struct Record {
     /// Members of each channel or pattern of each shard, as they should be.
     pub members: BTreeMap<(usize, String), BTreeSet<u32>>,
     /// What the shards have not taken yet.
-    pub letters: Vec<Letter>,
+    pub commands: Vec<PendingCommand>,
     /// Receipts of what was published from outside.
     pub receipts: Vec<Expected>,
     /// Messages made by each peer.
@@ -192,7 +192,7 @@ pub struct Record {
     /// The clock, and who has gone.
     pub net: Option<SharedNet>,
     /// What becomes of each connection.
-    pub visitors: Visitors,
+    pub lifecycle: LifecycleCheck,
     /// What other threads will send to connections: when, in nanoseconds, and in which order.
     pub deliveries: BTreeMap<(u64, u64), Note>,
     /// Deliveries made.
@@ -262,7 +262,7 @@ impl Record {
         let Some(net) = self.net.clone() else { return };
         let ended = std::mem::take(&mut net.borrow_mut().ended);
         for id in ended {
-            self.visitors.end(id);
+            self.lifecycle.end(id);
             let mut streams = self.sessions.iter_mut().filter(|(_, session)| session.stream);
             let Some((&peer, session)) = streams.find(|(_, session)| session.id == id) else {
                 continue;
@@ -393,18 +393,20 @@ impl Record {
 
     /// A shard takes its mail, all of it, oldest first.
     pub fn take_letters(&mut self, shard: usize) {
-        let letters = std::mem::take(&mut self.letters);
+        let letters = std::mem::take(&mut self.commands);
         let (mine, others): (Vec<_>, _) =
             letters.into_iter().partition(|letter| letter.shard == shard);
-        self.letters = others;
-        for Letter { posted, receipt, .. } in mine {
-            let (least, most) = match posted {
-                Posted::Publish { channel, key, except, what } => {
+        self.commands = others;
+        for PendingCommand { command, receipt, .. } in mine {
+            let (least, most) = match command {
+                SentCommand::Publish { channel, key, except, what } => {
                     let receivers = self.publish(shard, &channel, &key, except, &what);
                     (receivers, receivers)
                 }
-                Posted::Broadcast { audience, what } => self.broadcast(shard, &audience, &what),
-                Posted::Send { to, what } => {
+                SentCommand::Broadcast { audience, what } => {
+                    self.broadcast(shard, &audience, &what)
+                }
+                SentCommand::Send { to, what } => {
                     let class = self.class_alone(to);
                     self.attempts[class].untold += 1;
                     if self.sessions.get(&to).is_some_and(|session| session.closed.is_none()) {
@@ -412,7 +414,7 @@ impl Record {
                     }
                     (0, 0)
                 }
-                Posted::Dismiss(peer) => {
+                SentCommand::Dismiss(peer) => {
                     self.dismiss(peer);
                     (0, 0)
                 }
@@ -427,10 +429,11 @@ impl Record {
     /// Publications and broadcasts of connections that a shard has not taken yet.
     #[must_use]
     pub fn publications_for(&self, shard: usize) -> usize {
-        let publication =
-            |posted: &Posted| matches!(posted, Posted::Publish { .. } | Posted::Broadcast { .. });
-        let waits = self.letters.iter().filter(|letter| letter.shard == shard);
-        waits.filter(|it| it.receipt.is_none() && publication(&it.posted)).count()
+        let publication = |command: &SentCommand| {
+            matches!(command, SentCommand::Publish { .. } | SentCommand::Broadcast { .. })
+        };
+        let waits = self.commands.iter().filter(|letter| letter.shard == shard);
+        waits.filter(|it| it.receipt.is_none() && publication(&it.command)).count()
     }
 
     /// The server is asked to end a stream.
@@ -444,41 +447,42 @@ impl Record {
     }
 
     /// Whether a shard gets a letter of this: it has receivers at this moment, or may have.
-    fn concerns(&self, shard: usize, posted: &Posted) -> bool {
-        match posted {
-            Posted::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
-            Posted::Broadcast { audience, .. } => match (&audience.include, &audience.channel) {
+    fn concerns(&self, shard: usize, command: &SentCommand) -> bool {
+        match command {
+            SentCommand::Publish { channel, .. } => !self.members_of(shard, channel).is_empty(),
+            SentCommand::Broadcast { audience, .. } => match (&audience.include, &audience.channel)
+            {
                 (Some(peers), _) => peers.iter().any(|peer| {
                     self.sessions.get(peer).is_some_and(|session| session.id.shard() == shard)
                 }),
                 (None, Some(channel)) => !self.members_of(shard, channel).is_empty(),
                 (None, None) => true,
             },
-            Posted::Send { .. } | Posted::Dismiss(_) => true,
+            SentCommand::Send { .. } | SentCommand::Dismiss(_) => true,
         }
     }
 
     /// Adds letters to every shard but one that has receivers.
-    pub fn post_to_others(&mut self, from: usize, shards: usize, posted: &Posted) {
+    pub fn send_to_others(&mut self, from: usize, shards: usize, command: &SentCommand) {
         self.note_ended_streams();
         for shard in (0..shards).filter(|shard| *shard != from) {
-            if !self.concerns(shard, posted) {
+            if !self.concerns(shard, command) {
                 continue;
             }
-            self.letters.push(Letter { shard, posted: posted.clone(), receipt: None });
+            self.commands.push(PendingCommand { shard, command: command.clone(), receipt: None });
         }
     }
 
     /// Adds letters to every shard that has receivers, whose counts come back in `receipt`.
-    pub fn post_to_all(&mut self, shards: usize, posted: &Posted, receipt: Receipt) {
+    pub fn send_to_all(&mut self, shards: usize, command: &SentCommand, receipt: Receipt) {
         self.receipts.push(Expected { receipt, receivers: (0, 0) });
         let at = Some(self.receipts.len() - 1);
         self.note_ended_streams();
         for shard in 0..shards {
-            if !self.concerns(shard, posted) {
+            if !self.concerns(shard, command) {
                 continue;
             }
-            self.letters.push(Letter { shard, posted: posted.clone(), receipt: at });
+            self.commands.push(PendingCommand { shard, command: command.clone(), receipt: at });
         }
     }
 

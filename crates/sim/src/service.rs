@@ -18,7 +18,7 @@ use crate::ask::Ask;
 use crate::exchange::Exchanges;
 use crate::net::SharedNet;
 use crate::reader::Heard;
-use crate::record::{Audience, Letter, Posted, Record, Session, SharedRecord};
+use crate::record::{Audience, PendingCommand, Record, SentCommand, Session, SharedRecord};
 use crate::rng::message_hash;
 use crate::stops::Stops;
 
@@ -153,8 +153,8 @@ impl Probe {
         let receivers = record.publish(self.shard, channel, key, Some(by), &what);
         record.check_told(delivery, (receivers, receivers));
         let (channel, key) = (channel.to_owned(), key.to_owned());
-        let posted = Posted::Publish { channel, key, except: Some(by), what };
-        record.post_to_others(self.shard, self.shards, &posted);
+        let command = SentCommand::Publish { channel, key, except: Some(by), what };
+        record.send_to_others(self.shard, self.shards, &command);
     }
 
     fn published(&self, channel: &str, by: u32) -> Heard {
@@ -171,23 +171,23 @@ impl Probe {
         let mut record = self.record.borrow_mut();
         let receivers = record.broadcast(self.shard, &audience, &what);
         record.check_told(delivery, receivers);
-        let posted = Posted::Broadcast { audience, what };
-        record.post_to_others(self.shard, self.shards, &posted);
+        let command = SentCommand::Broadcast { audience, what };
+        record.send_to_others(self.shard, self.shards, &command);
     }
 
     /// Through the mailboxes, as another thread would.
     fn post(&self, cx: &Cx<'_>, channel: &str, key: &str, fill: &str) {
         let what = self.published(channel, cx.data());
         let frame = frame_of(&what, key, fill);
-        let posted = cx.core_ref().remote().publish(channel, &frame, Some(cx.id()));
+        let command = cx.core_ref().remote().publish(channel, &frame, Some(cx.id()));
         let mut record = self.record.borrow_mut();
-        let Ok(receipt) = posted else {
+        let Ok(receipt) = command else {
             record.violation("a mailbox is full".to_owned());
             return;
         };
         let (channel, key) = (channel.to_owned(), key.to_owned());
-        let posted = Posted::Publish { channel, key, except: Some(cx.data()), what };
-        record.post_to_all(self.shards, &posted, receipt);
+        let command = SentCommand::Publish { channel, key, except: Some(cx.data()), what };
+        record.send_to_all(self.shards, &command, receipt);
     }
 
     /// To any connection there ever was: most are gone, and some slots have a new owner.
@@ -215,8 +215,8 @@ impl Probe {
                 Sent::Closed => {}
             }
         } else if cx.core_ref().remote().send(id, &frame).is_ok() {
-            let posted = Posted::Send { to, what };
-            record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+            let command = SentCommand::Send { to, what };
+            record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
         }
     }
 
@@ -232,8 +232,8 @@ impl Probe {
             cx.core().close(id, 1000, "");
             record.dismiss(peer);
         } else if cx.core_ref().remote().close(id, 1000, "").is_ok() {
-            let posted = Posted::Dismiss(peer);
-            record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+            let command = SentCommand::Dismiss(peer);
+            record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
         }
     }
 
@@ -306,7 +306,7 @@ impl Probe {
             );
         });
         cx.start_events();
-        self.record.borrow_mut().visitors.upgrade(cx.id());
+        self.record.borrow_mut().lifecycle.upgrade(cx.id());
         let id = cx.id();
         let session = Session::new(id, STREAMS, true);
         let before = self.record.borrow_mut().sessions.insert(peer, session);
@@ -390,7 +390,7 @@ impl Service for Probe {
                 cx.write(|out| {
                     let _ = encode_response(&key.accept(), None, out);
                 });
-                self.record.borrow_mut().visitors.upgrade(cx.id());
+                self.record.borrow_mut().lifecycle.upgrade(cx.id());
                 Answer::Upgraded
             }
             Err(refusal) => {
@@ -432,7 +432,7 @@ impl Service for Probe {
         self.note("on_gone", cx.id());
         self.exchanges.on_gone(cx.id());
         let mut record = self.record.borrow_mut();
-        if let Err(fault) = record.visitors.go(cx.id()) {
+        if let Err(fault) = record.lifecycle.go(cx.id()) {
             record.violation(fault);
         }
     }
@@ -449,7 +449,7 @@ impl Service for Probe {
         {
             let mut record = self.record.borrow_mut();
             record.refused += 1;
-            record.visitors.turn_away(cx.id(), why != Refusal::Draining);
+            record.lifecycle.turn_away(cx.id(), why != Refusal::Draining);
         }
         if self.exchanges.on_fault(cx) {
             let status = if why == Refusal::FullForAddress { 429 } else { 503 };

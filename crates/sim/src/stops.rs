@@ -5,9 +5,9 @@ use std::time::Duration;
 use throng_engine::{Core, Cx, Parcel};
 use throng_io::{ConnId, Instant};
 
-use crate::lawful::{command, message};
+use crate::conforming::{command, message};
 use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Kit, Part, Plan, SECOND};
+use crate::plan::{Expect, Part, Plan, SECOND, ScriptContext};
 use crate::record::SharedRecord;
 use crate::rng::Rng;
 
@@ -98,16 +98,16 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
     for number in first..all {
         let mut part = Part::new(number, rng);
         part.at = rng.between(0, busy);
-        let kit = Kit { limits: &plan.limits, number, peers: all, key: part.key };
-        write(&mut part, &kit, rng);
+        let context = ScriptContext { limits: &plan.limits, number, peers: all, key: part.key };
+        write(&mut part, &context, rng);
         plan.parts.push(part);
     }
 }
 
 /// Messages, of which some stop those behind them: all are handled in the end, and all are answered.
-fn write(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "stopped";
-    part.script = vec![Do::Write(kit.request())];
+    part.script = vec![Do::Write(context.request())];
     if rng.one_in(2) {
         part.script.push(Do::UntilOpen);
     }
@@ -122,7 +122,7 @@ fn write(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
                 let millis = rng.pick(&[0, 0, 1, 30, 700, 4000, 20_000]);
                 command(&format!("!stop {millis} {}", rng.pick(&["mail", "time"])))
             }
-            _ => message(kit, rng),
+            _ => message(context, rng),
         });
     }
     part.script.push(Do::Read(Pace::Prompt));

@@ -58,7 +58,7 @@ fn may_close(ask: &Ask) -> bool {
     ask.close || ask.is_early() || (ask.expects && ask.take == Take::Drop)
 }
 
-/// A lawful client gets all its answers, unless something excuses that.
+/// A conforming client gets all its answers, unless something excuses that.
 pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'static str> {
     let (end, at) = peer.end?;
     let answers = &peer.reader.answers;

@@ -19,7 +19,7 @@ use crate::net::{Net, SharedNet};
 use crate::peer::Peer;
 use crate::plan::{Outside, Plan, SECOND};
 use crate::reader::Heard;
-use crate::record::{Attempts, Letter, Posted, Record, SharedRecord};
+use crate::record::{Attempts, PendingCommand, Record, SentCommand, SharedRecord};
 use crate::rng::Rng;
 use crate::service::{Probe, filter_of, frame_of};
 
@@ -386,32 +386,32 @@ impl World {
                 let what = Heard::Published { channel: channel.clone(), by, sequence };
                 let frame = frame_of(&what, &key, &"o".repeat(fill));
                 let except_id = except.and_then(|peer| id(&record, peer));
-                let posted = Posted::Publish { channel, key, except, what };
-                let Posted::Publish { channel, .. } = &posted else { return };
+                let command = SentCommand::Publish { channel, key, except, what };
+                let SentCommand::Publish { channel, .. } = &command else { return };
                 let receipt = self.remote.publish(channel, &frame, except_id);
-                receipt.map(|receipt| record.post_to_all(shards, &posted, receipt)).is_err()
+                receipt.map(|receipt| record.send_to_all(shards, &command, receipt)).is_err()
             }
             Outside::Broadcast { mut audience, fill } => {
                 let what = Heard::Published { channel: "all".to_owned(), by, sequence };
                 let filter = filter_of(&record, &mut audience);
                 let receipt =
                     self.remote.broadcast(&filter, &frame_of(&what, "", &"o".repeat(fill)));
-                let posted = Posted::Broadcast { audience, what };
-                receipt.map(|receipt| record.post_to_all(shards, &posted, receipt)).is_err()
+                let command = SentCommand::Broadcast { audience, what };
+                receipt.map(|receipt| record.send_to_all(shards, &command, receipt)).is_err()
             }
             Outside::Send { to, fill } => {
                 let Some(id) = id(&record, to) else { return };
                 let what = Heard::Private { to, by, sequence };
                 let sent = self.remote.send(id, &frame_of(&what, "", &"o".repeat(fill)));
-                let posted = Posted::Send { to, what };
-                record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+                let command = SentCommand::Send { to, what };
+                record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
                 sent.is_err()
             }
             Outside::Dismiss(peer) => {
                 let stream = record.sessions.get(&peer).filter(|session| session.stream);
                 let Some(id) = stream.map(|session| session.id) else { return };
-                let posted = Posted::Dismiss(peer);
-                record.letters.push(Letter { shard: id.shard(), posted, receipt: None });
+                let command = SentCommand::Dismiss(peer);
+                record.commands.push(PendingCommand { shard: id.shard(), command, receipt: None });
                 self.remote.close(id, 1000, "").is_err()
             }
         };
@@ -577,7 +577,7 @@ impl World {
         {
             let mut record = self.record.borrow_mut();
             record.note_ended_streams();
-            for fault in record.visitors.faults() {
+            for fault in record.lifecycle.faults() {
                 record.violation(fault);
             }
         }

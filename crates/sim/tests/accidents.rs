@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng_engine::{Frame, MAILBOX_CAPACITY, MailboxFull};
-use throng_sim::hostile::violations;
+use throng_sim::adversary::violations;
 use throng_sim::plan::Outside;
 use throng_sim::{Do, End, Expect, Outcome, Pace, Plan, SECOND, World, hush_planned_panics};
 
@@ -224,7 +224,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
         });
     }
     assert_eq!(world.remote.publish("flood", &frame, None).map(drop), Err(MailboxFull));
-    // Nobody there is a member, so nothing is posted.
+    // Nobody there is a member, so nothing is command.
     assert_eq!(world.remote.publish("elsewhere", &frame, None).map(drop), Ok(()));
     assert!(world.run_until(|world| world.peer(number).reader.heard.len() == MAILBOX_CAPACITY));
     finish(world);

@@ -18,7 +18,7 @@ fn plan(asks: &[Ask], script: Vec<Do>) -> Plan {
     plan.limits.write_timeout = 10 * SECS;
     plan.limits.min_body_rate = 100;
     plan.limits.min_response_rate = 100;
-    plan.add_patron("patron", Expect::Anything, asks.to_vec(), script);
+    plan.add_http_client("http client", Expect::Anything, asks.to_vec(), script);
     plan
 }
 
@@ -501,11 +501,11 @@ fn an_answer_from_another_connections_callback_goes_out_at_once() {
     let ask = Ask { stops: 1, room_after: 5000, close: false, ..upload(Take::Pieces, 100) };
     let ask = Ask { peer: 1, ..ask };
     let script = vec![Do::Pause(SECOND), Do::Write(ask.request(0))];
-    plan.add_patron("other", Expect::Served, vec![ask], script);
+    plan.add_http_client("other", Expect::Served, vec![ask], script);
     // The head of the other's request answers the first; so this takes its place.
     let again = Ask { start: Start::Parked, delay: 500_000, ..Ask::new(2, 0, 50) };
     let script = vec![Do::Pause(2 * SECOND), Do::Write(again.request(0)), Do::Finish];
-    plan.add_patron("parked again", Expect::Served, vec![again], script);
+    plan.add_http_client("parked again", Expect::Served, vec![again], script);
     let mut world = World::new(plan);
     while world.step() {}
     for (peer, most) in [(0, 2000), (2, 6100)] {

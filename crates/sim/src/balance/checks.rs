@@ -3,10 +3,10 @@
 use throng_balance::Settings;
 use throng_balance::shard_over_driver::Holdings;
 
+use super::backend::{Conn, arrivals};
+use super::client::Client;
 use super::frames::{self, Scan};
-use super::guest::Client;
-use super::host::{Conn, arrivals};
-use super::plan::{Parting, Visit, Way};
+use super::plan::{Behaviour, ClientClose, SessionPlan};
 use super::wire::Over;
 use super::world::{Look, World};
 
@@ -16,20 +16,25 @@ pub(super) fn caps_hold(world: &mut World) {
     if cap == 0 {
         return;
     }
-    for host in 0..world.plan.hosts.len() {
+    for backend_index in 0..world.plan.backends.len() {
         let is_shaking = |conn: &&Conn| {
-            conn.host == host && conn.is_shaking && !conn.wire.gone && conn.wire.is_wanted()
+            conn.backend_index == backend_index
+                && conn.is_shaking
+                && !conn.wire.gone
+                && conn.wire.is_wanted()
         };
         let shaking = world.conns.iter().filter(is_shaking).count();
         // A backend that was removed and added again has two counts.
         let lives = 1 + world
             .backends
             .iter()
-            .filter(|backend| usize::from(backend.address().port()) == 9000 + host)
+            .filter(|backend| usize::from(backend.address().port()) == 9000 + backend_index)
             .count()
             .saturating_sub(1);
         if shaking > cap as usize * lives {
-            world.violation(format!("{shaking} handshakes at backend {host}, where {cap} may be"));
+            world.violation(format!(
+                "{shaking} handshakes at backend {backend_index}, where {cap} may be"
+            ));
         }
     }
     let above = world.backends.iter().find(|backend| backend.handshakes() > cap);
@@ -74,7 +79,9 @@ pub(super) fn nothing_is_held(world: &mut World) {
 pub(super) fn at_the_end(world: &mut World) {
     let mut faults = Vec::new();
     for conn in &world.conns {
-        faults.extend(conn.faults.iter().map(|fault| format!("backend {}: {fault}", conn.host)));
+        faults.extend(
+            conn.faults.iter().map(|fault| format!("backend {}: {fault}", conn.backend_index)),
+        );
     }
     for (id, (method, times)) in arrivals(&world.conns) {
         if method == "POST" && times > 1 {
@@ -83,9 +90,13 @@ pub(super) fn at_the_end(world: &mut World) {
     }
     for client in &world.clients {
         let (id, mut own) = (client.plan.id, client.faults.clone());
-        match &client.plan.visit {
-            Visit::Tunnel { parting, .. } => own.extend(tunnel_is_well(world, client, *parting)),
-            Visit::Http { asks, .. } => own.extend(answers_are_well(world, client, asks.len())),
+        match &client.plan.session {
+            SessionPlan::Tunnel { parting, .. } => {
+                own.extend(tunnel_is_well(world, client, *parting))
+            }
+            SessionPlan::Http { asks, .. } => {
+                own.extend(answers_are_well(world, client, asks.len()))
+            }
         }
         faults.extend(own.into_iter().map(|fault| format!("client {id}: {fault}")));
     }
@@ -132,7 +143,7 @@ fn answers_are_well(world: &World, client: &Client, count: usize) -> Vec<String>
         faults.push(format!("{whole} answers to {count} requests"));
     }
     if world.plan.calm {
-        let good = |answer: &&super::guest::Answer| {
+        let good = |answer: &&super::client::Answer| {
             answer.is_whole && answer.status == 200 && answer.id.is_some()
         };
         let good = client.answers.iter().filter(good).count();
@@ -144,7 +155,7 @@ fn answers_are_well(world: &World, client: &Client, count: usize) -> Vec<String>
     faults
 }
 
-fn tunnel_is_well(world: &World, client: &Client, parting: Parting) -> Vec<String> {
+fn tunnel_is_well(world: &World, client: &Client, parting: ClientClose) -> Vec<String> {
     let mut faults = Vec::new();
     let calm = world.plan.calm;
     let Some(wire) = &client.wire else {
@@ -183,7 +194,7 @@ fn tunnel_is_well(world: &World, client: &Client, parting: Parting) -> Vec<Strin
     let kind = injected(side.said(), heard).unwrap_or(Injected::None);
     let is_cut = wire.was_cut() || side.wire.was_cut();
     let was_close = kind == Injected::Whole || Scan::of(heard).close.is_some();
-    let may_end_so = client.broke_off || parting == Parting::Silent || wire.vanished;
+    let may_end_so = client.broke_off || parting == ClientClose::Silent || wire.vanished;
     match wire.over {
         _ if wire.vanished => {}
         Some(Over::Finished) if !was_close && !may_end_so => {
@@ -204,15 +215,15 @@ fn tunnel_is_well(world: &World, client: &Client, parting: Parting) -> Vec<Strin
     }
     // After our Close, everything that the client said before its own reaches a backend that lives.
     let leaps = world.plan.faults.clock_leaps > 0 || world.plan.faults.starved_receives > 0;
-    let backend_lives = side.way == Way::Lawful
+    let backend_lives = side.way == Behaviour::Conforming
         && side.tunnel.as_ref().is_some_and(|tunnel| tunnel.leaving.is_none());
-    let is_prompt = client.plan.manners.nap.is_none() && client.plan.manners.rest < 10_000;
+    let is_prompt = client.plan.behaviour.nap.is_none() && client.plan.behaviour.rest < 10_000;
     let was_told = kind == Injected::Whole
         && client.has_closed
         && wire.is_flushed()
         && !wire.vanished
         && !client.broke_off
-        && matches!(parting, Parting::Close | Parting::Stay)
+        && matches!(parting, ClientClose::Close | ClientClose::Stay)
         && backend_lives
         && is_prompt
         && !leaps
@@ -269,7 +280,7 @@ fn closings_are_paced(world: &World) -> Vec<String> {
         .plan
         .commands
         .iter()
-        .any(|(_, tell)| matches!(tell, super::plan::Tell::ShutDown { .. }));
+        .any(|(_, tell)| matches!(tell, super::plan::ControlCommand::ShutDown { .. }));
     if has_deadline || told {
         return faults;
     }

@@ -2,10 +2,10 @@
 //!
 //! [`Plan::of`] says what a seed means, [`World::run`] runs it, and `checks` judges the end; [`run_seed`] is all of them.
 
+mod backend;
 mod checks;
+mod client;
 mod frames;
-mod guest;
-mod host;
 mod plan;
 mod wire;
 mod world;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_balance::{CloseOrder, Pick, Settings, Sticky, Timeouts};
 
-use super::wire::Manners;
+use super::wire::PeerBehaviour;
 use crate::faults::Faults;
 use crate::net::LinkOptions;
 use crate::plan::SECOND;
@@ -12,9 +12,9 @@ use crate::rng::Rng;
 
 /// What a backend does with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Behaviour {
     /// Everything right.
-    Lawful,
+    Conforming,
     /// Handshakes are answered 403.
     Deny,
     /// Handshakes are answered 200.
@@ -43,7 +43,7 @@ pub(super) enum Way {
 
 /// How a backend's tunnel ends, if its client does not end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum BackendClose {
     /// A Close frame after its last frame.
     Close,
     /// The same, and the end of its stream at once.
@@ -62,15 +62,15 @@ pub(super) enum Leaving {
 
 /// One backend.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct BackendPlan {
     pub(super) weight: u32,
     pub(super) send_proxy: bool,
     /// Nobody listens there.
     pub(super) is_dead: bool,
     /// What is sent there is lost on the way.
     pub(super) is_silent: bool,
-    pub(super) ways: Vec<Way>,
-    pub(super) leavings: Vec<Leaving>,
+    pub(super) behaviours: Vec<Behaviour>,
+    pub(super) leavings: Vec<BackendClose>,
     /// In the list from the beginning.
     pub(super) is_member: bool,
     pub(super) link: LinkOptions,
@@ -78,7 +78,7 @@ pub(super) struct Host {
 
 /// One request of a client.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct RequestPlan {
     pub(super) id: u32,
     pub(super) method: &'static str,
     pub(super) len: usize,
@@ -90,7 +90,7 @@ pub(super) struct Asking {
 
 /// How a client's tunnel ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parting {
+pub(super) enum ClientClose {
     /// A Close frame after its last frame.
     Close,
     /// The end of its stream without one.
@@ -104,31 +104,31 @@ pub(super) enum Parting {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Visit {
-    Tunnel { frames: usize, early: usize, gap: u64, parting: Parting, largest: usize },
-    Http { asks: Vec<Asking>, pipelined: bool, finish: bool },
+pub(super) enum SessionPlan {
+    Tunnel { frames: usize, early: usize, gap: u64, parting: ClientClose, largest: usize },
+    Http { asks: Vec<RequestPlan>, pipelined: bool, finish: bool },
 }
 
 /// One client.
 #[derive(Clone, Debug)]
-pub(super) struct Guest {
+pub(super) struct ClientPlan {
     pub(super) id: u32,
     pub(super) at: u64,
     pub(super) link: LinkOptions,
     pub(super) address: u8,
-    pub(super) manners: Manners,
-    pub(super) visit: Visit,
+    pub(super) behaviour: PeerBehaviour,
+    pub(super) session: SessionPlan,
 }
 
 /// What the control thread does.
 #[derive(Clone, Debug)]
-pub(super) enum Tell {
+pub(super) enum ControlCommand {
     Add(usize),
     Remove(usize),
     Down(usize),
     Weight(usize, u32),
     Close {
-        host: usize,
+        backend_index: usize,
         code: u16,
         rate: u32,
         order: CloseOrder,
@@ -152,9 +152,9 @@ pub struct Plan {
     pub(super) most_connections: usize,
     pub(super) settings: Settings,
     pub(super) faults: Faults,
-    pub(super) hosts: Vec<Host>,
-    pub(super) guests: Vec<Guest>,
-    pub(super) commands: Vec<(u64, Tell)>,
+    pub(super) backends: Vec<BackendPlan>,
+    pub(super) clients: Vec<ClientPlan>,
+    pub(super) commands: Vec<(u64, ControlCommand)>,
 }
 
 impl Plan {
@@ -178,26 +178,26 @@ impl Plan {
         let largest = if finely { rng.pick(&[130, 700]) } else { rng.pick(&[300, 5000, 70_000]) };
         let settings = settings(&mut rng, calm);
         let busy = rng.between(1, 6) * SECOND;
-        let mut hosts: Vec<Host> =
-            (0..1 + rng.below(4)).map(|_| host(&mut rng, calm, finely)).collect();
-        hosts[0].is_member = true;
+        let mut backends: Vec<BackendPlan> =
+            (0..1 + rng.below(4)).map(|_| backend(&mut rng, calm, finely)).collect();
+        backends[0].is_member = true;
         let mut id = 0;
-        let mut guests: Vec<Guest> = (0..1 + rng.below(9))
-            .map(|_| guest(&mut rng, calm, finely, busy, largest, &faults, &mut id))
+        let mut clients: Vec<ClientPlan> = (0..1 + rng.below(9))
+            .map(|_| client(&mut rng, calm, finely, busy, largest, &faults, &mut id))
             .collect();
-        let mut commands: Vec<(u64, Tell)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
-            .map(|_| (rng.between(0, busy), tell(&mut rng, hosts.len(), calm)))
+        let mut commands: Vec<(u64, ControlCommand)> = (0..rng.pick(&[0, 0, 1, 3, 8]))
+            .map(|_| (rng.between(0, busy), control_command(&mut rng, backends.len(), calm)))
             .collect();
         if !calm && rng.one_in(4) {
             let window = rng.pick(&[0, SECOND, 3 * SECOND]);
             let deadline = rng.pick(&[0, 2 * SECOND, 60 * SECOND]);
-            commands.push((rng.between(0, busy), Tell::ShutDown { window, deadline }));
+            commands.push((rng.between(0, busy), ControlCommand::ShutDown { window, deadline }));
         }
         if rng.one_in(12) {
-            crowd(&mut rng, &mut guests, &mut commands, &mut id);
+            crowd(&mut rng, &mut clients, &mut commands, &mut id);
         }
         if !finely && rng.one_in(10) {
-            guests.push(pipeliner(&mut rng, busy, &mut id));
+            clients.push(pipeliner(&mut rng, busy, &mut id));
         }
         commands.sort_by_key(|(at, _)| *at);
         let few = !calm && rng.one_in(8);
@@ -208,8 +208,8 @@ impl Plan {
             most_connections: if few { 1 + rng.below(4) } else { 1000 },
             settings,
             faults,
-            hosts,
-            guests,
+            backends,
+            clients,
             commands,
         }
     }
@@ -247,7 +247,7 @@ impl Plan {
 
 /// A client that sends all its requests at once, without waiting for an answer: many times what may
 /// be held of it.
-fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> Guest {
+fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> ClientPlan {
     *next_id += 1;
     let id = *next_id;
     let padding = rng.pick(&[3_000, 6_000, 12_000]);
@@ -255,35 +255,40 @@ fn pipeliner(rng: &mut Rng, busy: u64, next_id: &mut u32) -> Guest {
         .map(|_| {
             *next_id += 1;
             let id = *next_id;
-            Asking { id, method: "GET", len: 0, chunked: false, http10: false, padding }
+            RequestPlan { id, method: "GET", len: 0, chunked: false, http10: false, padding }
         })
         .collect();
     let capacity = rng.pick(&[64 << 10, 1 << 20]);
-    Guest {
+    ClientPlan {
         id,
         at: rng.between(0, busy),
         link: LinkOptions { capacity, ..link(rng) },
         address: 1,
-        manners: Manners::default(),
-        visit: Visit::Http { asks, pipelined: true, finish: false },
+        behaviour: PeerBehaviour::default(),
+        session: SessionPlan::Http { asks, pipelined: true, finish: false },
     }
 }
 
 /// Many tunnels that nobody ends but an order, or the end of their backend.
-fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, commands: &mut Vec<(u64, Tell)>, id: &mut u32) {
+fn crowd(
+    rng: &mut Rng,
+    clients: &mut Vec<ClientPlan>,
+    commands: &mut Vec<(u64, ControlCommand)>,
+    id: &mut u32,
+) {
     for _ in 0..25 {
         *id += 1;
-        guests.push(Guest {
+        clients.push(ClientPlan {
             id: *id,
             at: rng.between(0, SECOND / 2),
             link: link(rng),
             address: 1,
-            manners: Manners::default(),
-            visit: Visit::Tunnel {
+            behaviour: PeerBehaviour::default(),
+            session: SessionPlan::Tunnel {
                 frames: rng.below(3),
                 early: 0,
                 gap: SECOND,
-                parting: Parting::Stay,
+                parting: ClientClose::Stay,
                 largest: 130,
             },
         });
@@ -292,7 +297,8 @@ fn crowd(rng: &mut Rng, guests: &mut Vec<Guest>, commands: &mut Vec<(u64, Tell)>
     let order = rng.pick(&[CloseOrder::Shuffled, CloseOrder::IdleAndOldest]);
     let most = rng.one_in(2).then(|| rng.below(15) as u32);
     commands.clear();
-    let close = Tell::Close { host: 0, code: 1012, rate, order, most, deadline: None };
+    let close =
+        ControlCommand::Close { backend_index: 0, code: 1012, rate, order, most, deadline: None };
     commands.push((2 * SECOND, close));
 }
 
@@ -347,51 +353,51 @@ fn link(rng: &mut Rng) -> LinkOptions {
     }
 }
 
-fn host(rng: &mut Rng, calm: bool, finely: bool) -> Host {
-    let mut ways = vec![Way::Lawful];
-    let mut leavings = vec![Leaving::Stay, Leaving::Close, Leaving::CloseAndFinish];
+fn backend(rng: &mut Rng, calm: bool, finely: bool) -> BackendPlan {
+    let mut behaviours = vec![Behaviour::Conforming];
+    let mut leavings = vec![BackendClose::Stay, BackendClose::Close, BackendClose::CloseAndFinish];
     if !calm {
         for _ in 0..rng.below(4) {
             let after = rng.below(if finely { 300 } else { 5000 });
-            ways.push(rng.pick(&[
-                Way::Lawful,
-                Way::Deny,
-                Way::Plain,
-                Way::WrongAccept,
-                Way::Garbage,
-                Way::HalfHead,
-                Way::Mute,
-                Way::ResetAfter(after),
-                Way::ResetAfter(after),
-                Way::CloseAtOnce,
-                Way::Surplus,
-                Way::EndIdle,
-                Way::CutBody,
-                Way::Early,
+            behaviours.push(rng.pick(&[
+                Behaviour::Conforming,
+                Behaviour::Deny,
+                Behaviour::Plain,
+                Behaviour::WrongAccept,
+                Behaviour::Garbage,
+                Behaviour::HalfHead,
+                Behaviour::Mute,
+                Behaviour::ResetAfter(after),
+                Behaviour::ResetAfter(after),
+                Behaviour::CloseAtOnce,
+                Behaviour::Surplus,
+                Behaviour::EndIdle,
+                Behaviour::CutBody,
+                Behaviour::Early,
             ]));
         }
         for _ in 0..rng.below(3) {
             leavings.push(rng.pick(&[
-                Leaving::Finish,
-                Leaving::Reset,
-                Leaving::MidFrame,
-                Leaving::NoFrame,
+                BackendClose::Finish,
+                BackendClose::Reset,
+                BackendClose::MidFrame,
+                BackendClose::NoFrame,
             ]));
         }
     }
-    Host {
+    BackendPlan {
         weight: 1 + rng.below(3) as u32,
         send_proxy: rng.one_in(6),
         is_dead: !calm && rng.one_in(10),
         is_silent: !calm && rng.one_in(12),
-        ways,
+        behaviours,
         leavings,
         is_member: rng.below(4) > 0,
         link: link(rng),
     }
 }
 
-fn guest(
+fn client(
     rng: &mut Rng,
     calm: bool,
     finely: bool,
@@ -399,23 +405,23 @@ fn guest(
     largest: usize,
     faults: &Faults,
     next_id: &mut u32,
-) -> Guest {
+) -> ClientPlan {
     let id = *next_id + 1;
     *next_id = id;
-    let visit = if rng.one_in(2) {
-        let partings: &[Parting] = match calm {
-            true => &[Parting::Close, Parting::Close, Parting::Stay],
+    let session = if rng.one_in(2) {
+        let partings: &[ClientClose] = match calm {
+            true => &[ClientClose::Close, ClientClose::Close, ClientClose::Stay],
             false => &[
-                Parting::Close,
-                Parting::Close,
-                Parting::Stay,
-                Parting::Finish,
-                Parting::Silent,
-                Parting::NoFrame,
+                ClientClose::Close,
+                ClientClose::Close,
+                ClientClose::Stay,
+                ClientClose::Finish,
+                ClientClose::Silent,
+                ClientClose::NoFrame,
             ],
         };
         let early = if rng.one_in(3) { rng.below(4) } else { 0 };
-        Visit::Tunnel {
+        SessionPlan::Tunnel {
             frames: early + rng.below(if finely { 6 } else { 20 }),
             early,
             gap: rng.pick(&[0, 100_000, SECOND / 3]),
@@ -430,7 +436,7 @@ fn guest(
                 let has_body = matches!(method, "POST" | "PUT");
                 *next_id += 1;
                 let most = if finely { 800 } else { rng.pick(&[100, 5000, 150_000]) };
-                Asking {
+                RequestPlan {
                     id: *next_id,
                     method,
                     len: if has_body { rng.below(most) } else { 0 },
@@ -439,23 +445,30 @@ fn guest(
                     padding: 0,
                 }
             })
-            .map(|asking| Asking { chunked: asking.chunked && !asking.http10, ..asking })
+            .map(|asking| RequestPlan { chunked: asking.chunked && !asking.http10, ..asking })
             .collect();
-        Visit::Http { asks, pipelined: rng.one_in(2), finish: !calm && rng.one_in(4) }
+        SessionPlan::Http { asks, pipelined: rng.one_in(2), finish: !calm && rng.one_in(4) }
     };
-    let mut manners = manners(rng, finely);
+    let mut behaviour = behaviour(rng, finely);
     if !calm && rng.one_in(3) {
-        manners.vanish = Some((rng.below(if finely { 600 } else { 6000 }), rng.one_in(2)));
+        behaviour.vanish = Some((rng.below(if finely { 600 } else { 6000 }), rng.one_in(2)));
     }
     let mut link = link(rng);
     if faults.cut_links > 0 && rng.one_in(faults.cut_links) {
         link.cut_after = Some(rng.between(1, 5000));
     }
-    Guest { id, at: rng.between(0, busy), link, address: 1 + rng.below(3) as u8, manners, visit }
+    ClientPlan {
+        id,
+        at: rng.between(0, busy),
+        link,
+        address: 1 + rng.below(3) as u8,
+        behaviour,
+        session,
+    }
 }
 
-pub(super) fn manners(rng: &mut Rng, finely: bool) -> Manners {
-    Manners {
+pub(super) fn behaviour(rng: &mut Rng, finely: bool) -> PeerBehaviour {
+    PeerBehaviour {
         cut: rng.pick(if finely { &[0, 0, 30, 200] } else { &[0, 0, 700, 20_000] }),
         rest: rng.pick(&[0, 1_000, 2_000_000]),
         nap: rng.one_in(4).then(|| (rng.below(3000), rng.between(1, 4) * SECOND)),
@@ -463,16 +476,16 @@ pub(super) fn manners(rng: &mut Rng, finely: bool) -> Manners {
     }
 }
 
-fn tell(rng: &mut Rng, hosts: usize, calm: bool) -> Tell {
-    let host = rng.below(hosts);
+fn control_command(rng: &mut Rng, backends: usize, calm: bool) -> ControlCommand {
+    let backend_index = rng.below(backends);
     match rng.below(8) {
-        0 => Tell::Add(host),
-        1 => Tell::Remove(host),
-        2 => Tell::Weight(host, 1 + rng.below(5) as u32),
-        3 => Tell::Keep(host),
-        4 if !calm => Tell::Down(host),
-        _ => Tell::Close {
-            host,
+        0 => ControlCommand::Add(backend_index),
+        1 => ControlCommand::Remove(backend_index),
+        2 => ControlCommand::Weight(backend_index, 1 + rng.below(5) as u32),
+        3 => ControlCommand::Keep(backend_index),
+        4 if !calm => ControlCommand::Down(backend_index),
+        _ => ControlCommand::Close {
+            backend_index,
             code: rng.pick(&[1001, 1012]),
             rate: rng.pick(&[1, 2, 5, 100]),
             order: rng.pick(&[CloseOrder::Shuffled, CloseOrder::IdleAndOldest]),

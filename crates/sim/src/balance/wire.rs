@@ -22,7 +22,7 @@ pub(super) enum Then {
 
 /// How a peer writes and reads.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Manners {
+pub(super) struct PeerBehaviour {
     /// Bytes of a write at most (0: no cut).
     pub(super) cut: usize,
     /// The longest rest between two writes, in nanoseconds.
@@ -43,7 +43,7 @@ pub(super) struct Wire {
     pub(super) written: usize,
     /// All that was read.
     pub(super) got: Vec<u8>,
-    manners: Manners,
+    behaviour: PeerBehaviour,
     write_at: u64,
     read_at: u64,
     then: Then,
@@ -63,7 +63,7 @@ impl Wire {
         net: &SharedNet,
         link: LinkId,
         side: Side,
-        manners: Manners,
+        behaviour: PeerBehaviour,
         rng: Rng,
     ) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Wire {
             log: Vec::new(),
             written: 0,
             got: Vec::new(),
-            manners,
+            behaviour,
             write_at: 0,
             read_at: 0,
             then: Then::Stay,
@@ -138,7 +138,7 @@ impl Wire {
         if !self.is_flushed() && net.room(self.link, self.side) > 0 {
             note(self.write_at);
         }
-        if self.manners.vanish.is_some_and(|(at, _)| at <= self.written) {
+        if self.behaviour.vanish.is_some_and(|(at, _)| at <= self.written) {
             note(now);
         }
         let is_done = self.then == Then::Stay || (self.then == Then::Finish && self.finish_sent);
@@ -176,10 +176,10 @@ impl Wire {
         while !self.is_flushed() && self.write_at <= now {
             let room = shared.borrow().room(self.link, self.side);
             let mut n = room.min(self.log.len() - self.written);
-            if self.manners.cut > 0 {
-                n = n.min(1 + self.rng.below(self.manners.cut));
+            if self.behaviour.cut > 0 {
+                n = n.min(1 + self.rng.below(self.behaviour.cut));
             }
-            if let Some((at, _)) = self.manners.vanish {
+            if let Some((at, _)) = self.behaviour.vanish {
                 n = n.min(at.saturating_sub(self.written));
             }
             if n == 0 {
@@ -188,11 +188,11 @@ impl Wire {
             let piece = &self.log[self.written..self.written + n];
             shared.borrow_mut().write(self.link, self.side, piece);
             self.written += n;
-            if self.manners.cut > 0 && self.manners.rest > 0 {
-                self.write_at = now + self.rng.between(0, self.manners.rest);
+            if self.behaviour.cut > 0 && self.behaviour.rest > 0 {
+                self.write_at = now + self.rng.between(0, self.behaviour.rest);
             }
         }
-        if let Some((_, reset)) = self.manners.vanish.filter(|(at, _)| *at <= self.written) {
+        if let Some((_, reset)) = self.behaviour.vanish.filter(|(at, _)| *at <= self.written) {
             self.vanished = true;
             return self.leave(reset);
         }
@@ -219,12 +219,12 @@ impl Wire {
         let readable = shared.borrow_mut().readable(self.link, self.side);
         match readable {
             Readable::Bytes(mut n) => {
-                if let Some((after, nap)) = self.manners.nap
+                if let Some((after, nap)) = self.behaviour.nap
                     && self.got.len() + n >= after
                 {
                     n = after.saturating_sub(self.got.len());
                     self.read_at = now + nap;
-                    self.manners.nap = None;
+                    self.behaviour.nap = None;
                 }
                 shared.borrow_mut().read(self.link, self.side, n, &mut self.got);
             }

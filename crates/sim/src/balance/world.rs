@@ -11,10 +11,10 @@ use throng_balance::{Backend, Closing, Configuration, Metrics, Report, State, Ta
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_io::{Driver, Instant};
 
+use super::backend::Conn;
 use super::checks;
-use super::guest::Client;
-use super::host::Conn;
-use super::plan::{self, Plan, Tell};
+use super::client::Client;
+use super::plan::{self, ControlCommand, Plan};
 use super::wire::Wire;
 use crate::driver::{SimDriver, Waiting};
 use crate::net::{Net, SharedNet, Side};
@@ -67,10 +67,10 @@ pub struct World {
     pub(super) conns: Vec<Conn>,
     /// Every backend that ever was in a list.
     pub(super) backends: Vec<Arc<Backend>>,
-    /// By host, who is in the list now.
+    /// By backend_index, who is in the list now.
     members: Vec<Option<Arc<Backend>>>,
     weights: Vec<u32>,
-    commands: Vec<(u64, Tell)>,
+    commands: Vec<(u64, ControlCommand)>,
     /// Orders to close tunnels, as (rate, most, whether it has a deadline).
     pub(super) orders: Vec<(u32, Option<u32>, bool)>,
     pub(super) shut_down_at: Option<u64>,
@@ -88,8 +88,8 @@ fn address(last: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, last], port))
 }
 
-fn host_address(host: usize) -> SocketAddr {
-    address(1, 9000 + host as u16)
+fn backend_address(backend_index: usize) -> SocketAddr {
+    address(1, 9000 + backend_index as u16)
 }
 
 impl World {
@@ -100,22 +100,25 @@ impl World {
         net.borrow_mut().log = std::env::var_os("THRONG_SIM_LOG").is_some();
         let mut rng = Rng::new(plan.seed ^ 0x0077_6f72_6c64);
         let mut listeners = Vec::new();
-        for (at, host) in plan.hosts.iter().enumerate() {
-            if host.is_silent {
-                net.borrow_mut().silence(host_address(at));
+        for (at, backend_plan) in plan.backends.iter().enumerate() {
+            if backend_plan.is_silent {
+                net.borrow_mut().silence(backend_address(at));
             }
-            let is_there = !host.is_dead && !host.is_silent;
-            listeners
-                .push(is_there.then(|| net.borrow_mut().listen_with(host_address(at), host.link)));
+            let is_there = !backend_plan.is_dead && !backend_plan.is_silent;
+            listeners.push(
+                is_there
+                    .then(|| net.borrow_mut().listen_with(backend_address(at), backend_plan.link)),
+            );
         }
-        let weights: Vec<u32> = plan.hosts.iter().map(|host| host.weight).collect();
+        let weights: Vec<u32> =
+            plan.backends.iter().map(|backend_plan| backend_plan.weight).collect();
         let members: Vec<_> = plan
-            .hosts
+            .backends
             .iter()
             .enumerate()
-            .map(|(at, host)| {
-                let backend = || Arc::new(Backend::new(host_address(at), host.weight));
-                host.is_member.then(backend)
+            .map(|(at, backend_plan)| {
+                let backend = || Arc::new(Backend::new(backend_address(at), backend_plan.weight));
+                backend_plan.is_member.then(backend)
             })
             .collect();
         let (sender, reports) = channel();
@@ -124,9 +127,9 @@ impl World {
             doors: Vec::new(),
             nodes: Vec::new(),
             clients: plan
-                .guests
+                .clients
                 .iter()
-                .map(|guest| Client::new(guest.clone(), rng.fork()))
+                .map(|client| Client::new(client.clone(), rng.fork()))
                 .collect(),
             conns: Vec::new(),
             backends: members.iter().flatten().cloned().collect(),
@@ -184,11 +187,11 @@ impl World {
     }
 
     fn configuration(&self) -> Arc<Configuration> {
-        let listed = self.members.iter().zip(&self.plan.hosts);
+        let listed = self.members.iter().zip(&self.plan.backends);
         let backends = listed
-            .filter_map(|(member, host)| {
+            .filter_map(|(member, backend_plan)| {
                 let backend = Arc::clone(member.as_ref()?);
-                Some(Target { backend, send_proxy: host.send_proxy })
+                Some(Target { backend, send_proxy: backend_plan.send_proxy })
             })
             .collect();
         Arc::new(Configuration { settings: self.plan.settings.clone(), backends })
@@ -211,28 +214,31 @@ impl World {
     }
 
     /// What the control thread would do.
-    fn tell(&mut self, tell: Tell) {
+    fn control_command(&mut self, tell: ControlCommand) {
         match tell {
-            Tell::Add(host) => {
-                if self.members[host].is_none() {
-                    let backend = Arc::new(Backend::new(host_address(host), self.weights[host]));
+            ControlCommand::Add(backend_index) => {
+                if self.members[backend_index].is_none() {
+                    let backend = Arc::new(Backend::new(
+                        backend_address(backend_index),
+                        self.weights[backend_index],
+                    ));
                     self.backends.push(Arc::clone(&backend));
-                    self.members[host] = Some(backend);
+                    self.members[backend_index] = Some(backend);
                     self.reconfigure();
                 }
             }
-            Tell::Remove(host) | Tell::Down(host) => {
+            ControlCommand::Remove(backend_index) | ControlCommand::Down(backend_index) => {
                 let others = self.members.iter().flatten();
                 let is_last = others.filter(|it| it.state() == State::Up).count() < 2;
                 let Some(backend) =
-                    self.members[host].clone().filter(|_| !self.plan.calm || !is_last)
+                    self.members[backend_index].clone().filter(|_| !self.plan.calm || !is_last)
                 else {
                     return;
                 };
-                let gone = matches!(tell, Tell::Remove(_));
+                let gone = matches!(tell, ControlCommand::Remove(_));
                 backend.set_state(if gone { State::Removed } else { State::Down });
                 if gone {
-                    self.members[host] = None;
+                    self.members[backend_index] = None;
                     self.reconfigure();
                 }
                 let rate = self.plan.settings.close_rate;
@@ -240,26 +246,26 @@ impl World {
                 let closing = Closing { code: 1012, rate, order, deadline: None };
                 self.close(&backend, &closing, None);
             }
-            Tell::Weight(host, weight) => {
-                self.weights[host] = weight;
-                if let Some(backend) = &self.members[host] {
+            ControlCommand::Weight(backend_index, weight) => {
+                self.weights[backend_index] = weight;
+                if let Some(backend) = &self.members[backend_index] {
                     backend.set_weight(weight);
                     self.reconfigure();
                 }
             }
-            Tell::Close { host, code, rate, order, most, deadline } => {
-                if let Some(backend) = self.members[host].clone() {
+            ControlCommand::Close { backend_index, code, rate, order, most, deadline } => {
+                if let Some(backend) = self.members[backend_index].clone() {
                     let deadline = deadline.map(Duration::from_nanos);
                     let closing = Closing { code, rate, order, deadline };
                     self.close(&backend, &closing, most);
                 }
             }
-            Tell::Keep(host) => {
-                if let Some(backend) = &self.members[host] {
+            ControlCommand::Keep(backend_index) => {
+                if let Some(backend) = &self.members[backend_index] {
                     self.post(|| Command::KeepTunnels(Arc::clone(backend)));
                 }
             }
-            Tell::ShutDown { window, deadline } => {
+            ControlCommand::ShutDown { window, deadline } => {
                 self.shut_down_at.get_or_insert(self.now());
                 let (window, deadline) =
                     (Duration::from_nanos(window), Duration::from_nanos(deadline));
@@ -290,7 +296,7 @@ impl World {
         while self.commands.first().is_some_and(|(at, _)| *at <= now) {
             let (_, tell) = self.commands.remove(0);
             self.net.borrow().say(|| format!("tell {tell:?}"));
-            self.tell(tell);
+            self.control_command(tell);
             acted = true;
         }
         for at in 0..self.clients.len() {
@@ -307,31 +313,38 @@ impl World {
                 continue;
             }
             self.clients[at].came = true;
-            let guest = &self.clients[at].plan;
-            let door = self.doors[guest.id as usize % self.doors.len()];
-            let from = address(guest.address, 20_000 + guest.id as u16);
-            let link = self.net.borrow_mut().dial(door, from, guest.link);
+            let client = &self.clients[at].plan;
+            let door = self.doors[client.id as usize % self.doors.len()];
+            let from = address(client.address, 20_000 + client.id as u16);
+            let link = self.net.borrow_mut().dial(door, from, client.link);
             if let Some(link) = link {
-                let manners = guest.manners;
+                let behaviour = client.behaviour;
                 let fork = self.rng.fork();
-                let wire = Wire::new(&self.net, link, Side::Dialer, manners, fork);
+                let wire = Wire::new(&self.net, link, Side::Dialer, behaviour, fork);
                 self.clients[at].begin(wire);
             }
         }
-        for (host, listener) in self.listeners.iter().enumerate() {
+        for (backend_index, listener) in self.listeners.iter().enumerate() {
             let Some(listener) = *listener else { continue };
             while let Some((socket, _)) = { self.net.borrow_mut().accept(listener) } {
                 acted = true;
                 let (link, side) = socket.into_link();
-                let plan = &self.plan.hosts[host];
+                let plan = &self.plan.backends[backend_index];
                 let finely = self.plan.faults.receive_buffer < 1000
                     || (1..1000).contains(&self.plan.faults.cut_receives);
-                let manners = plan::manners(&mut self.rng, finely);
-                let ways = (self.rng.pick(&plan.ways), self.rng.pick(&plan.leavings));
+                let behaviour = plan::behaviour(&mut self.rng, finely);
+                let behaviours = (self.rng.pick(&plan.behaviours), self.rng.pick(&plan.leavings));
                 let (fork, own) = (self.rng.fork(), self.rng.fork());
-                let wire = Wire::new(&self.net, link, side, manners, fork);
+                let wire = Wire::new(&self.net, link, side, behaviour, fork);
                 let largest = if finely { 300 } else { 20_000 };
-                self.conns.push(Conn::new(host, wire, ways, plan.send_proxy, largest, own));
+                self.conns.push(Conn::new(
+                    backend_index,
+                    wire,
+                    behaviours,
+                    plan.send_proxy,
+                    largest,
+                    own,
+                ));
             }
         }
         for conn in &mut self.conns {
@@ -378,9 +391,9 @@ impl World {
         if audit.spare > 64 * (16 << 10) {
             self.violation(format!("shard {at} keeps {} bytes for later", audit.spare));
         }
-        let guests = self.plan.guests.len();
-        if audit.waiting.max(audit.orphans).max(audit.new_clients) > guests {
-            self.violation(format!("shard {at} lists more than {guests} clients: {audit:?}"));
+        let clients = self.plan.clients.len();
+        if audit.waiting.max(audit.orphans).max(audit.new_clients) > clients {
+            self.violation(format!("shard {at} lists more than {clients} clients: {audit:?}"));
         }
         if let Some((id, what)) = audit.broken {
             self.violation(format!("shard {at}, {id:?}: {what}"));
@@ -459,7 +472,7 @@ impl World {
         // Whatever time still has to end, such as what clients left behind.
         self.run_until(self.plan.patience(), |_| false);
         checks::nothing_is_held(&mut self);
-        self.tell(Tell::ShutDown { window: 0, deadline: 2 * SECOND });
+        self.control_command(ControlCommand::ShutDown { window: 0, deadline: 2 * SECOND });
         let patience = 30 * SECOND;
         if !self.run_until(patience, |world| world.nodes.iter().all(|node| node.ended)) {
             self.violation("a shard does not end".to_owned());

@@ -25,16 +25,17 @@ pub(crate) fn gather(plan: &mut Plan, rng: &mut Rng) {
         let finely_cut = plan.faults.receive_buffer < 1000
             || (1..1000).contains(&plan.faults.cut_receives)
             || part.link.capacity < 1000;
-        let kit = Kit { number: number as u32, most: if finely_cut { 1000 } else { 40_000 } };
+        let context =
+            ScriptContext { number: number as u32, most: if finely_cut { 1000 } else { 40_000 } };
         match rng.below(3) {
-            0 => hostile(&mut part, &kit, rng),
-            _ => lawful(&mut part, &kit, rng),
+            0 => adversary(&mut part, &context, rng),
+            _ => conforming(&mut part, &context, rng),
         }
         plan.parts.push(part);
     }
 }
 
-struct Kit {
+struct ScriptContext {
     number: u32,
     /// Bytes of a body at most.
     most: usize,
@@ -58,11 +59,11 @@ fn size(rng: &mut Rng, most: usize) -> usize {
     }
 }
 
-fn ask(kit: &Kit, number: u32, rng: &mut Rng) -> Ask {
-    let mut ask = Ask::new(kit.number, number, size(rng, 2 * kit.most));
+fn ask(context: &ScriptContext, number: u32, rng: &mut Rng) -> Ask {
+    let mut ask = Ask::new(context.number, number, size(rng, 2 * context.most));
     ask.chunked = rng.one_in(2);
     if rng.one_in(2) {
-        ask.upload = size(rng, kit.most);
+        ask.upload = size(rng, context.most);
         ask.take = rng.pick(&[Take::Drop, Take::Whole, Take::Pieces, Take::Pieces]);
         ask.expects = ask.upload > 0 && rng.one_in(5);
     }
@@ -94,18 +95,18 @@ fn ask(kit: &Kit, number: u32, rng: &mut Rng) -> Ask {
     ask
 }
 
-fn asks(kit: &Kit, rng: &mut Rng) -> Vec<Ask> {
-    (0..1 + rng.below(6) as u32).map(|number| ask(kit, number, rng)).collect()
+fn asks(context: &ScriptContext, rng: &mut Rng) -> Vec<Ask> {
+    (0..1 + rng.below(6) as u32).map(|number| ask(context, number, rng)).collect()
 }
 
 fn chunk(ask: &Ask, rng: &mut Rng) -> usize {
     if rng.one_in(2) { 0 } else { (1 + rng.below(ask.upload + 1)).max(ask.upload / 30) }
 }
 
-fn lawful(part: &mut Part, kit: &Kit, rng: &mut Rng) {
-    part.name = "patron";
+fn conforming(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
+    part.name = "http client";
     part.expect = Expect::Served;
-    let mut asks = asks(kit, rng);
+    let mut asks = asks(context, rng);
     let last = asks.len() - 1;
     let ending = rng.below(4);
     asks[last].close = ending == 0;
@@ -138,8 +139,8 @@ fn lawful(part: &mut Part, kit: &Kit, rng: &mut Rng) {
     part.asks = asks;
 }
 
-fn hostile(part: &mut Part, kit: &Kit, rng: &mut Rng) {
-    let asks = asks(kit, rng);
+fn adversary(part: &mut Part, context: &ScriptContext, rng: &mut Rng) {
+    let asks = asks(context, rng);
     let mut bytes: Vec<u8> = asks.iter().flat_map(|ask| ask.request(chunk(ask, rng))).collect();
     part.asks = asks;
     if rng.one_in(3) {
@@ -148,19 +149,19 @@ fn hostile(part: &mut Part, kit: &Kit, rng: &mut Rng) {
     let stays = [Do::Pause(300 * SECOND), Do::Reset];
     match rng.below(5) {
         0 => {
-            part.name = "patron that stops";
+            part.name = "http client that stops";
             bytes.truncate(rng.below(bytes.len()));
             part.script.push(Do::Write(bytes));
             part.script.extend(stays);
         }
         1 => {
-            part.name = "patron that reads nothing";
+            part.name = "http client that reads nothing";
             part.link.capacity = rng.pick(&[200, 3000]);
             part.script.extend([Do::Write(bytes), Do::Read(Pace::Never)]);
             part.script.extend(stays);
         }
         2 => {
-            part.name = "patron that leaves";
+            part.name = "http client that leaves";
             bytes.truncate(1 + rng.below(bytes.len()));
             part.script.push(Do::Write(bytes));
             if rng.one_in(2) {
@@ -169,8 +170,8 @@ fn hostile(part: &mut Part, kit: &Kit, rng: &mut Rng) {
             part.script.push([Do::Reset, Do::Finish, Do::Vanish][rng.below(3)].clone());
         }
         3 => {
-            part.name = "patron that talks on";
-            let mut ask = Ask::new(kit.number, part.asks.len() as u32, 10);
+            part.name = "http client that talks on";
+            let mut ask = Ask::new(context.number, part.asks.len() as u32, 10);
             (ask.take, ask.upload) = (rng.pick(&[Take::Whole, Take::Pieces]), 5);
             let broken = [ask.head(true).as_slice(), b"xyz\r\n"].concat();
             let garbage: [&[u8]; 4] = [
@@ -185,8 +186,8 @@ fn hostile(part: &mut Part, kit: &Kit, rng: &mut Rng) {
             part.script.extend(stays);
         }
         _ => {
-            part.name = "patron with too much";
-            let mut ask = Ask::new(kit.number, part.asks.len() as u32, 10);
+            part.name = "http client with too much";
+            let mut ask = Ask::new(context.number, part.asks.len() as u32, 10);
             ask.take = Take::Pieces;
             (ask.upload, ask.most) = (300, rng.below(300));
             bytes.extend(ask.request(chunk(&ask, rng)));

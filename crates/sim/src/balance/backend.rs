@@ -7,7 +7,7 @@ use throng_proto::ws::handshake::accept_key;
 use throng_proto::{Input, proxy_protocol};
 
 use super::frames::{self, Scan};
-use super::plan::{Leaving, Way};
+use super::plan::{BackendClose, Behaviour};
 use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
@@ -38,15 +38,15 @@ pub(super) struct Tunnelled {
     largest: usize,
     /// Its Close frame is out.
     pub(super) has_closed: bool,
-    pub(super) leaving: Option<Leaving>,
+    pub(super) leaving: Option<BackendClose>,
 }
 
 /// See the module.
 pub(super) struct Conn {
-    pub(super) host: usize,
+    pub(super) backend_index: usize,
     pub(super) wire: Wire,
-    pub(super) way: Way,
-    leaving: Leaving,
+    pub(super) way: Behaviour,
+    leaving: BackendClose,
     skip_proxy: bool,
     decoder: Decoder,
     read: usize,
@@ -66,15 +66,15 @@ pub(super) struct Conn {
 
 impl Conn {
     pub(super) fn new(
-        host: usize,
+        backend_index: usize,
         wire: Wire,
-        (way, leaving): (Way, Leaving),
+        (way, leaving): (Behaviour, BackendClose),
         skip_proxy: bool,
         largest: usize,
         rng: Rng,
     ) -> Self {
         Self {
-            host,
+            backend_index,
             wire,
             way,
             leaving,
@@ -119,8 +119,10 @@ impl Conn {
             return;
         }
         match self.way {
-            Way::CloseAtOnce => return self.wire.leave(false),
-            Way::ResetAfter(bytes) if self.wire.got.len() >= bytes => return self.wire.leave(true),
+            Behaviour::CloseAtOnce => return self.wire.leave(false),
+            Behaviour::ResetAfter(bytes) if self.wire.got.len() >= bytes => {
+                return self.wire.leave(true);
+            }
             _ => {}
         }
         if self.skip_proxy {
@@ -187,7 +189,7 @@ impl Conn {
                         // The decoder's End follows the head; nothing else may come before our answer.
                         continue;
                     }
-                    if self.way == Way::Early {
+                    if self.way == Behaviour::Early {
                         self.answer_at = Some(now);
                         self.misbehaved = true;
                     }
@@ -234,13 +236,13 @@ impl Conn {
         delivery.is_answered = true;
         let (id, method) = (delivery.id, delivery.method.clone());
         match self.way {
-            Way::Mute => return self.misbehaved = true,
-            Way::Garbage => {
+            Behaviour::Mute => return self.misbehaved = true,
+            Behaviour::Garbage => {
                 self.misbehaved = true;
                 let garbage = self.rng.bytes(200);
                 return self.wire.put(&garbage);
             }
-            Way::HalfHead => {
+            Behaviour::HalfHead => {
                 self.misbehaved = true;
                 self.wire.put(b"HTTP/1.1 200 OK\r\nContent-Le");
                 let then = self.rng.pick(&[Then::Close, Then::Reset, Then::Stay]);
@@ -262,8 +264,8 @@ impl Conn {
         let is_head = method == "HEAD";
         let kind = if is_head { 0 } else { rng.below(4) };
         // Some end without saying so.
-        let quietly = self.way == Way::EndIdle && rng.one_in(2);
-        let mut ends = quietly || self.way == Way::Early || rng.one_in(10);
+        let quietly = self.way == Behaviour::EndIdle && rng.one_in(2);
+        let mut ends = quietly || self.way == Behaviour::Early || rng.one_in(10);
         if ends && kind != 2 && !quietly {
             head += "Connection: close\r\n";
         }
@@ -295,11 +297,11 @@ impl Conn {
             }
         }
         match self.way {
-            Way::Surplus if kind != 2 => {
+            Behaviour::Surplus if kind != 2 => {
                 self.misbehaved = true;
                 out.extend_from_slice(b"HTTP/1.1 200 OK\r\nX-Id: 0\r\nContent-Length: 0\r\n\r\n");
             }
-            Way::CutBody if !is_head && len > 20 => {
+            Behaviour::CutBody if !is_head && len > 20 => {
                 self.misbehaved = true;
                 out.truncate(out.len() - 10);
                 // The end of a body without a length must not look like its end.
@@ -322,21 +324,21 @@ impl Conn {
         }
         let key = self.key.clone().unwrap_or_default();
         let accept = match self.way {
-            Way::WrongAccept => accept_key("AAAAAAAAAAAAAAAAAAAAAA=="),
+            Behaviour::WrongAccept => accept_key("AAAAAAAAAAAAAAAAAAAAAA=="),
             _ => accept_key(&key),
         };
         let accept = String::from_utf8_lossy(&accept).into_owned();
         match self.way {
-            Way::Deny => {
+            Behaviour::Deny => {
                 let no =
                     format!("HTTP/1.1 403 Forbidden\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
                 return self.wire.put(no.as_bytes());
             }
-            Way::Plain => {
+            Behaviour::Plain => {
                 let no = format!("HTTP/1.1 200 OK\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nno");
                 return self.wire.put(no.as_bytes());
             }
-            Way::WrongAccept => self.misbehaved = true,
+            Behaviour::WrongAccept => self.misbehaved = true,
             _ => {}
         }
         let head = format!(
@@ -389,21 +391,23 @@ impl Conn {
             } else {
                 tunnel.leaving = Some(self.leaving);
                 match self.leaving {
-                    Leaving::Stay => tunnel.leaving = None,
-                    Leaving::Close | Leaving::CloseAndFinish => {
+                    BackendClose::Stay => tunnel.leaving = None,
+                    BackendClose::Close | BackendClose::CloseAndFinish => {
                         tunnel.has_closed = true;
                         wire.put(&frames::close(1000, "that was all", None));
-                        if self.leaving == Leaving::CloseAndFinish {
+                        if self.leaving == BackendClose::CloseAndFinish {
                             wire.then(Then::Finish);
                         }
                     }
-                    Leaving::Finish => wire.then(self.rng.pick(&[Then::Finish, Then::Close])),
-                    Leaving::Reset => wire.then(Then::Reset),
-                    Leaving::MidFrame => {
+                    BackendClose::Finish => wire.then(self.rng.pick(&[Then::Finish, Then::Close])),
+                    BackendClose::Reset => wire.then(Then::Reset),
+                    BackendClose::MidFrame => {
                         wire.put(&[0x82, 20, 1, 2, 3]);
                         wire.then(self.rng.pick(&[Then::Close, Then::Reset]));
                     }
-                    Leaving::NoFrame => wire.put(&[0x82, 0x7f, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
+                    BackendClose::NoFrame => {
+                        wire.put(&[0x82, 0x7f, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2])
+                    }
                 }
             }
         }

@@ -2,25 +2,25 @@
 
 use throng_proto::ws::{Opcode, encode_header, encode_masked};
 
-use crate::lawful::{command, message};
+use crate::conforming::{command, message};
 use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Kit, Part, SECOND};
+use crate::plan::{Expect, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
 
-/// Gives `part` a hostile role.
-pub(crate) fn write(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+/// Gives `part` an adversarial role.
+pub(crate) fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     match rng.below(16) {
-        0..6 => breaks_a_rule(part, kit, rng),
+        0..6 => breaks_a_rule(part, context, rng),
         6 => junk(part, rng),
-        7 => endless_headers(part, kit, rng),
-        8 => slow_loris(part, kit, rng),
-        9 => pings_without_reading(part, kit, rng),
-        10 => floods_without_reading(part, kit, rng),
+        7 => endless_headers(part, context, rng),
+        8 => slow_loris(part, context, rng),
+        9 => pings_without_reading(part, context, rng),
+        10 => floods_without_reading(part, context, rng),
         11 => http_without_reading(part, rng),
-        12 => tiny_fragments(part, kit, rng),
-        13 => leaves_in_the_middle(part, kit, rng),
-        14 => ignores_closes(part, kit, rng),
-        _ => talks_after_close(part, kit, rng),
+        12 => tiny_fragments(part, context, rng),
+        13 => leaves_in_the_middle(part, context, rng),
+        14 => ignores_closes(part, context, rng),
+        _ => talks_after_close(part, context, rng),
     }
 }
 
@@ -95,17 +95,17 @@ pub fn violations(
     ]
 }
 
-fn breaks_a_rule(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
-    let limits = &kit.limits.ws;
+fn breaks_a_rule(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
+    let limits = &context.limits.ws;
     let all = violations(limits.max_frame_size, limits.max_message_size);
     let (name, code, bytes) = all[rng.below(all.len())].clone();
     part.name = name;
-    part.script = vec![Do::Write(kit.request())];
+    part.script = vec![Do::Write(context.request())];
     if rng.one_in(2) {
         part.script.push(Do::UntilOpen);
     }
     for _ in 0..rng.below(3) {
-        part.script.push(message(kit, rng));
+        part.script.push(message(context, rng));
     }
     part.script.push(Do::Write(bytes));
     if rng.one_in(3) {
@@ -131,11 +131,11 @@ fn junk(part: &mut Part, rng: &mut Rng) {
     part.script.push(Do::Reset);
 }
 
-fn endless_headers(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn endless_headers(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "endless headers";
     let mut request = b"GET / HTTP/1.1\r\nHost: sim\r\n".to_vec();
     let many = rng.one_in(2);
-    let limits = &kit.limits.http;
+    let limits = &context.limits.http;
     if many {
         for index in 0..=limits.max_headers {
             request.extend_from_slice(format!("x{index}: y\r\n").as_bytes());
@@ -148,9 +148,9 @@ fn endless_headers(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     part.expect = Expect::Status(&[431]);
 }
 
-fn slow_loris(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn slow_loris(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "slow loris";
-    let timeout = kit.limits.handshake_timeout.as_nanos() as u64;
+    let timeout = context.limits.handshake_timeout.as_nanos() as u64;
     part.script = vec![Do::Write(b"GET / HTTP/1.1\r\nHost: sim\r\nx: ".to_vec())];
     for _ in 0..40 {
         part.script.push(Do::Pause(rng.between(timeout / 30, timeout / 10)));
@@ -161,10 +161,10 @@ fn slow_loris(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     part.expect = Expect::Within(timeout + 5 * SECOND);
 }
 
-fn pings_without_reading(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn pings_without_reading(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "pings without reading";
     part.link.capacity = 3000;
-    part.script = vec![Do::Write(kit.request()), Do::UntilOpen, Do::Read(Pace::Never)];
+    part.script = vec![Do::Write(context.request()), Do::UntilOpen, Do::Read(Pace::Never)];
     for index in 0..200u32 {
         part.script.push(Do::Ping(index.to_le_bytes().repeat(1 + rng.below(31))));
     }
@@ -172,19 +172,19 @@ fn pings_without_reading(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     gone(part, rng);
 }
 
-fn floods_without_reading(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn floods_without_reading(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "floods without reading";
     part.link.capacity = 3000;
-    part.script = vec![Do::Write(kit.request()), Do::UntilOpen, Do::Read(Pace::Never)];
+    part.script = vec![Do::Write(context.request()), Do::UntilOpen, Do::Read(Pace::Never)];
     let channel = ["red", "green", "blue"][rng.below(3)];
     part.script.push(command(&format!("!sub {channel}")));
     for _ in 0..rng.below(4) {
-        let len = 1 + rng.below(kit.limits.max_backlog.min(20_000));
-        let count = (kit.limits.max_backlog / len).min(200) + 2;
+        let len = 1 + rng.below(context.limits.max_backlog.min(20_000));
+        let count = (context.limits.max_backlog / len).min(200) + 2;
         part.script.push(command(&format!("!flood {count} {len}")));
         part.script.push(Do::Pause(rng.between(0, SECOND)));
         for _ in 0..rng.below(5) {
-            part.script.push(message(kit, rng));
+            part.script.push(message(context, rng));
         }
     }
     part.polite = false;
@@ -202,21 +202,21 @@ fn http_without_reading(part: &mut Part, rng: &mut Rng) {
     gone(part, rng);
 }
 
-fn tiny_fragments(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn tiny_fragments(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "tiny fragments";
     let mut bytes = fragment(Opcode::Binary, false, b"x");
     for _ in 0..2000 {
         bytes.extend(fragment(Opcode::Continuation, false, &b"x"[..rng.below(2)]));
     }
-    part.script = vec![Do::Write(kit.request()), Do::UntilOpen, Do::Write(bytes)];
+    part.script = vec![Do::Write(context.request()), Do::UntilOpen, Do::Write(bytes)];
     gone(part, rng);
 }
 
-fn leaves_in_the_middle(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn leaves_in_the_middle(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "leaves in the middle";
     part.raw = true;
-    let mut bytes = kit.request();
-    bytes.extend(frame(Opcode::Binary, &rng.bytes(kit.limits.ws.max_frame_size.min(100))));
+    let mut bytes = context.request();
+    bytes.extend(frame(Opcode::Binary, &rng.bytes(context.limits.ws.max_frame_size.min(100))));
     bytes.extend(fragment(Opcode::Text, false, b"to be contin"));
     bytes.extend(frame(Opcode::Ping, b"still here"));
     bytes.extend(frame(Opcode::Ping, b"and here"));
@@ -225,26 +225,26 @@ fn leaves_in_the_middle(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     gone(part, rng);
 }
 
-fn ignores_closes(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn ignores_closes(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "ignores closes";
-    part.script = vec![Do::Write(kit.request()), Do::UntilOpen, command("!close 4001")];
+    part.script = vec![Do::Write(context.request()), Do::UntilOpen, command("!close 4001")];
     part.polite = false;
     if rng.one_in(2) {
         part.script.push(Do::Read(Pace::Never));
     }
     for _ in 0..rng.below(5) {
-        part.script.push(message(kit, rng));
+        part.script.push(message(context, rng));
         part.script.push(Do::Pause(rng.between(0, SECOND)));
     }
     gone(part, rng);
 }
 
-fn talks_after_close(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn talks_after_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "talks after its close";
     let mut bytes = frame(Opcode::Close, &1000u16.to_be_bytes());
     bytes.extend(frame(Opcode::Text, b"one more thing"));
     bytes.extend(rng.bytes(rng.clone().below(300)));
-    part.script = vec![Do::Write(kit.request()), Do::UntilOpen, Do::Write(bytes)];
+    part.script = vec![Do::Write(context.request()), Do::UntilOpen, Do::Write(bytes)];
     part.polite = false;
     gone(part, rng);
 }

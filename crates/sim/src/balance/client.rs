@@ -4,7 +4,7 @@ use throng_proto::Input;
 use throng_proto::http1::{Limits, ResponseDecoder, ResponseEvent};
 
 use super::frames::{self, Scan};
-use super::plan::{Guest, Parting, Visit};
+use super::plan::{ClientClose, ClientPlan, SessionPlan};
 use super::wire::{Over, Then, Wire};
 use crate::plan::SECOND;
 use crate::rng::Rng;
@@ -26,7 +26,7 @@ pub(super) struct Answer {
 
 /// See the module.
 pub(super) struct Client {
-    pub(super) plan: Guest,
+    pub(super) plan: ClientPlan,
     /// `None` before it comes, or if nobody listened.
     pub(super) wire: Option<Wire>,
     pub(super) came: bool,
@@ -52,7 +52,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(plan: Guest, rng: Rng) -> Self {
+    pub(super) fn new(plan: ClientPlan, rng: Rng) -> Self {
         Self {
             plan,
             wire: None,
@@ -86,10 +86,10 @@ impl Client {
         let Some(wire) = &self.wire else { return format!("client {id} has not come") };
         let (written, all, got) = (wire.written, wire.log.len(), wire.got.len());
         let (over, tunnel, next) = (wire.over, self.in_from.is_some(), self.next_at());
-        let (answers, visit) = (&self.answers, &self.plan.visit);
+        let (answers, session) = (&self.answers, &self.plan.session);
         format!(
             "client {id}: {written} of {all} bytes written, {got} read, {over:?}, tunnel {tunnel}, next \
-             {next:?}, {answers:?}, {visit:?}"
+             {next:?}, {answers:?}, {session:?}"
         )
     }
 
@@ -116,8 +116,8 @@ impl Client {
 
     /// Its link is there.
     pub(super) fn begin(&mut self, mut wire: Wire) {
-        match self.plan.visit.clone() {
-            Visit::Tunnel { frames, early, gap, largest, .. } => {
+        match self.plan.session.clone() {
+            SessionPlan::Tunnel { frames, early, gap, largest, .. } => {
                 let id = self.plan.id;
                 let head = format!(
                     "GET /t/{id}?k={id} HTTP/1.1\r\nHost: example.com\r\nX-Key: {id}\r\n\
@@ -132,7 +132,7 @@ impl Client {
                 self.frames_left = frames - early;
                 let _ = gap;
             }
-            Visit::Http { asks, pipelined, finish } => {
+            SessionPlan::Http { asks, pipelined, finish } => {
                 let count = if pipelined { asks.len() } else { 1 };
                 for _ in 0..count {
                     self.ask(&mut wire);
@@ -146,7 +146,7 @@ impl Client {
     }
 
     fn ask(&mut self, wire: &mut Wire) {
-        let Visit::Http { asks, .. } = &self.plan.visit else { return };
+        let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
         let Some(ask) = asks.get(self.asked) else { return };
         self.asked += 1;
         let (id, method, len) = (ask.id, ask.method, ask.len);
@@ -182,11 +182,11 @@ impl Client {
     pub(super) fn step(&mut self, now: u64) {
         let Some(mut wire) = self.wire.take() else { return };
         wire.step();
-        match self.plan.visit.clone() {
-            Visit::Tunnel { gap, parting, largest, .. } => {
+        match self.plan.session.clone() {
+            SessionPlan::Tunnel { gap, parting, largest, .. } => {
                 self.step_tunnel(now, &mut wire, gap, parting, largest);
             }
-            Visit::Http { pipelined, finish, asks } => {
+            SessionPlan::Http { pipelined, finish, asks } => {
                 self.step_http(&mut wire, pipelined, finish, asks.len());
             }
         }
@@ -226,7 +226,7 @@ impl Client {
         let mut input = Input::new(&mut fresh);
         loop {
             let number = self.answers.iter().filter(|answer| answer.is_whole).count();
-            let Visit::Http { asks, .. } = &self.plan.visit else { return };
+            let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
             if self.decoder.is_between_responses()
                 && asks.get(number).is_some_and(|ask| ask.method == "HEAD")
             {
@@ -300,7 +300,7 @@ impl Client {
 
     fn end_answer(&mut self) {
         let number = self.answers.len() - 1;
-        let Visit::Http { asks, .. } = &self.plan.visit else { return };
+        let SessionPlan::Http { asks, .. } = &self.plan.session else { return };
         let is_head = asks.get(number).is_some_and(|ask| ask.method == "HEAD");
         let Some(answer) = self.answers.last_mut() else { return };
         answer.is_whole = true;
@@ -314,7 +314,7 @@ impl Client {
         now: u64,
         wire: &mut Wire,
         gap: u64,
-        parting: Parting,
+        parting: ClientClose,
         largest: usize,
     ) {
         if self.in_from.is_none() {
@@ -337,7 +337,7 @@ impl Client {
         {
             self.has_closed = true;
             self.at = None;
-            if !matches!(parting, Parting::Silent | Parting::NoFrame) {
+            if !matches!(parting, ClientClose::Silent | ClientClose::NoFrame) {
                 let mut out = Vec::new();
                 frames::frame(0x88, &payload, Some([4, 3, 2, 1]), &mut out);
                 wire.put(&out);
@@ -359,7 +359,7 @@ impl Client {
             self.leave_at = None;
             match self.has_closed || self.broke_off {
                 true => wire.leave(true),
-                false => self.part(now, wire, Parting::Close),
+                false => self.part(now, wire, ClientClose::Close),
             }
         }
         if wire.over.is_some() {
@@ -367,18 +367,18 @@ impl Client {
         }
     }
 
-    fn part(&mut self, now: u64, wire: &mut Wire, parting: Parting) {
+    fn part(&mut self, now: u64, wire: &mut Wire, parting: ClientClose) {
         match parting {
-            Parting::Close => {
+            ClientClose::Close => {
                 self.has_closed = true;
                 wire.put(&frames::close(1000, "", Some([9, 9, 9, 9])));
             }
-            Parting::Finish => {
+            ClientClose::Finish => {
                 self.broke_off = true;
                 wire.then(Then::Finish);
             }
-            Parting::Stay | Parting::Silent => self.leave_at = Some(now + 30 * SECOND),
-            Parting::NoFrame => {
+            ClientClose::Stay | ClientClose::Silent => self.leave_at = Some(now + 30 * SECOND),
+            ClientClose::NoFrame => {
                 self.broke_off = true;
                 wire.put(&[0x82, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
                 self.leave_at = Some(now + 30 * SECOND);

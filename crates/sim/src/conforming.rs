@@ -1,27 +1,27 @@
 //! Clients that keep to the rules, however the network cuts what they say.
 
 use crate::peer::{Do, Pace};
-use crate::plan::{Expect, Kit, Part, SECOND};
+use crate::plan::{Expect, Part, SECOND, ScriptContext};
 use crate::rng::Rng;
 
 const MILLI: u64 = 1_000_000;
 
-/// Gives `part` a lawful role.
-pub(crate) fn write(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+/// Gives `part` a conforming role.
+pub(crate) fn write(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     match rng.below(12) {
-        0..4 => echo(part, kit, rng),
-        4..6 => member(part, kit, rng),
+        0..4 => echo(part, context, rng),
+        4..6 => member(part, context, rng),
         6 => http(part, rng),
-        7 => idle(part, kit, rng),
-        8 => slow(part, kit, rng),
-        9 => commands(part, kit, rng),
-        10 => half_close(part, kit, rng),
-        _ => correspondent(part, kit, rng),
+        7 => idle(part, context, rng),
+        8 => slow(part, context, rng),
+        9 => commands(part, context, rng),
+        10 => half_close(part, context, rng),
+        _ => correspondent(part, context, rng),
     }
 }
 
-fn open(kit: &Kit<'_>, rng: &mut Rng) -> Vec<Do> {
-    let mut script = vec![Do::Write(kit.request())];
+fn open(context: &ScriptContext<'_>, rng: &mut Rng) -> Vec<Do> {
+    let mut script = vec![Do::Write(context.request())];
     // An eager client's first frames come in the same packet as its request.
     if rng.one_in(2) {
         script.push(Do::UntilOpen);
@@ -30,8 +30,8 @@ fn open(kit: &Kit<'_>, rng: &mut Rng) -> Vec<Do> {
 }
 
 /// A message that may be sent: of any size up to the limit, whole or in fragments.
-pub(crate) fn message(kit: &Kit<'_>, rng: &mut Rng) -> Do {
-    let most = kit.limits.ws.max_message_size;
+pub(crate) fn message(context: &ScriptContext<'_>, rng: &mut Rng) -> Do {
+    let most = context.limits.ws.max_message_size;
     let len = match rng.below(8) {
         0 => 0,
         1 => most,
@@ -45,9 +45,9 @@ pub(crate) fn message(kit: &Kit<'_>, rng: &mut Rng) -> Do {
         false => rng.bytes(len),
     };
     let mut fragments = if rng.one_in(3) { 2 + rng.below(5) } else { 1 };
-    if len > kit.limits.ws.max_frame_size {
+    if len > context.limits.ws.max_frame_size {
         // Any cut must fit; the simplest that does is none at all.
-        return message_of(rng.bytes(kit.limits.ws.max_frame_size));
+        return message_of(rng.bytes(context.limits.ws.max_frame_size));
     }
     if text && payload.first() == Some(&b'!') {
         fragments = 1;
@@ -63,9 +63,9 @@ pub(crate) fn command(text: &str) -> Do {
     Do::Message { text: true, payload: text.as_bytes().to_vec(), fragments: 1, pinging: false }
 }
 
-fn messages(script: &mut Vec<Do>, kit: &Kit<'_>, rng: &mut Rng) {
+fn messages(script: &mut Vec<Do>, context: &ScriptContext<'_>, rng: &mut Rng) {
     for _ in 0..rng.below(10) {
-        script.push(message(kit, rng));
+        script.push(message(context, rng));
         match rng.below(6) {
             0 => script.push(Do::Ping(rng.bytes(rng.clone().below(126)))),
             1 => script.push(Do::Pause(rng.between(0, 300 * MILLI))),
@@ -81,28 +81,28 @@ fn close(script: &mut Vec<Do>, rng: &mut Rng) {
     script.push(Do::Close(rng.pick(&[1000, 3000, 4999])));
 }
 
-fn echo(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn echo(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "echo";
-    part.script = open(kit, rng);
-    messages(&mut part.script, kit, rng);
+    part.script = open(context, rng);
+    messages(&mut part.script, context, rng);
     close(&mut part.script, rng);
     part.expect = Expect::Clean;
     part.echo_only = true;
 }
 
-fn idle(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn idle(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "idle";
-    part.script = open(kit, rng);
+    part.script = open(context, rng);
     part.script.push(Do::Pause(rng.between(0, 100 * SECOND)));
-    messages(&mut part.script, kit, rng);
+    messages(&mut part.script, context, rng);
     part.script.push(Do::Close(1000));
     part.expect = Expect::Clean;
     part.echo_only = true;
 }
 
-fn member(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn member(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "member";
-    part.script = open(kit, rng);
+    part.script = open(context, rng);
     let mut wrote = 0;
     for _ in 0..rng.below(14) {
         let channel = ["red", "green", "blue"][rng.below(3)];
@@ -112,7 +112,7 @@ fn member(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
             4 => Do::Pause(rng.between(0, 500 * MILLI)),
             _ => {
                 wrote += 1;
-                let limits = &kit.limits.ws;
+                let limits = &context.limits.ws;
                 let most = limits.max_message_size.min(limits.max_frame_size) - 20;
                 let most = most.min(3000);
                 let fill = "x".repeat(rng.below(most));
@@ -128,11 +128,11 @@ fn member(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
 }
 
 /// Sends to connections by their ids, most of them gone.
-fn correspondent(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn correspondent(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "correspondent";
-    part.script = open(kit, rng);
+    part.script = open(context, rng);
     for _ in 0..rng.below(10) {
-        let to = rng.below(kit.peers as usize);
+        let to = rng.below(context.peers as usize);
         part.script.push(command(&format!("!to {to} hello")));
         if rng.one_in(2) {
             part.script.push(Do::Pause(rng.between(0, 800 * MILLI)));
@@ -167,13 +167,13 @@ fn http(part: &mut Part, rng: &mut Rng) {
     part.echo_only = true;
 }
 
-fn slow(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn slow(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "slow";
-    part.script = open(kit, rng);
+    part.script = open(context, rng);
     part.link.capacity = rng.pick(&[200, 3000]);
     let bytes = 1 + rng.below(2000);
     part.script.push(Do::Read(Pace::Slow(bytes, rng.between(MILLI, 200 * MILLI))));
-    messages(&mut part.script, kit, rng);
+    messages(&mut part.script, context, rng);
     part.script.push(Do::Read(Pace::Prompt));
     close(&mut part.script, rng);
     part.expect = Expect::Clean;
@@ -181,9 +181,9 @@ fn slow(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
 }
 
 /// Asks for its own end.
-fn commands(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
-    part.script = open(kit, rng);
-    messages(&mut part.script, kit, rng);
+fn commands(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
+    part.script = open(context, rng);
+    messages(&mut part.script, context, rng);
     let (name, text, expect) = rng.pick(&[
         ("panicker", "!panic", Expect1::Code(1011)),
         ("dismissed", "!close 4001", Expect1::Code(4001)),
@@ -197,7 +197,7 @@ fn commands(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
     };
     part.echo_only = true;
     // What comes behind is nobody's any more.
-    messages(&mut part.script, kit, rng);
+    messages(&mut part.script, context, rng);
     // Over a link that takes a byte at a time its wish is read late.
     part.script.push(Do::Pause(1000 * SECOND));
     part.script.push(Do::Reset);
@@ -210,10 +210,10 @@ enum Expect1 {
 }
 
 /// Says all it has to say, its Close included, and ends its stream; it still listens.
-fn half_close(part: &mut Part, kit: &Kit<'_>, rng: &mut Rng) {
+fn half_close(part: &mut Part, context: &ScriptContext<'_>, rng: &mut Rng) {
     part.name = "half-closer";
-    part.script = open(kit, rng);
-    messages(&mut part.script, kit, rng);
+    part.script = open(context, rng);
+    messages(&mut part.script, context, rng);
     if rng.one_in(2) {
         part.script.push(Do::Close(1000));
     }
