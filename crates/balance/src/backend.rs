@@ -1,4 +1,5 @@
-//! One backend, as everybody sees it: the control thread writes what it is, shards count what they do with it.
+//! One backend, shared by all threads: the control thread writes its state, shards count their use
+//! of it.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -7,7 +8,8 @@ use std::time::Instant;
 
 use crate::recent::Recent;
 
-/// What one part of a weight is in [`Backend::share`]: a slow start goes up in steps of a hundredth.
+/// The value of one unit of weight in [`Backend::share`]: a slow start rises in steps of a
+/// hundredth.
 pub const SHARES_PER_WEIGHT: u32 = 100;
 
 /// The largest weight: shares of many backends still add up within 32 bits.
@@ -17,19 +19,20 @@ pub const MAX_WEIGHT: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// It is picked.
+    /// The backend is picked.
     Up,
-    /// Its health checks or its connections failed: picked only where no backend is up. Failed
-    /// checks close its tunnels, too, spread out.
+    /// Its health checks or its connections failed: it is picked only where no backend is up.
+    /// Failed checks also close its tunnels, spread out.
     Down,
-    /// An operator took it out: not picked, its tunnels are closed within the drain's window.
+    /// An operator took it out: it is not picked, and its tunnels are closed within the drain's
+    /// window.
     Draining,
-    /// Drained, and out of the list: it exists as long as a tunnel holds it.
+    /// Drained and no longer in the list: it exists as long as a tunnel holds it.
     Removed,
 }
 
 impl State {
-    /// The word for it in the API, the metrics and on the page.
+    /// Returns its word in the API, the metrics and the status page.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -41,8 +44,8 @@ impl State {
     }
 }
 
-/// A backend. Tunnels and requests hold it by an `Arc`, never by its place in a configuration, so a change of the
-/// configuration touches none of them, and its counts survive the change.
+/// A backend. Tunnels and requests hold it by an `Arc`, never by its index in a configuration, so a
+/// change of the configuration touches none of them, and its counts survive the change.
 #[derive(Debug)]
 pub struct Backend {
     address: SocketAddr,
@@ -53,15 +56,15 @@ pub struct Backend {
     handshakes: AtomicU32,
     tunnels: AtomicU32,
     requests: AtomicU32,
-    /// Connections that failed since the last one that stood.
+    /// Connections that failed since the last one that was established.
     refusals: AtomicU32,
     totals: Totals,
-    /// From the first byte sent to the head of the answer.
+    /// Times from the first byte sent to the head of the answer.
     handshake_times: Mutex<Recent>,
     began: Instant,
 }
 
-/// What a backend did since it was added; only ever growing.
+/// Counters of a backend since it was added; they never decrease.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Tunnels opened.
@@ -70,17 +73,17 @@ pub struct Totals {
     pub requests: AtomicU64,
     /// Connections begun.
     pub connects: AtomicU64,
-    /// Connects, handshakes and answers that failed, by refusal, time or an answer that broke a
+    /// Connects, handshakes and answers that failed: refused, timed out, or an answer that broke a
     /// rule.
     pub failures: AtomicU64,
-    /// Tunnels that we closed: drained, rebalanced, or of a dead backend.
+    /// Tunnels that the balancer closed: of a drained, crowded or dead backend.
     pub closed: AtomicU64,
     /// Tunnels that ended without a Close frame from the backend's side.
     pub lost: AtomicU64,
 }
 
 impl Backend {
-    /// A backend that is up, with nothing open. `weight` is clamped to 1..=[`MAX_WEIGHT`].
+    /// Creates a backend that is up, with nothing open. `weight` is clamped to 1..=[`MAX_WEIGHT`].
     #[must_use]
     pub fn new(address: SocketAddr, weight: u32) -> Self {
         let weight = weight.clamp(1, MAX_WEIGHT);
@@ -100,43 +103,45 @@ impl Backend {
         }
     }
 
-    /// Where it is; also its name.
+    /// Returns its address, which is also its name.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A number of its address alone, the same in every process: what rendezvous hashing and cookies use.
+    /// Returns a hash of its address alone, the same in every process, for rendezvous hashing and
+    /// cookies.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// As configured, 1 to [`MAX_WEIGHT`].
+    /// Returns the configured weight, 1 to [`MAX_WEIGHT`].
     #[must_use]
     pub fn weight(&self) -> u32 {
         self.weight.load(Relaxed)
     }
 
-    /// Sets the weight, clamped as in [`Backend::new`], and its whole share.
+    /// Sets the weight, clamped as in [`Backend::new`], and the whole share for it.
     pub fn set_weight(&self, weight: u32) {
         let weight = weight.clamp(1, MAX_WEIGHT);
         self.weight.store(weight, Relaxed);
         self.share.store(weight * SHARES_PER_WEIGHT, Relaxed);
     }
 
-    /// What it gets of the load at present, in hundredths of a weight: less than its weight during a slow start.
+    /// Returns its current share of new connections, in hundredths of a weight: less than its
+    /// weight during a slow start.
     #[must_use]
     pub fn share(&self) -> u32 {
         self.share.load(Relaxed)
     }
 
-    /// Sets what it gets at present; never less than 1.
+    /// Sets its current share; never less than 1.
     pub fn set_share(&self, share: u32) {
         self.share.store(share.max(1), Relaxed);
     }
 
-    /// What it is.
+    /// Returns its state.
     #[must_use]
     pub fn state(&self) -> State {
         match self.state.load(Relaxed) {
@@ -147,7 +152,7 @@ impl Backend {
         }
     }
 
-    /// Says what it is. Only the control thread does.
+    /// Sets its state. Only the control thread does this.
     pub fn set_state(&self, state: State) {
         self.state.store(state as u8, Relaxed);
     }
@@ -170,85 +175,87 @@ impl Backend {
         self.requests.load(Relaxed)
     }
 
-    /// What a pick compares: everything that is open, of whatever kind.
+    /// Returns the number that picks compare: tunnels and requests together.
     #[must_use]
     pub fn load(&self) -> u32 {
         self.tunnels().saturating_add(self.requests())
     }
 
-    /// What it did since it was added.
+    /// Returns its counters since it was added.
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Connections in a row that it did not take: what tells the better of two that are down.
+    /// Returns the connections in a row that it did not accept: they decide between two backends
+    /// that are down.
     #[must_use]
     pub fn refusals(&self) -> u32 {
         self.refusals.load(Relaxed)
     }
 
-    /// A connection was refused, or timed out.
+    /// Records a connection that was refused or timed out.
     pub fn note_refusal(&self) {
         let _ = self.refusals.fetch_update(Relaxed, Relaxed, |now| now.checked_add(1));
     }
 
-    /// A connection stands.
+    /// Records a connection that was established.
     pub fn note_connection(&self) {
-        // Read first: all shards share the line, and it is 0 nearly always.
+        // Read first: all shards share the cache line, and it is nearly always 0.
         if self.refusals() != 0 {
             self.refusals.store(0, Relaxed);
         }
     }
 
-    /// Takes a place among the at most `cap` handshakes under way (0: no cap). False: there is none.
+    /// Takes one of at most `cap` handshakes under way (0: no cap). Returns false if there is none.
     #[must_use]
     pub fn begin_handshake(&self, cap: u32) -> bool {
         let room = |now: u32| (cap == 0 || now < cap).then_some(now + 1);
         self.handshakes.fetch_update(Relaxed, Relaxed, room).is_ok()
     }
 
-    /// Gives the place back.
+    /// Gives the handshake back.
     pub fn end_handshake(&self) {
         decrement(&self.handshakes);
     }
 
-    /// A request is under way.
+    /// Counts a request that begins.
     pub fn begin_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 
-    /// It is not any more, however it ended.
+    /// Counts a request that ended, in whichever way.
     pub fn end_request(&self) {
         decrement(&self.requests);
     }
 
-    /// A tunnel was opened.
+    /// Counts a tunnel that was opened.
     pub fn open_tunnel(&self) {
         self.tunnels.fetch_add(1, Relaxed);
         self.totals.tunnels.fetch_add(1, Relaxed);
     }
 
-    /// A tunnel ended.
+    /// Counts a tunnel that ended.
     pub fn close_tunnel(&self) {
         decrement(&self.tunnels);
     }
 
-    /// Notes how long a handshake took.
+    /// Records how long a handshake took.
     pub fn note_handshake(&self, micros: u64) {
         if let Ok(mut times) = self.handshake_times.lock() {
             times.note(self.began.elapsed(), micros);
         }
     }
 
-    /// The 99th percentile of the handshakes of the last half to whole minute, in microseconds; 0 if there were none.
+    /// Returns the 99th percentile of the handshakes of the last 30 to 60 seconds, in microseconds;
+    /// 0 if there were none.
     #[must_use]
     pub fn handshake_p99_micros(&self) -> u64 {
         self.handshake_times.lock().map_or(0, |mut times| times.p99_micros(self.began.elapsed()))
     }
 }
 
-/// A count that was never taken is a bug; in a release it must not become four billion tunnels.
+/// A count below zero is a bug; in a release build it must not become four billion tunnels.
 fn decrement(count: &AtomicU32) {
     let taken = count.fetch_update(Relaxed, Relaxed, |now| now.checked_sub(1));
     debug_assert!(taken.is_ok(), "given back more often than taken");

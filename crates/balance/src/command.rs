@@ -1,4 +1,4 @@
-//! What other threads ask of a shard.
+//! Commands that other threads send to a shard.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use crate::{Backend, Closing, Configuration};
 
-/// Mail for a shard.
+/// A command for a shard.
 #[derive(Debug)]
 pub enum Command {
-    /// Work by this from now on.
+    /// Use this configuration from now on.
     Configure(Arc<Configuration>),
     /// Close tunnels of this backend.
     CloseTunnels {
-        /// Whose.
+        /// Their backend.
         backend: Arc<Backend>,
-        /// How.
+        /// The code, the rate and the order.
         closing: Closing,
-        /// What all shards together may still close; `None`: all there are.
+        /// The number that all shards together may still close; `None`: all of them.
         most: Option<Arc<AtomicU32>>,
     },
-    /// Close no more of this backend's.
+    /// Stop closing tunnels of this backend.
     KeepTunnels(Arc<Backend>),
-    /// Accept nothing, close all tunnels within `window`, and be gone by `deadline`.
+    /// Stop accepting, close all tunnels within `window`, and end by `deadline`.
     ShutDown {
-        /// Tunnels are closed spread over this.
+        /// Tunnels are closed spread over this time.
         window: Duration,
-        /// What is left is cut after this.
+        /// Connections that are left after this time are reset.
         deadline: Duration,
     },
 }

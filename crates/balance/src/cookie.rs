@@ -1,4 +1,4 @@
-//! What a sticky cookie names a backend by.
+//! The tags by which sticky cookies name a backend.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,20 +9,20 @@ use siphasher::sip::SipHasher24;
 
 use crate::Token;
 
-/// The key that cookies are made with: without it nobody reads a backend's address from a cookie,
-/// or makes up a cookie for a backend of his choice.
+/// The key of sticky cookies: without it a client can neither read a backend's address from a
+/// cookie, nor forge a cookie for a backend.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CookieKey([u8; 16]);
 
 impl CookieKey {
-    /// The key of this secret: the same in every process, for balancers that stand side by side.
+    /// Creates the key of a secret: the same in every process, for balancers that run side by side.
     #[must_use]
     pub fn of(secret: &Token) -> Self {
         let hasher = siphasher::sip128::SipHasher24::new();
         Self(hasher.hash(secret.as_bytes()).as_bytes())
     }
 
-    /// What a cookie says for the backend at `address`.
+    /// Returns the cookie's tag for the backend at `address`.
     #[must_use]
     pub fn tag(&self, address: SocketAddr) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
@@ -36,7 +36,7 @@ impl CookieKey {
 }
 
 impl Default for CookieKey {
-    /// One that was drawn when the process began.
+    /// Returns a key that was drawn when the process began.
     fn default() -> Self {
         static DRAWN: OnceLock<[u8; 16]> = OnceLock::new();
         Self(*DRAWN.get_or_init(|| {

@@ -1,15 +1,15 @@
-//! What a connection holds of a backend, given back by being dropped: however a connection ends, the counts return.
+//! Guards of a backend's counts. Dropping one gives its count back, however the connection ends.
 
 use std::sync::Arc;
 
 use crate::Backend;
 
-/// One of the places for handshakes under way.
+/// A permit for one handshake under way.
 #[derive(Debug)]
 pub(crate) struct HandshakePermit(Arc<Backend>);
 
 impl HandshakePermit {
-    /// A place at `backend`, if there are fewer than `cap` taken (0: no cap).
+    /// Takes a permit of `backend`, if fewer than `cap` are taken (0: no cap).
     pub(crate) fn take(backend: &Arc<Backend>, cap: u32) -> Option<Self> {
         backend.begin_handshake(cap).then(|| Self(Arc::clone(backend)))
     }
@@ -21,7 +21,7 @@ impl Drop for HandshakePermit {
     }
 }
 
-/// A request under way.
+/// Counts a request under way.
 #[derive(Debug)]
 pub(crate) struct RequestGuard(Arc<Backend>);
 
@@ -42,7 +42,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A live tunnel.
+/// Counts a live tunnel.
 #[derive(Debug)]
 pub(crate) struct TunnelGuard(Arc<Backend>);
 

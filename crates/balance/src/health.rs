@@ -1,5 +1,5 @@
-//! Whether a backend is alive: what its connections, its answers and its checks say, made into few
-//! changes of its state.
+//! The health of a backend: derives few changes of its state from its connections, answers and
+//! checks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,24 +9,28 @@ use throng_io::Instant;
 use crate::State;
 use crate::settings::{Health, Observe};
 
-/// The tracker over one backend: a circuit breaker (closed, open, half-open) that active checks may also switch.
+/// A tracker of one backend's health: a circuit breaker (closed, open, half-open) that active
+/// checks may also switch.
 ///
-/// Each call may say that the backend is now [`State::Up`] or [`State::Down`]; the control thread then tells it so,
-/// unless an operator is [draining](State::Draining) it, which outranks. The settings come with each call, because they
-/// may change at any time; a backend's failures survive that.
+/// Each call may return that the backend is now [`State::Up`] or [`State::Down`]; the control
+/// thread then sets that state, unless an operator is [draining](State::Draining) it, which takes
+/// precedence. The settings come with each call, because they may change at any time; a backend's
+/// failures survive that.
 ///
-/// * Without active checks it is up again, on probation ([`HealthTracker::is_half_open`]), after [`Health::down_for`]. Then the
-///   first success makes it whole, and the first failure takes it down again.
-/// * With active checks only [`Check::rise`](crate::Check::rise) successes of theirs in a row bring it up, whatever
-///   took it down.
+/// * Without active checks it is up again, on probation ([`HealthTracker::is_half_open`]), after
+///   [`Health::down_for`]. Then the first success restores it, and the first failure takes it down
+///   again.
+/// * With active checks only [`Check::rise`](crate::Check::rise) of their successes in a row bring
+///   it up, whatever took it down.
 #[derive(Debug, Default)]
 pub struct HealthTracker {
     stage: Stage,
-    /// When connects and handshakes failed, with how many did at that time, oldest first; nothing older than
-    /// [`Health::within`], and never more than [`Health::failures`] entries.
+    /// The times at which connects and handshakes failed, each with a count, oldest first; nothing
+    /// older than [`Health::within`], and never more than [`Health::failures`] entries.
     failures: VecDeque<(Instant, u32)>,
     answers: Answers,
-    /// Checks in a row that contradict the stage: failures of one that is up, successes of one that is down.
+    /// Checks in a row that contradict the stage: failures of a backend that is up, successes of
+    /// one that is down.
     contradictions: u32,
 }
 
@@ -41,10 +45,10 @@ enum Stage {
     },
 }
 
-/// What took a backend down.
+/// The cause that took a backend down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Connections of clients that it did not take.
+    /// Connections of clients that it did not accept.
     Connections,
     /// Answers to clients that failed.
     Answers,
@@ -57,30 +61,31 @@ pub enum Verdict {
 struct Answers {
     since: Instant,
     failed: u32,
-    /// All that the backend ever answered, when the span began.
+    /// The number of all its answers when the span began.
     answered_before: u64,
 }
 
 impl HealthTracker {
-    /// Over a backend that is up and has done nothing yet.
+    /// Creates a tracker for a backend that is up and has no history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it is up as far as the tracker knows, on probation or not.
+    /// Returns whether it is up as far as the tracker knows, on probation or not.
     #[must_use]
     pub fn is_up(&self) -> bool {
         !matches!(self.stage, Stage::Down { .. })
     }
 
-    /// Whether it is up on probation. It should get few clients: the first of its [slow start](crate::share_at).
+    /// Returns whether it is up on probation. It should then get few clients: the first of its
+    /// [slow start](crate::share_at).
     #[must_use]
     pub fn is_half_open(&self) -> bool {
         self.stage == Stage::HalfOpen
     }
 
-    /// What took it down, if it is.
+    /// Returns the cause that took it down, if it is down.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         match self.stage {
@@ -89,9 +94,9 @@ impl HealthTracker {
         }
     }
 
-    /// `count` connections of clients failed since the last call. [`Health::failures`] of 0: such
-    /// are never held against it. Those of a backend that is down were under way before, and tell
-    /// nothing new.
+    /// Records that `count` connections of clients failed since the last call. With
+    /// [`Health::failures`] of 0 they are never held against it. Those of a backend that is down
+    /// were under way before and carry no information.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failures(&mut self, now: Instant, count: u32, health: &Health) -> Option<State> {
         if count == 0 || health.failures == 0 || !self.is_up() {
@@ -104,9 +109,9 @@ impl HealthTracker {
         is_dead.then(|| self.go_down(now, Verdict::Connections))
     }
 
-    /// An answer to a client failed. `answered`: all answers ever that did not. Held against the
-    /// backend only with [`Observe::Answers`], and only while it fails at least as many as it
-    /// answers.
+    /// Records that an answer to a client failed. `answered`: the number of all answers ever that
+    /// did not. It is held against the backend only with [`Observe::Answers`], and only while it
+    /// fails at least as many as it answers.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_failed_answer(
         &mut self,
@@ -128,23 +133,23 @@ impl HealthTracker {
         is_faulty.then(|| self.go_down(now, Verdict::Answers))
     }
 
-    /// A verdict of answers is ignored: it is up, on probation. Nothing if something else took it
-    /// down.
+    /// Ignores a verdict of answers: the backend is up, on probation. Does nothing if something
+    /// else took it down.
     #[must_use = "the backend's state changes with it"]
     pub fn ignore_answers(&mut self) -> Option<State> {
         (self.verdict() == Some(Verdict::Answers)).then(|| self.come_up(Stage::HalfOpen))
     }
 
-    /// A connect and handshake of a client succeeded. It ends a probation, and nothing else: a backend that fails every
-    /// second client is to go down, too.
+    /// Records that a client's connect and handshake succeeded. It ends a probation, and nothing
+    /// else: a backend that fails every second client must also go down.
     pub fn handle_success(&mut self) {
         if self.is_half_open() {
             self.stage = Stage::Up;
         }
     }
 
-    /// An active check passed, or failed. Without [`Health::check`] it was still under way when checks were switched
-    /// off, and counts no more.
+    /// Records an active check. Without [`Health::check`] it was still under way when checks were
+    /// switched off, and is ignored.
     #[must_use = "the backend's state changes with it"]
     pub fn handle_check(&mut self, now: Instant, passed: bool, health: &Health) -> Option<State> {
         let check = health.check.as_ref()?;
@@ -160,14 +165,15 @@ impl HealthTracker {
         Some(if passed { self.come_up(Stage::Up) } else { self.go_down(now, Verdict::Checks) })
     }
 
-    /// Does what is due at `now`: without active checks, one that was down for long enough is up on probation.
+    /// Runs what is due at `now`: without active checks, a backend that was down for long enough is
+    /// up on probation.
     #[must_use = "the backend's state changes with it"]
     pub fn expire(&mut self, now: Instant, health: &Health) -> Option<State> {
         let due = self.next_due(health)?;
         (due <= now).then(|| self.come_up(Stage::HalfOpen))
     }
 
-    /// When [`HealthTracker::expire`] will do something, if nothing else happens.
+    /// Returns when [`HealthTracker::expire`] is due, if nothing else happens.
     #[must_use]
     pub fn next_due(&self, health: &Health) -> Option<Instant> {
         match (self.stage, &health.check) {
@@ -176,7 +182,7 @@ impl HealthTracker {
         }
     }
 
-    /// How long it has been down, at `now`.
+    /// Returns how long it has been down, at `now`.
     #[must_use]
     pub fn down_for(&self, now: Instant) -> Option<Duration> {
         match self.stage {
@@ -195,7 +201,7 @@ impl HealthTracker {
         State::Up
     }
 
-    /// Nothing that led to the last stage counts in the next.
+    /// Begins a stage. Nothing that led to the last one counts in it.
     fn begin(&mut self, stage: Stage) {
         self.stage = stage;
         self.failures.clear();
@@ -302,7 +308,8 @@ mod tests {
 
     #[test]
     fn checks_in_a_row_take_it_down_and_up() {
-        // Default: two successes up, three failures down. + passed, - failed, capital: what it then is.
+        // Default: two successes up, three failures down. + passed, - failed, capital: what it then
+        // is.
         for script in
             ["--+--+--+", "---D", "--+---D", "---D+-+-+-", "---D++U", "---D+-++U---D", "++++---D"]
         {
@@ -350,7 +357,8 @@ mod tests {
         assert_eq!(tracker.handle_check(at(6.0), true, &passive()), None);
         assert_eq!(tracker.handle_check(at(7.0), true, &passive()), None);
         assert_eq!(tracker.expire(at(15.0), &passive()), Some(State::Up));
-        // Checks are switched on during a probation: they may end it downwards, a client may upwards.
+        // Checks are switched on during a probation: they may end it downwards, a client may
+        // upwards.
         assert_eq!(tracker.handle_check(at(16.0), true, &active()), None);
         assert!(tracker.is_half_open());
         for second in [17.0, 18.0] {

@@ -1,11 +1,12 @@
 //! A WebSocket load balancer that never drops a tunnel.
 //!
-//! * Duty: accept clients, pick a backend, pass requests and tunnels on, keep backends' health and counts, drain and
-//!   rebalance.
-//! * Not its duty: bytes of any protocol (`throng-proto`), sockets (`throng-io`), flags, files' paths and pages (the
-//!   binary).
+//! * Duty: accept clients, pick a backend, forward requests and tunnels, track backends' health and
+//!   counts, drain and rebalance.
+//! * Not its duty: the bytes of any protocol (`throng-proto`), sockets (`throng-io`), flags, paths
+//!   of files and pages (the binary).
 //! * Depends on: `throng-engine` (mailbox, side tables), `throng-io`, `throng-proto`.
-//! * Start reading at: [`Backend`] for what is balanced, [`Settings`] for how, `shard` for the turn.
+//! * Start reading at: [`Backend`] for what is balanced, [`Settings`] for how, `shard` for the
+//!   turn.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -40,7 +41,7 @@ pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
 pub use token_bucket::TokenBucket;
-/// One shard, for who brings a driver of its own: simulations.
+/// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::command::Command;

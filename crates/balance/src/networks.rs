@@ -1,10 +1,10 @@
-//! Networks by prefix: whose word about a client's address is believed.
+//! Networks by prefix: the proxies whose headers are trusted.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address and how many of its leading bits count: `10.0.0.0/8`, `::1`.
+/// An address and its number of leading bits: `10.0.0.0/8`, `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -12,7 +12,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether `address` is in it. An IPv4 address in IPv6's clothes (`::ffff:10.0.0.1`) is taken for what it is.
+    /// Returns whether `address` is in it. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) counts
+    /// as the IPv4 address.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
         let shifted = |bits: u32, all: u32| all - bits.min(all);

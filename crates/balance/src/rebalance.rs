@@ -1,43 +1,45 @@
-//! Which tunnels to close after a scale-out: they come back, and the pick gives them to whoever has too few.
+//! The choice of tunnels to close after a scale-out: their clients reconnect, and the pick gives
+//! them to backends with too few.
 
 use serde::Serialize;
 
-/// What a plan has to know of a backend.
+/// A plan's input for one backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
     /// Live tunnels.
     pub tunnels: u32,
-    /// What part of all it should have; 0 is taken as 1.
+    /// Its weight in the distribution; 0 is taken as 1.
     pub weight: u32,
-    /// Whether it is picked. Tunnels of one that is not are closed for that reason, not for this, and count for nothing
-    /// here.
+    /// Whether it is picked. Tunnels of a backend that is not are closed for that reason and are
+    /// ignored here.
     pub is_up: bool,
 }
 
-/// A plan, and what it would do. It is for the counts it was made of: they go on changing while it is carried out, so
-/// make it anew rather than carry it out twice.
+/// A plan and its effect. It is for the counts it was made of: they keep changing while it is
+/// carried out, so make a new plan rather than carry one out twice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
-    /// Tunnels to close of each backend, in the order they were given.
+    /// Tunnels to close of each backend, in the order of the input.
     pub close: Vec<u32>,
-    /// All of them.
+    /// Their sum.
     pub total: u64,
-    /// How far the backend that is furthest from its part is from it, as a fraction of that part, now: 1 for an empty
-    /// one.
+    /// The largest distance of a backend from its part now, as a fraction of that part: 1 for an
+    /// empty one.
     pub spread_before: f64,
-    /// The same once all that were closed have come back to those who had too few.
+    /// The largest distance once all closed tunnels have reconnected to backends with too few.
     pub spread_after: f64,
 }
 
 impl Plan {
-    /// The plan that makes `backends` even by weight. Nothing if all are within 10 % of it, or within less than a
-    /// tunnel; else everyone's surplus over its part is closed.
+    /// Returns the plan that evens out `backends` by weight. It is empty if all are within 10 % of
+    /// their part, or within less than a tunnel; otherwise the surplus of each over its part is
+    /// closed.
     #[must_use]
     pub fn new(backends: &[Occupancy]) -> Self {
         let even = Even::of(backends);
         let now: Vec<u64> = backends.iter().map(|backend| backend.tunnels.into()).collect();
         let after = if even.is_met(&now) { now.clone() } else { even.parts() };
-        // A surplus is no more than the tunnels, which are 32 bits.
+        // A surplus is at most the number of tunnels, which is 32 bits.
         let surplus = |(now, after): (&u64, &u64)| now.saturating_sub(*after) as u32;
         let close: Vec<u32> = now.iter().zip(&after).map(surplus).collect();
         Self {
@@ -48,14 +50,16 @@ impl Plan {
         }
     }
 
-    /// How long it takes at `rate` closings a second (0 taken as 1), rounded up to whole seconds.
+    /// Returns how long it takes at `rate` closings a second (0 taken as 1), rounded up to whole
+    /// seconds.
     #[must_use]
     pub fn seconds(&self, rate: u32) -> u64 {
         self.total.div_ceil(rate.max(1).into())
     }
 }
 
-/// The even distribution of the tunnels of all that are up. Its sums of products are of 128 bits, and exact.
+/// The even distribution of the tunnels of all backends that are up. Its sums of products are
+/// exact, in 128 bits.
 struct Even<'a> {
     backends: &'a [Occupancy],
     tunnels: u128,
@@ -69,23 +73,24 @@ impl<'a> Even<'a> {
         Self { backends, tunnels, weights: up().map(weight_of).sum() }
     }
 
-    /// A backend's part, times all weights.
+    /// Returns a backend's part, times all weights.
     fn scaled_part(&self, backend: &Occupancy) -> u128 {
         self.tunnels * weight_of(backend)
     }
 
-    /// Those that are up and their count among `counts`.
+    /// Returns the backends that are up with their count in `counts`.
     fn up<'c>(&'c self, counts: &'c [u64]) -> impl Iterator<Item = (&'c Occupancy, u128)> {
         let pairs = self.backends.iter().zip(counts.iter().copied().map(u128::from));
         pairs.filter(|(backend, _)| backend.is_up)
     }
 
-    /// How far `count` is from the backend's part, times all weights.
+    /// Returns the distance of `count` from the backend's part, times all weights.
     fn scaled_distance(&self, backend: &Occupancy, count: u128) -> u128 {
         (count * self.weights).abs_diff(self.scaled_part(backend))
     }
 
-    /// Whether all are within 10 %. (Who is off by more, but by less than a tunnel, has its part already.)
+    /// Returns whether all are within 10 %. (A backend that is off by more, but by less than a
+    /// tunnel, has its part already.)
     fn is_met(&self, counts: &[u64]) -> bool {
         self.up(counts).all(|(backend, count)| {
             self.scaled_distance(backend, count) * 10 <= self.scaled_part(backend)
@@ -94,16 +99,17 @@ impl<'a> Even<'a> {
 
     fn spread(&self, counts: &[u64]) -> f64 {
         let spread = |(backend, count)| {
-            // No tunnels: everyone has its part.
+            // Without tunnels each backend has its part.
             let part = self.scaled_part(backend).max(1);
             self.scaled_distance(backend, count) as f64 / part as f64
         };
         self.up(counts).map(spread).fold(0.0, f64::max)
     }
 
-    /// What each is to have, in whole tunnels that add up to all there are. Rounded up for everyone they would not: an
-    /// empty backend beside a hundred with ten or eleven would stay empty. One too many of those left over by rounding
-    /// down is left where the most are too many anyway, which closes the fewest.
+    /// Returns the target of each, in whole tunnels that add up to the total. Rounding all of them
+    /// up would exceed it: an empty backend beside a hundred with ten or eleven would stay empty.
+    /// The tunnels left over by rounding down stay where the surplus is largest anyway, which
+    /// closes the fewest.
     fn parts(&self) -> Vec<u64> {
         let floor = |backend: &Occupancy| self.scaled_part(backend) / self.weights;
         let part = |backend: &Occupancy| match backend.is_up {

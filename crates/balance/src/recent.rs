@@ -1,37 +1,37 @@
-//! How long things took in the last minute.
+//! Durations of the last minute.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Half of what is remembered.
+/// Half of the remembered time.
 const HALF: Duration = Duration::from_secs(30);
 
-/// Times of the last half to whole minute. Two histograms take turns: one takes what comes for half a minute, the other
-/// has the half before that. To note a time allocates nothing, and neither does a turn.
+/// Durations of the last 30 to 60 seconds. Two histograms take turns: one records for half a
+/// minute, the other has the half minute before that. Neither recording nor a turn allocates.
 #[derive(Debug)]
 pub(crate) struct Recent {
     current: Histogram<u32>,
     before: Histogram<u32>,
-    /// Which half minute `current` is of.
+    /// The number of the half minute of `current`.
     number: u64,
 }
 
 impl Recent {
-    /// Empty. It takes 20 KiB: 1 us to 1 minute in two digits, twice.
+    /// Creates an empty record. It takes 20 KiB: 1 us to 1 minute in two digits, twice.
     pub(crate) fn new() -> Self {
         let empty = Histogram::new_with_bounds(1, 60_000_000, 2).expect("the bounds are in order");
         Self { current: empty.clone(), before: empty, number: 0 }
     }
 
-    /// Notes one that took `micros`. `at`: since whenever, the same for all calls; a clock that another thread read a
-    /// little earlier does no harm.
+    /// Records a duration of `micros`. `at`: the time since any origin that is common to all calls;
+    /// a clock that another thread read a little earlier does no harm.
     pub(crate) fn note(&mut self, at: Duration, micros: u64) {
         self.advance(at);
         self.current.saturating_record(micros.max(1));
     }
 
-    /// The 99th percentile, in microseconds; 0 if there was none.
+    /// Returns the 99th percentile, in microseconds; 0 if there was none.
     pub(crate) fn p99_micros(&mut self, at: Duration) -> u64 {
         self.advance(at);
         let mut both = self.current.clone();

@@ -1,4 +1,4 @@
-//! One backend as the control thread knows it: who wants it in the list, how it does, how it goes.
+//! One backend as the control thread knows it: its sources, its health and its drain.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,33 +19,33 @@ pub(crate) struct Entry {
     pub(crate) send_proxy: bool,
     pub(crate) desired: DesiredState,
     pub(crate) tracker: HealthTracker,
-    /// It is going, or out for a while.
+    /// The drain, if it is being removed or drained.
     pub(crate) drain: Option<Drain>,
-    /// Its heartbeats ended without a word, and nobody else wants it: it gets no new clients.
+    /// Its heartbeats ended without notice, and it has no other source: it gets no new clients.
     pub(crate) expired: bool,
-    /// Since when its share grows.
+    /// The time since which its share grows.
     pub(crate) rising: Option<Instant>,
     pub(crate) last_failure: Option<(Cause, SystemTime)>,
     /// It is down, and its tunnels stay: see [`Entry::is_dead`].
     pub(crate) keeps_tunnels: bool,
     /// Active checks that failed in a row.
     pub(crate) failed_checks: u32,
-    /// The last one.
+    /// The last probation.
     probation: Probation,
 }
 
-/// Who wants a backend in the list. It stays as long as anybody does.
+/// The sources that want a backend in the list. It stays as long as there is one.
 #[derive(Debug, Default)]
 pub(crate) struct DesiredState {
-    /// As the file had it last.
+    /// The last configuration in the file.
     pub(crate) file: Option<BackendConfig>,
-    /// An operator added it.
+    /// Added by an operator.
     pub(crate) api: bool,
-    /// It registered itself.
+    /// Its registration of its own.
     pub(crate) ttl: Option<RegistrationTtl>,
 }
 
-/// How long a registration lasts.
+/// The lifetime of a registration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegistrationTtl {
     pub(crate) time_to_live: Duration,
@@ -55,29 +55,29 @@ pub(crate) struct RegistrationTtl {
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
-    /// Tunnels a second; less than one where few go within a long window.
+    /// Tunnels a second; less than one where few are closed within a long window.
     pub(crate) rate: f64,
-    /// [`Totals::closed`](crate::Totals::closed) when it began.
+    /// [`Totals::closed`](crate::Totals::closed) at its beginning.
     pub(crate) closed_before: u64,
 }
 
-/// The time of a backend that was down, until a client was answered.
+/// The time from a backend's recovery until a client was answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Probation {
     since: Instant,
-    patience: Duration,
-    /// What it had answered ever when it began.
+    timeout: Duration,
+    /// Its number of answers at the beginning.
     answered_before: u64,
 }
 
-/// Why a backend failed last.
+/// The cause of a backend's last failure.
 #[derive(Clone, Debug)]
 pub(crate) enum Cause {
-    /// With a client's request.
+    /// A client's request.
     Request(Failure),
     /// An active check.
     Check(String),
-    /// No heartbeat for so long.
+    /// No heartbeat for this long.
     Silent(Duration),
 }
 
@@ -98,7 +98,7 @@ impl DesiredState {
         self.file.is_some() || self.api || self.ttl.is_some()
     }
 
-    /// The word for it: whoever set the weight.
+    /// Returns the word of its source, the one that set the weight.
     pub(crate) fn source(&self) -> &'static str {
         match self {
             Self { file: Some(_), .. } => "file",
@@ -126,32 +126,32 @@ impl Entry {
         }
     }
 
-    /// Its tunnels are of no more use: `fall` active checks in a row say so. That clients'
-    /// connections or requests failed, or that its heartbeats have ended, sends new clients
-    /// elsewhere, and says nothing of the tunnels that it has; those whose host is gone end by
-    /// themselves.
+    /// Returns whether its tunnels are of no more use: `fall` active checks in a row failed. Failed
+    /// connections or requests of clients, or missing heartbeats, send new clients elsewhere, and
+    /// say nothing about its tunnels; those whose host is gone end by themselves.
     pub(crate) fn is_dead(&self, fall: u32) -> bool {
         self.tracker.verdict() == Some(Verdict::Checks)
             || self.expired && self.failed_checks >= fall
     }
 
-    /// Its heartbeats have ended, but it still takes connections: it stays in the list, down, for
-    /// clients that no other is left for.
+    /// Returns whether its heartbeats have ended but it still accepts connections: it stays in the
+    /// list, down, for clients without any other backend.
     pub(crate) fn is_only_silent(&self, fall: u32) -> bool {
         self.expired && self.drain.is_none() && !self.is_dead(fall)
     }
 
-    /// Nobody wants it any more: it goes with its last tunnel.
+    /// Returns whether it has no source any more: it leaves the list with its last tunnel.
     pub(crate) fn is_being_removed(&self) -> bool {
         !self.desired.by_anybody()
     }
 
-    /// Nothing of it is open.
+    /// Returns whether nothing of it is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.backend.load() == 0 && self.backend.handshakes() == 0
     }
 
-    /// What it should be. An operator's word outranks its health, which says nothing about a backend that gets nobody.
+    /// Returns the state it should have. An operator's command outranks its health, which says
+    /// nothing about a backend without clients.
     pub(crate) fn state(&self) -> State {
         match self {
             Self { drain: Some(_), .. } => State::Draining,
@@ -161,7 +161,7 @@ impl Entry {
         }
     }
 
-    /// Begins it anew, as if it had just been added.
+    /// Resets it, as if it had just been added.
     pub(crate) fn revive(&mut self) {
         self.tracker = HealthTracker::new();
         self.drain = None;
@@ -170,32 +170,34 @@ impl Entry {
         self.last_failure = None;
     }
 
-    /// A probation begins: what it answers from now on counts. `patience`: how long clients may pass by before it gets
-    /// its whole share all the same.
-    pub(crate) fn begin_probation(&mut self, now: Instant, patience: Duration) {
-        self.probation = Probation { since: now, patience, answered_before: self.answered() };
+    /// Begins a probation: answers from now on count. `timeout`: the time after which it gets its
+    /// whole share even if no client used it.
+    pub(crate) fn begin_probation(&mut self, now: Instant, timeout: Duration) {
+        self.probation = Probation { since: now, timeout, answered_before: self.answered() };
     }
 
-    /// Tells the tracker of successes during a probation. Shards do not report them: its counts tell.
+    /// Reports successes during a probation to the tracker. Shards do not report them: the counts
+    /// show them.
     pub(crate) fn note_success(&mut self) {
         if self.tracker.is_half_open() && self.answered() > self.probation.answered_before {
             self.tracker.handle_success();
         }
     }
 
-    /// Sets the share for `now`. Whether it is to be set again soon.
+    /// Sets the share for `now`. Returns whether it is to be set again soon.
     ///
-    /// On probation it gets what a slow start begins with: it has nothing open, so whoever picks by that would else send
-    /// it everybody, and nobody knows yet whether it answers. It gets more as time passes: where little is open, the
-    /// others have less for their share than one client is for a tenth, and it would be passed by for good.
+    /// On probation it gets the share that a slow start begins with: it has nothing open, so picks
+    /// by load would otherwise send it all clients before it is known to answer. The share grows
+    /// with time: where little is open, the others have less per share than one client is for a
+    /// tenth, and it would never be picked.
     pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
         let weight = self.backend.weight();
         if self.backend.state() == State::Up && self.tracker.is_half_open() {
             self.note_success();
             if self.tracker.is_half_open() {
                 self.rising = Some(now);
-                let Probation { since, patience, .. } = self.probation;
-                self.backend.set_share(share_at(weight, now.since(since), patience));
+                let Probation { since, timeout, .. } = self.probation;
+                self.backend.set_share(share_at(weight, now.since(since), timeout));
                 return true;
             }
         }
@@ -208,7 +210,7 @@ impl Entry {
         self.rising.is_some()
     }
 
-    /// All that it ever answered well.
+    /// Returns the number of its successful answers.
     pub(crate) fn answered(&self) -> u64 {
         let totals = self.backend.totals();
         totals.tunnels.load(Relaxed).wrapping_add(totals.requests.load(Relaxed))

@@ -1,4 +1,4 @@
-//! What shards tell the control thread, and what they count.
+//! Reports of shards to the control thread, and their metrics.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -8,46 +8,48 @@ use serde::Serialize;
 use crate::Backend;
 use crate::forward::BadUpgrade;
 
-/// News from a shard.
+/// A report of a shard.
 #[derive(Debug)]
 pub enum Report {
-    /// A connect, a handshake or an answer of this backend failed, and the client was not to blame. Who was is in
-    /// [`Failure::is_ours`].
+    /// A connect, a handshake or an answer of this backend failed, and the client was not to blame.
+    /// [`Failure::is_ours`] distinguishes the backend from the balancer.
     Failed {
-        /// Whose.
+        /// The backend.
         backend: Arc<Backend>,
-        /// How.
+        /// The failure.
         failure: Failure,
-        /// The same request failed at another backend before, so this one is no news about health.
+        /// The request failed at another backend before, so this failure says nothing about health.
         is_retry: bool,
     },
 }
 
-/// What went wrong between us and a backend.
+/// A failure between the balancer and a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Its host refused the connection, or cannot be reached.
+    /// Its host refused the connection, or is unreachable.
     Refused,
     /// No connection within `timeouts.connect`.
     ConnectTimeout,
     /// It ended the connection before its answer was complete.
     Reset,
-    /// No answer within `timeouts.response`, or a body stood still for `timeouts.body`.
+    /// No answer within `timeouts.response`, or a body without progress for `timeouts.body`.
     ResponseTimeout,
-    /// Its answer breaks a rule of HTTP: which.
+    /// Its answer breaks this rule of HTTP.
     BadResponse(&'static str),
-    /// Its 101 is not one for our request: why.
+    /// Its 101 does not fit the request, for this reason.
     BadUpgrade(BadUpgrade),
-    /// Ours: there is no local port to connect to it from. All of them lead to it already, or `sources` names an address
-    /// that is none of this machine's.
+    /// Of the balancer: there is no local port to connect from. All of them lead to the backend
+    /// already, or `sources` names an address that is not of this machine.
     NoPort,
-    /// Ours: a connection to it could not be begun, for want of a descriptor or of memory; the system's error.
+    /// Of the balancer: a connection could not be begun, for lack of a descriptor or of memory; the
+    /// system's error.
     Local(Option<i32>),
 }
 
 impl Failure {
-    /// What it means that a connect failed at once. Only what the network says of the way to the backend is held against
-    /// it: whatever else goes wrong would go wrong with others, too.
+    /// Returns the failure for the error of a connect that failed at once. Only errors of the
+    /// network on the path to the backend are held against it: any other error would occur with
+    /// other backends, too.
     #[must_use]
     pub fn of_connect(error: &io::Error) -> Self {
         use io::ErrorKind::*;
@@ -59,20 +61,20 @@ impl Failure {
         }
     }
 
-    /// Whether the backend did not take the connection. Every other failure is one of an answer,
-    /// and which request is answered badly is up to clients.
+    /// Returns whether the backend did not accept the connection. Every other failure is one of an
+    /// answer, and clients decide which requests are answered badly.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
         matches!(self, Self::Refused | Self::ConnectTimeout)
     }
 
-    /// Whether it says nothing about the backend.
+    /// Returns whether it is a failure of the balancer, which says nothing about the backend.
     #[must_use]
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::NoPort | Self::Local(_))
     }
 
-    /// What an operator can do about one that is [ours](Failure::is_ours).
+    /// Returns a remedy for a failure that is [ours](Failure::is_ours).
     #[must_use]
     pub const fn remedy(self) -> Option<&'static str> {
         match self {
@@ -86,7 +88,7 @@ impl Failure {
         }
     }
 
-    /// What the client is answered: 503 when it was us, 504 when time ran out, else 502.
+    /// Returns the client's status: 503 for a failure of the balancer, 504 for a timeout, else 502.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -121,37 +123,37 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Sums of a shard, or of all: plain integers that their shard copies out once a second.
+/// Metrics of a shard, or of all: plain integers that their shard publishes once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Metrics {
     /// Client connections open.
     pub connections: u64,
     /// Of these, tunnels.
     pub tunnels: u64,
-    /// Connections to backends that wait for a request.
+    /// Idle connections to backends.
     pub idle_backends: u64,
-    /// Clients that wait for a place for their handshake.
+    /// Clients that wait for a permit for their handshake.
     pub queued: u64,
     /// Client connections ever accepted.
     pub accepted: u64,
-    /// Client connections turned away: a cap was reached, or an untrusted one where PROXY is due;
-    /// and those that had asked nothing and made room for others.
+    /// Client connections refused: a limit was reached, or an untrusted peer connected where PROXY
+    /// is required; and those closed without a request to make room for others.
     pub refused: u64,
     /// Requests ever begun, upgrades included.
     pub requests: u64,
     /// Tunnels ever opened.
     pub tunnels_opened: u64,
-    /// Requests tried on another backend, or another connection.
+    /// Requests retried on another backend, or another connection.
     pub retries: u64,
-    /// Requests that we answered ourselves with 4xx.
+    /// Requests that the balancer answered itself with 4xx.
     pub client_errors: u64,
-    /// Requests that we answered ourselves with 5xx.
+    /// Requests that the balancer answered itself with 5xx.
     pub backend_errors: u64,
-    /// Connects that failed at once, and by no fault of the backend: see [`Failure::is_ours`].
+    /// Connects that failed at once, and through no fault of the backend: see [`Failure::is_ours`].
     pub own_failures: u64,
-    /// Tunnels whose backend went without a Close frame.
+    /// Tunnels whose backend ended without a Close frame.
     pub lost: u64,
-    /// Tunnels that we sent a Close frame, or cut.
+    /// Tunnels that the balancer sent a Close frame, or reset.
     pub closed: u64,
     /// Bytes of clients, after the upgrade.
     pub bytes_up: u64,

@@ -1,4 +1,4 @@
-//! Everything that can be chosen about a balancer, and changed while it runs.
+//! Settings of a balancer, all of which can change while it runs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,82 +8,87 @@ use std::time::Duration;
 use crate::networks::Network;
 use crate::{Backend, CookieKey};
 
-/// What shards work by: one value, replaced as a whole. Connections that are under way keep the one they began with
-/// only for as long as a call lasts; tunnels need none.
+/// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
+/// with only for as long as a call lasts; tunnels need none.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// Among whom, in the order they were configured.
+    /// The backends, in the order they were configured.
     pub backends: Vec<Target>,
 }
 
 /// A backend in the list that picks choose from.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Whom.
+    /// The backend.
     pub backend: Arc<Backend>,
-    /// Begin each connection to it with a PROXY v2 header that names the client; such connections are not reused.
+    /// Whether each connection to it begins with a PROXY v2 header that names the client; such
+    /// connections are not reused.
     pub send_proxy: bool,
 }
 
-/// How a balancer balances.
+/// The settings of a balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How a backend is picked.
+    /// The algorithm that picks a backend.
     pub pick: Pick,
-    /// What binds a client to a backend.
+    /// The binding of clients to backends.
     pub sticky: Sticky,
-    /// What sticky cookies are made with. Default: drawn when the process began; with balancers
-    /// side by side, or so that cookies outlive a restart, one of a secret.
+    /// The key of sticky cookies. Default: drawn when the process began. With balancers side by
+    /// side, or for cookies that outlive a restart, use the key of a secret.
     pub cookie_key: CookieKey,
-    /// From whom X-Forwarded-*, Forwarded and PROXY headers are believed. Default: nobody.
+    /// The proxies whose X-Forwarded-*, Forwarded and PROXY headers are trusted. Default: none.
     pub trusted_proxies: Vec<Network>,
-    /// Header fields of requests that are dropped, unless a trusted proxy sent them, in whatever
-    /// case and with `_` for `-`: backends take them for the word of a proxy. Default:
+    /// Header fields of requests that are dropped, unless a trusted proxy sent them, in any case
+    /// and with `_` for `-`: backends trust them as written by a proxy. Default:
     /// [`DROPPED_HEADERS`]. Those that the balancer writes itself (X-Forwarded-For and the like)
     /// need not be named.
     pub drop_headers: Vec<String>,
-    /// Connections begin with a PROXY v2 header; one without it is closed. Only [`Settings::trusted_proxies`] may then
-    /// connect. Default false.
+    /// Whether connections begin with a PROXY v2 header; one without it is closed. Only
+    /// [`Settings::trusted_proxies`] may then connect. Default false.
     pub accept_proxy: bool,
-    /// What time may end.
+    /// The timeouts.
     pub timeouts: Timeouts,
-    /// Connects and handshakes under way to one backend, over all shards; more wait, see [`Timeouts::queue`]. 0: no
-    /// cap. Default 128.
+    /// The limit of connects and handshakes under way to one backend, over all shards; more wait,
+    /// see [`Timeouts::queue`]. 0: no limit. Default 128.
     pub max_handshakes: u32,
-    /// Other backends that a request is tried on, if no byte of it has been answered. Default 2.
+    /// The number of other backends that a request is tried on, if no byte of it has been answered.
+    /// Default 2.
     pub retries: u8,
-    /// Idle connections kept to each backend by each shard. Default 32.
+    /// The number of idle connections that each shard keeps to each backend. Default 32.
     pub keep_alive: usize,
-    /// Client connections at a time, over all shards. 0 (default): what the descriptor limit
-    /// allows. When there are as many, the oldest that has not sent a whole request goes for one
-    /// that comes.
+    /// The limit of client connections at a time, over all shards. 0 (default): what the descriptor
+    /// limit allows. At the limit, the oldest client that has not sent a whole request is closed
+    /// for a new one.
     pub max_connections: usize,
-    /// Of these, from one IPv4 address or IPv6 /64 network, but for trusted proxies. `Some(0)`: no
-    /// cap. Default (`None`): a quarter, and no cap for addresses of this machine.
+    /// The limit of client connections from one IPv4 address or IPv6 /64 network, except trusted
+    /// proxies. `Some(0)`: no limit. Default (`None`): a quarter of all, and no limit for addresses
+    /// of this machine.
     pub max_connections_per_address: Option<usize>,
-    /// Bytes of a request's head. Default 16 KiB.
+    /// The limit of a request's head, in bytes. Default 16 KiB.
     pub max_header_bytes: usize,
-    /// Field lines of a request's head. Default 100.
+    /// The limit of field lines of a request's head. Default 100.
     pub max_headers: usize,
-    /// Bytes of a response's head; 502 above it. Larger than that of a request by default, since
-    /// redirects and cookies repeat what a request said. Default 64 KiB.
+    /// The limit of a response's head, in bytes; 502 above it. It is larger than that of a request
+    /// by default, since redirects and cookies repeat text of the request. Default 64 KiB.
     pub max_response_header_bytes: usize,
-    /// Field lines of a response's head. Default 500.
+    /// The limit of field lines of a response's head. Default 500.
     pub max_response_headers: usize,
-    /// Bytes of a request's body; 413 above it. It is passed on as it comes, so this costs no memory. Answers have no such
-    /// limit. Default: no limit (`u64::MAX`).
+    /// The limit of a request's body, in bytes; 413 above it. A body is forwarded as it comes, so
+    /// this costs no memory. Answers have no such limit. Default: no limit (`u64::MAX`).
     pub max_body: u64,
-    /// Local addresses that connections to backends are made from, in turn, those of active checks, too: one serves about
-    /// 28,000 connections to one backend. Default: none, the system's choice.
+    /// The local addresses of connections to backends, including active checks, in turn: one serves
+    /// about 28,000 connections to one backend. Default: none, the system's choice.
     pub sources: Vec<IpAddr>,
-    /// How long the share of a backend that came up grows to its whole weight. Default 0: at once.
+    /// The time in which the share of a backend that came up grows to its whole weight. Default 0:
+    /// at once.
     pub slow_start: Duration,
-    /// Tunnels of a dead, drained or crowded backend that are closed in a second, at most, over all shards. Each closes its
-    /// own at an equal part of it: where one has them all, that much slower. Default 200.
+    /// The number of tunnels of a dead, drained or crowded backend that are closed in a second, at
+    /// most, over all shards. Each shard closes its own at an equal part of it: where one shard has
+    /// them all, closing is that much slower. Default 200.
     pub close_rate: u32,
-    /// When a backend counts as dead.
+    /// The conditions under which a backend counts as dead.
     pub health: Health,
 }
 
@@ -99,8 +104,8 @@ pub const DROPPED_HEADERS: [&str; 8] = [
     "X-Host",
 ];
 
-/// The local address of the next connection to `backend`: the next of `sources` that is of its family, if there is one.
-/// `turn` is whose turn it was last.
+/// Returns the local address of the next connection to `backend`: the next of `sources` of its
+/// family, if there is one. `turn` is the index used last.
 pub(crate) fn next_source(
     sources: &[IpAddr],
     turn: &mut usize,
@@ -113,20 +118,21 @@ pub(crate) fn next_source(
     })
 }
 
-/// See [`Settings::pick`].
+/// The algorithm of [`Settings::pick`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Two at random, and the one of them with less open per weight; who has more than a sixteenth above its part is not
-    /// drawn. The default: nearly as even as [`Pick::LeastConnections`], and many balancers that do it at once do not
-    /// all run to the same backend.
+    /// Two at random, and the one of them with less open per weight; backends with more than a
+    /// sixteenth above their part are not drawn. The default: nearly as even as
+    /// [`Pick::LeastConnections`], and many balancers that pick at once do not all choose the same
+    /// backend.
     #[default]
     PowerOfTwo,
     /// The one with the least open per weight.
     LeastConnections,
     /// In turn, by weight, interleaved smoothly.
     RoundRobin,
-    /// By the sticky key (or else the client's address): rendezvous hashing, so that a backend that goes takes only its
-    /// own clients along.
+    /// By the sticky key (or else the client's address): rendezvous hashing, so that a backend that
+    /// leaves moves only its own clients.
     Rendezvous,
     /// At random, by weight.
     Random,
@@ -134,13 +140,13 @@ pub enum Pick {
     IpHash,
 }
 
-/// See [`Settings::sticky`]. A client whose backend is gone or down is picked for anew.
+/// The binding of [`Settings::sticky`]. A client whose backend is gone or down gets another pick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Sticky {
-    /// Nothing.
+    /// No binding.
     #[default]
     None,
-    /// A cookie of this name, that we set in the answer.
+    /// A cookie of this name, which the balancer sets in the answer.
     Cookie(String),
     /// The value of this request header.
     Header(String),
@@ -151,14 +157,15 @@ pub enum Sticky {
 }
 
 impl Pick {
-    /// Whether a client goes to where there is room: only then does a rebalance even anything out.
+    /// Returns whether clients go to the backends with the fewest connections: only then does a
+    /// rebalance even anything out.
     #[must_use]
     pub const fn looks_at_load(self) -> bool {
         matches!(self, Self::PowerOfTwo | Self::LeastConnections)
     }
 }
 
-/// As it is written in a file.
+/// Writes the binding as in a file.
 impl fmt::Display for Sticky {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -171,16 +178,16 @@ impl fmt::Display for Sticky {
     }
 }
 
-/// See [`Settings::timeouts`].
+/// The timeouts of [`Settings::timeouts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To a backend's TCP connection. Default 5 s.
+    /// Until a backend's TCP connection is established. Default 5 s.
     pub connect: Duration,
     /// From the request's last byte to the head of the answer. 504 after it. Default 60 s.
     pub response: Duration,
     /// From a WebSocket handshake to the head of its answer. 504 after it. Default 10 s.
     pub upgrade: Duration,
-    /// Of a body, either way, without a byte. Default 60 s.
+    /// Between two bytes of a body, either way. Default 60 s.
     pub body: Duration,
     /// From accept, or a request's first byte, to its whole head. 408 after it. Default 10 s.
     pub head: Duration,
@@ -188,49 +195,50 @@ pub struct Timeouts {
     pub keep_alive: Duration,
     /// Silence of a tunnel, over both directions. Default 1 h.
     pub tunnel: Duration,
-    /// A tunnel of which one side has ended its stream. Default 60 s.
+    /// For a tunnel of which one side has ended its stream. Default 60 s.
     pub half_closed: Duration,
     /// From our Close frame to the client's. Default 5 s.
     pub close: Duration,
-    /// For a place among [`Settings::max_handshakes`]. 503 after it. Default 10 s.
+    /// For a permit among [`Settings::max_handshakes`]. 503 after it. Default 10 s.
     pub queue: Duration,
 }
 
-/// See [`Settings::health`].
+/// The health checks of [`Settings::health`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// What passive checks look at. Default: connections alone.
+    /// The events that passive checks count. Default: connections alone.
     pub observe: Observe,
-    /// This many failures over all shards... 0: no passive checks. Default 3.
+    /// The number of failures over all shards... 0: no passive checks. Default 3.
     pub failures: u32,
-    /// ...within this time take a backend [`Down`](crate::State::Down). Default 10 s.
+    /// ...that take a backend [`Down`](crate::State::Down) within this time. Default 10 s.
     pub within: Duration,
-    /// Without active checks: how long it stays down before a first client is let through again. Default 10 s.
+    /// The time that a backend stays down without active checks before a first client is let
+    /// through again. Default 10 s.
     pub down_for: Duration,
-    /// Active checks. Default: none.
+    /// The active checks. Default: none.
     pub check: Option<Check>,
 }
 
-/// See [`Health::observe`].
+/// The events of [`Health::observe`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observe {
     /// Connections to the backend that are refused or time out. No client can cause one.
     #[default]
     Connections,
     /// Answers, too: a backend is also down if [`Health::failures`] requests failed and at most as
-    /// many succeeded. Which requests fail is up to clients, so such verdicts are ignored where
-    /// fewer than half of the backends would be up.
+    /// many succeeded. Clients decide which requests fail, so such verdicts are ignored where fewer
+    /// than half of the backends would be up.
     Answers,
 }
 
 /// An active check of every backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What is tried.
+    /// The kind of check.
     pub kind: CheckKind,
-    /// How often. Default 2 s.
+    /// The interval between checks. Default 2 s.
     pub interval: Duration,
-    /// How long one may take. Default 1 s.
+    /// The timeout of one check. Default 1 s.
     pub timeout: Duration,
     /// Successes in a row that bring a backend up. Default 2.
     pub rise: u32,
@@ -238,36 +246,36 @@ pub struct Check {
     pub fall: u32,
 }
 
-/// See [`Check::kind`].
+/// The kind of [`Check::kind`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckKind {
     /// A TCP connection.
     Tcp,
-    /// A GET of this path is answered with 2xx or 3xx.
+    /// A GET of this path that is answered with 2xx or 3xx.
     Http(String),
-    /// A WebSocket at this path opens and answers a ping.
+    /// A WebSocket at this path that opens and answers a ping.
     WebSocket(String),
 }
 
-/// What a shard is told about tunnels of a backend that are to be closed.
+/// The way in which tunnels of a backend are closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closing {
     /// The Close frame's code: 1001 or 1012.
     pub code: u16,
-    /// Tunnels a second, over all shards. Not asked where there is a deadline.
+    /// Tunnels a second, over all shards. Ignored where there is a deadline.
     pub rate: u32,
-    /// Which first.
+    /// The order.
     pub order: CloseOrder,
-    /// Tunnels are closed spread over this time; then what is left is closed at once.
+    /// Tunnels are closed spread over this time; tunnels left after it are closed at once.
     pub deadline: Option<Duration>,
 }
 
-/// See [`Closing::order`].
+/// The order of [`Closing::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseOrder {
-    /// Any: spread by chance.
+    /// A random order.
     Shuffled,
-    /// The longest silent first, then the oldest.
+    /// Those silent longest first, then the oldest.
     IdleAndOldest,
 }
 
@@ -325,7 +333,7 @@ impl Default for Health {
 }
 
 impl Check {
-    /// A check of that kind with the default times.
+    /// Creates a check of that kind with the default times.
     #[must_use]
     pub fn new(kind: CheckKind) -> Self {
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
@@ -334,7 +342,7 @@ impl Check {
 }
 
 impl Configuration {
-    /// The place in the list of the backend at `address`.
+    /// Returns the index of the backend at `address`.
     #[must_use]
     pub fn position(&self, address: SocketAddr) -> Option<usize> {
         self.backends.iter().position(|target| target.backend.address() == address)

@@ -1,4 +1,4 @@
-//! All shards of a balancer: started, told, counted and ended together.
+//! All shards of a balancer: their start, commands, metrics and end.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -20,35 +20,36 @@ type Sockets = throng_io::Epoll;
 #[cfg(not(target_os = "linux"))]
 type Sockets = throng_io::Portable;
 
-/// Bytes read at a time, from whichever connection: what one tunnel passes on in a turn, and what one whose receiver is
-/// behind holds at most.
+/// The number of bytes read at a time, from any connection: a tunnel forwards at most this much in
+/// a turn, and holds at most this much while its receiver is behind.
 pub(crate) const RECEIVE_BUFFER: usize = 64 << 10;
 
-/// Bytes that the kernel keeps for a slow receiver before it says that it is full: enough for a fast one, and not the
-/// megabytes that it would take by itself.
+/// The bytes that the kernel keeps for a slow receiver before it reports a full buffer: enough for
+/// a fast one, and less than the megabytes of its default.
 const UNSENT: u32 = 128 << 10;
 
-/// Silence after which the kernel asks whether the other host is still there: a tunnel to one that
-/// is gone ends by itself.
+/// The idle time after which the kernel probes the other host: a tunnel to a host that is gone ends
+/// by itself.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// What a host has not acknowledged, or not taken, for so long ends its connection. As for `throng
-/// serve`.
+/// The time after which the kernel ends a connection whose host does not acknowledge or take data.
+/// As for `throng serve`.
 const USER_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Letters that wait for one shard. The control thread sends one a change, so this is never near.
+/// The limit of commands queued for one shard. The control thread sends one per change, so it is
+/// never reached.
 const COMMANDS: usize = 1 << 16;
 
-/// What shards start with.
+/// The parameters of a start.
 #[derive(Debug)]
 pub struct Launch {
     /// Addresses to listen at; every shard listens at each.
     pub listen: Vec<SocketAddr>,
-    /// Threads, each with its own connections. 0: one for each CPU.
+    /// The number of threads, each with its own connections. 0: one for each CPU.
     pub shards: usize,
-    /// How, and among whom.
+    /// The settings and the backends.
     pub configuration: Arc<Configuration>,
-    /// Where shards tell of failures.
+    /// The channel for reports of failures.
     pub reports: Sender<Report>,
 }
 
@@ -67,7 +68,7 @@ struct Running {
 }
 
 impl Shards {
-    /// Binds and starts.
+    /// Binds the addresses and starts the shards.
     ///
     /// # Errors
     /// An address that cannot be bound, or no descriptor or thread for a shard. Nothing runs then.
@@ -139,25 +140,25 @@ impl Shards {
         Ok(Self { addresses, all, threads: Mutex::new(threads) })
     }
 
-    /// Where they listen, in the order they were asked to; a port 0 is the one that was taken.
+    /// Returns the addresses in the order of the request; a port 0 is replaced by the bound one.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// How many there are.
+    /// Returns the number of shards.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// From now on, work by this. Connections that are under way are not touched.
+    /// Sets the configuration. Connections under way are not affected.
     pub fn configure(&self, configuration: &Arc<Configuration>) {
         self.send(|| Command::Configure(Arc::clone(configuration)));
     }
 
-    /// Closes tunnels of `backend`: `most` of them, or all that there are and come. It replaces an earlier order for
-    /// the same backend.
+    /// Closes tunnels of `backend`: `most` of them, or all existing and new ones. It replaces an
+    /// earlier close job for that backend.
     pub fn close_tunnels(&self, backend: &Arc<Backend>, closing: &Closing, most: Option<u32>) {
         // One budget for all shards: each takes from it as it closes.
         let most = most.map(|most| Arc::new(AtomicU32::new(most)));
@@ -168,17 +169,18 @@ impl Shards {
         });
     }
 
-    /// Ends an order to close tunnels of `backend`; those that have their Close frame end all the same.
+    /// Ends a close job for `backend`; tunnels that have been sent a Close frame end all the same.
     pub fn keep_tunnels(&self, backend: &Arc<Backend>) {
         self.send(|| Command::KeepTunnels(Arc::clone(backend)));
     }
 
-    /// Accepts nothing any more, closes tunnels with 1001 spread over `window`, and cuts what is left at `deadline`.
+    /// Stops accepting, closes tunnels with 1001 spread over `window`, and resets connections left
+    /// at `deadline`.
     pub fn shut_down(&self, window: Duration, deadline: Duration) {
         self.send(|| Command::ShutDown { window, deadline });
     }
 
-    /// Whether all have ended.
+    /// Returns whether all have ended.
     #[must_use]
     pub fn have_ended(&self) -> bool {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +190,7 @@ impl Shards {
     /// Waits for the end of all.
     ///
     /// # Errors
-    /// One of them failed: its poll, or a panic, which is a bug of ours.
+    /// One of them failed: its poll, or a panic, which is a bug in this crate.
     pub fn join(&self) -> io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let mut outcome = Ok(());
@@ -199,7 +201,7 @@ impl Shards {
         outcome
     }
 
-    /// Sums over all shards, at most a second old.
+    /// Returns the sums over all shards, at most a second old.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let mut sum = Metrics::default();
@@ -227,14 +229,15 @@ fn options(shard: u16) -> Options {
     }
 }
 
-/// A shard's thread.
+/// Runs a shard's thread.
 fn run<D: Driver>(mut shard: Shard<D>) -> io::Result<()> {
     while shard.turn()? {}
     shard.publish();
     Ok(())
 }
 
-/// A tunnel takes two descriptors; some are kept back for listeners, polls, checks and the admin's port.
+/// Returns the number of connections that the descriptor limit allows. A tunnel takes two
+/// descriptors; some are reserved for listeners, polls, checks and the API.
 fn descriptors_for_connections() -> usize {
     const RESERVE: usize = 192;
     let usable = throng_io::limits::raise_descriptors()
@@ -243,7 +246,7 @@ fn descriptors_for_connections() -> usize {
     most.max(1)
 }
 
-/// Different in each shard and process: two balancers must not pick alike.
+/// Returns a seed that differs in each shard and process: two balancers must not pick alike.
 fn seed(shard: usize) -> u64 {
     use std::hash::BuildHasher;
     std::hash::RandomState::new().hash_one(shard)

@@ -1,4 +1,4 @@
-//! What operators are shown: plain values that serialize as they are named.
+//! The status for operators: plain values that serialize under their names.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,35 +9,36 @@ use serde::Serialize;
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
 use crate::report::Metrics;
 
-/// A balancer, at a moment.
+/// The status of a balancer at a moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Since its start.
+    /// Time since its start.
     pub uptime_seconds: f64,
-    /// The pick's word.
+    /// The word of the pick.
     pub pick: &'static str,
-    /// Each backend, in the order they came.
+    /// All backends, in the order they were added.
     pub backends: Vec<Row>,
     /// Sums over all shards, at most a second old.
     pub metrics: Metrics,
-    /// The last connect that failed by our own fault, which is held against no backend, with the remedy.
+    /// The last connect that failed through the balancer's own fault, which is held against no
+    /// backend, with the remedy.
     pub own_failure: Option<LastFailure>,
 }
 
 /// A backend in [`Status`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Where it is; also its name.
+    /// Its address, which is also its name.
     pub address: SocketAddr,
     /// `up`, `down` or `draining`.
     pub state: &'static str,
-    /// Who wants it: `file`, `api`, `registered`, or `none` if it goes with its last tunnel.
+    /// Its source: `file`, `api`, `registered`, or `none` if it leaves with its last tunnel.
     pub source: &'static str,
-    /// As configured.
+    /// The configured weight.
     pub weight: u32,
-    /// What it gets at present, in the unit of `weight`: less during a slow start.
+    /// Its current share of new connections, in the unit of `weight` (reduced during slow start).
     pub share: f64,
-    /// Connections to it begin with a PROXY v2 header.
+    /// Whether connections to it begin with a PROXY v2 header.
     pub send_proxy: bool,
     /// Live tunnels.
     pub tunnels: u32,
@@ -45,21 +46,22 @@ pub struct Row {
     pub requests: u32,
     /// Connects and handshakes under way.
     pub handshakes: u32,
-    /// Since it was added.
+    /// Counters since it was added.
     pub totals: RowTotals,
-    /// The 99th percentile of its handshakes of the last half to whole minute, in milliseconds; 0 if there were none.
+    /// The 99th percentile of its handshakes of the last 30 to 60 seconds, in milliseconds; 0 if
+    /// there were none.
     pub handshake_p99_ms: f64,
-    /// How far its drain is, if it is draining.
+    /// The progress of its drain, if it is draining.
     pub drain: Option<DrainProgress>,
     /// Seconds until its registration ends without a heartbeat, if it registered itself.
     pub expires_in_seconds: Option<f64>,
-    /// It is down, and its tunnels stay all the same: only failed checks close them.
+    /// Whether it is down but keeps its tunnels: only failed checks close them.
     pub keeps_tunnels: bool,
-    /// Why it failed last.
+    /// Its last failure.
     pub last_failure: Option<LastFailure>,
 }
 
-/// See [`Totals`](crate::Totals).
+/// The counters of [`Totals`](crate::Totals).
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RowTotals {
     /// Tunnels opened.
@@ -70,85 +72,85 @@ pub struct RowTotals {
     pub connects: u64,
     /// Connects, handshakes and answers that failed.
     pub failures: u64,
-    /// Tunnels that we closed.
+    /// Tunnels that the balancer closed.
     pub closed: u64,
     /// Tunnels that ended without a Close frame from its side.
     pub lost: u64,
 }
 
-/// How far a drain is.
+/// The progress of a drain.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DrainProgress {
-    /// Tunnels still there.
+    /// Tunnels left.
     pub left: u32,
     /// Tunnels closed for it.
     pub closed: u64,
-    /// Until all are told to close, at the drain's rate.
+    /// The time until all have been sent a Close frame, at the drain's rate.
     pub seconds_left: u32,
 }
 
-/// The last failure of a backend, or of ours.
+/// The last failure of a backend, or of the balancer itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct LastFailure {
-    /// What happened.
+    /// The failure and, where there is one, the remedy.
     pub text: String,
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub unix_seconds: u64,
 }
 
-/// What a reload changed.
+/// The changes of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Backends that are new in the list, or came back.
     pub added: Vec<SocketAddr>,
-    /// Backends that go with their last tunnel.
+    /// Backends that leave with their last tunnel.
     pub removed: Vec<SocketAddr>,
-    /// Backends of another weight.
+    /// Backends with a new weight.
     pub reweighted: Vec<SocketAddr>,
-    /// Whether a setting is another.
+    /// Whether a setting changed.
     pub settings: bool,
-    /// Keys whose change takes effect with the next start only.
+    /// Keys whose change takes effect only at the next start.
     pub needs_restart: Vec<&'static str>,
 }
 
-/// What the end of a backend will be like.
+/// The expected drain of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Draining {
-    /// Tunnels it has.
+    /// Its tunnels.
     pub tunnels: u32,
-    /// Of these closed a second, at most.
+    /// The number of them closed a second, at most.
     pub rate: u32,
-    /// No other backend is up.
+    /// Whether no other backend is up.
     pub last: bool,
 }
 
-/// What [`rebalance`](crate::Balancer::rebalance) closes, or would close.
+/// The tunnels that [`rebalance`](crate::Balancer::rebalance) closes, or would close.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rebalance {
     /// Backends that have more than their part.
     pub moves: Vec<Surplus>,
     /// Tunnels to close in all.
     pub total: u64,
-    /// A second, over all backends.
+    /// Tunnels closed a second, over all backends.
     pub rate: u32,
-    /// How long it takes.
+    /// The duration.
     pub seconds: u64,
-    /// How far the backend furthest from its part is from it, as a fraction of the part: now.
+    /// The largest distance of a backend from its part now, as a fraction of that part.
     pub spread_before: f64,
-    /// The same, when those that were closed are back.
+    /// The largest distance when the closed tunnels have reconnected.
     pub spread_after: f64,
-    /// Nothing was done.
+    /// Whether nothing was done.
     pub dry_run: bool,
 }
 
-/// A crowded backend.
+/// A backend with more tunnels than its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Surplus {
-    /// Which.
+    /// Its address.
     pub address: SocketAddr,
-    /// What it has.
+    /// Its tunnels.
     pub tunnels: u32,
-    /// Of these, how many are closed.
+    /// The number of them that are closed.
     pub close: u32,
 }
 
@@ -173,7 +175,7 @@ impl RowTotals {
     }
 }
 
-/// [`Backend::share`] in the unit of a weight.
+/// Returns [`Backend::share`] in the unit of a weight.
 pub(crate) fn share_of(backend: &Backend) -> f64 {
     f64::from(backend.share()) / f64::from(SHARES_PER_WEIGHT)
 }

@@ -1,4 +1,5 @@
-//! At most so many a second: tunnels are closed spread out, so that their clients come back spread out.
+//! A limit on closings per second: tunnels are closed spread out, so that their clients reconnect
+//! spread out.
 
 use std::time::Duration;
 
@@ -6,32 +7,34 @@ use throng_io::Instant;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A token bucket. A turn that comes late makes up for a tenth of a second's closings, or for one, and no more. So in
-/// any span of time at most its seconds times the rate are closed, and that much more and one.
+/// A token bucket. A turn that comes late makes up for a tenth of a second's closings, or for one,
+/// and no more. So within any span of time at most its seconds times the rate are closed, plus a
+/// tenth of a second's closings, plus one.
 #[derive(Debug)]
 pub struct TokenBucket {
-    /// So many...
+    /// This many closings...
     count: u64,
-    /// ...in so many nanoseconds.
+    /// ...in this many nanoseconds.
     per: u64,
-    /// Nanoseconds times `count`, so that nothing is lost to rounding: `per` of it is one closing.
+    /// Nanoseconds times `count`, so that nothing is lost to rounding: one closing costs `per`.
     credit: u64,
-    /// The credit it began with.
+    /// The initial credit.
     first: u64,
-    /// When the credit was last brought up to date; `None` before the first call.
+    /// The time when the credit was last updated; `None` before the first call.
     at: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// Of `rate_per_second`, 0 taken as 1. The first is due at once.
+    /// A bucket of `rate_per_second`; 0 is taken as 1. The first closing is due at once.
     #[must_use]
     pub fn new(rate_per_second: u32) -> Self {
         Self::share(rate_per_second, 0, 1)
     }
 
-    /// The part of shard number `shard` in a rate for all `shards`, of which each closes its own tunnels. Their turns
-    /// follow one another: the first is due at once in shard 0, and in the last after nearly `shards / rate` seconds. So
-    /// all together close at the rate, even where it is less than one a second and shard.
+    /// The bucket of shard number `shard` for its part of a rate of all `shards`, each of which
+    /// closes its own tunnels. Their turns follow one another: the first is due at once in shard 0,
+    /// and in the last shard after nearly `shards / rate` seconds. So all together close at the
+    /// rate, even where it is less than one per second and shard.
     #[must_use]
     pub fn share(rate_per_second: u32, shard: u32, shards: u32) -> Self {
         let shards = u64::from(shards.max(1));
@@ -40,15 +43,16 @@ impl TokenBucket {
         Self { count: rate_per_second.max(1).into(), per, credit: first, first, at: None }
     }
 
-    /// Of `count`, 0 taken as 1, spread evenly over `window`. The first is due at once.
+    /// A bucket of `count` closings, 0 taken as 1, spread evenly over `window`. The first is due at
+    /// once.
     #[must_use]
     pub fn over(count: usize, window: Duration) -> Self {
         let per = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self { count: count.max(1) as u64, per, credit: per, first: per, at: None }
     }
 
-    /// Begins anew if one is due already: it has rested, and so have those of other shards, which would all close one at
-    /// once otherwise.
+    /// Starts over if a closing is due already: the bucket has been idle, and so have those of
+    /// other shards, which would otherwise all close one at once.
     pub fn renew(&mut self, now: Instant) {
         if self.at.is_some() && self.next(now) <= now {
             self.credit = self.first;
@@ -56,7 +60,8 @@ impl TokenBucket {
         }
     }
 
-    /// How many may be closed at `now`. They count as closed: what the caller has no tunnels for is lost.
+    /// Returns how many may be closed at `now`. They count as closed: the caller cannot return
+    /// those that it has no tunnels for.
     pub fn due(&mut self, now: Instant) -> u32 {
         let nanos = self.at.map_or(0, |at| now.0.saturating_sub(at.0));
         // A clock that another thread read a little earlier must not earn the same time twice.
@@ -64,12 +69,13 @@ impl TokenBucket {
         self.credit = self.credit.saturating_add(nanos.saturating_mul(self.count));
         let in_a_tenth = self.count.saturating_mul(SECOND / 10) / self.per;
         let (due, most) = (self.credit / self.per, in_a_tenth.max(1));
-        // The fraction is carried, else who asks at fixed times would lose a little at each closing.
+        // The fraction is carried over; otherwise a caller that asks at fixed times would lose a
+        // little at each closing.
         self.credit %= self.per;
         u32::try_from(due.min(most)).unwrap_or(u32::MAX)
     }
 
-    /// When the next is due: `now`, if it is already.
+    /// Returns when the next closing is due: `now`, if it is already.
     #[must_use]
     pub fn next(&self, now: Instant) -> Instant {
         let Some(at) = self.at else { return now };
@@ -122,7 +128,7 @@ mod tests {
         assert_eq!(sum, 3001);
     }
 
-    /// All shards together, from the first on: so many as one bucket for all would have let go.
+    /// From the start, all shards together close as many as one bucket for all would.
     #[test]
     fn the_parts_of_a_rate_add_up_to_it_at_every_moment() {
         for (rate, shards) in [(1, 1), (1, 2), (1, 8), (3, 8), (7, 8), (8, 8), (9, 8), (200, 3)] {
@@ -144,7 +150,7 @@ mod tests {
         }
     }
 
-    /// After a silence each shard would have one at once.
+    /// After an idle time each shard would otherwise have one at once.
     #[test]
     fn parts_that_have_rested_begin_one_after_the_other_again() {
         let mut buckets: Vec<_> = (0..4).map(|shard| TokenBucket::share(4, shard, 4)).collect();
@@ -183,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// In every window, of whatever asking.
+        /// In every window, at any times of asking.
         #[test]
         fn never_more_than_the_rate(
             rate in 1u32..5000,
@@ -208,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Who asks when told to gets each at its time, and none before.
+        /// A caller that asks at the reported time gets each closing then, and none before.
         #[test]
         fn the_next_is_due_when_it_says(rate in 1u32..100_000) {
             let mut bucket = TokenBucket::new(rate);

@@ -1,8 +1,9 @@
-//! Active checks of all backends, on a few threads that wait for their sockets.
+//! Active health checks of all backends, on a few threads that wait for their sockets.
 //!
-//! A backend that never answers holds a thread for the check's time. So there is a thread for each backend, up to
-//! [`MOST_THREADS`]; with more backends than that, and as many of them mute, checks come late, and none is left out.
-//! Threads and blocking sockets, not another event loop: checks are a few in a second, and end with their timeout.
+//! A backend that never answers holds a thread for the check's timeout. So there is a thread for
+//! each backend, up to [`MOST_THREADS`]; with more unresponsive backends than that, checks come
+//! late, and none is left out. These are threads with blocking sockets instead of another event
+//! loop: checks are a few per second and end with their timeout.
 
 mod probe;
 
@@ -15,21 +16,21 @@ use crate::backend::Backend;
 use crate::report::Failure;
 use crate::settings::{Check, next_source};
 
-/// Threads at most.
+/// The largest number of threads.
 const MOST_THREADS: usize = 256;
 
-/// A probe's buffers are a few KiB.
+/// The stack of a thread. A probe's buffers are a few KiB.
 const STACK: usize = 128 << 10;
 
-/// Takes what came of a check.
+/// The callback for a check's outcome.
 type OnOutcome = dyn Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync;
 
-/// Why a check did not pass.
+/// The reason why a check did not pass.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// What the backend did wrong.
+    /// A fault of the backend.
     Backend(String),
-    /// What is wrong with us: it was no check.
+    /// A fault of the balancer: the backend was not checked.
     Ours(Failure),
 }
 
@@ -39,7 +40,7 @@ impl From<String> for Wrong {
     }
 }
 
-/// The checks of a balancer. They run until [`Checks::end`].
+/// The checks of a balancer. They run until [`Checks::end`] is called.
 #[derive(Clone)]
 pub(crate) struct Checks {
     shared: Arc<Shared>,
@@ -53,12 +54,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Jobs {
-    /// Connections are made from these in turn, as those of clients are.
+    /// Local addresses that connections are made from in turn, as for clients.
     sources: Vec<IpAddr>,
     source: usize,
     all: Vec<Job>,
     threads: usize,
-    /// One thread waits until the next job is due, the others until they are told: else all would wake for each.
+    /// One thread waits until the next job is due, the others until they are notified; otherwise
+    /// all would wake for each job.
     is_awaited: bool,
 }
 
@@ -72,7 +74,8 @@ struct Job {
 }
 
 impl Checks {
-    /// Nothing to check yet. `on_outcome` is called from the threads of the checks.
+    /// Creates the checks without any backend. `on_outcome` is called from the threads of the
+    /// checks.
     pub(crate) fn new(
         on_outcome: impl Fn(&Arc<Backend>, Result<(), Wrong>) + Send + Sync + 'static,
     ) -> Self {
@@ -81,8 +84,8 @@ impl Checks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these from now on, from `sources`, each with whether it begins with a PROXY header
-    /// and with the check; the new ones at once.
+    /// Checks these backends from now on, from `sources`. Each comes with whether a connection
+    /// begins with a PROXY header and with its check; new ones are checked at once.
     pub(crate) fn set<'b>(
         &self,
         sources: &[IpAddr],
@@ -121,12 +124,12 @@ impl Checks {
         self.shared.changed.notify_all();
     }
 
-    /// Ends all threads, those within a check when that is over.
+    /// Ends all threads; those within a check end after it.
     pub(crate) fn end(&self) {
         self.set(&[], std::iter::empty());
     }
 
-    /// Threads there are.
+    /// Returns the number of threads.
     #[cfg(test)]
     fn threads(&self) -> usize {
         self.shared.lock().threads
@@ -150,7 +153,7 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread: does what is due, until there are more threads than jobs.
+    /// Runs a thread: runs due jobs until there are more threads than needed.
     fn work(&self) {
         let mut jobs = self.lock();
         while jobs.threads <= jobs.wanted_threads() {

@@ -14,10 +14,10 @@ use super::Wrong;
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind};
 
-/// PROXY v2's LOCAL command: the connection is the proxy's own, on behalf of nobody.
+/// The LOCAL command of PROXY v2: the connection is the proxy's own, not on behalf of a client.
 const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// Whether the backend passes, asked from `source`, or why not.
+/// Checks the backend from `source`; the error is why it does not pass.
 pub(super) fn probe(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -41,7 +41,7 @@ struct Peer {
     address: SocketAddr,
     stream: TcpStream,
     timeout: Duration,
-    /// For all of the check: a backend that sends a byte a second is not alive.
+    /// The deadline of the whole check: a backend that sends a byte a second is not alive.
     deadline: Instant,
     buffer: [u8; 4096],
 }
@@ -66,7 +66,7 @@ impl Peer {
         Ok(Self { address, stream, timeout, deadline, buffer: [0; 4096] })
     }
 
-    /// What is left of the time.
+    /// Returns the time that is left.
     fn left(&self) -> Result<Duration, String> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.late()) } else { Ok(left) }
@@ -90,7 +90,7 @@ impl Peer {
         sent.map_err(|error| self.broken(&error))
     }
 
-    /// At least one byte, in the front of the buffer.
+    /// Receives at least one byte into the front of the buffer.
     fn receive(&mut self) -> Result<usize, String> {
         loop {
             let left = self.left()?;
@@ -162,7 +162,8 @@ impl Peer {
                     }
                 }
             }
-            // What came behind the 101 is frames already, and read before the ping goes: none of it can be the pong.
+            // Bytes after the 101 are frames already, and were read before the ping was sent: none
+            // of them can be the pong.
             if opening.is_none() || has_opened {
                 while let Some(event) = frames
                     .next_event(&mut input, &ws::Limits::default())
@@ -190,7 +191,8 @@ impl Peer {
         }
     }
 
-    /// The check has passed: a Close frame is a courtesy, so that its log shows no lost client.
+    /// Closes the WebSocket after the check has passed. A Close frame keeps a lost client out of
+    /// the backend's log.
     fn close(&mut self) -> Result<(), String> {
         let mut out = Vec::new();
         ws::encode_close(1000, "", Some(mask()), &mut out);
@@ -207,7 +209,8 @@ fn mask() -> [u8; 4] {
     (random() as u32).to_ne_bytes()
 }
 
-/// Different each time, and not to be guessed: the keys of std's hash maps are drawn by the system.
+/// Returns a value that differs each time and cannot be guessed: the keys of std's hash maps are
+/// drawn by the system.
 fn random() -> u128 {
     let half = || u128::from(RandomState::new().hash_one(Instant::now()));
     half() << 64 | half()

@@ -1,4 +1,4 @@
-//! What must hold of a whole configuration, wherever its values came from.
+//! Rules for a whole configuration, wherever its values came from.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use super::settings::named;
 use crate::backend::MAX_WEIGHT;
 use crate::settings::{Check, CheckKind, Settings, Sticky};
 
-/// So many backends at most: their shares still add up within 32 bits.
+/// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
 
-/// More event loops than any machine has CPUs.
+/// The largest number of event loops, more than any machine has CPUs.
 const MAX_SHARDS: usize = 1024;
 
 /// A mistake in the value of a key.
@@ -35,7 +35,7 @@ fn wrong(key: impl Into<String>, value: impl fmt::Display, remedy: impl Into<Str
     Wrong { key: key.into(), value: value.to_string(), remedy: remedy.into() }
 }
 
-/// `Err` unless `holds`.
+/// Returns an error unless `holds`.
 fn must(holds: bool, wrong: impl FnOnce() -> Wrong) -> Result<(), Wrong> {
     if holds { Ok(()) } else { Err(wrong()) }
 }
@@ -101,9 +101,9 @@ fn backends(config: &Config) -> Result<(), Wrong> {
     let mut places = HashMap::new();
     for (at, backend) in backends.iter().enumerate() {
         let address = backend.address;
-        // Whether it was written as a text or as a table, its place is that of the item.
+        // Written as a text or as a table, its location is that of the item.
         let key = format!("backends[{at}]");
-        // ::ffff:127.0.0.1 is 127.0.0.1 in other words.
+        // ::ffff:127.0.0.1 is another form of 127.0.0.1.
         let canonical = (address.ip().to_canonical(), address.port());
         if let Some(first) = places.insert(canonical, at) {
             let remedy = format!(
@@ -121,7 +121,8 @@ fn backends(config: &Config) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether connections to `address` can lead to a backend, and not back to us. The error is the remedy.
+/// Checks that connections to `address` can lead to a backend, and not back to the balancer. The
+/// error is the remedy.
 pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Result<(), String> {
     let ip = address.ip().to_canonical();
     if address.port() == 0 {
@@ -144,7 +145,7 @@ pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Resul
     }
 }
 
-/// What to write instead of the weight `weight`.
+/// Returns a remedy for the weight `weight`.
 fn weight_remedy(weight: u32) -> String {
     match weight {
         0 => format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),

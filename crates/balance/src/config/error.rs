@@ -1,18 +1,19 @@
-//! What is wrong with a configuration, where, and what to write instead.
+//! Mistakes in a configuration: their location, and a remedy.
 
 use std::fmt;
 
-/// A mistake in a configuration. As text it is one line: `file:line:column`, the key, the value and the remedy.
+/// A mistake in a configuration. Its text is one line: `file:line:column`, the key, the value and
+/// the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub(super) location: Option<Location>,
     pub(super) what: String,
 }
 
-/// Where something is in a file; lines and columns count from 1, columns in characters.
+/// A location in a file; lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// As it was named to the parser.
+    /// The file's name as it was given to the parser.
     pub file: String,
     /// Its line.
     pub line: usize,
@@ -21,13 +22,13 @@ pub struct Location {
 }
 
 impl ConfigError {
-    /// Where it is; `None` for what came from no file.
+    /// Returns its location; `None` for values that came from no file.
     #[must_use]
     pub fn location(&self) -> Option<&Location> {
         self.location.as_ref()
     }
 
-    /// Key, value and remedy, without the place.
+    /// Returns key, value and remedy, without the location.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what

@@ -1,4 +1,5 @@
-//! What a file and flags say about a balancer, checked so that each mistake is told with its place and its remedy.
+//! The configuration of a balancer from files and flags. Each mistake is reported with its location
+//! and a remedy.
 
 mod check;
 mod error;
@@ -20,7 +21,7 @@ pub(crate) use check::{MAX_BACKENDS, check_backend};
 pub use error::{ConfigError, Location};
 pub use token::Token;
 
-/// All that can be said about a balancer. Read a file with [`Config::parse`], or begin with the default,
+/// The configuration of a balancer. Read a file with [`Config::parse`], or begin with the default,
 /// [`read`](Config::read) files and set fields, and [`check`](Config::check) at the end.
 ///
 /// ```
@@ -42,68 +43,73 @@ pub use token::Token;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect: `listen = "127.0.0.1:8080"`, or a list. Default 127.0.0.1:8080. A change needs a restart.
+    /// The addresses where clients connect: `listen = "127.0.0.1:8080"`, or a list. Default
+    /// 127.0.0.1:8080. A change needs a restart.
     pub listen: Vec<SocketAddr>,
-    /// Event loops: `shards`. 0, the default: one for each usable CPU. A change needs a restart.
+    /// The number of event loops: `shards`. 0, the default: one for each usable CPU. A change needs
+    /// a restart.
     pub shards: usize,
-    /// Among whom: `backends`, a list of addresses or of tables `{ address, weight, send_proxy }`.
-    /// None are needed if they register themselves. When a configuration is
-    /// [applied](crate::Balancer::apply) that says nothing of backends, those of the last one stay;
-    /// only `backends = []` removes them.
+    /// The backends: `backends`, a list of addresses or of tables `{ address, weight, send_proxy
+    /// }`. None are needed if they register themselves. When a configuration without the key is
+    /// [applied](crate::Balancer::apply), the backends of the last one stay; only `backends = []`
+    /// removes them.
     pub backends: Vec<BackendConfig>,
-    /// How: each setting by its own name; `[timeouts]`, `[health]` and `[health.check]` are tables.
+    /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
+    /// tables.
     pub settings: Settings,
-    /// Whether backends register themselves: `[register]`. Default: they do not.
+    /// Registration of backends: `[register]`. Default: they do not register themselves.
     pub register: Option<Register>,
-    /// Where operators ask and change: `[admin]` with `listen`. Default: nowhere. A change needs a restart.
+    /// The address of the API for operators: `[admin]` with `listen`. Default: none. A change needs
+    /// a restart.
     pub admin: Option<SocketAddr>,
-    /// What operators have to show: `token`, or the first line of `token_file`, in `[admin]`. Without it `listen` there is
-    /// a loopback address. Default: nothing.
+    /// The token of operators: `token`, or the first line of `token_file`, in `[admin]`. Without it
+    /// `listen` there must be a loopback address. Default: none.
     pub admin_token: Option<Token>,
-    /// How it ends: `[shutdown]`.
+    /// The shutdown: `[shutdown]`.
     pub shutdown: Shutdown,
-    /// What is not wrong, but hardly meant.
+    /// Warnings: valid values that are hardly intended.
     warnings: Vec<String>,
-    /// A text said which backends there are, if only that there are none.
+    /// A text named the backends, even if only that there are none.
     names_backends: bool,
-    /// Where each key was written, for mistakes that only show once all is read.
+    /// The location of each key, for mistakes that only show once everything is read.
     locations: BTreeMap<String, Location>,
 }
 
-/// A backend as it is configured.
+/// A configured backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its part of the load, 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT). Default 1.
+    /// Its weight, 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT). Default 1.
     pub weight: u32,
     /// Begin each connection with a PROXY v2 header. Default false.
     pub send_proxy: bool,
 }
 
 impl BackendConfig {
-    /// One of weight 1, without a PROXY header.
+    /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self { address, weight: 1, send_proxy: false }
     }
 }
 
-/// How backends register themselves: `[register]`.
+/// The registration of backends: `[register]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// What they have to show: `token`, or the first line of `token_file`, a path that starts where the file is.
+    /// The token of backends: `token`, or the first line of `token_file`, a path relative to the
+    /// configuration's file.
     pub token: Token,
-    /// How long one gets new clients without a heartbeat, if it says nothing about it itself.
-    /// Default 10 s.
+    /// The time that a backend gets new clients without a heartbeat, if it does not give one
+    /// itself. Default 10 s.
     pub time_to_live: Duration,
-    /// Where backends may be: `networks`. Default: anywhere but at link-local addresses, where
-    /// clouds have services that hand out credentials.
+    /// The networks that backends may be in: `networks`. Default: all but link-local addresses,
+    /// where clouds have services that hand out credentials.
     pub networks: Vec<Network>,
 }
 
 impl Register {
-    /// Whether a backend may be at `address`.
+    /// Returns whether a backend may be at `address`.
     pub(crate) fn admits(&self, address: IpAddr) -> bool {
         let is_link_local = match address.to_canonical() {
             IpAddr::V4(address) => address.is_link_local(),
@@ -116,12 +122,12 @@ impl Register {
     }
 }
 
-/// How a balancer ends: `[shutdown]`.
+/// The shutdown of a balancer: `[shutdown]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// The tunnels are closed spread over this. Default 10 s.
+    /// The time over which tunnels are closed. Default 10 s.
     pub window: Duration,
-    /// Then what is left is cut. Default 30 s.
+    /// The time after which connections that are left are reset. Default 30 s.
     pub deadline: Duration,
 }
 
@@ -147,10 +153,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The whole configuration from the TOML `text`; `file_name` is for the errors, and where relative paths start.
+    /// Parses the whole configuration from the TOML `text`; `file_name` is for errors, and relative
+    /// paths start at its folder.
     ///
     /// # Errors
-    /// The first mistake: an unknown key, a wrong type, a value out of its range, two values that contradict.
+    /// The first mistake: an unknown key, a wrong type, a value out of its range, or two values
+    /// that contradict each other.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         config.read(text, file_name)?;
@@ -158,10 +166,12 @@ impl Config {
         Ok(config)
     }
 
-    /// Takes over what the TOML `text` says; what it does not mention stays. Lists are replaced as a whole.
+    /// Takes over the keys of the TOML `text`; keys that it does not mention stay. Lists are
+    /// replaced as a whole.
     ///
     /// # Errors
-    /// As [`Config::parse`], for what can be seen in each value alone; then `self` is half changed: drop it.
+    /// The errors of [`Config::parse`] that show in one value alone; then `self` is half changed:
+    /// drop it.
     pub fn read(&mut self, text: &str, file_name: &str) -> Result<(), ConfigError> {
         let document = Document::new(file_name, text);
         let table = document.parse()?;
@@ -209,21 +219,22 @@ impl Config {
         Ok(())
     }
 
-    /// What is right, but hardly meant, a line each: for example a token that others may read.
+    /// Returns warnings about valid values that are hardly intended, one line each: for example a
+    /// token that others may read.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Whether it says which backends there are.
+    /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
         self.names_backends || !self.backends.is_empty()
     }
 
-    /// Whether it is whole and contradicts nowhere.
+    /// Checks that it is complete and free of contradictions.
     ///
     /// # Errors
-    /// The first mistake, with its place if the value came from a file.
+    /// The first mistake, with its location if the value came from a file.
     pub fn check(&self) -> Result<(), ConfigError> {
         check::check(self).map_err(|wrong| {
             let location = self.locations.get(&wrong.key).cloned();
@@ -243,7 +254,7 @@ fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
         .take("address")
         .ok_or_else(|| value.wrong("its address is missing: add address = \"127.0.0.1:9001\""))?;
     let mut backend = BackendConfig::new(address.address()?);
-    // Its range is checked with everything's, so that one that came by a flag is, too.
+    // Its range is checked with all others, which covers values from flags.
     let any = u64::from(u32::MAX);
     table.put("weight", &mut backend.weight, |value| Ok(value.number(any)? as u32))?;
     table.put("send_proxy", &mut backend.send_proxy, Value::switch)?;
@@ -251,7 +262,7 @@ fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
     Ok(backend)
 }
 
-/// What is not said stays as it was `before`.
+/// Reads the table; keys that it does not have stay as `before`.
 fn register(
     value: &Value<'_>,
     before: Option<Register>,
@@ -278,7 +289,8 @@ fn register(
     Ok(register)
 }
 
-/// The secret that the first of the keys says, or the first line of the file that the second names.
+/// Returns the secret in the first of the keys, or the first line of the file that the second
+/// names.
 fn token(
     table: &Table<'_>,
     (key, file_key): (&'static str, &'static str),
@@ -292,7 +304,7 @@ fn token(
             Err(file.wrong(remedy))
         }
         (Some(token), None) => {
-            // Even where it is a number: nobody is shown it.
+            // Even where it is a number: the value is never shown.
             let text = token.text("").map_err(|_| token.wrong_secret("write it in quotes"))?;
             Token::new(text).map(Some).map_err(|remedy| token.wrong_secret(remedy))
         }
@@ -317,7 +329,7 @@ fn token(
     }
 }
 
-/// Whether everybody on the machine may read the file.
+/// Returns whether all users of the machine may read the file.
 #[cfg(unix)]
 fn is_public(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;

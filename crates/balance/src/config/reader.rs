@@ -48,10 +48,10 @@ impl<'t> Document<'t> {
     }
 }
 
-/// A table, whose keys are taken one by one; whatever nobody took is a mistake.
+/// A table, whose keys are taken one by one; a key that is left is a mistake.
 pub(super) struct Table<'d> {
     document: &'d Document<'d>,
-    /// With its dot: `timeouts.`, or nothing.
+    /// The prefix of its keys, with its dot: `timeouts.`, or empty.
     prefix: String,
     table: &'d DeTable<'d>,
     asked: RefCell<Vec<&'static str>>,
@@ -62,14 +62,14 @@ impl<'d> Table<'d> {
         Self { document, prefix: String::new(), table, asked: RefCell::default() }
     }
 
-    /// The value of `key`, if it is there.
+    /// Takes the value of `key`, if it is there.
     pub(super) fn take(&self, key: &'static str) -> Option<Value<'d>> {
         self.asked.borrow_mut().push(key);
         let (_, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
         Some(Value::new(self.document, format!("{}{key}", self.prefix), value))
     }
 
-    /// Puts what `read` makes of the value of `key` into `into`, if the key is there.
+    /// Reads the value of `key` with `read` into `into`, if the key is there.
     pub(super) fn put<T>(
         &self,
         key: &'static str,
@@ -82,7 +82,7 @@ impl<'d> Table<'d> {
         Ok(())
     }
 
-    /// An error if there is a key that was not asked for.
+    /// Returns an error if there is a key that was not taken.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
         let known = self.asked.into_inner();
         let unknown = self.table.iter().find(|(key, _)| !known.contains(&key.get_ref().as_ref()));
@@ -91,13 +91,13 @@ impl<'d> Table<'d> {
             .unwrap_or_else(|| format!("the keys here are {}", known.join(", ")));
         Err(ConfigError {
             location: Some(self.document.location(key.span())),
-            // Without its value: that of a mistyped token is a secret.
+            // Without its value: the value of a mistyped token is a secret.
             what: format!("{}{} is no setting: {remedy}", self.prefix, key.get_ref()),
         })
     }
 }
 
-/// A value, where it stands and what it is called.
+/// A value with its location and its key.
 pub(super) struct Value<'d> {
     document: &'d Document<'d>,
     pub(super) key: String,
@@ -111,7 +111,7 @@ impl<'d> Value<'d> {
         Self { document, key, span: value.span(), value: value.get_ref() }
     }
 
-    /// Key, value, place and `remedy`.
+    /// Returns an error with key, value, location and `remedy`.
     pub(super) fn wrong(&self, remedy: impl Display) -> ConfigError {
         ConfigError {
             location: Some(self.document.location(self.span.clone())),
@@ -123,7 +123,7 @@ impl<'d> Value<'d> {
         }
     }
 
-    /// As [`Value::wrong`], without the value.
+    /// Returns the error of [`Value::wrong`] without the value.
     pub(super) fn wrong_secret(&self, remedy: impl Display) -> ConfigError {
         ConfigError {
             location: Some(self.document.location(self.span.clone())),
@@ -143,7 +143,7 @@ impl<'d> Value<'d> {
         self.value.as_bool().ok_or_else(|| self.wrong("write true or false"))
     }
 
-    /// A whole number of 0 to `most`.
+    /// Reads a whole number of 0 to `most`.
     pub(super) fn number(&self, most: u64) -> Result<u64, ConfigError> {
         self.value
             .as_integer()
@@ -205,7 +205,7 @@ impl<'d> Value<'d> {
         Err(self.wrong(remedy))
     }
 
-    /// Each item of an array; a text or a number alone is an array of one.
+    /// Returns each item of an array; a text or a number alone is an array of one.
     pub(super) fn list(&self, example: &str) -> Result<Vec<Self>, ConfigError> {
         if self.is_text() || self.value.is_integer() {
             let Self { document, span, value, .. } = self;
@@ -231,7 +231,7 @@ impl<'d> Value<'d> {
     }
 }
 
-/// As the file has it, on one line and not too long.
+/// Returns the text of the file, on one line and not too long.
 fn written(document: &Document<'_>, span: Range<usize>) -> String {
     let text = document.text.get(span).unwrap_or_default();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! The keys of [`Settings`], and the words for its choices.
+//! The keys of [`Settings`] and the words for their choices.
 
 use std::str::FromStr;
 
@@ -121,7 +121,7 @@ fn health(table: &Table<'_>, health: &mut Health) -> Result<(), ConfigError> {
     table.put("check", &mut health.check, |value| check(value, before).map(Some))
 }
 
-/// What is not said stays as it was `before`.
+/// Reads a check; keys that it does not have stay as `before`.
 fn check(value: &Value<'_>, before: Option<Check>) -> Result<Check, ConfigError> {
     let example = "[health.check], and below it kind = \"http\" and path = \"/healthz\"";
     let table = value.table(example)?;
@@ -203,7 +203,7 @@ fn count(value: &Value<'_>) -> Result<usize, ConfigError> {
     Ok(value.number(u32::MAX.into())? as usize)
 }
 
-/// Every pick with its word.
+/// All picks with their words.
 const PICKS: [(&str, Pick); 6] = [
     ("power_of_two", Pick::PowerOfTwo),
     ("least_connections", Pick::LeastConnections),
@@ -218,7 +218,7 @@ fn one_of_picks() -> String {
 }
 
 impl Pick {
-    /// The word for it in files, flags and the API.
+    /// Returns its word in files, flags and the API.
     #[must_use]
     pub fn word(self) -> &'static str {
         PICKS.iter().find(|(_, pick)| *pick == self).map_or("", |(word, _)| word)

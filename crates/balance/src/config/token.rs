@@ -1,19 +1,21 @@
-//! The secret that a backend shows to register itself.
+//! Secrets that clients of the API send, such as a backend that registers itself.
 
 use std::fmt;
 
-/// Fewer characters are guessed too easily.
+/// The shortest token: fewer characters are guessed too easily.
 pub(super) const SHORTEST_TOKEN: usize = 16;
 
-/// A secret: it is not shown by `Debug`, and compared without telling by time how much of a guess was right.
+/// A secret. `Debug` does not show it, and the time of a comparison does not reveal how much of a
+/// guess was right.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
-    /// `text` without the white space around it. The error is the remedy: a token has 16 visible ASCII characters or more.
+    /// Creates a token from `text` without the white space around it. The error is the remedy: a
+    /// token has at least 16 visible ASCII characters.
     ///
     /// # Errors
-    /// It is too short, or has a character that does not fit in a header field.
+    /// The text is too short, or has a character that does not fit in a header field.
     pub fn new(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.len() < SHORTEST_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -29,7 +31,8 @@ impl Token {
         self.0.as_bytes()
     }
 
-    /// Whether `given` is this token. The time it takes depends on the length of `given` alone.
+    /// Returns whether `given` is this token. The time it takes depends on the length of `given`
+    /// alone.
     #[must_use]
     pub fn matches(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();

@@ -1,11 +1,12 @@
-//! Durations and sizes as people write them, and the hint for a mistyped word.
+//! Durations and sizes in text, and the hint for a mistyped word.
 
 use std::time::Duration;
 
-/// Longer is a slip of the keyboard, and a clock's arithmetic stays far from its end.
+/// The longest duration. A longer one is a typing mistake, and the clock's arithmetic stays far
+/// from overflow.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// `5s`, `1.5s`, `250ms`, `2m`, `1h`, and `0` for none. The error is the remedy.
+/// Parses `5s`, `1.5s`, `250ms`, `2m`, `1h`, and `0` for none. The error is the remedy.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let remedy = || "write a duration such as \"5s\", \"250ms\", \"2m\" or \"1h\"".to_owned();
     let (number, unit) = number_and_unit(text);
@@ -26,7 +27,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write at most \"8784h\", which is a year".to_owned())
 }
 
-/// `100`, `16KiB`, `1.5MiB`, `64KB`: powers of 1024 with an `i`, of 1000 without. The error is the remedy.
+/// Parses `100`, `16KiB`, `1.5MiB`, `64KB`: powers of 1024 with an `i`, of 1000 without. The error
+/// is the remedy.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let remedy = || "write a size such as \"16KiB\" or \"1MB\"".to_owned();
     let (number, unit) = number_and_unit(text);
@@ -45,7 +47,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     if bytes.fract() != 0.0 {
         return Err("write a whole number of bytes".to_owned());
     }
-    // 2^53: up to here a f64 holds every integer.
+    // 2^53: up to here an f64 holds every integer.
     if bytes > 9_007_199_254_740_992.0 {
         return Err("write a smaller size, at most \"8388608GiB\"".to_owned());
     }
@@ -57,7 +59,8 @@ fn number_and_unit(text: &str) -> (Option<f64>, &str) {
     (text[..at].parse().ok(), text[at..].trim_start())
 }
 
-/// The word of `known` closest to `word`, as a hint, if it is close enough for a typing mistake.
+/// Returns the word of `known` closest to `word` as a hint, if it is close enough for a typing
+/// mistake.
 pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let (far, near) = known.iter().map(|near| (strsim::levenshtein(word, near), near)).min()?;
     (far <= 1 + word.len() / 4).then(|| format!("did you mean {near}?"))

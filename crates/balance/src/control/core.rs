@@ -1,5 +1,6 @@
-//! The list of backends and everything that changes it. No thread, socket or clock: time comes with each call, and what
-//! shards are to be told is collected in [`Core::take_commands`] and [`Core::take_configuration`].
+//! The list of backends and all operations that change it. It has no thread, socket or clock: time
+//! comes with each call, and changes for shards are collected in [`Core::take_commands`] and
+//! [`Core::take_configuration`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -22,37 +23,39 @@ use crate::status::{
     Changes, DrainProgress, Draining, LastFailure, Rebalance, Row, RowTotals, Surplus, share_of,
 };
 
-/// How often a growing share is set anew, and a backend on probation asked whether it has answered.
+/// The interval at which growing shares are set, and backends on probation are checked for answers.
 const GROWTH: Duration = Duration::from_millis(100);
 
-/// How often a backend that goes is asked whether its last tunnel has ended: nobody tells.
+/// The interval at which backends being removed are checked for their last tunnel: shards do not
+/// report its end.
 const LAST_TUNNEL: Duration = Duration::from_millis(250);
 
-/// A Close frame's code for clients that shall come back and find another backend.
+/// The code of Close frames that make clients reconnect to another backend.
 const SERVICE_RESTART: u16 = 1012;
 
-/// What is due to be told to the shards.
+/// A command for all shards.
 #[derive(Debug)]
 pub(crate) enum ControlCommand {
-    /// Close tunnels of this backend: so many, or all.
+    /// Close tunnels of this backend: this many, or all.
     Close(Arc<Backend>, Closing, Option<u32>),
-    /// Close no more of them.
+    /// Stop closing tunnels of this backend.
     Keep(Arc<Backend>),
 }
 
-/// See the module.
+/// The list of backends and their health.
 #[derive(Debug)]
 pub(crate) struct Core {
     entries: Vec<Entry>,
-    /// Backends out of the list that connections may still hold. One that comes back while they do is the same.
+    /// Removed backends that connections may still hold. One that comes back meanwhile is the same
+    /// backend.
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
-    /// The last failure of ours, with whom we could not connect to.
+    /// The last failure of the balancer itself, with the backend it could not connect to.
     own_failure: Option<(SocketAddr, Failure, SystemTime)>,
-    /// What the process was started with: changes of these need a restart.
+    /// The configuration at the start: changes of some of its keys need a restart.
     started: Config,
-    /// Where it listens in fact.
+    /// The bound addresses.
     addresses: Vec<SocketAddr>,
     commands: Vec<ControlCommand>,
     is_changed: bool,
@@ -60,7 +63,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// With the backends of `config`, which was checked, all up and at their whole share.
+    /// Creates the list with the backends of `config`, which was checked. All are up and at their
+    /// whole share.
     pub(crate) fn new(config: Config) -> Self {
         let mut core = Self {
             entries: Vec::new(),
@@ -82,12 +86,12 @@ impl Core {
         core
     }
 
-    /// Says where it listens in fact.
+    /// Sets the bound addresses.
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         self.addresses = addresses.to_vec();
     }
 
-    /// From now on every operation is refused.
+    /// Refuses every operation from now on.
     pub(crate) fn end(&mut self) {
         self.has_ended = true;
     }
@@ -104,14 +108,14 @@ impl Core {
         self.register.as_ref()
     }
 
-    /// All backends in the list.
+    /// Returns all backends in the list.
     #[cfg(test)]
     pub(crate) fn backends(&self) -> impl Iterator<Item = (&Arc<Backend>, bool)> {
         self.entries.iter().map(|entry| (&entry.backend, entry.send_proxy))
     }
 
-    /// Which backends are to be checked, with whether a PROXY header is due, and how: as
-    /// configured, and one whose heartbeats have ended by a connection at least.
+    /// Returns the backends to check, with whether a PROXY header is due and with their check: as
+    /// configured, and at least a connection for one whose heartbeats have ended.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (&Arc<Backend>, bool, Check)> {
         let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter_map(move |entry| {
@@ -121,7 +125,7 @@ impl Core {
         })
     }
 
-    /// What shards are to work by, if it changed since the last call.
+    /// Returns the configuration for shards, if it changed since the last call.
     pub(crate) fn take_configuration(&mut self) -> Option<Arc<Configuration>> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
@@ -134,17 +138,19 @@ impl Core {
         Some(Arc::new(Configuration { settings: self.settings.clone(), backends }))
     }
 
-    /// What shards are to do, in this order, after they have the configuration.
+    /// Returns the commands for shards, in order, to be sent after the configuration.
     pub(crate) fn take_commands(&mut self) -> Vec<ControlCommand> {
         std::mem::take(&mut self.commands)
     }
 
-    // What operators and backends ask for.
+    // Operations of operators and backends.
 
-    /// Makes the list and the settings those of `config`. What the file says as before stays as operators made it.
+    /// Applies the list and the settings of `config`. Values that the file has as before stay as
+    /// operators changed them.
     ///
-    /// `tell` is called when the new backends are in the list and before the old ones go: shards see at once that a
-    /// backend is not to be picked, but those that are new only when they are told.
+    /// `tell` is called when the new backends are in the list and before the old ones are removed:
+    /// shards see at once that a backend must not be picked, but learn of new ones only by their
+    /// configuration.
     pub(crate) fn apply(
         &mut self,
         config: Config,
@@ -235,7 +241,7 @@ impl Core {
         differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
-    /// Adds a backend, or takes back one that is going.
+    /// Adds a backend, or keeps one that is being removed.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
         let BackendConfig { address, weight, send_proxy } = backend;
         self.must_live()?;
@@ -250,7 +256,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sets the weight, and returns the one before.
+    /// Sets the weight and returns the previous one.
     pub(crate) fn set_weight(
         &mut self,
         address: SocketAddr,
@@ -264,7 +270,7 @@ impl Core {
         Ok(before)
     }
 
-    /// Takes it out, and closes its tunnels within `window`.
+    /// Drains it: its tunnels are closed within `window`.
     pub(crate) fn drain(
         &mut self,
         address: SocketAddr,
@@ -275,7 +281,7 @@ impl Core {
         Ok(self.draining(at))
     }
 
-    /// Ends a drain: what is left of its tunnels stays, and it gets clients again.
+    /// Ends a drain: the tunnels left stay, and it gets clients again.
     pub(crate) fn undrain(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
@@ -289,7 +295,7 @@ impl Core {
         Ok(())
     }
 
-    /// Drains it; it is out of the list when its last tunnel is gone.
+    /// Drains it; it leaves the list when its last tunnel is gone.
     pub(crate) fn remove(&mut self, address: SocketAddr) -> Result<Draining, Error> {
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
@@ -298,7 +304,7 @@ impl Core {
         }
         if !entry.is_being_removed() {
             entry.desired = DesiredState::default();
-            // One that is drained already goes on at that drain's rate.
+            // A drain that is under way keeps its rate.
             if entry.drain.is_none() {
                 self.start_drain(at, None);
             }
@@ -308,7 +314,7 @@ impl Core {
         Ok(self.draining(at))
     }
 
-    /// What `rebalance` closes; done unless `dry_run`.
+    /// Plans a rebalance and runs it unless `dry_run`.
     pub(crate) fn rebalance(
         &mut self,
         dry_run: bool,
@@ -361,7 +367,7 @@ impl Core {
         })
     }
 
-    /// A backend says that it is there. How long it may stay silent.
+    /// Registers a backend. Returns how long it may stay without a heartbeat.
     pub(crate) fn register(
         &mut self,
         address: SocketAddr,
@@ -372,7 +378,7 @@ impl Core {
         self.must_live()?;
         let register = self.register.as_ref().ok_or(Error::RegistrationIsOff)?;
         let time = time_to_live.unwrap_or(register.time_to_live);
-        // What the file says was checked there, and may be anything.
+        // The file's value was checked there, and may be anything.
         let sensible = Duration::from_secs(1)..=Duration::from_secs(3600);
         if time_to_live.is_some_and(|time| !sensible.contains(&time)) {
             return Err(Error::TimeToLive { time });
@@ -393,7 +399,7 @@ impl Core {
         };
         let entry = &mut self.entries[at];
         entry.desired.ttl = Some(ttl);
-        // Whatever was there before, this is a process that has just begun.
+        // A backend that registers is a process that has just begun, independent of its past.
         entry.tracker = crate::health::HealthTracker::new();
         if entry.desired.source() == "registered" && entry.backend.weight() != weight {
             self.weigh(at, weight, now);
@@ -402,7 +408,7 @@ impl Core {
         Ok(time)
     }
 
-    /// A backend says that it is still there.
+    /// Records a backend's heartbeat.
     pub(crate) fn heartbeat(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
         self.must_live()?;
         if self.register.is_none() {
@@ -413,7 +419,7 @@ impl Core {
         Ok(())
     }
 
-    /// A backend says that it goes.
+    /// Ends a backend's registration.
     pub(crate) fn deregister(&mut self, address: SocketAddr) -> Result<(), Error> {
         self.must_live()?;
         self.ttl(address)?;
@@ -426,10 +432,11 @@ impl Core {
         Ok(())
     }
 
-    // What happens.
+    // Events.
 
-    /// A connection to `backend` failed, or its answer. What was our own fault is kept, and not
-    /// held against it; nor is an answer to a request that failed elsewhere before.
+    /// Records that a connection to `backend`, or its answer, failed. Failures of the balancer
+    /// itself are kept and not held against it; nor is an answer to a request that failed elsewhere
+    /// before.
     pub(crate) fn handle_failure(
         &mut self,
         backend: &Arc<Backend>,
@@ -461,8 +468,8 @@ impl Core {
         }
     }
 
-    /// Whether at least half of the backends that are not going are up, apart from the one at
-    /// `place`. Envoy's panic threshold.
+    /// Returns whether at least half of the backends that are not being removed are up, apart from
+    /// the one at `place`. This is Envoy's panic threshold.
     fn half_are_up_without(&self, place: Option<usize>) -> bool {
         let (mut all, mut up) = (0, 0);
         let staying =
@@ -477,8 +484,8 @@ impl Core {
         2 * up >= all
     }
 
-    /// Verdicts of answers, which clients may have brought about, are ignored where too few others
-    /// are up.
+    /// Ignores verdicts of answers, which clients may have caused, where too few other backends are
+    /// up.
     fn ignore_answers_in_panic(&mut self, now: Instant) {
         let is_faulty = |entry: &Entry| entry.tracker.verdict() == Some(Verdict::Answers);
         if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
@@ -491,7 +498,7 @@ impl Core {
         }
     }
 
-    /// An active check passed, or why it did not.
+    /// Records an active check that passed, or the reason why it did not.
     pub(crate) fn handle_check(
         &mut self,
         backend: &Arc<Backend>,
@@ -523,17 +530,17 @@ impl Core {
         }
     }
 
-    /// Failures in a row after which the checks of the backend at `at` say that it is dead.
+    /// Returns the failures in a row after which the checks declare the backend at `at` dead.
     fn fall(&self, at: usize) -> u32 {
         match &self.settings.health.check {
             Some(check) => check.fall,
             None if self.entries[at].expired => Check::new(CheckKind::Tcp).fall,
-            // One that was still under way when checks were switched off.
+            // A check that was under way when checks were switched off.
             None => u32::MAX,
         }
     }
 
-    /// Does what is due. When the next is.
+    /// Runs what is due. Returns when the next is.
     pub(crate) fn expire(&mut self, now: Instant, wall: SystemTime) -> Option<Instant> {
         self.ignore_answers_in_panic(now);
         for at in 0..self.entries.len() {
@@ -543,8 +550,8 @@ impl Core {
                 entry.desired.ttl = None;
                 entry.last_failure = Some((Cause::Silent(ttl.time_to_live), wall));
                 if entry.is_being_removed() {
-                    // That nobody hears it is no fault of its tunnels: it gets no new clients, and
-                    // is asked itself.
+                    // Missing heartbeats are no fault of its tunnels: it gets no new clients, and
+                    // is checked itself.
                     (entry.expired, entry.failed_checks) = (true, 0);
                     self.is_changed = true;
                 }
@@ -569,7 +576,7 @@ impl Core {
         next
     }
 
-    /// Takes those out of the list that nobody wants and nothing is open to.
+    /// Removes backends from the list that are not desired and have nothing open.
     fn let_go(&mut self) {
         self.gone.retain(|backend| backend.strong_count() > 0);
         let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
@@ -581,7 +588,7 @@ impl Core {
                 !entry.is_being_removed() || !entry.is_empty() || entry.is_only_silent(fall);
             if !stays {
                 entry.backend.set_state(State::Removed);
-                // Shards forget what they were told about it.
+                // Shards forget their close jobs for it.
                 commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 gone.push(Arc::downgrade(&entry.backend));
                 *is_changed = true;
@@ -590,21 +597,22 @@ impl Core {
         });
     }
 
-    /// What operators see.
+    /// Returns the status of all backends.
     pub(crate) fn rows(&self, now: Instant) -> Vec<Row> {
         self.entries.iter().map(|entry| row(entry, now)).collect()
     }
 
-    /// The last failure of ours, with what to do about it.
+    /// Returns the last failure of the balancer itself, with a remedy.
     pub(crate) fn own_failure(&self) -> Option<LastFailure> {
         let (address, failure, at) = self.own_failure?;
         let remedy = failure.remedy().unwrap_or_default();
         Some(LastFailure::new(format!("{address}: {failure}: {remedy}"), at))
     }
 
-    // How.
+    // Implementation.
 
-    /// Puts a backend into the list, or takes back the one of that address that is going or still held.
+    /// Adds a backend to the list, or keeps the one of that address that is being removed or still
+    /// held.
     fn enlist(
         &mut self,
         address: SocketAddr,
@@ -642,7 +650,7 @@ impl Core {
     fn start_drain(&mut self, at: usize, window: Option<Duration>) {
         let entry = &mut self.entries[at];
         let backend = &entry.backend;
-        // A window of 0 is a rate without end.
+        // A window of 0 is an infinite rate.
         let within = |window: Duration| f64::from(backend.tunnels().max(1)) / window.as_secs_f64();
         let rate = window.map_or(self.settings.close_rate.into(), within);
         let closed_before = entry
@@ -662,7 +670,7 @@ impl Core {
         self.commands.push(ControlCommand::Close(Arc::clone(backend), closing, None));
     }
 
-    /// Makes the backend what it should be, with all that follows for its tunnels.
+    /// Sets the backend's state from its entry, with all consequences for its tunnels.
     fn settle(&mut self, at: usize, now: Instant) {
         let fall = self.fall(at);
         let entry = &mut self.entries[at];
@@ -686,16 +694,16 @@ impl Core {
                 if !entry.keeps_tunnels {
                     self.close_all_of_dead(at);
                 } else if before == State::Draining {
-                    // The drain has ended, and its order with it.
+                    // The drain has ended, and its close job with it.
                     self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
                 }
             }
-            // A drain has its own order, see `start_drain`; nothing is removed here.
+            // A drain has its own close job, see `start_drain`; nothing is removed here.
             State::Draining | State::Removed => {}
         }
     }
 
-    /// A dead backend's tunnels end, spread out.
+    /// Closes a dead backend's tunnels, spread out.
     fn close_all_of_dead(&mut self, at: usize) {
         let backend = Arc::clone(&self.entries[at].backend);
         let closing = Closing {
@@ -721,7 +729,7 @@ impl Core {
         if self.has_ended { Err(Error::ShuttingDown) } else { Ok(()) }
     }
 
-    /// Whether clients whose tunnels are closed come back to where there is room.
+    /// Checks that clients whose tunnels are closed reconnect to the backends with the fewest.
     fn must_pick_by_load(&self) -> Result<(), Error> {
         let Settings { pick, sticky, .. } = &self.settings;
         if !pick.looks_at_load() {
@@ -737,7 +745,7 @@ impl Core {
         self.entries.iter().position(|entry| entry.backend.address() == address)
     }
 
-    /// The place of this very backend, not of another one of its address.
+    /// Returns the index of this very backend, not of another one of its address.
     fn place(&self, backend: &Arc<Backend>) -> Option<usize> {
         self.entries.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend))
     }
@@ -760,7 +768,7 @@ impl Core {
         check_backend(address, &self.addresses).map_err(|remedy| Error::Address { address, remedy })
     }
 
-    /// Whether a backend at `address` can be put into the list.
+    /// Checks that a backend at `address` can be added to the list.
     fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
         self.check_address(address)?;
         if self.position(address).is_none() && self.entries.len() >= MAX_BACKENDS {
@@ -774,7 +782,7 @@ fn check_weight(weight: u32) -> Result<(), Error> {
     if (1..=MAX_WEIGHT).contains(&weight) { Ok(()) } else { Err(Error::Weight { weight }) }
 }
 
-/// A rate in whole tunnels; the largest number for one without end.
+/// Returns a rate in whole tunnels; the largest number for an infinite one.
 fn at_most(rate: f64) -> u32 {
     rate.ceil() as u32
 }

@@ -1,4 +1,4 @@
-//! What an operation on a balancer was refused for, and what to do instead.
+//! Errors of operations on a balancer, with their remedies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,88 +8,90 @@ use crate::backend::MAX_WEIGHT;
 use crate::config::ConfigError;
 use crate::settings::{Pick, Sticky};
 
-/// Why nothing was done. The text is one line with the remedy.
+/// The reason why nothing was done. Its text is one line with the remedy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The configuration has a mistake.
     Config(ConfigError),
-    /// An address cannot be listened at, or there is no descriptor or thread for a shard.
+    /// An address cannot be bound, or there is no descriptor or thread for a shard.
     Start(io::Error),
     /// There is no such backend.
     Unknown {
-        /// Which was asked for.
+        /// The requested backend.
         address: SocketAddr,
-        /// Which there are.
+        /// The known backends.
         known: Vec<SocketAddr>,
     },
     /// There is such a backend already.
     Exists {
-        /// Which.
+        /// Its address.
         address: SocketAddr,
-        /// Where it comes from: `file`, `api` or `registered`.
+        /// Its source: `file`, `api` or `registered`.
         source: &'static str,
     },
     /// A weight of 0, or above [`MAX_WEIGHT`].
     Weight {
-        /// It.
+        /// The weight.
         weight: u32,
     },
     /// Connections to the address cannot lead to a backend.
     Address {
-        /// It.
+        /// The address.
         address: SocketAddr,
-        /// Why, and what to write.
+        /// The reason and the remedy.
         remedy: String,
     },
-    /// There are as many backends as there can be.
+    /// The list is full.
     TooMany {
-        /// So many.
+        /// The largest number of backends.
         most: usize,
     },
     /// No backend would be up after a reload, and one is now.
     NoneUp,
     /// A rate of 0.
     Rate,
-    /// A rebalance, with a [pick](crate::Settings::pick) that does not look at what is open: nothing would even out.
+    /// A rebalance with a [pick](crate::Settings::pick) that ignores load: nothing would be evened
+    /// out.
     PickIgnoresLoad {
-        /// It.
+        /// The pick.
         pick: Pick,
     },
-    /// A rebalance, with a [binding](crate::Settings::sticky) that leads clients back to where they were.
+    /// A rebalance with a [binding](crate::Settings::sticky) that leads clients back to the same
+    /// backends.
     StickyIgnoresLoad {
-        /// It.
+        /// The binding.
         sticky: Sticky,
     },
-    /// What was to be ended is no drain.
+    /// The backend is not draining.
     NotDraining {
-        /// Whose.
+        /// Its address.
         address: SocketAddr,
-        /// What it is.
+        /// Its state.
         state: &'static str,
     },
-    /// It is on its way out: to keep it, add it again.
+    /// The backend is being removed; to keep it, add it again.
     BeingRemoved {
-        /// Who.
+        /// Its address.
         address: SocketAddr,
     },
-    /// It registers itself, and would be back at once.
+    /// The backend registers itself and would be back at once.
     RegistersItself {
-        /// Who.
+        /// Its address.
         address: SocketAddr,
     },
-    /// A heartbeat, or the end, of a registration that is not there (any more).
+    /// A heartbeat or the end of a registration that does not exist (any more).
     NotRegistered {
-        /// Whose.
+        /// The backend's address.
         address: SocketAddr,
     },
     /// The configuration has no `[register]`.
     RegistrationIsOff,
     /// The token is not the one of the configuration.
     Token,
-    /// A registration would last too short or too long.
+    /// The time of a registration is too short or too long.
     TimeToLive {
-        /// So long.
+        /// The requested time.
         time: Duration,
     },
     /// The balancer is shutting down.

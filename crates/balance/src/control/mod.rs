@@ -1,7 +1,7 @@
-//! A running balancer, as whoever operates it holds it.
+//! A running balancer and its operations.
 //!
-//! Two threads, that sleep while there is nothing to do: one takes what shards report, one does what is due. Neither they
-//! nor any operation is on the way of a message.
+//! It has two threads that sleep while there is nothing to do: one takes the reports of shards, one
+//! runs what is due. Neither of them nor any operation is on the path of a message.
 
 mod core;
 mod error;
@@ -24,11 +24,11 @@ use crate::status::{Changes, Draining, Rebalance, Status};
 
 pub use error::Error;
 
-/// A running balancer. Clones are the same balancer. It runs until [`shut_down`](Balancer::shut_down): that the last handle
-/// is dropped does not end it.
+/// A running balancer. Clones refer to the same balancer. It runs until
+/// [`shut_down`](Balancer::shut_down) is called; dropping the last handle does not end it.
 ///
-/// Every operation takes effect before it returns, for all clients that come later. None of them touches a tunnel but
-/// those that are told to close.
+/// Every operation takes effect before it returns, for all clients that connect later. An operation
+/// affects no tunnels except those that it closes.
 #[derive(Clone)]
 pub struct Balancer {
     inner: Arc<Inner>,
@@ -36,7 +36,7 @@ pub struct Balancer {
 
 struct Inner {
     core: Mutex<Core>,
-    /// Something changed that may be due earlier.
+    /// Notified when something changed that may be due earlier.
     changed: Condvar,
     shards: Shards,
     checks: Checks,
@@ -45,11 +45,11 @@ struct Inner {
 }
 
 impl Balancer {
-    /// Binds, and starts shards and control.
+    /// Binds the addresses and starts shards and control threads.
     ///
     /// # Errors
-    /// [`Error::Config`] if [`Config::check`] finds a mistake; [`Error::Start`] if an address cannot be listened at, or
-    /// there is no descriptor or thread. Nothing runs then.
+    /// [`Error::Config`] if [`Config::check`] finds a mistake; [`Error::Start`] if an address
+    /// cannot be bound, or there is no descriptor or thread. Nothing runs then.
     pub fn start(config: Config) -> Result<Self, Error> {
         config.check()?;
         let (listen, count) = (config.listen.clone(), config.shards);
@@ -59,7 +59,7 @@ impl Balancer {
         let launch = Launch { listen, shards: count, configuration, reports };
         let shards = Shards::start(launch).map_err(Error::Start)?;
         core.set_addresses(shards.addresses());
-        // Checks tell whom they are told by, who does not exist yet.
+        // Checks report to the balancer, which does not exist yet.
         let told: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let tell = Arc::clone(&told);
         let checks = Checks::new(move |backend, outcome| {
@@ -105,26 +105,31 @@ impl Balancer {
         Ok(())
     }
 
-    /// Where it listens, in the order of [`Config::listen`]; a port 0 is the one that was taken.
+    /// Returns its addresses in the order of [`Config::listen`]; a port 0 is replaced by the bound
+    /// one.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         self.inner.shards.addresses()
     }
 
-    /// Makes the backends and settings those of `config`: a reload. A backend that stays is the same, with its counts and
-    /// tunnels; one that the file has no more is drained at [`close_rate`](crate::Settings::close_rate), unless it also
-    /// registered itself or was added by [`add`](Balancer::add).
+    /// Applies the backends and settings of `config`: a reload. A backend that stays keeps its
+    /// counts and tunnels; one that is no longer in the file is drained at
+    /// [`close_rate`](crate::Settings::close_rate), unless it also registered itself or was added
+    /// by [`add`](Balancer::add).
     ///
-    /// A weight that was set and a drain that was begun by an operator stay as long as the file says the same of that
-    /// backend as the last one did. One that was [removed](Balancer::remove) comes back if the file has it.
+    /// A weight that an operator set, and a drain that an operator began, stay as long as the file
+    /// has the same for that backend as the last one. A backend that was
+    /// [removed](Balancer::remove) comes back if the file has it.
     ///
     /// # Errors
-    /// [`Error::Config`], or another one that says which backend cannot be had. Nothing is changed then.
+    /// [`Error::Config`], or an error that names the backend that cannot be used. Nothing is
+    /// changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
         self.inner.change(|core, now| core.apply(config, now, |core| self.inner.tell(core)))
     }
 
-    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept as it is.
+    /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept
+    /// as it is.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
@@ -132,7 +137,7 @@ impl Balancer {
         self.inner.change(|core, now| core.add(BackendConfig { address, weight, send_proxy }, now))
     }
 
-    /// Changes a weight, and returns the one before.
+    /// Changes a weight and returns the previous one.
     ///
     /// # Errors
     /// [`Error::Unknown`] or [`Error::Weight`].
@@ -140,9 +145,10 @@ impl Balancer {
         self.inner.change(|core, now| core.set_weight(address, weight, now))
     }
 
-    /// Sends it nobody any more, and closes its tunnels with 1012 at
-    /// [`close_rate`](crate::Settings::close_rate), or faster if `window` is shorter than that takes; what is left at the
-    /// window's end is closed at once. A second drain replaces the first.
+    /// Drains a backend: it gets no new clients, and its tunnels are closed with 1012 at
+    /// [`close_rate`](crate::Settings::close_rate), or faster if `window` is too short for that
+    /// rate; tunnels left at the window's end are closed at once. A second drain replaces the
+    /// first.
     ///
     /// # Errors
     /// [`Error::Unknown`].
@@ -150,16 +156,17 @@ impl Balancer {
         self.inner.change(|core, _| core.drain(address, window))
     }
 
-    /// Ends a drain: the tunnels that are left stay, and it is picked again.
+    /// Ends a drain: the tunnels that are left stay, and the backend is picked again.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for one that was removed.
+    /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for one that was
+    /// removed.
     pub fn undrain(&self, address: SocketAddr) -> Result<(), Error> {
         self.inner.change(|core, now| core.undrain(address, now))
     }
 
-    /// Drains it, and takes it out of the list when its last tunnel is gone. It may be the last one:
-    /// [`Draining::last`] says so.
+    /// Drains a backend and removes it from the list when its last tunnel is gone. It may be the
+    /// last backend: [`Draining::last`] reports that.
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
@@ -167,18 +174,19 @@ impl Balancer {
         self.inner.change(|core, _| core.remove(address))
     }
 
-    /// Closes the surplus of backends that have more than their part with 1012, at `rate` tunnels a second over all
-    /// (default: [`close_rate`](crate::Settings::close_rate)), the longest silent first. With `dry_run` it only says what
-    /// it would do.
+    /// Closes the surplus tunnels of backends that have more than their part, with 1012, at `rate`
+    /// tunnels a second in total (default: [`close_rate`](crate::Settings::close_rate)), those
+    /// silent longest first. With `dry_run` it only reports the plan.
     ///
     /// # Errors
-    /// [`Error::PickIgnoresLoad`] or [`Error::StickyIgnoresLoad`] if the clients would not come back to where there is room,
-    /// with `dry_run`, too; [`Error::Rate`].
+    /// [`Error::PickIgnoresLoad`] or [`Error::StickyIgnoresLoad`] if clients would not reconnect to
+    /// backends with fewer tunnels, also with `dry_run`; [`Error::Rate`].
     pub fn rebalance(&self, dry_run: bool, rate: Option<u32>) -> Result<Rebalance, Error> {
         self.inner.change(|core, _| core.rebalance(dry_run, rate))
     }
 
-    /// Whether `token` is the one of `[register]`, compared in a time that does not tell how much of it was right.
+    /// Checks that `token` is the one of `[register]`, compared in a time that does not reveal how
+    /// much of it was right.
     ///
     /// # Errors
     /// [`Error::Token`] or [`Error::RegistrationIsOff`].
@@ -188,13 +196,13 @@ impl Balancer {
         if register.token.matches(token) { Ok(()) } else { Err(Error::Token) }
     }
 
-    /// A backend is there, or there again. It stays while its heartbeats come; check its token before. One that is in the
-    /// file, too, keeps the file's weight. `time_to_live`: 1 s to 1 h, `None` for that of `[register]`; what holds is
-    /// returned.
+    /// Registers a backend, or renews its registration. It stays while its heartbeats come; check
+    /// its token first. One that is also in the file keeps the file's weight. `time_to_live`: 1 s
+    /// to 1 h, `None` for that of `[register]`; the one in force is returned.
     ///
     /// # Errors
-    /// [`Error::RegistrationIsOff`], [`Error::Weight`], [`Error::Address`], [`Error::TimeToLive`] or
-    /// [`Error::TooMany`].
+    /// [`Error::RegistrationIsOff`], [`Error::Weight`], [`Error::Address`], [`Error::TimeToLive`]
+    /// or [`Error::TooMany`].
     pub fn register(
         &self,
         address: SocketAddr,
@@ -204,7 +212,7 @@ impl Balancer {
         self.inner.change(|core, now| core.register(address, weight, time_to_live, now))
     }
 
-    /// A registered backend is still there.
+    /// Records a heartbeat of a registered backend.
     ///
     /// # Errors
     /// [`Error::NotRegistered`]: register again. [`Error::RegistrationIsOff`].
@@ -212,7 +220,7 @@ impl Balancer {
         self.inner.change(|core, now| core.heartbeat(address, now))
     }
 
-    /// A registered backend goes: it is drained, and out of the list with its last tunnel.
+    /// Ends a registration: the backend is drained and removed from the list with its last tunnel.
     ///
     /// # Errors
     /// [`Error::NotRegistered`].
@@ -220,7 +228,7 @@ impl Balancer {
         self.inner.change(|core, _| core.deregister(address))
     }
 
-    /// All there is to see.
+    /// Returns the status of all backends and the sums of all shards.
     #[must_use]
     pub fn status(&self) -> Status {
         let metrics = self.inner.shards.metrics();
@@ -234,11 +242,12 @@ impl Balancer {
         }
     }
 
-    /// Accepts nothing any more, closes all tunnels with 1001 spread over `window`, cuts what is left at `deadline`, and
-    /// waits for the end of all. A second call waits for the same end.
+    /// Shuts down: stops accepting, closes all tunnels with 1001 spread over `window`, resets
+    /// connections left at `deadline`, and waits for the end of all threads. A second call waits
+    /// for the same end.
     ///
     /// # Errors
-    /// A shard had failed: its poll, or a panic, which is a bug of ours.
+    /// A shard had failed: its poll, or a panic, which is a bug in this crate.
     pub fn shut_down(&self, window: Duration, deadline: Duration) -> io::Result<()> {
         self.inner.lock().end();
         self.inner.changed.notify_all();
@@ -272,7 +281,7 @@ impl Inner {
         Instant::default().after(self.began.elapsed())
     }
 
-    /// Does something to the list, and tells everybody what came of it.
+    /// Runs an operation on the list and passes its effects on to shards and checks.
     fn change<T>(&self, operation: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.lock();
         let now = self.now();
@@ -284,7 +293,8 @@ impl Inner {
         outcome
     }
 
-    /// Tells shards and checks, under the lock, so that what changes later is told later.
+    /// Passes changes on to shards and checks, under the lock, so that changes arrive in their
+    /// order.
     fn tell(&self, core: &mut Core) {
         if core.has_ended() {
             return;
@@ -307,10 +317,10 @@ impl Inner {
         self.checks.set(&core.settings().sources, core.checks());
     }
 
-    /// A thread: what shards report, until they have ended.
+    /// Runs a thread: takes the reports of shards until they have ended.
     fn take_reports(&self, reports: &Receiver<Report>) {
         while let Ok(first) = reports.recv() {
-            // A storm of failures is one change.
+            // A burst of failures is one change.
             self.change(|core, now| {
                 for report in std::iter::once(first).chain(reports.try_iter()) {
                     let Report::Failed { backend, failure, is_retry } = report;
@@ -320,7 +330,7 @@ impl Inner {
         }
     }
 
-    /// A thread: what is due, when it is.
+    /// Runs a thread: runs what is due, when it is.
     fn keep_time(&self) {
         let mut core = self.lock();
         while !core.has_ended() {

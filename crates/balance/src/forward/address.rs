@@ -1,4 +1,4 @@
-//! Whose request it is, behind proxies.
+//! The client's address behind proxies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,13 +6,13 @@ use throng_proto::http1::Request;
 
 use crate::Network;
 
-/// The client's address: the peer's, or if the peer is a trusted proxy, the rightmost one in X-Forwarded-For or Forwarded
-/// that is not itself a trusted proxy's (the leftmost, if all are).
+/// Returns the client's address: the peer's, or if the peer is a trusted proxy, the rightmost one
+/// in X-Forwarded-For or Forwarded that is not itself a trusted proxy's (the leftmost, if all are).
 ///
-/// Every proxy appends whom it had before it, so what is left of an address that is not trusted is hearsay. The same holds
-/// beyond an entry that is no address (`unknown`, `_hidden`): the one to its right is the answer. If there are both
-/// headers and they tell of different clients, one of them was not written by the proxy but passed through it, so
-/// neither is believed.
+/// Every proxy appends its peer, so entries to the left of an untrusted address cannot be trusted.
+/// The same holds beyond an entry that is no address (`unknown`, `_hidden`): the one to its right
+/// is the answer. If both headers are present and name different clients, one of them was not
+/// written by the proxy but passed through it, so neither is trusted.
 #[must_use]
 pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Network]) -> IpAddr {
     let peer = peer.ip().to_canonical();
@@ -35,7 +35,8 @@ pub fn client_address(request: &Request<'_>, peer: SocketAddr, trusted: &[Networ
     }
 }
 
-/// Finds the answer from left to right, so that nothing needs to be kept: what counts is to the right of everything else.
+/// Finds the answer from left to right, so that nothing needs to be kept: entries to the right take
+/// precedence.
 struct Walk<F> {
     is_trusted: F,
     seen: bool,
@@ -47,7 +48,8 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
         Self { is_trusted, seen: false, found: None }
     }
 
-    /// The next entry to the right; `None`: it is no address, so what came before it counts no more.
+    /// Takes the next entry to the right; `None`: it is no address, so earlier entries do not count
+    /// any more.
     fn note(&mut self, entry: Option<IpAddr>) {
         self.seen = true;
         match entry {
@@ -59,13 +61,13 @@ impl<F: Fn(IpAddr) -> bool> Walk<F> {
         }
     }
 
-    /// `None` without any entry.
+    /// Returns the answer, or `None` without any entry.
     fn answer(&self, peer: IpAddr) -> Option<IpAddr> {
         self.seen.then(|| self.found.unwrap_or(peer))
     }
 }
 
-/// The `for` of one element of Forwarded. RFC 7239 section 4.
+/// Parses the `for` of one element of Forwarded. RFC 7239 section 4.
 fn parse_element(element: &[u8]) -> Option<IpAddr> {
     split_quoted(element, b';')
         .find_map(|pair| {
@@ -79,7 +81,7 @@ fn parse_element(element: &[u8]) -> Option<IpAddr> {
         })
 }
 
-/// An address, with or without a port, an IPv6 one with or without brackets.
+/// Parses an address, with or without a port, an IPv6 one with or without brackets.
 fn parse_node(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text.trim_ascii()).ok()?;
     let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
@@ -93,7 +95,7 @@ fn parse_node(text: &[u8]) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// Splits where `separator` stands outside of a quoted string.
+/// Splits at `separator` outside of quoted strings.
 fn split_quoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     value.split(move |byte| {

@@ -1,19 +1,21 @@
-//! A body in chunks, chunked anew: how the sender cut it, and what it wrote beside the sizes, stays behind.
+//! Bodies in chunks, chunked again: the sender's chunk boundaries and extensions are dropped.
 
 use throng_proto::http1::{HeaderLines, encode};
 
 use super::names::{self, Kind};
 use super::push_line;
 
-/// Appends a piece of a body as one chunk. No piece is no chunk, so it does not end the body.
+/// Appends a part of a body as one chunk. An empty part appends nothing, so it does not end the
+/// body.
 pub fn write_chunk(out: &mut Vec<u8>, piece: &[u8]) {
     encode::encode_chunk(piece, out);
 }
 
-/// Appends the end of a body in chunks, with what trailers there are.
+/// Appends the end of a body in chunks, with its trailers.
 ///
-/// The decoder refused those that are forbidden. Dropped here is what else has a meaning to us or to the backend in a
-/// head, such as X-Forwarded-For, in case somebody merges trailers into it (RFC 9110 section 6.5.1 lets us).
+/// The decoder refused forbidden trailers. Also dropped are fields that mean something in a head to
+/// the balancer or the backend, such as X-Forwarded-For, in case a receiver merges trailers into
+/// the head (RFC 9110 section 6.5.1 allows it).
 pub fn write_last_chunk(out: &mut Vec<u8>, trailers: HeaderLines<'_>) {
     out.extend_from_slice(b"0\r\n");
     for trailer in trailers.iter().filter(|trailer| may_trail(trailer.name)) {
@@ -23,7 +25,7 @@ pub fn write_last_chunk(out: &mut Vec<u8>, trailers: HeaderLines<'_>) {
 }
 
 fn may_trail(name: &str) -> bool {
-    // ETag and the digests of a body (Content-Digest, Content-MD5) are what trailers are for.
+    // Trailers exist for ETag and the digests of a body (Content-Digest, Content-MD5).
     let is_of_content = ["etag", "content-digest", "content-md5"];
     names::kind(name) == Kind::Other
         || is_of_content.iter().any(|known| known.eq_ignore_ascii_case(name))

@@ -1,4 +1,4 @@
-//! The answer when no backend's can be given.
+//! The balancer's own answers, for requests without a backend's answer.
 
 use throng_proto::http1::{HeaderName, HeaderValue, ResponseHead};
 
@@ -10,11 +10,13 @@ const CONNECTION: HeaderName<'_> = HeaderName::literal("Connection");
 const CLOSE: HeaderValue<'_> = HeaderValue::literal("close");
 const KEEP_ALIVE: HeaderValue<'_> = HeaderValue::literal("keep-alive");
 const RETRY_AFTER: HeaderName<'_> = HeaderName::literal("Retry-After");
-/// Seconds. A backend may be there at any moment; this only keeps clients from asking in a loop.
+/// Seconds. A backend may be available at any moment; this only keeps clients from retrying in a
+/// loop.
 const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 
-/// Appends an answer of our own: `text` says what happened ("the backend refused the connection"), as plain text in one
-/// line. A 503 says when to try again. For HEAD the body is left out, and only its length told.
+/// Appends an answer of the balancer: `text` is the reason ("the backend refused the connection"),
+/// as plain text in one line. A 503 has a Retry-After. For HEAD the body is left out, but its
+/// length is given.
 pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
     let mut head = ResponseHead::start(out, status, reason(status))
         .field(CONTENT_TYPE, TEXT)
@@ -34,7 +36,7 @@ pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
     }
 }
 
-/// RFC 9110 section 15.
+/// Returns the reason phrase. RFC 9110 section 15.
 const fn reason(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",

@@ -1,12 +1,13 @@
-//! What a balancer does to the heads it passes on, as functions of bytes.
+//! Forwarding of heads, as functions of bytes.
 //!
-//! A request's road: [`validate`] says whether it may pass and what it asks for, [`client_address`] whose it is,
-//! [`sticky_key`] where it belongs, [`write_request`] what the backend reads. The answer's: [`check_upgrade`] for a 101,
-//! [`write_response`], then [`write_chunk`] and [`write_last_chunk`] if the body goes out in chunks. [`write_error`] is
-//! the answer when there is none.
+//! A request passes through [`validate`], which decides whether it may pass and of which kind it
+//! is; [`client_address`], its origin; [`sticky_key`], its binding; and [`write_request`], the text
+//! for the backend. An answer passes through [`check_upgrade`] for a 101, [`write_response`], then
+//! [`write_chunk`] and [`write_last_chunk`] if its body is sent in chunks. [`write_error`] is the
+//! answer when a backend gives none.
 //!
-//! What is written is made anew from what the strict decoder understood: one request line, one Host, one framing. What
-//! the backend reads is what we read, so there is nothing to smuggle.
+//! All text is written from the strict decoder's result: one request line, one Host, one framing.
+//! The backend reads exactly what the balancer read, so smuggling is impossible.
 
 mod address;
 mod chunks;
@@ -31,7 +32,8 @@ pub use validate::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 
 use throng_proto::http1::{Header, HeaderLines};
 
-/// The members of a comma-separated list over several values (RFC 9110 section 5.6.1), without the empty ones.
+/// Returns the members of a comma-separated list over several values (RFC 9110 section 5.6.1),
+/// without the empty ones.
 fn members<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
     values
         .flat_map(|value| value.split(|byte| *byte == b','))
@@ -39,12 +41,13 @@ fn members<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &
         .filter(|member| !member.is_empty())
 }
 
-/// Whether the fields called `name` list `wanted`, without regard to case.
+/// Returns whether the fields called `name` list `wanted`, without regard to case.
 fn lists(lines: HeaderLines<'_>, name: &str, wanted: &str) -> bool {
     members(lines.all_bytes(name)).any(|member| member.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
-/// One field line. Both parts come from a head that was accepted, so they cannot break out of it.
+/// Appends a field line. Both parts come from a head that was accepted, so they cannot break out of
+/// it.
 fn push_line(out: &mut Vec<u8>, header: &Header<'_>) {
     out.reserve(header.name.len() + header.value.len() + 4);
     out.extend_from_slice(header.name.as_bytes());
@@ -53,7 +56,7 @@ fn push_line(out: &mut Vec<u8>, header: &Header<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The framing header of a body of that length.
+/// Appends the framing header of a body of that length.
 fn push_length(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
     throng_proto::http1::encode::push_decimal(length, out);

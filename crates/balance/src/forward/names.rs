@@ -1,17 +1,17 @@
-//! Which header names mean something to a balancer.
+//! Header names that mean something to a balancer.
 
 use throng_proto::http1::HeaderLines;
 
 use super::members;
 
-/// What a name is to us.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Passed on as it is, unless Connection names it.
+    /// Forwarded as it is, unless Connection names it.
     Other,
-    /// Of the whole way, and others rely on it: passed on even if Connection names it. See [`is_named`].
+    /// End-to-end, and others rely on it: forwarded even if Connection names it. See [`is_named`].
     EndToEnd,
-    /// Of one hop only, or of nobody: never passed on.
+    /// Hop-by-hop, or without a valid use: never forwarded.
     Hop,
     Host,
     ContentLength,
@@ -27,18 +27,18 @@ pub(super) enum Kind {
     Proto,
     /// X-Forwarded-Host.
     ForwardedHost,
-    /// What else tells of the client: the other X-Forwarded-*, X-Real-IP.
+    /// Other claims about the client: the other X-Forwarded-*, X-Real-IP.
     Origin,
 }
 
-/// What `name` is, where `_` counts as `-`.
+/// Returns the kind of `name`, where `_` counts as `-`.
 ///
-/// A backend of the CGI kind (WSGI, Rack and PHP among them) reads both as one variable, so `X_Forwarded_For` would
-/// be a second word on what we vouch for.
+/// A backend of the CGI kind (WSGI, Rack and PHP among them) reads both as one variable, so
+/// `X_Forwarded_For` would contradict the header that the balancer guarantees.
 #[inline]
 pub(super) fn kind(name: &str) -> Kind {
     let name = name.as_bytes();
-    // The first letter and the length tell most names apart before a byte is compared.
+    // The first letter and the length distinguish most names before a byte is compared.
     let (whole, prefix) = beginning_with(name.first().map_or(0, u8::to_ascii_lowercase));
     let known = whole.iter().find(|(known, _)| known.len() == name.len() && is_alike(name, known));
     match (known, prefix) {
@@ -48,14 +48,14 @@ pub(super) fn kind(name: &str) -> Kind {
     }
 }
 
-/// Whether `name`, which is not shorter, begins with `lower`.
+/// Returns whether `name`, which is not shorter, begins with `lower`.
 #[inline]
 fn is_alike(name: &[u8], lower: &str) -> bool {
     let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.iter().zip(lower.as_bytes()).all(|(byte, lower)| fold(byte) == *lower)
 }
 
-/// Whether `name` is one of `list`, without regard to case, and `_` counts as `-`.
+/// Returns whether `name` is one of `list`, without regard to case, and `_` counts as `-`.
 pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
     let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     let is_it = |other: &String| {
@@ -66,7 +66,7 @@ pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
 
 type Known = (&'static str, Kind);
 
-/// The names with this first letter that are known whole, and the beginning of those that are alike.
+/// Returns the known names with this first letter, and the common prefix of a group of names.
 const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
     match letter {
         b'a' => (&[("authorization", Kind::EndToEnd)], Some(("access-control-", Kind::EndToEnd))),
@@ -89,11 +89,13 @@ const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
         b'p' => (
             &[
                 ("proxy-connection", Kind::Hop),
-                // RFC 9110 section 11.7: between a client and the next proxy; we ask nobody for credentials.
+                // RFC 9110 section 11.7: between a client and the next proxy; the balancer asks for
+                // no credentials.
                 ("proxy-authenticate", Kind::Hop),
                 ("proxy-authorization", Kind::Hop),
                 ("proxy-authentication-info", Kind::Hop),
-                // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use (CVE-2016-5385).
+                // No standard has it, and a CGI program takes its HTTP_PROXY for the proxy to use
+                // (CVE-2016-5385).
                 ("proxy", Kind::Hop),
             ],
             None,
@@ -128,23 +130,26 @@ const fn beginning_with(letter: u8) -> (&'static [Known], Option<Known>) {
     }
 }
 
-/// An option of Connection that is none of those that every proxy knows: it names a field.
+/// Returns whether an option of Connection is none of those that every proxy knows: it names a
+/// field.
 pub(super) fn is_field_option(option: &[u8]) -> bool {
     !["close", "keep-alive", "upgrade", "te"]
         .iter()
         .any(|known| option.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// The options of Connection that name fields. Mostly there are none.
+/// Returns the options of Connection that name fields. Mostly there are none.
 pub(super) fn field_options(lines: HeaderLines<'_>) -> impl Iterator<Item = &[u8]> {
     members(lines.all_bytes("Connection")).filter(|option| is_field_option(option))
 }
 
-/// Whether Connection names this field, which then goes no further than here. RFC 9110 section 7.6.1.
+/// Returns whether Connection names this field, which is then not forwarded. RFC 9110 section
+/// 7.6.1.
 ///
-/// Asked only of [`Kind::Other`]. The RFC also says that an option must not name a field that is meant for all recipients;
-/// who does it wants us to strip what the backend relies on ("hop-by-hop header abuse": Nathan Davison, 2019; the same
-/// in Go's reverse proxy, CVE-2021-33197), so the other kinds are beyond its reach, and what we add comes after.
+/// Called only for [`Kind::Other`]. The RFC also says that an option must not name a field that is
+/// meant for all recipients; a client that does wants the balancer to strip fields that the backend
+/// relies on ("hop-by-hop header abuse": Nathan Davison, 2019; also in Go's reverse proxy,
+/// CVE-2021-33197), so the other kinds are exempt, and the balancer's own fields are added after.
 pub(super) fn is_named(lines: HeaderLines<'_>, name: &str) -> bool {
     field_options(lines).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
 }

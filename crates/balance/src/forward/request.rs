@@ -1,4 +1,4 @@
-//! A request as the backend reads it.
+//! The head of a request for the backend.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -11,23 +11,24 @@ use super::names::{self, Kind};
 use super::validate::asks_for_websocket;
 use super::{CHUNKED, members, push_length, push_line};
 
-/// What this hop adds to a request.
+/// The properties of this hop that are added to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop<'a> {
-    /// Who sent it to us: the connection's peer, or whom its PROXY header named.
+    /// The sender: the connection's peer, or the address in its PROXY header.
     pub peer: IpAddr,
-    /// The peer is a trusted proxy: what it says about the client is kept, and added to. Else it is dropped.
+    /// Whether the peer is a trusted proxy: its claims about the client are kept, and added to.
+    /// Otherwise they are dropped.
     pub trusted: bool,
-    /// How it came.
+    /// The scheme of the client's connection.
     pub scheme: Scheme,
-    /// The connection to the backend is not used again after it.
+    /// Whether the connection to the backend is closed after the request.
     pub close: bool,
     /// Fields that are dropped if the peer is not trusted: see
     /// [`drop_headers`](crate::Settings::drop_headers).
     pub dropped: &'a [String],
 }
 
-/// What a client's connection speaks.
+/// The scheme of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// Plain.
@@ -37,7 +38,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As in a URL. A WebSocket's handshake is HTTP, so it is never `ws`.
+    /// Returns the scheme as in a URL. A WebSocket handshake is HTTP, so it is never `ws`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,26 +48,28 @@ impl Scheme {
     }
 }
 
-/// Appends the head of a request that [`validate`](super::validate) let pass, as the backend is to read it; its body, if it
-/// is chunked, is to be chunked anew.
+/// Appends the head of a request that [`validate`](super::validate) accepted, for the backend; a
+/// chunked body must be chunked again.
 ///
-/// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder decided on (that of an
-///   absolute target wins, RFC 9112 section 3.2.2); of an HTTP/1.0 request without any it is empty.
-/// * What concerns one hop is dropped: Connection and what it names (but nothing the backend relies on: Host, Content-*,
-///   Cookie, Authorization, Sec-*, X-Forwarded-*, ...), Keep-Alive, Proxy-*, TE (but for `trailers`), Transfer-Encoding,
-///   Upgrade. Put back is what holds for the next hop: the framing by [`Request::body_length`], and the upgrade of a
-///   WebSocket, only.
-/// * A name that with `-` for `_` would be one that we give a meaning to is dropped: `X_Forwarded_For` and
-///   `Content_Length` are aliases in the environment of a CGI program. Other names with `_` pass, as in HAProxy; nginx
-///   drops them all.
-/// * Expect: 100-continue passes (RFC 9110 section 10.1.1); the backend's 100 is an interim answer like any other. Not
-///   from an HTTP/1.0 client, and not without a body: there it means nothing.
-/// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`]. Of X-Forwarded-Proto and -Host the
-///   word of the first trusted proxy stays.
-/// * Via is not written: nginx, for one, stops compressing for whom it takes for a proxy's client.
+/// * The request line is HTTP/1.1 with the target in origin-form. Host is the one the decoder
+///   decided on (that of an absolute target wins, RFC 9112 section 3.2.2); of an HTTP/1.0 request
+///   without any it is empty.
+/// * Fields of one hop are dropped: Connection and the fields it names (but nothing the backend
+///   relies on: Host, Content-*, Cookie, Authorization, Sec-*, X-Forwarded-*, ...), Keep-Alive,
+///   Proxy-*, TE (but for `trailers`), Transfer-Encoding, Upgrade. Only fields of the next hop are
+///   added: the framing by [`Request::body_length`], and the upgrade of a WebSocket.
+/// * A name that with `-` for `_` would be one with a meaning here is dropped: `X_Forwarded_For`
+///   and `Content_Length` are aliases in the environment of a CGI program. Other names with `_`
+///   pass, as in HAProxy; nginx drops them all.
+/// * Expect: 100-continue passes (RFC 9110 section 10.1.1); the backend's 100 is an interim answer
+///   like any other. It is dropped from an HTTP/1.0 client, and without a body: there it means
+///   nothing.
+/// * X-Forwarded-For, -Proto, -Host and Forwarded are added, see [`Hop::trusted`].
+///   X-Forwarded-Proto and -Host of the first trusted proxy stay.
+/// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     let lines = request.lines();
-    // One growth for nearly every request: what is added is shorter than this.
+    // One allocation for nearly every request: the added fields are shorter than this.
     out.reserve(request.raw().len() + 256);
     push_start(out, request);
     let names_fields = names::field_options(lines).next().is_some();
@@ -119,7 +122,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What was met among the lines.
+/// Headers seen in the request.
 #[derive(Clone, Copy, Default)]
 struct SeenHeaders {
     length: bool,
@@ -130,7 +133,7 @@ struct SeenHeaders {
     client: bool,
 }
 
-/// The request line and Host.
+/// Appends the request line and Host.
 fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(request.method().as_bytes());
     out.push(b' ');
@@ -148,10 +151,11 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Connection and what belongs to it: what holds for the hop to the backend.
+/// Appends Connection and its fields: those of the hop to the backend.
 fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
     let upgrade = asks_for_websocket(request);
-    // RFC 9110 section 10.1.4: `trailers` is an option about the way of the answer, which we pass on in chunks.
+    // RFC 9110 section 10.1.4: `trailers` is an option about the path of the answer, which is
+    // forwarded in chunks.
     let trailers =
         seen.te && request.is_http11() && super::lists(request.lines(), "TE", "trailers");
     let options = [("Upgrade", upgrade), ("TE", trailers), ("close", hop.close && !upgrade)];
@@ -172,7 +176,7 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen
     }
 }
 
-/// Who asks, and how: X-Forwarded-* and Forwarded (RFC 7239).
+/// Appends the origin of the request: X-Forwarded-* and Forwarded (RFC 7239).
 fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
     let earlier = hop.trusted && seen.client;
     out.extend_from_slice(b"X-Forwarded-For: ");
@@ -209,14 +213,14 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
     out.extend_from_within(start..end);
     push_parts(out, &[after, ";proto=", hop.scheme.as_str()]);
     if let Some(host) = host {
-        // What a host may have needs no backslash: see the decoder's grammar of it.
+        // A valid host needs no backslash: see the decoder's grammar of it.
         let quote = if is_token(host) { "" } else { "\"" };
         push_parts(out, &[";host=", quote, host, quote]);
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// An address as text; the usual kind without the machinery of `fmt`.
+/// Appends an address as text; the usual kind without the machinery of `fmt`.
 fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
@@ -232,7 +236,8 @@ fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Whether every quoted string in the Forwarded lines ends in its line. One that does not would take our element in.
+/// Returns whether every quoted string in the Forwarded lines ends in its line. Otherwise it would
+/// swallow the element that is appended here.
 fn is_closed_list(lines: HeaderLines<'_>) -> bool {
     lines.all_bytes("Forwarded").all(|value| {
         let mut bytes = value.iter();

@@ -1,51 +1,57 @@
-//! An answer as the client reads it.
+//! The head of an answer for the client.
 
 use throng_proto::http1::{BodyLength, Response, ResponseHead};
 
 use super::names::{self, Kind};
 use super::{CHUNKED, lists, push_length, push_line};
 
-/// To whom an answer goes.
+/// The properties of the client that gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// It asked in HTTP/1.1, else in HTTP/1.0.
+    /// Whether its request was HTTP/1.1, else HTTP/1.0.
     pub http11: bool,
-    /// The connection is to go on after the answer.
+    /// Whether the connection continues after the answer.
     pub keep_alive: bool,
-    /// It asked with HEAD: the answer has no body, whatever its header says.
+    /// Whether its request was HEAD: the answer has no body, whatever its header says.
     pub is_head: bool,
 }
 
 impl Client {
-    /// Before a head was understood: the answer is the last one.
+    /// Returns the properties before a head was understood: the answer is the last one.
     pub const UNKNOWN: Self = Self { http11: true, keep_alive: false, is_head: false };
 }
 
-/// How the body goes out, after the head was written.
+/// The framing of the body, after the head was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// No body.
     Empty,
-    /// So many bytes, as they are.
+    /// A body of this many bytes, as they are.
     Length(u64),
-    /// By [`write_chunk`](super::write_chunk) and [`write_last_chunk`](super::write_last_chunk).
+    /// A body in chunks: [`write_chunk`](super::write_chunk) and
+    /// [`write_last_chunk`](super::write_last_chunk).
     Chunked,
-    /// As it is; then the connection is closed, even if it was to be kept.
+    /// A body as it is, ended by closing the connection, even if it was to be kept.
     UntilClose,
 }
 
-/// Appends the head of an answer as the client is to read it, and says how its body goes out.
+/// Appends the head of an answer for the client and returns the framing of its body.
 ///
-/// * What concerns one hop is dropped, as from requests; what holds for the client's hop is put back.
-/// * The framing is ours. A length stays as told; a body in chunks or until close becomes chunks for HTTP/1.1 and ends
-///   with the connection for HTTP/1.0. In an answer to HEAD and in a 304 a length stays, though no body follows; in a 204
-///   and an interim one it is dropped (RFC 9110 section 8.6).
-/// * `Connection: close` if the connection does not go on, and `keep-alive` if it does and the client speaks HTTP/1.0.
-/// * An interim answer (1xx but 101) passes to HTTP/1.1 only: for HTTP/1.0 nothing is appended (RFC 9110 section 15.2).
-/// * A 101, which [`check_upgrade`](super::check_upgrade) found good, upgrades the client, too; what else it says, such
-///   as extensions, is between the two ends. A 426 that asks for a WebSocket goes on asking (RFC 9110 section 15.5.22).
+/// * Fields of one hop are dropped, as from requests; those of the client's hop are added.
+/// * The framing is the balancer's. A length stays; a body in chunks or until close becomes chunks
+///   for HTTP/1.1 and ends with the connection for HTTP/1.0. In an answer to HEAD and in a 304 a
+///   length stays, though no body follows; in a 204 and an interim one it is dropped (RFC 9110
+///   section 8.6).
+/// * `Connection: close` if the connection does not continue, and `keep-alive` if it does and the
+///   client speaks HTTP/1.0.
+/// * An interim answer (1xx but 101) passes to HTTP/1.1 only: for HTTP/1.0 nothing is appended (RFC
+///   9110 section 15.2).
+/// * A 101 that [`check_upgrade`](super::check_upgrade) accepted upgrades the client, too; its
+///   other fields, such as extensions, are between the two ends. A 426 that asks for a WebSocket
+///   keeps its Upgrade (RFC 9110 section 15.5.22).
 ///
-/// `set_cookie` is the value of a Set-Cookie to add: see [`set_cookie`](super::set_cookie). Not to interim answers.
+/// `set_cookie` is the value of a Set-Cookie to add, see [`set_cookie`](super::set_cookie). It is
+/// not added to interim answers.
 pub fn write_response(
     out: &mut Vec<u8>,
     response: &Response<'_>,
@@ -66,7 +72,7 @@ pub fn write_response(
         let passes = match names::kind(header.name) {
             Kind::Other => !(names_fields && names::is_named(lines, header.name)),
             Kind::ContentLength => keeps_length && !is_interim && !has_no_length(response.status()),
-            // Who gets no chunks gets no trailers.
+            // A client that gets no chunks gets no trailers.
             Kind::Trailer => framing == Framing::Chunked,
             Kind::Hop | Kind::Te | Kind::Upgrade => false,
             Kind::EndToEnd
@@ -100,9 +106,8 @@ pub fn write_response(
     framing
 }
 
-/// Whether an answer that has no body, since it is one to HEAD or by its status, says that a body
-/// follows: a backend that is wrong about that may send it, and it would be taken for the next
-/// answer.
+/// Returns whether an answer without a body, to HEAD or by its status, announces a body: a backend
+/// that is wrong about that may send it, and it would be taken for the next answer.
 pub fn names_a_body_that_is_not_due(response: &Response<'_>) -> bool {
     let has_none = response.body_length() == BodyLength::Known(0);
     let names_length = response.header("Content-Length").is_some_and(|length| length != "0");
@@ -123,7 +128,7 @@ const fn has_no_length(status: u16) -> bool {
     matches!(status, 100..=199 | 204)
 }
 
-/// Connection and Upgrade, as they hold for the client.
+/// Appends Connection and Upgrade of the client's hop.
 fn push_connection(out: &mut Vec<u8>, response: &Response<'_>, to: Client, keep_alive: bool) {
     let line: &[u8] = match response.status() {
         101 => b"Connection: Upgrade\r\nUpgrade: websocket\r\n",

@@ -1,4 +1,4 @@
-//! What binds a client to a backend.
+//! The binding of clients to backends.
 
 use std::net::IpAddr;
 
@@ -7,21 +7,23 @@ use throng_proto::http1::Request;
 use super::members;
 use crate::{Sticky, client_key};
 
-/// To what a request is bound.
+/// The binding of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The backend with this [`tag`](crate::CookieKey::tag): a cookie of ours says so. It may be
-    /// gone, or made up.
+    /// The backend with this [`tag`](crate::CookieKey::tag), named by a cookie of the balancer. It
+    /// may be gone, or forged.
     Backend(u64),
-    /// Whichever backend rendezvous hashing gives this number ([`pick_by_key`](crate::pick_by_key)), which is the same in
-    /// every process.
+    /// The backend that rendezvous hashing gives this number ([`pick_by_key`](crate::pick_by_key)),
+    /// the same in every process.
     Hash(u64),
 }
 
-/// What binds a request, if anything does. `client` is who asks: [`client_address`](super::client_address).
+/// Returns the binding of a request, if it has one. `client` is its origin:
+/// [`client_address`](super::client_address).
 ///
-/// Values are taken as they stand, without decoding: a client sends the same text each time. Of several cookies, headers
-/// or parameters of the name the first that makes sense counts; an empty value is none.
+/// Values are taken as they stand, without decoding: a client sends the same text each time. Of
+/// several cookies, headers or parameters of the name the first valid one counts; an empty value is
+/// none.
 #[must_use]
 pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Option<Bound> {
     let hashed = |value: &[u8]| Bound::Hash(hash(value));
@@ -44,7 +46,7 @@ pub fn sticky_key(sticky: &Sticky, request: &Request<'_>, client: IpAddr) -> Opt
     }
 }
 
-/// The value of the Set-Cookie that binds a client to the backend with this
+/// Returns the value of the Set-Cookie that binds a client to the backend with this
 /// [`tag`](crate::CookieKey::tag), for as long as the browser's session lasts. `name` must be a
 /// token. `is_secure`: the browser sends it by https only.
 #[must_use]
@@ -53,15 +55,16 @@ pub fn set_cookie(name: &str, tag: u64, is_secure: bool) -> String {
     format!("{name}={tag:016x}; Path=/; HttpOnly; SameSite=Lax{secure}")
 }
 
-/// Whether a proxy that is to be believed says that its client uses https. Of several the first,
-/// which is the client's own.
+/// Returns whether a trusted proxy reports that its client uses https. Of several values the first
+/// counts, which is about the client itself.
 #[must_use]
 pub fn came_by_https(request: &Request<'_>) -> bool {
     let protocols = members(request.lines().all_bytes("X-Forwarded-Proto"));
     protocols.take(1).any(|protocol| protocol.eq_ignore_ascii_case(b"https"))
 }
 
-/// The pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them, some programs only `;`.
+/// Returns the pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them,
+/// some programs only `;`.
 fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     request
         .lines()
@@ -74,7 +77,7 @@ fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8
         })
 }
 
-/// As [`set_cookie`] writes it, in quotes or not: 16 hexadecimal digits in lower case.
+/// Parses a value of [`set_cookie`], in quotes or not: 16 hexadecimal digits in lower case.
 fn parse_key(value: &[u8]) -> Option<u64> {
     let digits = match value {
         [b'"', inner @ .., b'"'] => inner,
@@ -85,8 +88,9 @@ fn parse_key(value: &[u8]) -> Option<u64> {
     u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_ours)?, 16).ok()
 }
 
-/// FNV-1a, and then a mix (of MurmurHash3, public domain), for FNV leaves the upper bits of short values poor. Nobody
-/// gains by a collision: it only sends two clients to one backend.
+/// Hashes by FNV-1a followed by a mix (of MurmurHash3, public domain), because FNV leaves the upper
+/// bits of short values poor. A collision gains an attacker nothing: it only sends two clients to
+/// one backend.
 fn hash(value: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = value.iter().fold(0xcbf2_9ce4_8422_2325, step);

@@ -1,4 +1,4 @@
-//! Whether a 101 opens the tunnel that was asked for.
+//! Validation of a backend's 101.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use throng_proto::ws::handshake::Key;
 
 use super::members;
 
-/// Why a backend's 101 opens nothing. The client is answered 502, and the backend's connection is closed: what follows
-/// on it is of no protocol that we know.
+/// The reason why a backend's 101 opens no tunnel. The client is answered 502, and the backend's
+/// connection is closed: the protocol of the bytes that follow is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadUpgrade {
-    /// Nobody asked for it.
+    /// The request asked for no upgrade.
     Unasked,
     /// It is in HTTP/1.0, which has no upgrades.
     Version,
@@ -20,8 +20,8 @@ pub enum BadUpgrade {
     Upgrade,
     /// `Connection` does not list `Upgrade`.
     Connection,
-    /// `Sec-WebSocket-Accept` is missing, repeated, or does not answer the client's key: whoever answered did not
-    /// understand the handshake.
+    /// `Sec-WebSocket-Accept` is missing, repeated, or does not answer the client's key: the sender
+    /// did not understand the handshake.
     Accept,
 }
 
@@ -39,8 +39,9 @@ impl fmt::Display for BadUpgrade {
 
 impl std::error::Error for BadUpgrade {}
 
-/// Checks a 101 against what was asked: [`RequestKind::key`](super::RequestKind::key). Extensions and subprotocols are for the client
-/// to check, RFC 6455 section 4.1: it knows what it offered.
+/// Checks a 101 against the request's key: [`RequestKind::key`](super::RequestKind::key).
+/// Extensions and subprotocols are for the client to check, RFC 6455 section 4.1: it knows its
+/// offer.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What a balancer refuses before it asks any backend.
+//! Requests that a balancer refuses before it contacts any backend.
 
 use std::fmt;
 
@@ -7,20 +7,23 @@ use throng_proto::ws::handshake::Key;
 
 use super::{lists, names};
 
-/// Options of a Connection header that may name fields; real ones name none or one, and each costs a look at every line.
+/// The limit of options of a Connection header that may name fields; real ones name none or one,
+/// and each costs a look at every line.
 pub const MAX_CONNECTION_OPTIONS: usize = 16;
 
-/// What a request that may pass asks for.
+/// The kind of a request that may pass.
 #[derive(Clone, Debug)]
 pub enum RequestKind {
-    /// An answer. An upgrade to something else than a WebSocket is not passed on, so it asks for an answer, too.
+    /// A plain request. An upgrade to something else than a WebSocket is not forwarded, so it is
+    /// one, too.
     Http,
-    /// A WebSocket: a 101 must answer this key, see [`check_upgrade`](super::check_upgrade).
+    /// A WebSocket handshake: a 101 must answer this key, see
+    /// [`check_upgrade`](super::check_upgrade).
     WebSocket(Key),
 }
 
 impl RequestKind {
-    /// The key of a WebSocket.
+    /// Returns the key of a WebSocket handshake.
     #[must_use]
     pub fn key(&self) -> Option<&Key> {
         match self {
@@ -30,29 +33,31 @@ impl RequestKind {
     }
 }
 
-/// Why a request is not passed on.
+/// The reason why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// CONNECT, or a target of its form: a tunnel to anywhere is a forward proxy's business.
+    /// CONNECT, or a target of its form: a tunnel to any host is the task of a forward proxy.
     Connect,
-    /// TRACE: its answer shows the client what proxies add and what browsers hide from scripts (cookies). nginx refuses
-    /// it, too.
+    /// TRACE: its answer shows the client the headers that proxies add and those that browsers hide
+    /// from scripts (cookies). nginx refuses it, too.
     Trace,
     /// `OPTIONS *`: it asks about one server, and there are several here.
     Asterisk,
-    /// A WebSocket's handshake that is no GET. RFC 6455 section 4.1.
+    /// A WebSocket handshake that is not a GET. RFC 6455 section 4.1.
     UpgradeMethod,
-    /// A WebSocket's handshake with a body: whose bytes they are is what two servers would take differently.
+    /// A WebSocket handshake with a body: two servers could disagree on which protocol its bytes
+    /// belong to.
     UpgradeBody,
-    /// A WebSocket's handshake without one well-formed Sec-WebSocket-Key: its 101 could not be checked.
+    /// A WebSocket handshake without one well-formed Sec-WebSocket-Key: its 101 could not be
+    /// checked.
     UpgradeKey,
     /// Connection names more than [`MAX_CONNECTION_OPTIONS`] fields.
     ConnectionOptions,
 }
 
 impl Refusal {
-    /// The status to answer with: 400 or 501.
+    /// Returns the status of the answer: 400 or 501.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -64,7 +69,7 @@ impl Refusal {
         }
     }
 
-    /// One sentence for the client.
+    /// Returns one sentence for the client.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -91,14 +96,14 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether a request that the decoder accepted may be passed on, and what it asks for.
+/// Decides whether a request that the decoder accepted may be forwarded, and returns its kind.
 ///
-/// The version of the WebSocket protocol is the backend's to validate: its 426 is passed on. Max-Forwards means something
-/// only to methods that are refused.
+/// The version of the WebSocket protocol is for the backend to check: its 426 is forwarded.
+/// Max-Forwards means something only to methods that are refused.
 ///
 /// # Errors
 ///
-/// The client's fault, or something that is not served here. The connection may go on (see
+/// The client's fault, or something that is not served here. The connection may continue (see
 /// [`write_error`](super::write_error)) if the body is read or there is none.
 pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
     match request.target_form() {
@@ -132,7 +137,7 @@ pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
     }
 }
 
-/// The one upgrade that is passed on.
+/// Returns whether the request asks for the only upgrade that is forwarded.
 pub(super) fn asks_for_websocket(request: &Request<'_>) -> bool {
     request.wants_upgrade() && lists(request.lines(), "Upgrade", "websocket")
 }

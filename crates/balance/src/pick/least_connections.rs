@@ -1,4 +1,4 @@
-//! The one with the least open per share.
+//! The backend with the least open per share.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use crate::Backend;
 use super::rng::Rng;
 use super::{Load, compare_load};
 
-/// Ties are broken at random: else all shards would run to the first of the list.
+/// Ties are broken at random: otherwise all shards would choose the first of the list.
 pub(super) fn pick<'a>(
     rng: &mut Rng,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,
@@ -22,7 +22,8 @@ pub(super) fn pick<'a>(
             Ordering::Equal => tied + 1,
             Ordering::Greater => continue,
         };
-        // The n-th of those that tie takes the place with probability 1/n: each is as likely in the end.
+        // The n-th of the tied ones replaces the choice with probability 1/n: in the end each is
+        // equally likely.
         if rng.below(tied) == 0 {
             least = Some((place, load));
         }

@@ -1,4 +1,4 @@
-//! Which backend gets the next client.
+//! Picks of a backend for each client.
 
 mod least_connections;
 mod power_of_two;
@@ -15,9 +15,9 @@ use crate::{Backend, Configuration, State};
 use rng::Rng;
 use round_robin::RoundRobin;
 
-/// Picks backends as [`Settings::pick`](crate::Settings::pick) says. Each shard has its own: nothing is shared but the
-/// counts of the backends. A pick looks at every backend, allocates nothing, and takes no lock. (The first pick in turn
-/// after the list changed allocates.)
+/// Picks backends by [`Settings::pick`](crate::Settings::pick). Each shard has its own: only the
+/// counts of the backends are shared. A pick looks at every backend, allocates nothing, and takes
+/// no lock. (The first pick in turn after the list changed allocates.)
 #[derive(Debug)]
 pub struct Picker {
     rng: Rng,
@@ -25,24 +25,25 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// `seed`: of everything random in it. Shards that have the same one make the same picks at the same time.
+    /// Creates a picker. `seed`: of everything random in it. Shards with equal seeds make equal
+    /// picks at a time.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed), round_robin: RoundRobin::default() }
     }
 
-    /// A number below `bound`, which must not be 0: for whoever needs chance, and is no pick.
+    /// Returns a random number below `bound`, which must not be 0, for callers outside of picks.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.rng.below(bound)
     }
 
-    /// The place in `configuration.backends` of the backend for `client`, or `None` if none is both
-    /// [`Up`](State::Up) and `usable`.
+    /// Returns the index in `configuration.backends` of the backend for `client`, or `None` if none
+    /// is both [`Up`](State::Up) and `usable`.
     ///
-    /// * `key`: what the client is told apart by, for [`Pick::Rendezvous`] only; without one it is
+    /// * `key`: identifies the client, for [`Pick::Rendezvous`] only; without one it is
     ///   [`client_key`]. Any number will do, it is mixed.
-    /// * `usable`: whether the caller would take the backend at this place, for instance because it has room for a
-    ///   handshake and was not tried yet. It may be asked twice a pick.
+    /// * `usable`: whether the caller would take the backend at this index, for instance because it
+    ///   has a free permit and was not tried yet. It may be called twice a pick.
     pub fn pick(
         &mut self,
         configuration: &Configuration,
@@ -69,9 +70,9 @@ impl Picker {
 }
 
 impl Picker {
-    /// The place of a backend that is [`Down`](State::Down), for a client that no other one is left
-    /// for: the one with the fewest connections refused in a row, by chance among equals. Being
-    /// down is a verdict of the past.
+    /// Returns the index of a backend that is [`Down`](State::Down), for a client without any
+    /// other: the one with the fewest connections refused in a row, at random among equals. A
+    /// verdict of down may be outdated.
     pub fn pick_down(
         &mut self,
         configuration: &Configuration,
@@ -96,8 +97,8 @@ impl Picker {
     }
 }
 
-/// The place of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has; `None` if
-/// it is gone or not [`Up`](State::Up), and the client is to be picked for anew.
+/// Returns the index of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has;
+/// `None` if it is gone or not [`Up`](State::Up), and the client needs another pick.
 #[must_use]
 pub fn pick_bound(configuration: &Configuration, tag: u64) -> Option<usize> {
     let key = &configuration.settings.cookie_key;
@@ -105,9 +106,9 @@ pub fn pick_bound(configuration: &Configuration, tag: u64) -> Option<usize> {
     all.find(|(_, backend)| key.tag(backend.address()) == tag).map(|(place, _)| place)
 }
 
-/// The place of the backend that rendezvous hashing gives to `key`, whatever
-/// [`Settings::pick`](crate::Settings::pick) is: what binds a client to a backend by a header, a parameter or its
-/// address, without a table of clients. `usable` as in [`Picker::pick`].
+/// Returns the index of the backend that rendezvous hashing gives to `key`, for any
+/// [`Settings::pick`](crate::Settings::pick): it binds a client to a backend by a header, a
+/// parameter or its address, without a table of clients. `usable` as in [`Picker::pick`].
 #[must_use]
 pub fn pick_by_key(
     configuration: &Configuration,
@@ -117,8 +118,8 @@ pub fn pick_by_key(
     rendezvous::pick(key, candidates(configuration, &usable))
 }
 
-/// What a client is told apart by if nothing better is known: its IPv4 address, or the /64 network of its IPv6 address,
-/// because within it a machine changes its address as it likes.
+/// Returns the default identity of a client: its IPv4 address, or the /64 network of its IPv6
+/// address, because a machine changes its address freely within it.
 #[must_use]
 pub fn client_key(client: IpAddr) -> u64 {
     match client.to_canonical() {
@@ -127,7 +128,7 @@ pub fn client_key(client: IpAddr) -> u64 {
     }
 }
 
-/// Those that may be picked, with their places.
+/// Returns the backends that may be picked, with their indexes.
 fn candidates<'a>(
     configuration: &'a Configuration,
     usable: &'a impl Fn(usize) -> bool,
@@ -136,8 +137,8 @@ fn candidates<'a>(
     all.filter(|&(place, backend)| backend.state() == State::Up && usable(place))
 }
 
-/// How `one` and `other` compare by what each would have open per share with one more client. Not by what it has:
-/// of two that have nothing the heavier is to be first, and one in its slow start last.
+/// Compares two backends by the load per share that each would have with one more client. Not by
+/// the current load: of two without any the heavier is first, and one in its slow start last.
 fn compare_load(one: Load, other: Load) -> std::cmp::Ordering {
     (one.load * other.share).cmp(&(other.load * one.share))
 }

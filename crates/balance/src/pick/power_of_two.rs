@@ -1,14 +1,16 @@
-//! Two at random, and the better of them; but nobody who is clearly crowded.
+//! Two backends at random, and the better of them, without those that are clearly crowded.
 
 use crate::Backend;
 
 use super::rng::Rng;
 use super::{Load, compare_load, random};
 
-/// Both by share, the second never the first again. Who was drawn first wins a tie, so ties go by share, too.
+/// Draws both by share, the second different from the first. The first wins a tie, so ties go by
+/// share, too.
 ///
-/// Two draws alone even out what comes, not what is already there: of four backends of which two are new, a draw in six
-/// has the two old ones, which would get back a sixth of the clients that a rebalance sends away.
+/// Two draws alone even out new clients, not existing ones: of four backends of which two are new,
+/// one draw in six has the two old ones, which would get back a sixth of the clients that a
+/// rebalance sends away.
 pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     rng: &mut Rng,
     candidates: impl Fn() -> I,
@@ -30,7 +32,7 @@ fn of_two<'a, I: Iterator<Item = (usize, &'a Backend)>>(
     Some(if second_is_better { second } else { first })
 }
 
-/// What all have open, and all shares.
+/// The load and the shares of all backends.
 struct Average {
     load: u128,
     share: u128,
@@ -44,7 +46,7 @@ impl Average {
         })
     }
 
-    /// More than a sixteenth, and more than one, above its part.
+    /// Returns whether a backend is more than a sixteenth, and more than one, above its part.
     fn is_crowded(&self, backend: &Backend) -> bool {
         let (load, share) = (u128::from(backend.load()), u128::from(backend.share()));
         16 * load * self.share > 17 * self.load * share + 16 * self.share

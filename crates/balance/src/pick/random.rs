@@ -1,11 +1,12 @@
-//! At random, by share.
+//! A random backend, by share.
 
 use crate::Backend;
 
 use super::rng::Rng;
 
-/// In one pass, without knowing the sum before (a reservoir of one): whoever comes replaces the one held with the
-/// probability of its part of the shares seen so far. Summing first would not do, as shares change meanwhile.
+/// Picks in one pass, without knowing the sum before (a reservoir of one): each backend replaces
+/// the choice with the probability of its part of the shares seen so far. Summing first would not
+/// work, as shares change meanwhile.
 pub(super) fn pick<'a>(
     rng: &mut Rng,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,

@@ -1,11 +1,13 @@
-//! Rendezvous hashing: a backend that goes takes only its own clients along, one that comes gets its part of each.
+//! Rendezvous hashing: a backend that leaves moves only its own clients, a new one gets its part
+//! from each.
 
 use crate::Backend;
 
 use super::rng::mix;
 
-/// Every backend throws a die that depends on the key and itself alone; the highest wins. With `-share / ln(die)` each
-/// wins in proportion to its share, and a share that grows draws clients to it but moves none between others.
+/// Draws for every backend a number that depends only on the key and the backend; the highest wins.
+/// With `-share / ln(die)` each wins in proportion to its share, and a share that grows draws
+/// clients to it but moves none between others.
 pub(super) fn pick<'a>(
     key: u64,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,
@@ -16,7 +18,7 @@ pub(super) fn pick<'a>(
     highest.map(|(place, _)| place)
 }
 
-/// A number between 0 and 1, neither included: of 52 bits, so that adding a half is exact.
+/// Returns a number between 0 and 1, both excluded: of 52 bits, so that adding a half is exact.
 fn die(key: u64, backend_key: u64) -> f64 {
     let bits = mix(key ^ backend_key) >> 12;
     (bits as f64 + 0.5) / (1u64 << 52) as f64

@@ -1,4 +1,4 @@
-//! Chance, from a seed.
+//! Random numbers from a seed.
 
 /// SplitMix64: eight bytes of state, and good enough to spread clients.
 #[derive(Debug)]
@@ -9,8 +9,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// A number below `bound`, which must not be 0. A product instead of a remainder: no division, and no bias that
-    /// bounds below 2^32 could show.
+    /// Returns a number below `bound`, which must not be 0. A product instead of a remainder: no
+    /// division, and no measurable bias for bounds below 2^32.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         ((u128::from(mix(self.0)) * u128::from(bound)) >> 64) as u64

@@ -1,14 +1,14 @@
-//! In turn, by share, interleaved smoothly: 5, 1, 1 is A A B A C A A, not A A A A A B C.
+//! Round robin by share, interleaved smoothly: 5, 1, 1 is A A B A C A A, not A A A A A B C.
 
 use crate::Backend;
 use crate::settings::Target;
 
-/// How far each backend is ahead of its turn (nginx's smooth weighted round robin): at each pick everyone gains its
-/// share, and the one that is furthest ahead gives back what all gained together.
+/// The credit of each backend (nginx's smooth weighted round robin): at each pick every backend
+/// gains its share, and the one with the most credit gives back the sum of all gains.
 #[derive(Debug, Default)]
 pub(super) struct RoundRobin {
     turns: Vec<Turn>,
-    /// The shares of all in the list.
+    /// The sum of all shares in the list.
     whole: i64,
 }
 
@@ -19,7 +19,7 @@ struct Turn {
 }
 
 impl RoundRobin {
-    /// Takes on the list of the configuration. Those in the last one, too, go on where they were.
+    /// Adopts the list of the configuration. Backends that were in the last one keep their credit.
     pub(super) fn follow(&mut self, backends: &[Target]) {
         self.whole = backends.iter().map(|target| i64::from(target.backend.share())).sum();
         let keys = || backends.iter().map(|target| target.backend.key());
@@ -37,7 +37,8 @@ impl RoundRobin {
         self.turns = keys().map(turn).collect();
     }
 
-    /// The one whose turn it is; of equals the first. `candidates` are of the list last followed.
+    /// Returns the backend whose turn it is; of equals the first. `candidates` are of the list last
+    /// adopted.
     pub(super) fn pick<'a>(
         &mut self,
         candidates: impl Iterator<Item = (usize, &'a Backend)>,
@@ -47,8 +48,8 @@ impl RoundRobin {
         for (place, backend) in candidates {
             let share = i64::from(backend.share());
             let turn = &mut self.turns[place];
-            // While the shares are what they were nobody is further off than this. What is left of larger ones would
-            // give one backend hundreds of turns in a row.
+            // While the shares are constant, no credit exceeds this. Credit left over from larger
+            // shares would give one backend hundreds of turns in a row.
             turn.credit = turn.credit.clamp(-self.whole, self.whole) + share;
             gained += share;
             if ahead.is_none_or(|(_, most)| turn.credit > most) {

@@ -1,4 +1,4 @@
-//! How many clients there are, of all shards, and from which addresses.
+//! The number of clients of all shards, in total and by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,21 +7,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::client_key;
 
-/// Client connections of all shards: the kernel does not deal them out evenly, so a part for each
-/// would turn clients away while there is room.
+/// Client connections of all shards: the kernel does not distribute them evenly, so a limit for
+/// each shard would refuse clients below the total.
 #[derive(Debug, Default)]
 pub struct Admission {
     all: AtomicUsize,
-    /// By IPv4 address or IPv6 /64 network, as far as they are counted. Used once a connection.
+    /// Counts by IPv4 address or IPv6 /64 network, where they are counted. Used once a connection.
     by_address: Mutex<HashMap<u64, usize>>,
 }
 
-/// Why a client was not let in.
+/// The reason why a client was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// There are as many as may be.
+    /// The limit of all clients.
     All,
-    /// There are as many as may be from its address.
+    /// The limit of clients of its address.
     Address,
 }
 
@@ -49,7 +49,7 @@ impl Admission {
         Ok(Counted(Some(key)))
     }
 
-    /// A client has gone.
+    /// Uncounts a client.
     pub(super) fn leave(&self, Counted(key): Counted) {
         self.all.fetch_sub(1, Relaxed);
         let Some(key) = key else { return };
@@ -62,7 +62,7 @@ impl Admission {
         }
     }
 
-    /// Addresses that clients are counted of.
+    /// Returns the number of counted addresses.
     pub(super) fn addresses(&self) -> usize {
         self.lock().len()
     }
@@ -72,12 +72,12 @@ impl Admission {
     }
 }
 
-/// What a client was counted as, to be given back.
+/// The key under which a client was counted, to uncount it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Counted(Option<u64>);
 
-/// What the clients were counted as, by the driver's slot. Empty where no address is counted.
+/// The keys of all clients, by the driver's slot. Empty where no address is counted.
 #[derive(Debug, Default)]
 pub(super) struct CountedBySlot(Vec<Counted>);
 

@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::forward::{self, Framing};
 use crate::shards::RECEIVE_BUFFER;
 
-/// Why reading a response stopped.
+/// The reason why reading a response stopped.
 enum Stop {
     Failed(Failure),
     Whole,
@@ -20,12 +20,12 @@ enum Stop {
 }
 
 impl State {
-    /// Lent bytes of a backend that speaks HTTP.
+    /// Handles lent bytes of a backend that speaks HTTP.
     pub(super) fn upstream_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
         let client_id = upstream.client;
         let Some(client_id) = client_id else {
-            // Nobody asked: whatever it is, the next request must not get it for an answer.
+            // No request is under way: the next one must not get these bytes for an answer.
             self.pool.remove(upstream.backend.address(), id);
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.actions.push_back(Action::Close(id));
@@ -47,8 +47,8 @@ impl State {
                 self.actions.push_back(Action::Open { client: client_id, upstream: id });
             }
             Stop::Whole => {
-                // More than was asked for cannot be told from an answer to the next; nor can what still lies behind a read
-                // that took as much as it could.
+                // Surplus bytes cannot be distinguished from an answer to the next request; nor can
+                // bytes beyond a read that filled the buffer.
                 if !input.is_empty() || is_cut {
                     upstream.is_last = true;
                 }
@@ -91,14 +91,14 @@ impl State {
                         continue;
                     }
                     if is_interim {
-                        // Another backend's would be one too many.
+                        // A second backend's interim answer would be one too many.
                         exchange.replay = None;
                     } else {
                         exchange.is_answered = true;
-                        // No handshake any more, and its reader may take long.
+                        // The handshake is over, and the client may read slowly.
                         exchange.permit = None;
                     }
-                    // A request whose rest is still to come would be taken for the next one.
+                    // The rest of an incomplete request would be taken for the next one.
                     let keep_alive = exchange.keep_alive
                         && exchange.is_complete
                         && self.shutdown.is_none()
@@ -114,7 +114,7 @@ impl State {
                     });
                     if !is_interim {
                         // A backend that answers before it has the whole request may not read the
-                        // rest; one that says how long a body is that is not due may send it.
+                        // rest; one that announces a body that is not due may send it.
                         upstream.is_last |= !exchange.is_complete
                             || !upstream.http.is_clear()
                             || forward::names_a_body_that_is_not_due(&response);
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// An answer that ends with its connection has ended.
+    /// Ends an answer whose body ends with its connection.
     pub(super) fn end_answer(&mut self, client_id: ConnId) {
         let Conn::Client(mut client) = self.conns.take(client_id) else { return };
         if client.exchange.as_ref().is_some_and(|exchange| exchange.framing == Framing::Chunked) {
@@ -159,7 +159,7 @@ impl State {
         self.actions.push_back(Action::Complete(client_id));
     }
 
-    /// The answer is whole: the backend's connection is free, and the client's goes on or ends.
+    /// Completes an exchange: the backend's connection is free, and the client's continues or ends.
     pub(super) fn complete<D: Driver>(&mut self, driver: &mut D, client_id: ConnId) {
         let Conn::Client(mut client) = self.conns.take(client_id) else { return };
         let Some(exchange) = client.exchange.take() else {
@@ -178,7 +178,7 @@ impl State {
         }
         let timeouts = &self.configuration.settings.timeouts;
         if keeps && self.shutdown.is_none() {
-            // The flush goes on with it.
+            // The flush continues with it.
             client.phase = Phase::Head;
         } else {
             client.phase = Phase::Leaving;

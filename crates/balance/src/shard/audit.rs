@@ -1,30 +1,30 @@
-//! What a shard holds, counted from its records and not from its metrics: for tests that look after each turn.
+//! An audit of a shard, counted from its records and not from its metrics: for tests that check
+//! after each turn.
 
 use throng_io::{ConnId, Driver};
 
 use super::conn::{Conn, flag};
 use super::{Shard, State};
 
-/// Bytes held for a connection, by kind: every place where what a peer sends could pile up.
+/// Bytes held for a connection, by kind: all buffers that a peer's data could fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// A client's input that is ahead of what is answered, with the part of its buffer that was
-    /// used already.
+    /// A client's input ahead of the answers, with the used part of its buffer.
     pub client_input: usize,
     /// The beginning of a client's next head, or trailers.
     pub client_head: usize,
     /// A request kept for another try.
     pub replay: usize,
-    /// What is to be sent to a client.
+    /// Data to be sent to a client.
     pub client_output: usize,
-    /// What is to be sent to a backend.
+    /// Data to be sent to a backend.
     pub backend_output: usize,
-    /// What waits behind the send in flight to one side of a tunnel.
+    /// Data queued behind the send in flight to one side of a tunnel.
     pub tunnel: usize,
 }
 
 impl Holdings {
-    /// The larger of each kind.
+    /// Returns the larger of each kind.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Holdings {
     }
 }
 
-/// What a shard holds at this moment, and the first thing in it that cannot be right.
+/// The contents of a shard at this moment, and the first inconsistency in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Clients that speak HTTP.
@@ -49,35 +49,35 @@ pub struct Audit {
     pub idle: usize,
     /// Sides of tunnels.
     pub sides: usize,
-    /// Tunnels that wait for a frame's end to be sent our Close frame.
+    /// Tunnels that wait for a frame's end before the balancer's Close frame.
     pub closing: usize,
     /// Batches queued behind a send in flight.
     pub queued: usize,
-    /// Requests that wait for a place.
+    /// Requests that wait for a permit.
     pub waiting: usize,
-    /// Clients that waited and were looked at, ever.
+    /// Waiting clients that were looked at, ever.
     pub looked_at: u64,
-    /// Clients that are listed as not having asked for anything.
+    /// Clients that are listed as not having sent a request.
     pub new_clients: usize,
-    /// Addresses that clients are counted of, of all shards.
+    /// Addresses by which clients are counted, of all shards.
     pub addresses: usize,
-    /// Orders to close tunnels.
+    /// Close jobs.
     pub close_jobs: usize,
-    /// Intents that were not acted on.
+    /// Actions that were not run.
     pub actions: usize,
-    /// The most bytes that any one connection holds, of each kind. What a send in flight has is the
-    /// driver's.
+    /// The most bytes that any one connection holds, of each kind. The data of a send in flight is
+    /// held by the driver.
     pub most: Holdings,
     /// Bytes of memory kept for the next batches.
     pub spare: usize,
-    /// Clients that are to be told that their backend is lost.
+    /// Clients to be closed because their backend is lost.
     pub orphans: usize,
     /// A rule between records that is broken, if one is.
     pub broken: Option<(ConnId, &'static str)>,
 }
 
 impl<D: Driver> Shard<D> {
-    /// Counts all that is there. Never on the way of a byte.
+    /// Counts everything. Never called on the path of a byte.
     #[must_use]
     pub fn audit(&self) -> Audit {
         self.state.audit()

@@ -1,19 +1,21 @@
-//! When many clients have come at once, and no more come.
+//! Detection of the end of a burst of new clients.
 
-/// So many clients since the last calm leave enough behind to be given back.
+/// The number of clients since the last quiet time that leaves enough free memory to be given back.
 const MANY: u64 = 1000;
 
-/// Tells the calm after a burst. What a client needs until its tunnel is open, some hundreds of bytes, is free then; with
-/// thousands at one moment the allocator would keep it, four times as much as the tunnels themselves have.
+/// Detects the end of a burst. The memory that a client needs until its tunnel is open, some
+/// hundreds of bytes, is free then; after thousands at one moment the allocator would keep it, four
+/// times as much as the tunnels themselves have.
 #[derive(Debug, Default)]
 pub(super) struct BurstDetector {
-    /// Clients ever accepted, at the last look, and at the last calm.
+    /// Clients ever accepted, at the last look, and at the last quiet time.
     looked: u64,
     quiet: u64,
 }
 
 impl BurstDetector {
-    /// Once a sweep: whether one was on and nobody came since the last look.
+    /// Called once a sweep. Returns whether there was a burst and no client came since the last
+    /// look.
     pub(super) fn is_over(&mut self, accepted: u64) -> bool {
         let is_quiet = accepted == std::mem::replace(&mut self.looked, accepted);
         let is_over = is_quiet && accepted - self.quiet >= MANY;

@@ -1,4 +1,4 @@
-//! Requests: bytes of clients to exchanges, and what a client's end means.
+//! Requests: from clients' bytes to exchanges, and the end of clients.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ use super::output::HIGH_WATER;
 use super::{Action, State};
 use crate::forward;
 
-/// Of a request, so much is kept for another try; a longer one has only the first.
+/// The bytes of a request that are kept for a retry; a longer request has only its first try.
 pub(super) const REPLAY_LIMIT: usize = 64 << 10;
 
 impl State {
-    /// Lent bytes of a client that speaks HTTP.
+    /// Handles lent bytes of a client that speaks HTTP.
     pub(super) fn client_received(&mut self, id: ConnId, bytes: &mut [u8]) {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         match client.phase {
@@ -55,14 +55,14 @@ impl State {
         self.conns.insert(id, Conn::Client(client));
     }
 
-    /// Stops reading a client that has asked for much more than was answered yet.
+    /// Stops reading a client whose requests are far ahead of the answers.
     fn pause_if_far_ahead(&mut self, id: ConnId, client: &Client) {
         if client.held.len() > HIGH_WATER {
             self.actions.push_back(Action::Pause(id));
         }
     }
 
-    /// What a trusted proxy says about its client, before all else.
+    /// Reads the PROXY header of a trusted proxy, before all else.
     fn read_proxy_header(&mut self, id: ConnId, client: &mut Client) {
         match proxy_protocol::decode(client.held.as_slice()) {
             Ok(proxy_protocol::Decoded::Needs(_)) => {}
@@ -83,7 +83,8 @@ impl State {
         }
     }
 
-    /// Decodes what can be used now. How many bytes at the end of `bytes` cannot be yet.
+    /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be
+    /// used yet.
     fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) -> usize {
         let limits = self.limits;
         let mut input = Input::new(bytes);
@@ -148,7 +149,7 @@ impl State {
                     if backlog > 0 {
                         self.actions.push_back(Action::Flush(upstream));
                     }
-                    // The flush itself sees to it that a backend that is behind is waited for.
+                    // The flush itself pauses the client of a connected backend that is behind.
                     if is_connected { 0 } else { backlog }
                 }
                 None => exchange.replay.as_ref().map_or(0, Vec::len),
@@ -165,7 +166,7 @@ impl State {
         left
     }
 
-    /// What the request says, as far as it matters here, and what its backend will be sent.
+    /// Builds the exchange of a request: its relevant properties and the text for its backend.
     fn begin_exchange(
         &mut self,
         request: &Request<'_>,
@@ -223,7 +224,8 @@ impl State {
         })
     }
 
-    /// More of a request's body, to its backend if it has one, and to the copy for another try if that is still one.
+    /// Forwards more of a request's body to its backend if it has one, and to the copy for a retry
+    /// while there is one.
     fn forward_body(&mut self, exchange: &mut Exchange, write: impl Fn(&mut Vec<u8>, bool)) {
         let chunked = exchange.chunked;
         let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
@@ -240,14 +242,14 @@ impl State {
         }
     }
 
-    /// Answers a client in our own name and ends its connection.
+    /// Sends a client the balancer's own answer and ends its connection.
     pub(super) fn answer_error(&mut self, id: ConnId, status: u16, reason: &str) {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         self.refuse(id, &mut client, status, reason);
         self.conns.insert(id, Conn::Client(client));
     }
 
-    /// The same for a record that was taken out.
+    /// Refuses a client whose record was taken out.
     pub(super) fn refuse(&mut self, id: ConnId, client: &mut Client, status: u16, reason: &str) {
         if status < 500 {
             self.metrics.client_errors += 1;
@@ -264,7 +266,8 @@ impl State {
         client.phase = Phase::Leaving;
         client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
         if is_answered {
-            // Half an answer cannot be followed by another: a cut is the only sign that it is not whole.
+            // Half an answer cannot be followed by another: a reset is the only sign that it is
+            // incomplete.
             self.actions.push_back(Action::Cut(id));
             return;
         }
@@ -272,7 +275,8 @@ impl State {
         self.actions.push_back(Action::Flush(id));
     }
 
-    /// Lets go of a client's exchange, and of the backend's connection that had it. True: its answer had begun.
+    /// Drops a client's exchange and closes its backend connection. Returns whether its answer had
+    /// begun.
     pub(super) fn drop_exchange(&mut self, client: &mut Client) -> bool {
         let Some(exchange) = client.exchange.take() else { return false };
         if let Some(upstream) = exchange.upstream {
@@ -281,7 +285,7 @@ impl State {
         exchange.is_answered
     }
 
-    /// A client will send no more.
+    /// Handles the end of a client's stream.
     pub(super) fn client_finished(&mut self, id: ConnId) {
         let Some(client) = self.conns.client(id) else { return };
         client.http.finished = true;
@@ -296,7 +300,7 @@ impl State {
         }
     }
 
-    /// A client's connection is gone; its record was taken out.
+    /// Handles the end of a client's connection; its record was taken out.
     pub(super) fn client_closed(&mut self, id: ConnId, mut client: Client) {
         self.give_room_back(id);
         self.drop_exchange(&mut client);

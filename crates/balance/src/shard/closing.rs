@@ -1,7 +1,8 @@
-//! Tunnels that we end: whose, in which order, how fast, and how to say so.
+//! Closing of tunnels: their selection, order, rate and Close frames.
 //!
-//! A client gets a Close frame behind the last whole frame of its backend. What the backend still says is dropped; what
-//! the client says goes on to the backend until its own Close frame has come, so nothing it sent before is lost.
+//! A client gets a Close frame after the last whole frame of its backend. Later data of the backend
+//! is dropped; data of the client is forwarded to the backend until its own Close frame has come,
+//! so nothing it sent before is lost.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -18,33 +19,33 @@ use crate::settings::CloseOrder;
 use crate::token_bucket::TokenBucket;
 use crate::{Backend, Closing};
 
-/// The service restarts, or is elsewhere: come back, to another.
+/// The code for a service that restarts or has moved: clients reconnect, to another backend.
 pub(super) const SERVICE_RESTART: u16 = 1012;
-/// We end.
+/// The code for the end of the balancer.
 pub(super) const GOING_AWAY: u16 = 1001;
 
-/// The Close frame of that code.
+/// Encodes the Close frame of that code.
 pub(super) fn encode(code: u16, out: &mut Vec<u8>) {
     let reason = if code == GOING_AWAY { "going away" } else { "please connect again" };
     encode_close(code, reason, None, out);
 }
 
 impl Tunnel {
-    /// The code that its client is to be told.
+    /// Returns the code for its client.
     pub(super) fn close_code(&self) -> u16 {
         if self.flags & flag::GOING_AWAY != 0 { GOING_AWAY } else { SERVICE_RESTART }
     }
 }
 
-/// Tunnels that are to be closed one after the other.
+/// A job that closes tunnels one after the other.
 pub(super) struct CloseJob {
-    /// `None`: of all.
+    /// The backend; `None`: all.
     backend: Option<Arc<Backend>>,
     closing: Closing,
-    /// Clients, the first last. Taken when the order came: ids of the past find nothing.
+    /// Clients, the first last. Listed when the job began: ids that are outdated find nothing.
     list: Vec<ConnId>,
     bucket: TokenBucket,
-    /// What all shards together may still close.
+    /// The number that all shards together may still close.
     most: Option<Arc<AtomicU32>>,
     deadline: Option<Instant>,
 }
@@ -55,13 +56,13 @@ impl CloseJob {
     }
 }
 
-/// Clients whose backends went without a Close frame. They are told at a rate: all at once they would come back all
-/// at once.
+/// Clients whose backends ended without a Close frame. They are closed at a rate: all at once they
+/// would reconnect all at once.
 pub(super) struct Orphans {
     list: VecDeque<ConnId>,
-    /// For all shards...
+    /// The rate of all shards...
     rate: u32,
-    /// ...and this one's part.
+    /// ...and this shard's part.
     bucket: TokenBucket,
 }
 
@@ -70,7 +71,8 @@ impl Orphans {
         Self { list: VecDeque::new(), rate, bucket }
     }
 
-    /// The same rate as before goes on: each change of the configuration would be worth a closing else.
+    /// Sets the rate. An unchanged rate keeps its bucket: otherwise each change of the
+    /// configuration would allow one more closing.
     pub(super) fn set_rate(&mut self, rate: u32, bucket: TokenBucket) {
         if self.rate != rate {
             (self.rate, self.bucket) = (rate, bucket);
@@ -90,7 +92,7 @@ impl Orphans {
 }
 
 impl State {
-    /// Takes on an order; it replaces an earlier one for the same backend.
+    /// Begins a close job; it replaces an earlier one for the same backend.
     pub(super) fn begin_close_job(
         &mut self,
         backend: Arc<Backend>,
@@ -114,7 +116,7 @@ impl State {
         self.close_jobs.push(job);
     }
 
-    /// The order's tunnels, in its sequence.
+    /// Lists the job's tunnels in its order.
     fn list_tunnels(&mut self, job: &mut CloseJob) {
         let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
         for (_, conn) in self.conns.iter() {
@@ -142,7 +144,7 @@ impl State {
         job.list = found.into_iter().map(|(_, _, client)| client).collect();
     }
 
-    /// Tells all idle clients to go, and closes tunnels within `window`.
+    /// Closes all idle clients, and tunnels within `window`.
     pub(super) fn begin_shutdown<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -185,7 +187,7 @@ impl State {
         self.close_jobs = vec![job];
     }
 
-    /// When the next tunnel is to be closed.
+    /// Returns when the next tunnel is to be closed.
     pub(super) fn next_closing(&self) -> Option<Instant> {
         let orphans = (!self.orphans.list.is_empty()).then(|| self.orphans.bucket.next(self.now));
         let close_jobs = self.close_jobs.iter().filter(|job| !job.list.is_empty());
@@ -230,13 +232,13 @@ impl State {
                 }
             }
         }
-        // Of an order for so many, nothing remains when its list is at its end; others go on with what comes later, such
-        // as handshakes that were under way.
+        // A job for a number of tunnels ends with its list; others continue with later tunnels,
+        // such as handshakes that were under way.
         close_jobs.retain(|job| job.most.is_none() || !job.list.is_empty());
         self.close_jobs = close_jobs;
     }
 
-    /// Once a sweep: tunnels that were opened since an order came.
+    /// Called once a sweep: adds tunnels that were opened since a job began.
     pub(super) fn renew_close_jobs(&mut self) {
         let mut close_jobs = std::mem::take(&mut self.close_jobs);
         close_jobs.retain(|job| {
@@ -254,7 +256,7 @@ impl State {
         self.close_jobs = close_jobs;
     }
 
-    /// Begins the end of a client's tunnel. False: it had begun already.
+    /// Begins the end of a client's tunnel. Returns false if it had begun already.
     pub(super) fn close_tunnel<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -273,7 +275,7 @@ impl State {
             return false;
         }
         if upstream.boundary.is_lost() {
-            // Not frames: there is no place for ours.
+            // The data is not frames: there is no boundary for a Close frame.
             self.metrics.closed += 1;
             driver.abort(client_id);
             if let Conn::Tunnel(client) = self.conns.take(client_id) {
@@ -298,7 +300,7 @@ impl State {
         true
     }
 
-    /// A Close frame is on its way to `client`, behind all that came from `upstream`.
+    /// Records that a Close frame was sent to `client`, after all data from `upstream`.
     pub(super) fn record_close_sent(&mut self, upstream: ConnId, client: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.close);
         self.metrics.closed += 1;
@@ -314,13 +316,14 @@ impl State {
             tunnel.flags |= flag::CLOSED;
             tunnel.deadline = deadline;
             if tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary() {
-                // The two have crossed: it has said its Close, and waits for the end.
+                // The Close frames have crossed: the client has sent its own, and waits for the
+                // end.
                 self.actions.push_back(Action::Answered(client));
             }
         }
     }
 
-    /// The backend of this client's tunnel went without a word.
+    /// Handles a client whose backend ended without a Close frame.
     pub(super) fn orphan<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -329,7 +332,8 @@ impl State {
         backend: Option<Arc<Backend>>,
     ) {
         let Some(client) = self.conns.tunnel(client_id) else { return };
-        // Many servers end the stream in answer to a Close: no loss, and its client waits for nothing else.
+        // Many servers end the stream in answer to a Close: this is no loss, and their client waits
+        // for nothing else.
         let was_leaving = client.boundary.saw_close() && client.boundary.is_at_boundary();
         if !was_leaving {
             self.metrics.lost += 1;
@@ -340,7 +344,7 @@ impl State {
         client.peer = client_id;
         client.flags |= flag::DROPPED;
         if client.flags & flag::PAUSED != 0 {
-            // To hear of its end, and of its answer to our Close frame.
+            // Needed to learn of its end, and of its answer to the Close frame.
             client.flags &= !flag::PAUSED;
             driver.resume(client_id);
         }
@@ -353,13 +357,13 @@ impl State {
         } else if can_close {
             self.orphans.push(client_id, self.now);
         } else {
-            // In the middle of a frame nothing can be said: only a cut is honest.
+            // In the middle of a frame no Close frame can be sent: only a reset is correct.
             client.flags |= flag::CLOSE_DUE;
             self.orphans.push(client_id, self.now);
         }
     }
 
-    /// Tells a client whose backend is lost, unless it was told.
+    /// Closes a client whose backend is lost, unless that was done already.
     pub(super) fn close_orphan<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.close);
         let Some(client) = self.conns.tunnel(id) else { return };
@@ -377,11 +381,11 @@ impl State {
         self.send_or_queue(driver, id, |out| encode(SERVICE_RESTART, out));
     }
 
-    /// The client's Close frame has come, in answer to ours: both sides are told the end.
+    /// Ends both sides after the client's Close frame has come in answer to the balancer's.
     pub(super) fn close_answered<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Some(client) = self.conns.tunnel(id) else { return };
         let peer = client.peer;
-        // Nothing is to follow a Close frame, and its receiver's stream is ended.
+        // Nothing may follow a Close frame, and its receiver's stream is ended.
         client.flags |= flag::DROPPED;
         for side in [id, peer] {
             let has_queue = self.queued.contains_key(&side);

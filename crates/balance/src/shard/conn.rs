@@ -1,4 +1,4 @@
-//! What a shard knows of each of its connections, by the driver's slot.
+//! A shard's records of its connections, by the driver's slot.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::input::PendingInput;
 use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
 use crate::{Backend, Timeouts};
 
-/// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the size of an instant.
+/// Time in eighths of a second since the driver's origin: fine enough for timeouts, and half the
+/// size of an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tick(pub(super) u32);
 
@@ -32,7 +33,7 @@ impl Tick {
     }
 }
 
-/// A connection's record. The boxes go when a tunnel is opened: it needs nothing but [`Tunnel`].
+/// A connection's record. The boxes are freed when a tunnel is opened: it needs only [`Tunnel`].
 #[derive(Debug)]
 pub(super) enum Conn {
     /// The slot is empty, or its connection is being closed and only its end is awaited.
@@ -45,43 +46,44 @@ pub(super) enum Conn {
     Tunnel(Tunnel),
 }
 
-/// Where a client's connection stands.
+/// The phase of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A PROXY header is to come.
+    /// Waiting for a PROXY header.
     Proxy,
-    /// A request, or its rest, is to come.
+    /// Waiting for a request, or its rest.
     Head,
-    /// The request waits for a place for its handshake.
+    /// The request waits for a permit for its handshake.
     Queued,
-    /// The request is a backend's.
+    /// The request is at a backend.
     Exchange,
-    /// Its last answer has been written, and leaves; then our end of the stream.
+    /// Its last answer has been written and is being sent; the end of the stream follows.
     Leaving,
-    /// We ended our side; what still comes is dropped until the client ends its own, or a short time has passed.
+    /// The balancer ended its side; input is dropped until the client ends its own, or a short time
+    /// has passed.
     Lingering,
 }
 
-/// What both kinds of HTTP connection have: an outbox and whether it is moving.
+/// The common part of both kinds of HTTP connection: an outbox and its state.
 #[derive(Debug, Default)]
 pub(super) struct HttpSide {
-    /// What is to leave next.
+    /// Data to be sent next.
     pub(super) out: Option<Box<Batch>>,
     /// A send is in flight.
     pub(super) sending: bool,
-    /// It is not read.
+    /// The connection is not read.
     pub(super) paused: bool,
     /// Its peer has ended its stream.
     pub(super) finished: bool,
 }
 
 impl HttpSide {
-    /// Bytes to leave next.
+    /// Returns the number of bytes to be sent next.
     pub(super) fn backlog(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.len())
     }
 
-    /// Nothing is to leave, or leaving.
+    /// Returns whether nothing is to be sent or in flight.
     pub(super) fn is_clear(&self) -> bool {
         !self.sending && self.backlog() == 0
     }
@@ -92,19 +94,19 @@ impl HttpSide {
 pub(super) struct Client {
     pub(super) http: HttpSide,
     pub(super) decoder: http1::Decoder,
-    /// Where it is, as the kernel or its PROXY header says.
+    /// Its address, from the kernel or its PROXY header.
     pub(super) address: SocketAddr,
     pub(super) phase: Phase,
     pub(super) exchange: Option<Box<Exchange>>,
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
-    /// Bytes that came before their time: a pipelined request, or frames before the 101.
+    /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: PendingInput,
     pub(super) deadline: Tick,
 }
 
 impl Client {
-    /// It has not asked for anything yet.
+    /// Returns whether it has not sent a request yet.
     pub(super) fn is_new(&self) -> bool {
         !self.has_asked && matches!(self.phase, Phase::Proxy | Phase::Head)
     }
@@ -113,34 +115,34 @@ impl Client {
 /// A request and the answer to it.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// What the backend is sent, from the first byte, for as long as it may be sent again.
+    /// The bytes for the backend, from the first, for as long as they may be sent again.
     pub(super) replay: Option<Vec<u8>>,
     /// The key of a WebSocket handshake.
     pub(super) key: Option<Key>,
     pub(super) is_head: bool,
-    /// RFC 9110 section 9.2.2: to send it twice does no harm.
+    /// RFC 9110 section 9.2.2: sending it twice does no harm.
     pub(super) is_idempotent: bool,
     pub(super) is_http11: bool,
     pub(super) keep_alive: bool,
     /// Its body means nothing to its method, so a backend may take it for the next request.
     pub(super) has_odd_body: bool,
-    /// Its body is passed on in chunks.
+    /// Its body is forwarded in chunks.
     pub(super) chunked: bool,
     /// The client's address, past trusted proxies.
     pub(super) client: IpAddr,
-    /// What picks by a key use.
+    /// The key for picks by a key.
     pub(super) sticky_key: Option<u64>,
-    /// The backend that its cookie names, by its tag.
+    /// The backend named by its cookie, by its tag.
     pub(super) bound: Option<u64>,
-    /// A trusted proxy says that the client uses https.
+    /// A trusted proxy reports that the client uses https.
     pub(super) is_secure: bool,
     /// Backends that were tried, by their keys.
     pub(super) tried: Vec<u64>,
-    /// The last thing that went wrong.
+    /// The last failure.
     pub(super) failure: Option<crate::Failure>,
-    /// Its last byte came.
+    /// Its last byte has been received.
     pub(super) is_complete: bool,
-    /// The head of the answer was passed on.
+    /// The head of the answer was forwarded.
     pub(super) is_answered: bool,
     /// How the answer's body is framed for the client.
     pub(super) framing: crate::forward::Framing,
@@ -157,23 +159,23 @@ pub(super) struct Upstream {
     pub(super) http: HttpSide,
     pub(super) decoder: http1::ResponseDecoder,
     pub(super) backend: Arc<Backend>,
-    /// Whose request it carries; `None`: it is idle.
+    /// The client whose request it carries; `None`: it is idle.
     pub(super) client: Option<ConnId>,
     pub(super) is_connected: bool,
     /// It carries a WebSocket handshake.
     pub(super) is_handshake: bool,
-    /// It carried a request before: that it ends now says nothing about the backend.
+    /// It carried a request before: its end now says nothing about the backend.
     pub(super) is_reused: bool,
-    /// It is not used again: it named its client in a PROXY header, or where its request or answer
-    /// ended is not certain.
+    /// It is not used again: it named its client in a PROXY header, or the end of its request or
+    /// answer is not certain.
     pub(super) is_last: bool,
-    /// Where its frames are, once it has answered 101.
+    /// The frame boundaries, once it has answered 101.
     pub(super) boundary: Boundary,
     pub(super) deadline: Tick,
 }
 
 impl Upstream {
-    /// How long its answer may take.
+    /// Returns the timeout of its answer.
     pub(super) fn answer_timeout(&self, timeouts: &Timeouts) -> Duration {
         if self.is_handshake { timeouts.upgrade } else { timeouts.response }
     }
@@ -184,11 +186,11 @@ impl Upstream {
 pub(super) struct Tunnel {
     /// The other side, or this side itself once that is gone.
     pub(super) peer: ConnId,
-    /// Where the frames are that came from this side.
+    /// The frame boundaries of data from this side.
     pub(super) boundary: Boundary,
-    /// The backend's side has it.
+    /// Counts the tunnel; only in the backend's side.
     pub(super) count: Option<TunnelGuard>,
-    /// When the last bytes came.
+    /// The time of the last bytes.
     pub(super) seen: Tick,
     pub(super) opened: Tick,
     /// [`Tick::NEVER`]: only silence ends it.
@@ -204,22 +206,22 @@ pub(super) mod flag {
     pub(in crate::shard) const PAUSED: u16 = 1 << 1;
     /// This side has ended its stream.
     pub(in crate::shard) const FINISHED: u16 = 1 << 2;
-    /// When what is in flight has left, this side's stream is to be ended.
+    /// This side's stream is to be ended after the send in flight.
     pub(in crate::shard) const FINISH_DUE: u16 = 1 << 3;
-    /// What comes from this side is dropped: its receiver has our Close frame, or is gone.
+    /// Data from this side is dropped: its receiver has been sent a Close frame, or is gone.
     pub(in crate::shard) const DROPPED: u16 = 1 << 4;
-    /// A Close frame is to be put behind the next whole frame from this side.
+    /// A Close frame is to follow the next whole frame from this side.
     pub(in crate::shard) const CLOSE_DUE: u16 = 1 << 5;
-    /// We sent this side a Close frame.
+    /// This side was sent a Close frame by the balancer.
     pub(in crate::shard) const CLOSED: u16 = 1 << 6;
     /// The other side has bytes in the shard's queue.
     pub(in crate::shard) const QUEUED: u16 = 1 << 7;
-    /// Our end of the stream was sent to this side.
+    /// The balancer ended the stream to this side.
     pub(in crate::shard) const ENDED: u16 = 1 << 8;
     /// The close code is 1001, else 1012.
     pub(in crate::shard) const GOING_AWAY: u16 = 1 << 9;
 
-    /// None of these: bytes from this side go straight to the other.
+    /// With none of these, bytes from this side go straight to the other.
     pub(in crate::shard) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
 }
 
@@ -244,7 +246,7 @@ impl Conns {
         self.slots[at] = Slot { id, conn };
     }
 
-    /// The record of `id`, unless that is of the past.
+    /// Returns the record of `id`, unless the slot was reused.
     #[inline]
     pub(super) fn entry(&mut self, id: ConnId) -> Option<&mut Conn> {
         let slot = self.slots.get_mut(id.slot())?;
@@ -282,7 +284,7 @@ impl Conns {
         self.slots.iter().map(|slot| (slot.id, &slot.conn))
     }
 
-    /// The connection in that slot, whatever it is.
+    /// Returns the connection in that slot.
     pub(super) fn at(&self, slot: usize) -> Option<(ConnId, &Conn)> {
         self.slots.get(slot).map(|slot| (slot.id, &slot.conn))
     }

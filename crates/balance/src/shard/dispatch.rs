@@ -1,4 +1,4 @@
-//! A backend for each request, and another one if that fails before it has answered.
+//! Dispatch: a backend for each request, and another one if that fails before it has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,19 +13,18 @@ use crate::pick::{pick_bound, pick_by_key};
 use crate::settings::next_source;
 use crate::{Backend, Configuration, Failure, Pick, Report, Sticky};
 
-/// What became of a search.
+/// The result of a search.
 enum Choice {
-    /// This one of the configuration's list, with a place.
+    /// The index in the configuration's list, with a permit.
     Backend(usize, HandshakePermit),
-    /// There are some, but all places are taken: of all of them, or of the one that the client
-    /// belongs to.
+    /// All permits are taken: of all backends, or of the one that the client is bound to.
     Full(Option<Arc<Backend>>),
-    /// There is none that was not tried, up or down.
+    /// No untried backend is left, up or down.
     None,
 }
 
 impl State {
-    /// Finds `id`'s request a backend and a connection to it.
+    /// Finds a backend and a connection for the request of `id`.
     pub(super) fn dispatch<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let Conn::Client(mut client) = self.conns.take(id) else { return };
         self.dispatch_taken(driver, id, &mut client);
@@ -86,7 +85,7 @@ impl State {
                     }
                 }
             };
-            // For a request, only the connection needs a place.
+            // A plain request needs a permit only for a new connection.
             exchange.permit = (!is_reused).then_some(permit);
             exchange.upstream = Some(upstream_id);
             let mut http = HttpSide::default();
@@ -120,7 +119,7 @@ impl State {
             self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
             self.actions.push_back(Action::Flush(upstream_id));
             if client.http.paused {
-                // It was paused because there was nobody to take its body.
+                // It was paused because its body had no receiver.
                 let has_room = exchange
                     .replay
                     .as_ref()
@@ -134,7 +133,7 @@ impl State {
         }
     }
 
-    /// Picks, and takes a place.
+    /// Picks a backend and takes a permit.
     fn choose(&mut self, configuration: &Configuration, exchange: &Exchange) -> Choice {
         let settings = &configuration.settings;
         let cap = settings.max_handshakes;
@@ -149,7 +148,7 @@ impl State {
             .bound
             .and_then(|tag| pick_bound(configuration, tag))
             .filter(|&index| untried(index));
-        // A client that belongs to one backend waits for that; others go where there is room.
+        // A client that is bound to one backend waits for it; others go to any with a free permit.
         let belongs = bound.is_some()
             || exchange.sticky_key.is_some()
             || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
@@ -170,13 +169,13 @@ impl State {
         if pick(&untried).is_some() {
             return Choice::Full(None);
         }
-        // That a backend went is seen at once; that one came is in a letter, which may be the one
-        // that is not read yet. Letters are read before those who wait are served.
+        // Removal of a backend is seen at once; a new one is in a command, possibly one that is not
+        // read yet. Commands are read before waiting requests are served.
         if self.commands.has_mail() {
             return Choice::Full(None);
         }
-        // That one is down may be wrong, or over: better asked in vain than a client refused
-        // unasked.
+        // A verdict of down may be wrong or outdated: a try in vain is better than a refusal
+        // without one.
         match self.picker.pick_down(configuration, untried) {
             Some(index) => match HandshakePermit::take(&configuration.backends[index].backend, cap)
             {
@@ -187,7 +186,7 @@ impl State {
         }
     }
 
-    /// A connection that is idle at this very moment.
+    /// Takes a connection that is still idle.
     fn take_idle(&mut self, backend: std::net::SocketAddr) -> Option<ConnId> {
         while let Some(id) = self.pool.take(backend) {
             if self.conns.upstream(id).is_some_and(|upstream| upstream.client.is_none()) {
@@ -197,7 +196,7 @@ impl State {
         None
     }
 
-    /// A backend's connection is gone or to be given up; its record was taken out.
+    /// Handles a backend's connection that is gone or to be given up; its record was taken out.
     pub(super) fn upstream_closed(&mut self, id: ConnId, upstream: Upstream, failure: Failure) {
         let Some(client_id) = upstream.client else {
             return self.pool.remove(upstream.backend.address(), id);
@@ -218,9 +217,10 @@ impl State {
         exchange.upstream = None;
         exchange.count = None;
         exchange.permit = None;
-        // An idle connection may end at any moment: that tells nothing about the backend.
+        // An idle connection may end at any moment: that says nothing about the backend.
         let is_stale = upstream.is_reused && failure == Failure::Reset && !exchange.is_answered;
-        // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no sign of its health.
+        // Mostly an early answer (413) that its reset overtook: a refusal of this upload, and no
+        // sign of its health.
         let is_refusal = failure == Failure::Reset
             && upstream.is_connected
             && (!exchange.is_complete || !upstream.http.is_clear());
@@ -245,7 +245,7 @@ impl State {
         self.actions.push_back(Action::Dispatch(client_id));
     }
 
-    /// Counts a failure, with the backend or with us, and tells of it.
+    /// Counts a failure, of the backend or of the balancer, and reports it.
     fn report(&mut self, backend: &Arc<Backend>, failure: Failure, is_retry: bool) {
         if failure.is_of_connection() {
             backend.note_refusal();
@@ -256,11 +256,11 @@ impl State {
             backend.totals().failures.fetch_add(1, Relaxed);
         }
         let backend = Arc::clone(backend);
-        // Nobody listens only when the whole balancer ends.
+        // The receiver is gone only when the whole balancer ends.
         let _ = self.reports.send(Report::Failed { backend, failure, is_retry });
     }
 
-    /// A backend ended its stream.
+    /// Handles the end of a backend's stream.
     pub(super) fn upstream_finished(&mut self, id: ConnId) {
         let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
         upstream.http.finished = true;
@@ -279,7 +279,7 @@ impl State {
         }
     }
 
-    /// An idle connection has been idle for long enough.
+    /// Closes a connection that has been idle for long enough.
     pub(super) fn close_idle<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         if let Some(upstream) = self.conns.upstream(id) {
             let address = upstream.backend.address();
@@ -288,7 +288,7 @@ impl State {
         self.close(driver, id);
     }
 
-    /// What a client is to be told so that it comes back to the same backend.
+    /// Returns the cookie that brings a client back to the same backend.
     pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
         let settings = &self.configuration.settings;
         let Sticky::Cookie(name) = &settings.sticky else { return None };

@@ -1,4 +1,4 @@
-//! Input of a client that came before it can be used.
+//! Input of a client that cannot be used yet.
 
 /// Bytes received and not yet decoded: pipelined requests, or frames before the 101.
 ///
@@ -7,12 +7,12 @@
 #[derive(Debug, Default)]
 pub(super) struct PendingInput {
     bytes: Vec<u8>,
-    /// Bytes at the front that have been used.
+    /// Used bytes at the front.
     used: usize,
 }
 
 impl PendingInput {
-    /// Bytes that are still to be used.
+    /// Returns the number of bytes still to be used.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.used
     }
@@ -25,12 +25,12 @@ impl PendingInput {
         &self.bytes[self.used..]
     }
 
-    /// The same bytes for a decoder, which unmasks and unfolds in place.
+    /// Returns the unused bytes for a decoder, which unmasks and unfolds in place.
     pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.used..]
     }
 
-    /// Bytes in memory, the used ones included.
+    /// Returns the bytes in memory, the used ones included.
     pub(super) fn footprint(&self) -> usize {
         self.bytes.len()
     }

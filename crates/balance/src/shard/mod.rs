@@ -1,13 +1,15 @@
-//! One thread's clients, backends' connections and tunnels, over any driver.
+//! One thread's clients, backend connections and tunnels, over any driver.
 //!
-//! A turn is short: wait, take each event, do what it asked for, then mail, time and closings. Received bytes are
-//! lent, and the driver is borrowed while they are, so what an event leads to is noted as an [`Action`] and done after it;
-//! only the bytes of a tunnel go on at once, from where they lie.
+//! A turn is short: wait, take each event, run its actions, then commands, timeouts and closings.
+//! Received bytes are lent, and the driver is borrowed while they are, so the consequences of an
+//! event are queued as an [`Action`] and run after it; only the bytes of a tunnel are forwarded at
+//! once, from where they lie.
 //!
-//! * `conn`: what is known of a connection. * `client`: requests. * `input`: those that came early.
-//! * `dispatch`: a backend for each, and another when it fails. * `waiting`: those without a place.
-//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, in order and in time. *
-//!   `sweep`: time.
+//! * `conn`: records of connections. * `client`: requests. * `input`: requests that came early.
+//! * `dispatch`: a backend for each request, and another when it fails. * `waiting`: requests
+//!   without a permit.
+//! * `answer`: responses. * `pump`: tunnels. * `closing`: Close frames, paced and on time. *
+//!   `sweep`: timeouts.
 
 mod admission;
 mod answer;
@@ -50,16 +52,16 @@ use crate::pick::Picker;
 use crate::token_bucket::TokenBucket;
 use crate::{Configuration, Failure, Metrics, Report};
 
-/// What an event asked for, to be done when its bytes are no longer lent.
+/// A consequence of an event, to be run when its bytes are no longer lent.
 #[derive(Debug)]
 enum Action {
-    /// Find this client's request a backend.
+    /// Find a backend for this client's request.
     Dispatch(ConnId),
-    /// Send what is in its outbox.
+    /// Send its outbox.
     Flush(ConnId),
-    /// Go on with the bytes it has held back.
+    /// Continue with the bytes that were held back.
     Proceed(ConnId),
-    /// Read it no more until it is resumed.
+    /// Stop reading it until it is resumed.
     Pause(ConnId),
     /// The backend's side failed.
     Fail(ConnId, Failure),
@@ -71,11 +73,11 @@ enum Action {
     Answered(ConnId),
     /// Close it.
     Close(ConnId),
-    /// The same with a reset: what it was sent is not whole, and must not look so.
+    /// Close it with a reset: its data is incomplete, and must not look complete.
     Cut(ConnId),
 }
 
-/// See the module. `turn` is all that its thread does.
+/// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
     driver: D,
     state: State,
@@ -85,15 +87,15 @@ pub struct Shard<D: Driver> {
 struct State {
     conns: Conns,
     configuration: Arc<Configuration>,
-    /// Of requests, and of responses.
+    /// Limits of requests, and of responses.
     limits: http1::Limits,
     response_limits: http1::Limits,
     picker: Picker,
     pool: Pool,
     actions: VecDeque<Action>,
-    /// Clients whose requests wait for a place at a backend.
+    /// Clients whose requests wait for a permit at a backend.
     waiting: Waiting,
-    /// What waits behind the send in flight of a tunnel's side.
+    /// Data queued behind the send in flight of a tunnel's side.
     queued: ConnMap<Box<Batch>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
@@ -103,19 +105,19 @@ struct State {
     reports: Sender<Report>,
     published: Arc<Mutex<Metrics>>,
     metrics: Metrics,
-    /// Which of `shards` it is: rates that are given for all are divided by them.
+    /// The number of this shard among `shards`: rates for all shards are divided by them.
     shard: u32,
     shards: u32,
-    /// Client connections of all shards at a time, as configured...
+    /// The limit of client connections of all shards, as configured...
     most_connections: usize,
-    /// ...and as there are descriptors for.
+    /// ...and by the number of descriptors.
     descriptors_for: usize,
     admission: Arc<Admission>,
     counted: CountedBySlot,
     /// Clients that have not sent a whole request yet, the oldest first; and some that have, or
-    /// have gone.
+    /// have closed.
     new_clients: VecDeque<ConnId>,
-    /// The next of `settings.sources`.
+    /// The index of the next of `settings.sources`.
     source: usize,
     now: Instant,
     tick: Tick,
@@ -125,39 +127,40 @@ struct State {
     shutdown: Option<ShutdownState>,
 }
 
-/// The end of a shard that was told to shut down.
+/// The state of a shutdown.
 #[derive(Debug)]
 struct ShutdownState {
     deadline: Instant,
 }
 
-/// What a shard starts with.
+/// The parameters of a new shard.
 pub struct Start {
-    /// How, and among whom.
+    /// The settings and the backends.
     pub configuration: Arc<Configuration>,
-    /// What other threads ask of it.
+    /// The commands of other threads.
     pub commands: Letters<Command>,
-    /// Where it tells of failures.
+    /// The channel for reports of failures.
     pub reports: Sender<Report>,
-    /// Where it puts its metrics, about once a second.
+    /// The place where it publishes its metrics, about once a second.
     pub published: Arc<Mutex<Metrics>>,
-    /// Which of them it is, from 0.
+    /// Its number, from 0.
     pub shard: u32,
-    /// Shards in all: rates are divided by it.
+    /// The number of shards: rates are divided by it.
     pub shards: u32,
-    /// Client connections of all shards at a time that there are descriptors for, whatever is configured.
+    /// The number of client connections of all shards that descriptors allow, whatever is
+    /// configured.
     pub descriptors_for: usize,
-    /// Where all shards count their client connections.
+    /// The shared count of client connections.
     pub admission: Arc<Admission>,
-    /// Of what it does by chance.
+    /// The seed of its random numbers.
     pub seed: u64,
 }
 
-/// Sweeps come this often while there are requests under way; tunnels alone need one a second.
+/// The interval of sweeps while there are requests under way; tunnels alone need one a second.
 const SWEEP: Duration = Duration::from_millis(250);
 
 impl<D: Driver> Shard<D> {
-    /// A shard without connections, on a driver that has its listeners.
+    /// Creates a shard without connections, on a driver that has its listeners.
     #[must_use]
     pub fn new(driver: D, start: Start) -> Self {
         let Start {
@@ -208,7 +211,7 @@ impl<D: Driver> Shard<D> {
         Self { driver, state }
     }
 
-    /// One turn. False: the shard was told to end, and has nothing left.
+    /// Runs one turn. Returns false once a shutdown is complete.
     ///
     /// # Errors
     /// The poll failed; the shard is of no more use.
@@ -231,7 +234,8 @@ impl<D: Driver> Shard<D> {
                 Event::Incoming(socket, address) => state.accept(driver, socket, address),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
-            // A tunnel's bytes leave none, and the call would be a twentieth of what passing them on costs.
+            // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
+            // forwarding them.
             if !state.actions.is_empty() {
                 state.perform(driver);
             }
@@ -244,31 +248,32 @@ impl<D: Driver> Shard<D> {
         Ok(state.shutdown.is_none() || state.metrics.connections > 0)
     }
 
-    /// For the metrics that are left when a shard ends.
+    /// Publishes the final metrics when a shard ends.
     pub fn publish(&mut self) {
         self.state.publish();
     }
 
-    /// When the next turn is due, if no event comes before.
+    /// Returns when the next turn is due, if no event comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.state.next_deadline()
     }
 
-    /// Its driver, to look at.
+    /// Returns its driver for inspection.
     #[must_use]
     pub fn driver(&self) -> &D {
         &self.driver
     }
 
-    /// Its driver, to let its kernel go on.
+    /// Returns its driver, to advance its kernel.
     pub fn driver_mut(&mut self) -> &mut D {
         &mut self.driver
     }
 }
 
 impl State {
-    /// Bytes of whatever kind of connection. Those of a tunnel come back, to be sent to its other side at once.
+    /// Handles bytes of any kind of connection. Those of a tunnel are returned, to be sent to its
+    /// other side at once.
     #[inline]
     fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> Option<(ConnId, Box<Batch>)> {
         match self.conns.entry(id)? {
@@ -328,7 +333,8 @@ impl State {
         if let Some(exchange) =
             client.and_then(|client| self.conns.client(client)?.exchange.as_mut())
         {
-            // A handshake keeps its place until its 101; for others the connection was all.
+            // A handshake keeps its permit until its 101; other requests need it only for the
+            // connection.
             if exchange.key.is_none() {
                 exchange.permit = None;
             }
@@ -373,8 +379,8 @@ impl State {
         self.conns.insert(id, Conn::Client(Box::new(client)));
     }
 
-    /// Counts one more client in. Where there are as many as may be, the oldest that has not sent a
-    /// whole request goes.
+    /// Counts one more client. At the limit, the oldest client that has not sent a whole request is
+    /// closed.
     fn admit<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -386,7 +392,7 @@ impl State {
             _ if is_proxy => None,
             Some(0) => None,
             Some(most) => Some(most),
-            // Clients of this machine, such as a proxy before us, are not strangers.
+            // Clients of this machine, such as a proxy in front, are trusted.
             None if address.ip().to_canonical().is_loopback() => None,
             None => Some((most / 4).max(1)),
         };
@@ -399,7 +405,7 @@ impl State {
         }
     }
 
-    /// Closes the oldest client that has not sent a whole request. False: there is none.
+    /// Closes the oldest client that has not sent a whole request. Returns false if there is none.
     fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
         while let Some(id) = self.new_clients.pop_front() {
             if self.conns.client(id).is_some_and(|client| client.is_new()) {
@@ -411,7 +417,7 @@ impl State {
         false
     }
 
-    /// The client connection `id` has ended.
+    /// Uncounts the client connection `id`, which has ended.
     fn give_room_back(&mut self, id: ConnId) {
         self.metrics.connections -= 1;
         let counted = self.counted.take(id.slot());
@@ -470,18 +476,18 @@ impl State {
         }
     }
 
-    /// This shard's part of a rate for all.
+    /// Returns the token bucket for this shard's part of a rate for all.
     fn bucket(&self, rate: u32) -> TokenBucket {
         TokenBucket::share(rate, self.shard, self.shards)
     }
 
-    /// An empty batch.
+    /// Returns an empty batch.
     #[inline]
     fn batch(&mut self) -> Box<Batch> {
         self.spares.pop().unwrap_or_default()
     }
 
-    /// Keeps a batch for the next use, but neither many nor large ones.
+    /// Recycles a batch, up to 64 of at most 16 KiB.
     #[inline]
     fn spare(&mut self, mut batch: Box<Batch>) {
         batch.clear();
@@ -490,7 +496,8 @@ impl State {
         }
     }
 
-    /// Ends a connection of ours that nobody else refers to. Bytes that the kernel took still leave.
+    /// Closes a connection that no other record refers to. Bytes that the kernel took are still
+    /// sent.
     fn close<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         match self.conns.take(id) {
             Conn::Client(client) => self.client_closed(id, *client),
@@ -521,7 +528,7 @@ impl State {
     }
 }
 
-/// `max_connections`, as far as there are descriptors.
+/// Returns `max_connections`, limited by the descriptors.
 fn most_connections(configuration: &Configuration, descriptors_for: usize) -> usize {
     match configuration.settings.max_connections {
         0 => descriptors_for,
@@ -538,7 +545,8 @@ fn limits_of(configuration: &Configuration) -> http1::Limits {
     }
 }
 
-/// Clients are limited, not backends: a body is passed on as it is taken, however long.
+/// Returns the limits of responses. Bodies are limited for clients only, not for backends: a body
+/// is forwarded as it is received, however long.
 fn response_limits_of(configuration: &Configuration) -> http1::Limits {
     let settings = &configuration.settings;
     http1::Limits {

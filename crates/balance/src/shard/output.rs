@@ -1,15 +1,16 @@
-//! Output of connections that speak HTTP: one outbox each, one send in flight, and who waits for it.
+//! Output of connections that speak HTTP: one outbox each, one send in flight, and pausing of the
+//! source.
 
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use super::conn::{Conn, HttpSide, Phase};
 use super::{Action, State};
 
-/// Bytes in an outbox above which whoever fills it is not read.
+/// The size of an outbox above which its source is not read.
 pub(super) const HIGH_WATER: usize = 64 << 10;
 
 impl State {
-    /// Appends to `line`'s outbox.
+    /// Appends to the outbox of `http`.
     pub(super) fn write<R>(
         &mut self,
         http: &mut HttpSide,
@@ -19,7 +20,7 @@ impl State {
         out.append(write)
     }
 
-    /// Sends what is in the outbox of `id`; when all has left, goes on with what waited for that.
+    /// Sends the outbox of `id`; when all is sent, resumes its source.
     pub(super) fn flush<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let (http, source) = match self.conns.entry(id) {
             Some(Conn::Client(client)) => {
@@ -64,8 +65,8 @@ impl State {
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
             let finished = client.http.finished;
-            // Long enough for what is on its way to us; a close with unread input would be a reset, and the client
-            // might never see its answer.
+            // Long enough for data in flight; a close with unread input would be a reset, and the
+            // client might never see its answer.
             client.deadline = self.tick.after(std::time::Duration::from_secs(2));
             if finished {
                 self.actions.push_back(Action::Close(id));
@@ -75,7 +76,8 @@ impl State {
         }
     }
 
-    /// Whoever fills the outbox of `id` is to wait for it: its `source`, or a client that asks on and reads no answer.
+    /// Pauses the source of the outbox of `id`: its `source`, or a client that sends requests and
+    /// reads no answers.
     fn hold_back<D: Driver>(&mut self, driver: &mut D, id: ConnId, source: Option<ConnId>) {
         let is_between = self.conns.client(id).is_some_and(|client| client.phase == Phase::Head);
         if let Some(waits) = source.or(is_between.then_some(id)) {
@@ -83,7 +85,7 @@ impl State {
         }
     }
 
-    /// Whoever takes bytes is alive.
+    /// Extends the deadline of a peer that takes bytes.
     fn record_progress(&mut self, id: ConnId) {
         let timeouts = &self.configuration.settings.timeouts;
         let body = self.tick.after(timeouts.body);
@@ -122,14 +124,14 @@ impl State {
             Some(Conn::Client(client)) if client.http.paused => {
                 let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
                 if !is_due && client.held.len() > HIGH_WATER {
-                    // What it waits for is the answer: each request that leaves must not let in
-                    // another read.
+                    // It waits for the answer: each request that completes must not allow another
+                    // read.
                     return;
                 }
                 if is_due {
                     client.deadline = body;
                 }
-                // What was held back comes before what is to be read.
+                // Held-back bytes come before new ones.
                 if !client.held.is_empty() && is_due {
                     self.actions.push_back(Action::Proceed(id));
                 }
@@ -145,7 +147,7 @@ impl State {
         driver.resume(id);
     }
 
-    /// The rest of an outbox, for a connection that becomes a tunnel.
+    /// Takes the rest of an outbox, for a connection that becomes a tunnel.
     pub(super) fn take_outbox(http: &mut HttpSide) -> Option<Box<Batch>> {
         http.out.take_if(|out| !out.is_empty())
     }

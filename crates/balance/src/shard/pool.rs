@@ -1,11 +1,12 @@
-//! Connections to backends that wait for their next request.
+//! Idle connections to backends.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use throng_io::ConnId;
 
-/// Idle connections by backend, the one used last first: it is the least likely to be closed just now.
+/// Idle connections by backend, the one used last first: it is the least likely to be closed just
+/// now.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: HashMap<SocketAddr, Vec<ConnId>>,
@@ -22,12 +23,12 @@ impl Pool {
         has_room
     }
 
-    /// One to use.
+    /// Takes a connection to use.
     pub(super) fn take(&mut self, backend: SocketAddr) -> Option<ConnId> {
         self.idle.get_mut(&backend)?.pop()
     }
 
-    /// Forgets one that has ended.
+    /// Removes a connection that has ended.
     pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
         if let Some(idle) = self.idle.get_mut(&backend) {
             idle.retain(|&other| other != id);
@@ -37,7 +38,7 @@ impl Pool {
         }
     }
 
-    /// Idle connections to all backends.
+    /// Returns the number of idle connections to all backends.
     pub(super) fn len(&self) -> usize {
         self.idle.values().map(Vec::len).sum()
     }

@@ -1,7 +1,7 @@
-//! Tunnels: bytes of one side go to the other from where the kernel put them.
+//! Tunnels: bytes of one side are forwarded to the other from the kernel's buffer.
 //!
-//! Nothing is held for a tunnel but while a side is behind: then its other side is not read, and the driver has the
-//! one batch that is on its way.
+//! A tunnel holds data only while a side is behind: then its other side is not read, and the driver
+//! has the one batch that is in flight.
 
 use throng_io::{Batch, Closed, ConnId, Driver, Segment, SendOutcome};
 use throng_proto::ws::Boundary;
@@ -10,10 +10,10 @@ use super::conn::{Conn, HttpSide, Tick, Tunnel, flag};
 use super::{Action, State};
 use crate::guards::TunnelGuard;
 
-/// Up to this much is copied: cheaper than the longer way of a send from lent memory.
+/// The size up to which data is copied: cheaper than a send from lent memory.
 const COPIED: usize = 4 << 10;
 
-/// A batch of `bytes`, which are the lent ones from their start.
+/// Returns a batch of `bytes`, which are the lent ones from their start.
 #[inline]
 fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
     if bytes.len() <= COPIED {
@@ -25,7 +25,7 @@ fn load(mut batch: Box<Batch>, bytes: &[u8]) -> Box<Batch> {
 }
 
 impl State {
-    /// Follows the frames, and says what is to be sent to whom.
+    /// Tracks the frames, and returns the data to send and its receiver.
     #[inline]
     pub(super) fn tunnel_received(
         &mut self,
@@ -48,7 +48,7 @@ impl State {
         Some((peer, load(self.batch(), bytes)))
     }
 
-    /// The same where something stands between the sides: a queue, or a Close frame of ours.
+    /// Handles data of a tunnel with a queue or a Close frame between its sides.
     #[cold]
     fn tunnel_received_slow(&mut self, id: ConnId, bytes: &[u8]) -> Option<(ConnId, Box<Batch>)> {
         let tunnel = self.conns.tunnel(id)?;
@@ -92,7 +92,8 @@ impl State {
         batch.map(|batch| (peer, batch))
     }
 
-    /// Sends a tunnel's bytes on; if they do not leave whole, their source is not read until they have.
+    /// Forwards a tunnel's bytes; if they are not sent whole, their source is not read until they
+    /// are.
     #[inline]
     pub(super) fn send_tunnelled<D: Driver>(
         &mut self,
@@ -112,7 +113,8 @@ impl State {
         if let Some(tunnel) = self.conns.tunnel(to) {
             tunnel.flags |= flag::SENDING;
         }
-        // A client without its backend is its own other side: its answer to our Close frame must be read.
+        // A client without its backend is its own other side: its answer to the Close frame must be
+        // read.
         if from != to
             && let Some(tunnel) = self.conns.tunnel(from)
         {
@@ -121,7 +123,7 @@ impl State {
         }
     }
 
-    /// Bytes of our own for a side: at once, or behind what is in flight.
+    /// Sends bytes of the balancer to a side: at once, or after the send in flight.
     pub(super) fn send_or_queue<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -144,7 +146,7 @@ impl State {
         self.send_tunnelled(driver, peer, to, batch);
     }
 
-    /// A send has left: the next one, or the other side is read again.
+    /// Handles the end of a send: starts the next one, or resumes the other side.
     pub(super) fn tunnel_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let queued = self.queued.remove(&id);
         let Some(tunnel) = self.conns.tunnel(id) else { return };
@@ -179,7 +181,7 @@ impl State {
         self.end_if_both_ended(driver, id);
     }
 
-    /// A side ended its stream.
+    /// Handles the end of a side's stream.
     pub(super) fn tunnel_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
         let Some(tunnel) = self.conns.tunnel(id) else { return };
@@ -188,7 +190,8 @@ impl State {
         let is_backend = tunnel.count.is_some();
         let said_close = tunnel.boundary.saw_close();
         if peer == id {
-            // A client without its backend. What it is being sent is its backend's last bytes, or our Close frame.
+            // A client without its backend. The send in flight has its backend's last bytes, or a
+            // Close frame.
             if flags & flag::SENDING == 0 {
                 return self.close(driver, id);
             }
@@ -197,13 +200,15 @@ impl State {
             return;
         }
         if flags & flag::CLOSED != 0 {
-            // A client that ends in answer to our Close frame: what it said before still goes to its backend, and a close
-            // of that connection while it sends would be a reset, which may overtake it.
+            // A client that ends in answer to the Close frame: its earlier data is still forwarded
+            // to its backend, and closing that connection while it sends would be a reset, which
+            // may overtake it.
             self.close_answered(driver, id);
             return self.end_if_both_ended(driver, id);
         }
         if is_backend && flags & flag::DROPPED != 0 {
-            // Its client has our Close frame and is about to answer; a backend that ends its stream may read on.
+            // Its client has been sent a Close frame and is about to answer; a backend that ends
+            // its stream may still read.
             return self.end_if_both_ended(driver, id);
         }
         if is_backend && !said_close && flags & flag::ENDED == 0 {
@@ -227,7 +232,7 @@ impl State {
         self.end_if_both_ended(driver, id);
     }
 
-    /// Both streams of both sides have ended: nothing is left to pass on.
+    /// Closes the tunnel if both streams of both sides have ended.
     fn end_if_both_ended<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         const DONE: u16 = flag::FINISHED | flag::ENDED;
         let is_done =
@@ -239,7 +244,7 @@ impl State {
         }
     }
 
-    /// The driver's last word about a side: a reset, or the network gave up.
+    /// Handles the end of a side's connection: a reset, or the network gave up.
     pub(super) fn tunnel_closed<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -254,7 +259,7 @@ impl State {
         let is_behind =
             self.conns.tunnel(tunnel.peer).is_some_and(|it| it.flags & flag::SENDING != 0);
         if is_backend && is_behind && tunnel.boundary.saw_close() {
-            // It said all, its Close frame too, and some of it is still on its way.
+            // It sent all data, including its Close frame, and some of it is still in flight.
             let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
             if let Some(client) = self.conns.tunnel(tunnel.peer) {
                 client.flags |= flag::FINISH_DUE;
@@ -271,15 +276,16 @@ impl State {
         } else {
             let is_client = tunnel.peer != id && tunnel.count.is_none();
             if why == Closed::Reset && is_client && !tunnel.boundary.saw_close() {
-                // A reset is passed on as one: an orderly end would leave a port of ours in TIME_WAIT for each client that
-                // went like this, and they are only so many. Not behind a Close frame, which is to arrive.
+                // A reset is forwarded as one: an orderly end would leave a local port in TIME_WAIT
+                // for each such client, and ports are limited. Not after a Close frame, which must
+                // arrive.
                 driver.abort(tunnel.peer);
             }
             self.end_tunnel(driver, id, tunnel);
         }
     }
 
-    /// A backend's side ended its stream without a Close frame.
+    /// Handles a backend's side that ended its stream without a Close frame.
     fn lose_backend<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         if let Conn::Tunnel(tunnel) = self.conns.take(id) {
             driver.close(id);
@@ -287,7 +293,8 @@ impl State {
         }
     }
 
-    /// A backend's side is gone, and its client has a Close frame, or is being sent one: it stays until it has answered.
+    /// Detaches a backend's side that is gone; its client has been sent a Close frame, or is being
+    /// sent one, and stays until it has answered.
     fn leave_alone<D: Driver>(&mut self, driver: &mut D, id: ConnId, client_id: ConnId) {
         self.queued.remove(&id);
         let Some(client) = self.conns.tunnel(client_id) else { return };
@@ -320,7 +327,7 @@ impl State {
         }
     }
 
-    /// What both sides are once the 101 is on its way.
+    /// Turns both connections into a tunnel once the 101 is being sent.
     pub(super) fn open_tunnel<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -368,7 +375,7 @@ impl State {
         }
         self.conns.insert(client_id, Conn::Tunnel(client_side));
         self.conns.insert(upstream_id, Conn::Tunnel(upstream_side));
-        // The 101, with what followed it; and frames of the client that came before their time.
+        // The 101, with the bytes after it; and early frames of the client.
         if let Some(answer) = Self::take_outbox(&mut client.http) {
             self.send_in_turn(driver, upstream_id, client_id, answer);
         }
@@ -384,7 +391,7 @@ impl State {
         }
     }
 
-    /// Sends, or queues behind the send in flight.
+    /// Sends a batch, or queues it behind the send in flight.
     fn send_in_turn<D: Driver>(
         &mut self,
         driver: &mut D,

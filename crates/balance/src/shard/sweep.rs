@@ -1,4 +1,4 @@
-//! What time ends.
+//! Timeouts.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::Failure;
 
 /// Ticks between two sweeps while there are only tunnels.
 const SLOW: u32 = 8;
-/// And while there are requests.
+/// Ticks between two sweeps while there are requests.
 const FAST: u32 = 2;
 
 impl State {
-    /// When the shard is to wake, if nothing comes.
+    /// Returns when the shard must wake, if no event comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let connections = self.metrics.connections;
         let is_busy = connections > self.metrics.tunnels || self.pool.len() > 0;
@@ -27,13 +27,13 @@ impl State {
             None
         };
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.deadline);
-        // A place may become free at another shard.
+        // A permit may become free at another shard.
         let pause = if self.waiting.has_more() { Duration::ZERO } else { SWEEP / 10 };
         let waiting = (!self.waiting.is_empty()).then(|| self.now.after(pause));
         [sweep, shutdown, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
-    /// Looks at every connection, up to four times a second.
+    /// Checks the timeouts of all connections, up to four times a second.
     pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
         if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.now) {
             return self.cut_all(driver);
@@ -98,7 +98,7 @@ impl State {
                             (exchange.is_answered, client.http.paused, client.http.sending)
                         });
                     if is_paused && !is_stuck {
-                        // Its backend is behind, whose own deadline counts.
+                        // Its backend is behind, and that one's deadline applies.
                         client.deadline = Tick::NEVER;
                     } else if is_answered || is_stuck {
                         driver.abort(id);
@@ -120,8 +120,8 @@ impl State {
                 let exchange =
                     self.conns.client(client).and_then(|client| client.exchange.as_ref());
                 let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
-                // Not the backend's fault if its answer waits for the client, or the client's body has not come: then
-                // the client's own deadline counts.
+                // Not the backend's fault if its answer waits for the client, or the client's body
+                // has not come: then the client's own deadline applies.
                 if is_paused || has_all && is_fed {
                     if let Some(upstream) = self.conns.upstream(id) {
                         upstream.deadline = Tick::NEVER;
@@ -132,12 +132,13 @@ impl State {
             }
             Some(Conn::Tunnel(tunnel)) if tunnel.deadline == Tick::NEVER => {
                 if tunnel.peer == id {
-                    // Its backend is lost, and its turn to be told so has not come.
+                    // Its backend is lost, and its paced Close frame is not due yet.
                     return self.close_orphan(driver, id);
                 }
                 let is_behind = tunnel.flags & flag::SENDING != 0;
                 if !self.close_tunnel(driver, id, GOING_AWAY) {
-                    // Its backend has said Close; whether the client has it decides what its end may look like.
+                    // Its backend has sent a Close frame; whether the client has it decides how its
+                    // connection may end.
                     if is_behind {
                         driver.abort(id);
                     }
@@ -149,8 +150,9 @@ impl State {
                 let client = if tunnel.count.is_some() { peer } else { id };
                 let flags = |state: &mut Self, id| state.conns.tunnel(id).map_or(0, |it| it.flags);
                 let (own, both) = (flags(self, client), flags(self, id) | flags(self, peer));
-                // A client that was told and does not answer, or that could not be told, or that has not had all: a reset
-                // frees its port at once, and does not look like an orderly end. One that is half closed has had its time.
+                // A client that does not answer its Close frame, or could not be sent one, or has
+                // not received everything: a reset frees its port at once, and does not look like
+                // an orderly end. A half-closed one has had its time.
                 if own & (flag::CLOSED | flag::SENDING) != 0 || both & flag::FINISHED == 0 {
                     driver.abort(client);
                 }
@@ -160,7 +162,7 @@ impl State {
         }
     }
 
-    /// The time for an orderly end is over.
+    /// Resets all connections at the deadline of the shutdown.
     fn cut_all<D: Driver>(&mut self, driver: &mut D) {
         for slot in 0..self.conns.len() {
             let Some((id, conn)) = self.conns.at(slot) else { continue };
@@ -169,7 +171,7 @@ impl State {
                 Conn::Tunnel(tunnel) => Some(tunnel.peer),
                 Conn::Client(_) | Conn::Upstream(_) => None,
             };
-            // Both sides of a tunnel: an end of stream would look as if all had been said.
+            // Both sides of a tunnel: an end of stream would look as if all data had been sent.
             for side in [Some(id), peer].into_iter().flatten() {
                 driver.abort(side);
             }

@@ -1,4 +1,4 @@
-//! Requests that wait for a place at a backend.
+//! Requests that wait for a permit at a backend.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use super::State;
 use super::conn::Phase;
 use crate::{Backend, Configuration};
 
-/// Clients looked at in a turn, at most, however many wait.
+/// The number of clients looked at in a turn, at most, however many wait.
 const BUDGET: usize = 64;
 
-/// Clients whose request has no place yet, the first to come first.
+/// Clients whose request has no permit yet, the first to come first.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Those that any backend with a free place can serve.
+    /// Clients that any backend with a free permit can serve.
     any: VecDeque<ConnId>,
-    /// Those that belong to one backend, by its key. Nobody looks at them while it is full.
+    /// Clients that are bound to one backend, by its key. They are not looked at while it is full.
     bound: BTreeMap<u64, Bound>,
     /// Clients looked at, ever.
     looked_at: u64,
-    /// The budget of the last turn was spent, and not in vain.
+    /// The budget of the last turn was spent, and with progress.
     has_more: bool,
 }
 
@@ -32,7 +32,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// It has a place, or its clients have to go elsewhere.
+    /// Returns whether it has a free permit, or its clients have to go elsewhere.
     fn is_due(&self, cap: u32) -> bool {
         self.backend.state() != crate::State::Up || cap == 0 || self.backend.handshakes() < cap
     }
@@ -57,17 +57,17 @@ impl Waiting {
         self.any.len() + self.bound.values().map(|bound| bound.clients.len()).sum::<usize>()
     }
 
-    /// Clients looked at, ever: for tests, which count what a turn costs.
+    /// Returns the clients looked at, ever: for tests, which count the cost of a turn.
     pub(super) fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Whether the next turn is due at once.
+    /// Returns whether the next turn is due at once.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Forgets those that have gone.
+    /// Removes clients that do not wait any more.
     pub(super) fn retain(&mut self, mut waits: impl FnMut(ConnId) -> bool) {
         self.any.retain(|&id| waits(id));
         self.bound.retain(|_, bound| {
@@ -76,14 +76,14 @@ impl Waiting {
         });
     }
 
-    /// The list of backends is another, and so may be the one that a client belongs to.
+    /// Unbinds all clients: with another list of backends, each may be bound to another one.
     pub(super) fn unbind(&mut self) {
         for bound in std::mem::take(&mut self.bound).into_values() {
             self.any.extend(bound.clients);
         }
     }
 
-    /// The next client of a backend that has a place.
+    /// Takes the next client of a backend with a free permit.
     fn pop_bound(&mut self, cap: u32) -> Option<ConnId> {
         let (&key, bound) = self.bound.iter_mut().find(|(_, bound)| bound.is_due(cap))?;
         let id = bound.clients.pop_front();
@@ -95,7 +95,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Finds backends for requests that wait, as far as there are places.
+    /// Finds backends for waiting requests, as far as there are permits.
     pub(super) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
         self.waiting.has_more = false;
         if self.waiting.is_empty() {
@@ -110,7 +110,7 @@ impl State {
             budget -= 1;
             self.serve(driver, id);
         }
-        // Once around at most: one that has tried all that have a place goes to the end.
+        // Once around at most: a client that has tried all backends with a permit goes to the end.
         let mut rest = self.waiting.any.len().min(budget);
         while rest > 0
             && !self.is_full()
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// Every backend that is up has no place left, and there is one that is up.
+    /// Returns whether there is a backend that is up, and all of them are full.
     fn is_full(&self) -> bool {
         let Configuration { settings, backends } = &*self.configuration;
         let cap = settings.max_handshakes;
