@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn failures_told_together_count_each() {
+    fn failures_reported_together_count_each() {
         let mut tracker = HealthTracker::new();
         assert_eq!(tracker.handle_failures(at(0.0), 0, &passive()), None);
         assert_eq!(tracker.handle_failures(at(0.0), 2, &passive()), None);
         assert_eq!(tracker.handle_failures(at(0.0), 0, &passive()), None);
         assert_eq!(tracker.handle_failures(at(1.0), u32::MAX, &passive()), Some(State::Down));
-        // Down is told once; what was under way fails later.
+        // Down is reported once; what was under way fails later.
         assert_eq!(tracker.handle_failures(at(2.0), 5, &passive()), None);
         let never = Health { failures: 0, ..passive() };
         assert_eq!(HealthTracker::new().handle_failures(at(0.0), 100, &never), None);
@@ -385,14 +385,14 @@ mod tests {
         for (answers, falls) in table {
             let (mut tracker, mut blind) = (HealthTracker::new(), HealthTracker::new());
             let mut answered = 0;
-            let mut told = None;
+            let mut change = None;
             for more in answers {
-                assert_eq!(told, None, "{answers:?}");
+                assert_eq!(change, None, "{answers:?}");
                 answered += more;
-                told = tracker.handle_failed_answer(at(1.0), answered, &observing());
+                change = tracker.handle_failed_answer(at(1.0), answered, &observing());
                 assert_eq!(blind.handle_failed_answer(at(1.0), answered, &passive()), None);
             }
-            assert_eq!(told, falls.then_some(State::Down), "{answers:?}");
+            assert_eq!(change, falls.then_some(State::Down), "{answers:?}");
             assert_eq!(tracker.verdict(), falls.then_some(Verdict::Answers));
         }
         let never = Health { failures: 0, ..observing() };
@@ -446,9 +446,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is told is always a change, agrees with what it then is, and memory stays small.
+        /// Reports are always changes, agree with the state, and memory stays small.
         #[test]
-        fn only_changes_are_told(
+        fn only_changes_are_reported(
             happenings in prop::collection::vec((happening(), 0u64..4000, any::<bool>()), 0..200),
         ) {
             let mut tracker = HealthTracker::new();
@@ -456,7 +456,7 @@ mod tests {
             for (happening, millis, with_check) in happenings {
                 now = now.after(Duration::from_millis(millis));
                 let health = if with_check { active() } else { observing() };
-                let told = match happening {
+                let change = match happening {
                     Happening::Failures(count) => tracker.handle_failures(now, count, &health),
                     Happening::FailedAnswer => tracker.handle_failed_answer(now, 0, &health),
                     Happening::Ignore => tracker.ignore_answers(),
@@ -467,7 +467,7 @@ mod tests {
                     Happening::Check(passed) => tracker.handle_check(now, passed, &health),
                     Happening::Expire => tracker.expire(now, &health),
                 };
-                if let Some(state) = told {
+                if let Some(state) = change {
                     prop_assert_eq!(state, if up { State::Down } else { State::Up });
                     up = !up;
                 }

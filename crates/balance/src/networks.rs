@@ -46,7 +46,7 @@ impl FromStr for Network {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| wrong("no IP address"))?;
+        let address: IpAddr = address.parse().map_err(|_| wrong("not an IP address"))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_with_an_example() {
+    fn nonsense_is_refused_with_an_example() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::1/129", "10.0.0.0/x", "10.0.0.0/-1"] {
             let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains("10.0.0.0/8") && error.contains(text), "{error}");

@@ -162,7 +162,7 @@ mod tests {
             // Even enough: 10 %, and not a tunnel more.
             (&[up(110, 1), up(90, 1)], &[0, 0]),
             (&[up(111, 1), up(89, 1)], &[11, 0]),
-            // No gain: nobody else, nobody up, nothing there, not divisible.
+            // No gain: no one else, no one up, nothing there, not divisible.
             (&[up(5000, 1)], &[0]),
             (&[up(5000, 1), down(0)], &[0, 0]),
             (&[down(10), down(0)], &[0, 0]),
@@ -225,7 +225,7 @@ mod tests {
                 backend.tunnels -= close;
                 prop_assert!(close == 0 || f64::from(backend.tunnels) > part(backend) - 1.0);
             }
-            // All that were closed come back, each to whoever is furthest below its part.
+            // All closed tunnels come back, each to the backend furthest below its part.
             for _ in 0..plan.total.min(50_000) {
                 let lowest = backends.iter_mut().filter(|backend| backend.is_up).max_by(|one, other| {
                     let lack = |b: &Occupancy| part(b) - f64::from(b.tunnels);

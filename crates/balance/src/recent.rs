@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_older_than_a_minute_is_forgotten() {
+    fn times_older_than_a_minute_are_forgotten() {
         let at = Duration::from_secs;
         let mut recent = Recent::new();
         assert_eq!(recent.p99_micros(at(1)), 0);

@@ -1,4 +1,4 @@
-//! Who is let in when there are many: one address does not take all places, and silence makes room.
+//! Admission of many clients: one address does not take all connections, and idle ones make room.
 
 mod support;
 

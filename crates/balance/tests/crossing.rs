@@ -1,5 +1,5 @@
-//! Ends that cross: our Close frame and what either side says or does at the same moment. The simulation
-//! (`crates/sim/tests/balance.rs`) found what was wrong with them.
+//! Ends that cross: our Close frame and what either side says or does at the same moment. The
+//! simulation (`crates/sim/tests/balance.rs`) found what was wrong with them.
 
 mod support;
 
@@ -51,7 +51,8 @@ fn a_close_frame_in_pieces_reaches_the_backend_whole() {
     });
 }
 
-/// The client had said its Close before it got ours: its answer was waited for in vain, until it was reset.
+/// The client had said its Close before it got ours: its answer was waited for in vain, until it
+/// was reset.
 #[test]
 fn a_close_that_crosses_the_clients_own_needs_no_other_answer() {
     with_tunnel(|balancer, client, server| {
@@ -65,7 +66,8 @@ fn a_close_that_crosses_the_clients_own_needs_no_other_answer() {
     });
 }
 
-/// A backend that ends its stream after our Close to its client may read on: what the client said was lost.
+/// A backend that ends its stream after our Close to its client may read on: what the client said
+/// was lost.
 #[test]
 fn a_backend_that_ends_its_stream_still_gets_the_clients_last_words() {
     with_tunnel(|balancer, client, server| {

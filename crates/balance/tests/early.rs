@@ -1,5 +1,5 @@
-//! A backend that answers before it has the whole request and closes: its reset follows what we go on sending, and must not
-//! overtake its answer (C9 of the driver contract).
+//! A backend that answers before it has the whole request and closes: its reset follows what we go
+//! on sending, and must not overtake its answer (C9 of the driver contract).
 
 mod support;
 
@@ -11,7 +11,8 @@ use throng_balance::Settings;
 /// More than any socket's buffers hold, so that a body is always still on its way.
 const BODY: usize = 8 << 20;
 
-/// Sends a whole body before it reads, `tries` times; the backend answers with `answer` behind the head and closes.
+/// Sends a whole body before it reads, `tries` times; the backend answers with `answer` behind the
+/// head and closes.
 fn refuse(tries: usize, answer: &'static [u8], finishes: bool) {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings::default());

@@ -1,4 +1,4 @@
-//! What is done for every request allocates nothing, once the buffer has grown.
+//! The work of every request allocates nothing, once the buffer has grown.
 
 use std::net::SocketAddr;
 

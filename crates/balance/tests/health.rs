@@ -1,4 +1,4 @@
-//! What clients can and cannot do to the health of backends: a request that a backend fails at is
+//! The influence of clients on the health of backends: a request that a backend fails at is
 //! one failed request.
 
 mod support;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{PATIENCE, Peer, accepted, nobody, upgrade};
+use support::{Peer, TIMEOUT, accepted, unused_address, upgrade};
 use throng_balance::{Balancer, Config, Status};
 
 const PICKS: [&str; 6] =
@@ -75,7 +75,7 @@ fn get(path: &str) -> Vec<u8> {
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
     let begun = Instant::now();
     while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < PATIENCE, "in vain: {what}: {:?}", balancer.status());
+        assert!(begun.elapsed() < TIMEOUT, "in vain: {what}: {:?}", balancer.status());
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -161,13 +161,13 @@ fn where_answers_are_observed_clients_still_cannot_take_all_backends_down() {
 /// to wait for its time.
 #[test]
 fn backends_that_are_down_are_tried_before_a_client_is_refused() {
-    let (gone, other) = (nobody(), nobody());
+    let (gone, other) = (unused_address(), unused_address());
     let balancer = start(&[gone, other], "[health]\nfailures = 1\ndown_for = \"1h\"");
     assert!(ask(&balancer, &get("/")).starts_with("HTTP/1.1 502 "));
     until(&balancer, "both are down", |status| {
         status.backends.iter().all(|row| row.state == "down")
     });
-    // They are asked all the same, and what is told is what they answer.
+    // They are tried all the same, and their answers are returned.
     assert!(ask(&balancer, &get("/")).starts_with("HTTP/1.1 502 "));
     let back = serve();
     balancer.add(back, 1, false).unwrap();
@@ -178,7 +178,7 @@ fn backends_that_are_down_are_tried_before_a_client_is_refused() {
 
 #[test]
 fn no_failures_at_all_means_no_passive_checks() {
-    let dead = nobody();
+    let dead = unused_address();
     let balancer = start(&[dead, serve()], "pick = \"round_robin\"\nhealth.failures = 0");
     for _ in 0..20 {
         assert!(ask(&balancer, &get("/")).starts_with("HTTP/1.1 200 "));

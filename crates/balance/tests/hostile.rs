@@ -1,4 +1,4 @@
-//! Clients and backends that mean no good, or are only slow: nobody else pays for them.
+//! Hostile or slow clients and backends: others are not affected.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use support::{Balancer, PATIENCE, Scripted, accepted, upgrade};
+use support::{Balancer, Scripted, TIMEOUT, accepted, upgrade};
 use throng_balance::{CloseOrder, Closing, Settings, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -19,7 +19,8 @@ fn with(timeouts: Timeouts) -> Settings {
     Settings { timeouts, ..Settings::default() }
 }
 
-/// What a client has asked for and does not read must not heap up here, however many requests it is spread over.
+/// Answers to a client that does not read must not pile up, however many requests they are spread
+/// over.
 #[test]
 fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
     let backend = Scripted::bind();
@@ -42,12 +43,13 @@ fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
         }
         // The first request has come: from here on silence is the end of what is asked.
         server.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        assert!(answered < 600, "{answered} answers of 60 kB were taken for nobody");
+        assert!(answered < 600, "{answered} answers of 60 kB were taken without a reader");
     }
     assert!(answered > 0);
 }
 
-/// Settings: "from the request's last byte". A client that uploads slowly must not take backends down.
+/// Settings: "from the request's last byte". A client that uploads slowly must not take backends
+/// down.
 #[test]
 fn a_slow_upload_is_not_the_backends_fault() {
     let backend = Scripted::bind();
@@ -66,7 +68,7 @@ fn a_slow_upload_is_not_the_backends_fault() {
     assert_eq!(server.exactly(5), b"later");
     // Its own time begins with the last byte.
     assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
-    assert!(balancer.reports.recv_timeout(PATIENCE).is_ok());
+    assert!(balancer.reports.recv_timeout(TIMEOUT).is_ok());
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn a_queued_request_whose_body_comes_late_waits_no_longer() {
     }
 }
 
-/// Who belongs to a full backend waits for it, and not in the way of those who belong to another.
+/// A client bound to a full backend waits for it, and does not delay clients of another.
 #[test]
 fn a_full_backend_holds_up_only_its_own_clients() {
     let (one, other) = (Scripted::bind(), Scripted::bind());
@@ -174,11 +176,11 @@ fn clients_that_vanish_from_the_queue_are_not_counted() {
     balancer.until("one waits", |balancer| balancer.shards.metrics().queued == 1);
     drop(clients);
     balancer.assert_nothing_is_held();
-    balancer.until("nobody waits", |balancer| balancer.shards.metrics().queued == 0);
+    balancer.until("no client waits", |balancer| balancer.shards.metrics().queued == 0);
     assert!(server.is_at_end());
 }
 
-/// A place is for the handshake. Whoever is answered otherwise, and reads that slowly, must not keep it.
+/// A permit is for the handshake. A slow reader of another answer must not keep it.
 #[test]
 fn a_handshake_that_is_declined_gives_its_place_back_at_once() {
     let backend = Scripted::bind();
@@ -198,7 +200,8 @@ fn a_handshake_that_is_declined_gives_its_place_back_at_once() {
     assert_eq!(next.answer().1, "ok");
 }
 
-/// What it still sends is read away: a close with unread input would be a reset, and that may overtake the answer.
+/// Input after the answer is read and dropped: a close with unread input would be a reset, which
+/// may overtake the answer.
 #[test]
 fn an_upload_that_fails_half_way_is_read_away_behind_the_answer() {
     let backend = Scripted::bind();
@@ -221,7 +224,8 @@ fn an_upload_that_fails_half_way_is_read_away_behind_the_answer() {
     });
 }
 
-/// A backend that wants no more of an upload resets the connection, and its answer may get lost: others must not pay.
+/// A backend that wants no more of an upload resets the connection, and its answer may get lost:
+/// others must not pay.
 #[test]
 fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     let backend = Scripted::bind();
@@ -244,12 +248,12 @@ fn an_upload_that_is_reset_is_not_held_against_the_backend() {
     server.exactly(2);
     drop(server);
     assert!(client.answer().0.starts_with("HTTP/1.1 502 "));
-    assert!(balancer.reports.recv_timeout(PATIENCE).is_ok());
+    assert!(balancer.reports.recv_timeout(TIMEOUT).is_ok());
 }
 
-/// An interim answer is no answer: what fails behind it is told.
+/// An interim answer is not an answer: a failure after it is reported.
 #[test]
-fn a_failure_behind_an_interim_answer_is_told() {
+fn a_failure_behind_an_interim_answer_is_reported() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings::default());
     let mut client = balancer.connect();
@@ -291,7 +295,8 @@ fn a_client_that_is_closing_already_is_not_waited_for() {
     balancer.assert_nothing_is_held();
 }
 
-/// Many servers end the stream in answer to a Close frame. That is an end, not a loss, and the client is told at once.
+/// Many servers end the stream in answer to a Close frame. That is an end, not a loss, and the
+/// client's tunnel ends at once.
 #[test]
 fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
     let backend = Scripted::bind();
@@ -310,9 +315,10 @@ fn a_backend_that_answers_a_close_frame_with_the_end_is_not_lost() {
     assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 0);
 }
 
-/// Two answers to one request, cut so that the first ends with what is read at once: the second is for nobody.
+/// Two answers to one request, cut so that the first ends with the first read: the second must
+/// reach no client.
 #[test]
-fn a_second_answer_reaches_nobody() {
+fn a_second_answer_reaches_no_client() {
     const READ_AT_ONCE: usize = 64 << 10;
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], Settings::default());

@@ -1,4 +1,4 @@
-//! What operators do to a balancer that has tunnels: none of them notices but those that are told to go.
+//! Operations on a balancer with tunnels: they affect only the tunnels that are closed.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{PATIENCE, Peer, accepted, upgrade};
+use support::{Peer, TIMEOUT, accepted, upgrade};
 use throng_balance::{Balancer, Config, Row, Status};
 
 /// A backend that sends every text back, for as long as the process lives.
@@ -58,7 +58,7 @@ fn expect_restart(mut peer: Peer) {
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
     let begun = Instant::now();
     while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < PATIENCE, "in vain: {what}: {:?}", balancer.status());
+        assert!(begun.elapsed() < TIMEOUT, "in vain: {what}: {:?}", balancer.status());
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -124,7 +124,7 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
 }
 
 #[test]
-fn a_drained_backends_clients_are_told_and_it_goes_when_the_last_has_gone() {
+fn a_drained_backends_clients_are_closed_and_it_goes_when_the_last_has_gone() {
     let backends = [echo(), echo()];
     let balancer = Balancer::start(config(&backends[..1], "")).unwrap();
     let moved: Vec<Peer> = (0..10).map(|_| open(&balancer)).collect();
@@ -171,7 +171,7 @@ fn the_cap_of_connections_changes_while_they_live() {
     let open_soon = || {
         let begun = Instant::now();
         loop {
-            assert!(begun.elapsed() < PATIENCE, "in vain: {:?}", balancer.status());
+            assert!(begun.elapsed() < TIMEOUT, "in vain: {:?}", balancer.status());
             let mut peer = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
             let _ = peer.stream.write_all(&upgrade("/"));
             if !peer.is_at_end() {
@@ -214,8 +214,8 @@ fn the_cap_of_connections_is_that_of_all_shards_together() {
     end(&balancer);
 }
 
-/// The tunnels that have been silent for longest go first, of each shard: with several, one with few tunnels may close all of
-/// its own.
+/// The tunnels that have been silent for longest go first, of each shard: with several, one with
+/// few tunnels may close all of its own.
 #[test]
 fn a_rebalance_makes_new_backends_equal() {
     rebalance(1);
@@ -241,7 +241,7 @@ fn rebalance(shards: usize) {
     assert_eq!(clients[0].text(), "a dry run closes nothing");
     let done = balancer.rebalance(false, Some(100)).unwrap();
     assert_eq!(done.moves, plan.moves);
-    until(&balancer, "the surplus is told to go", |status| status.metrics.closed == 20);
+    until(&balancer, "the surplus is closed", |status| status.metrics.closed == 20);
     if shards == 1 {
         // The one that spoke last is not among them.
         clients[0].send_text("still here");

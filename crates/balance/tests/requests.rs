@@ -1,4 +1,5 @@
-//! Requests: passed on and answered, tried again, refused; and what broken backends and clients come to.
+//! Requests: passed on and answered, tried again, refused; and what broken backends and clients
+//! come to.
 
 mod support;
 
@@ -6,7 +7,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use support::{Balancer, KEY, PATIENCE, Peer, Scripted, accepted, nobody, upgrade};
+use support::{Balancer, KEY, Peer, Scripted, TIMEOUT, accepted, unused_address, upgrade};
 use throng_balance::{Failure, Report, Settings, State, Sticky, Timeouts};
 
 const GET: &[u8] = b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n";
@@ -16,7 +17,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const MOMENT: Duration = Duration::from_millis(500);
 
 fn one_failure(balancer: &Balancer) -> Failure {
-    let Report::Failed { backend, failure, .. } = balancer.reports.recv_timeout(PATIENCE).unwrap();
+    let Report::Failed { backend, failure, .. } = balancer.reports.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(backend.address(), balancer.backends[0].address());
     failure
 }
@@ -86,7 +87,8 @@ fn bodies_pass_as_they_come_in_chunks_and_by_length() {
     assert_eq!(client.answer().1, "ok");
 }
 
-/// More than sockets hold, either way at once: memory stays bounded by back-pressure, and every byte comes.
+/// More than sockets hold, either way at once: memory stays bounded by back-pressure, and every
+/// byte comes.
 #[test]
 fn large_bodies_either_way_are_whole() {
     const SIZE: usize = 8_000_000;
@@ -114,7 +116,7 @@ fn large_bodies_either_way_are_whole() {
     });
 }
 
-/// What a backend may answer is its operator's business, and costs no memory.
+/// The size of a backend's answer is its operator's choice, and costs no memory.
 #[test]
 fn max_body_limits_requests_and_no_answers() {
     let backend = Scripted::bind();
@@ -165,10 +167,10 @@ fn an_answer_until_close_is_chunked_for_http11_and_ends_the_connection_for_http1
 #[test]
 fn a_refused_connection_is_tried_on_another_backend() {
     let backend = Scripted::bind();
-    let balancer = Balancer::start(&[nobody(), backend.address], Settings::default());
+    let balancer = Balancer::start(&[unused_address(), backend.address], Settings::default());
     for _ in 0..8 {
         let mut client = balancer.connect();
-        // A body does no harm: nobody has seen any of it.
+        // A body does no harm: no one has seen any of it.
         client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         let mut server = backend.accept();
         server.head();
@@ -204,7 +206,7 @@ fn drop_after_head(backend: &Scripted) {
     backend.accept().head();
 }
 
-/// An idle connection may end just when a request is sent on it: that is nobody's fault.
+/// An idle connection may end just when a request is sent on it: that is not the backend's fault.
 #[test]
 fn a_kept_connection_that_ends_is_replaced_without_a_failure() {
     let backend = Scripted::bind();
@@ -243,7 +245,7 @@ fn without_a_backend_to_ask_the_answer_is_503() {
 #[test]
 fn where_no_backend_is_up_one_that_is_down_is_asked() {
     let backend = Scripted::bind();
-    let list = [nobody(), nobody(), backend.address, nobody()];
+    let list = [unused_address(), unused_address(), backend.address, unused_address()];
     let balancer = Balancer::start(&list, Settings { retries: 0, ..Settings::default() });
     for other in &balancer.backends {
         other.set_state(State::Down);
@@ -272,8 +274,8 @@ fn where_no_backend_is_up_one_that_is_down_is_asked() {
 }
 
 #[test]
-fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
-    let balancer = Balancer::start(&[nobody()], Settings::default());
+fn an_unused_address_is_502_and_one_that_never_answers_504() {
+    let balancer = Balancer::start(&[unused_address()], Settings::default());
     let mut client = balancer.connect();
     client.send(GET);
     let (head, body) = client.answer();
@@ -281,7 +283,7 @@ fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
     assert_eq!(body, "the backend refused the connection\n");
 
     for (request, response, upgrade) in
-        [(GET.to_vec(), MOMENT, PATIENCE), (upgrade("/"), PATIENCE, MOMENT)]
+        [(GET.to_vec(), MOMENT, TIMEOUT), (upgrade("/"), TIMEOUT, MOMENT)]
     {
         let backend = Scripted::bind();
         let timeouts = Timeouts { response, upgrade, ..Timeouts::default() };
@@ -297,8 +299,7 @@ fn a_backend_nobody_listens_at_is_502_and_one_that_never_answers_504() {
     }
 }
 
-/// What the backend answers, and a word of why it is a 502.
-/// The kernel refuses to connect to a broadcast address before a packet has left, as it does where there is no route.
+/// Answers of backends, each with a word of the reason for its 502.
 #[test]
 fn a_connect_that_fails_at_once_is_the_backends_failure() {
     let unreachable = "127.255.255.255:9".parse().unwrap();
@@ -366,7 +367,7 @@ fn answers_that_break_a_rule_are_502_and_their_connections_are_not_used_again() 
     }
 }
 
-/// Bytes before the 101 are the head of an answer to somebody, or garbage; never frames.
+/// Bytes before the 101 are the head of an answer, or garbage; never frames.
 #[test]
 fn a_body_before_the_101_is_garbage() {
     let backend = Scripted::bind();
@@ -601,7 +602,7 @@ fn proxy_headers_name_the_client_in_and_out() {
     assert!(head.contains("192.0.2.7"), "{head}");
     server.send(OK);
     client.answer();
-    // It names one client, so nobody else may use it.
+    // It names one client, so no one else may use it.
     assert!(server.is_at_end());
 
     let mut stranger = balancer.connect();

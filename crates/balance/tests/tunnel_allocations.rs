@@ -1,5 +1,5 @@
-//! A tunnel's messages allocate nothing, either way: the production shard over its driver and real sockets, turned by hand
-//! on the test's own thread, whose allocations are counted.
+//! A tunnel's messages allocate nothing, either way: the production shard over its driver and real
+//! sockets, turned by hand on the test's own thread, whose allocations are counted.
 
 mod support;
 
@@ -11,7 +11,8 @@ use throng_balance::Settings;
 use throng_balance::shard_over_driver::Shard;
 use throng_proto::ws::{Opcode, encode, encode_masked};
 
-/// Passes `frame` on from one end to the other. Neither end blocks, so the shard is turned as long as it takes.
+/// Passes `frame` on from one end to the other. Neither end blocks, so the shard is turned as long
+/// as it takes.
 fn pass(
     shard: &mut Shard<Sockets>,
     from: &mut TcpStream,

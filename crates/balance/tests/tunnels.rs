@@ -46,7 +46,7 @@ fn frames_pass_both_ways_and_every_count_returns() {
 }
 
 #[test]
-fn what_came_with_the_101_and_before_it_is_not_lost() {
+fn bytes_with_the_101_and_before_it_are_not_lost() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());
     let mut client = balancer.connect();
@@ -62,7 +62,8 @@ fn what_came_with_the_101_and_before_it_is_not_lost() {
     assert_eq!(client.text(), "at once");
 }
 
-/// Megabytes against a side that does not read: held in the kernel, not in the balancer, and complete in the end.
+/// Megabytes against a side that does not read: held in the kernel, not in the balancer, and
+/// complete in the end.
 #[test]
 fn a_side_that_does_not_read_stops_the_other_and_loses_nothing() {
     let backend = Scripted::bind();
@@ -169,7 +170,7 @@ fn a_backend_that_goes_without_a_word_leaves_its_client_a_close_frame() {
     assert_eq!(balancer.backends[0].totals().lost.load(Relaxed), 1);
 }
 
-/// In the middle of a frame there is no place for another: the client is cut, and not told nonsense.
+/// In the middle of a frame there is no place for another: the client's connection is reset.
 #[test]
 fn a_backend_that_goes_in_the_middle_of_a_frame_cuts_its_client() {
     let backend = Scripted::bind();
@@ -198,14 +199,15 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
         server.send(&[0x81, 4, b'h', b'a']);
         assert_eq!(client.exactly(2), [0x81, 4]);
         let witness = scope.spawn(|| backend.open());
-        let (mut told, heard) = (balancer.open(), witness.join().unwrap());
+        let (mut closed, heard) = (balancer.open(), witness.join().unwrap());
         balancer.backends[0].set_state(State::Draining);
-        // Both at once: when the other client has been told, the order is known for this one, too.
+        // Both at once: when the other client has been closed, the close job is known for this one,
+        // too.
         let deadline = Some(Duration::ZERO);
         let closing = Closing { code: 1012, rate: 1000, order: CloseOrder::Shuffled, deadline };
         balancer.shards.close_tunnels(&balancer.backends[0], &closing, None);
-        assert_eq!(told.close_code(), 1012);
-        drop((told, heard));
+        assert_eq!(closed.close_code(), 1012);
+        drop((closed, heard));
         // Its rest, and a frame that comes too late.
         server.send(&[b'l', b'f', 0x81, 1, b'x']);
         assert_eq!(client.exactly(4), b"half");
@@ -256,14 +258,14 @@ fn shutting_down_says_1001_to_all_and_cuts_who_does_not_listen() {
     let balancer = Balancer::start(&[backend.address], settings());
     std::thread::scope(|scope| {
         let server = scope.spawn(|| (backend.open(), backend.open()));
-        let (mut polite, mut deaf) = (balancer.open(), balancer.open());
+        let (mut polite, mut unresponsive) = (balancer.open(), balancer.open());
         let _servers = server.join().unwrap();
         balancer.shards.shut_down(Duration::from_millis(100), Duration::from_millis(1500));
         assert_eq!(polite.close_code(), 1001);
         polite.send_close(1001);
         assert!(polite.is_at_end());
-        assert_eq!(deaf.close_code(), 1001);
-        assert!(deaf.is_at_end());
+        assert_eq!(unresponsive.close_code(), 1001);
+        assert!(unresponsive.is_at_end());
     });
     balancer.shards.join().unwrap();
 }

@@ -6,7 +6,7 @@ mod support;
 use std::io::Write;
 use std::net::TcpStream;
 
-use support::{ByHand, Peer, Scripted, accepted, nobody, upgrade};
+use support::{ByHand, Peer, Scripted, accepted, unused_address, upgrade};
 use throng_balance::{Pick, Settings, State, Sticky};
 
 const CLIENTS: usize = 300;
@@ -30,10 +30,10 @@ fn busy_turns(balancer: &mut ByHand, count: usize) -> u64 {
 
 /// One backend is full, and the other is not up: there is nothing that anybody could get.
 #[test]
-fn a_turn_looks_at_nobody_while_all_that_are_up_are_full() {
+fn a_turn_looks_at_no_client_while_all_that_are_up_are_full() {
     let backend = Scripted::bind();
     let settings = Settings { max_handshakes: 1, ..Settings::default() };
-    let mut balancer = ByHand::new(&[backend.address, nobody()], settings);
+    let mut balancer = ByHand::new(&[backend.address, unused_address()], settings);
     balancer.backends[1].set_state(State::Down);
     let clients: Vec<_> = (0..CLIENTS).map(|_| come(&balancer, "/")).collect();
     balancer.turn_until("they wait", |it| it.shard.audit().waiting == CLIENTS - 1);
@@ -48,10 +48,10 @@ fn a_turn_looks_at_nobody_while_all_that_are_up_are_full() {
     drop(clients);
 }
 
-/// Clients that belong to a full backend, while another has places: nobody looks at them, and they
+/// Clients that belong to a full backend, while another has places: no one looks at them, and they
 /// hold up no other.
 #[test]
-fn a_turn_looks_at_nobody_who_belongs_to_a_full_backend() {
+fn a_turn_looks_at_no_client_that_belongs_to_a_full_backend() {
     let backends = [Scripted::bind(), Scripted::bind()];
     let settings = Settings {
         max_handshakes: 1,

@@ -108,7 +108,7 @@ fn read_ping(stream: &mut TcpStream) -> Vec<u8> {
 fn a_websocket_passes_with_the_pong_to_our_ping() {
     let passed = open(|stream| {
         let payload = read_ping(stream);
-        // A pong that nobody asked for comes first, and the answer in two pieces.
+        // An unsolicited pong comes first, and the answer in two parts.
         stream.write_all(b"\x8a\x01x\x8a").unwrap();
         stream.write_all(&[&[8][..], &payload].concat()).unwrap();
         // A Close frame with 1000, then the end.
@@ -155,7 +155,7 @@ fn a_backend_that_wants_proxy_headers_gets_one_of_the_local_kind() {
 }
 
 #[test]
-fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
+fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
     // It accepts (in the kernel's queue), and says nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let alive = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -167,14 +167,15 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         }
     });
-    let (told, outcomes) = mpsc::channel();
+    let (reporter, outcomes) = mpsc::channel();
     let checks = Checks::new(move |backend, outcome| {
-        let _ = told.send((backend.address(), outcome));
+        let _ = reporter.send((backend.address(), outcome));
     });
     let backends: Vec<Arc<Backend>> = [mute.local_addr().unwrap(), alive_address]
         .map(|address| Arc::new(Backend::new(address, 1)))
         .into();
-    // The mute one's check takes as long as it may: it is not over when the other's fifth has passed.
+    // The mute one's check takes as long as it may: it is not over when the other's fifth has
+    // passed.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
     checks.set(&[], backends.iter().map(|backend| (backend, false, check.clone())));
     for _ in 0..5 {
@@ -197,11 +198,11 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_nobody() {
 
 #[test]
 fn threads_come_and_go_with_the_list() {
-    let (told, outcomes) = mpsc::channel();
+    let (reporter, outcomes) = mpsc::channel();
     let checks = Checks::new(move |backend, outcome| {
-        let _ = told.send((backend.address(), outcome));
+        let _ = reporter.send((backend.address(), outcome));
     });
-    // Nobody listens at port 1: each check is refused.
+    // No process listens at port 1: each check is refused.
     let backend = |octet| Arc::new(Backend::new(SocketAddr::from(([127, 0, 1, octet], 1)), 1));
     let backends: Vec<_> = (1..=20).map(backend).collect();
     let check = check(CheckKind::Tcp, LONG);

@@ -53,7 +53,7 @@ pub(super) fn check(config: &Config) -> Result<(), Wrong> {
     }
     if let Some(admin) = config.admin {
         must(admin.ip().to_canonical().is_loopback() || config.admin_token.is_some(), || {
-            let remedy = "whoever reaches it can change everything: write a loopback address such as \
+            let remedy = "every client that reaches it can change everything: write a loopback address such as \
                           \"127.0.0.1:8081\", or set admin.token_file";
             wrong("admin.listen", quoted(admin), remedy)
         })?;
@@ -126,10 +126,10 @@ fn backends(config: &Config) -> Result<(), Wrong> {
 pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Result<(), String> {
     let ip = address.ip().to_canonical();
     if address.port() == 0 {
-        return Err("port 0 is no port to connect to: write the backend's".to_owned());
+        return Err("port 0 cannot be connected to: write the backend's".to_owned());
     }
     if ip.is_unspecified() || ip.is_multicast() {
-        return Err("it is no address of one machine: write the backend's own, for example \
+        return Err("it is not the address of one machine: write the backend's own, for example \
                     \"127.0.0.1:9001\""
             .to_owned());
     }
@@ -155,7 +155,7 @@ fn weight_remedy(weight: u32) -> String {
 
 fn settings(settings: &Settings) -> Result<(), Wrong> {
     must(!settings.accept_proxy || !settings.trusted_proxies.is_empty(), || {
-        let remedy = "whoever connects could claim any address: name in trusted_proxies who may, \
+        let remedy = "any client could claim any address: name the trusted ones in trusted_proxies, \
                       for example [\"10.0.0.0/8\"]";
         wrong("accept_proxy", true, remedy)
     })?;

@@ -1,4 +1,5 @@
-//! TOML tables and values with the place of each, so that every mistake is told where it was made.
+//! TOML tables and values with the location of each, so that every mistake is reported where it was
+//! made.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -92,7 +93,7 @@ impl<'d> Table<'d> {
         Err(ConfigError {
             location: Some(self.document.location(key.span())),
             // Without its value: the value of a mistyped token is a secret.
-            what: format!("{}{} is no setting: {remedy}", self.prefix, key.get_ref()),
+            what: format!("{}{} is an unknown key: {remedy}", self.prefix, key.get_ref()),
         })
     }
 }

@@ -8,27 +8,27 @@ fn message(text: &str) -> String {
 }
 
 #[test]
-fn every_mistake_is_told_with_place_key_value_and_remedy() {
+fn every_mistake_is_reported_with_location_key_value_and_remedy() {
     let table: &[(&str, &str)] = &[
         // Not TOML.
         ("listen = ", "b.toml:2:"),
         // Keys.
-        ("shard = 1", "b.toml:2:1: shard is no setting: did you mean shards?"),
+        ("shard = 1", "b.toml:2:1: shard is an unknown key: did you mean shards?"),
         (
             "zzzzzz = 1",
-            "b.toml:2:1: zzzzzz is no setting: the keys here are listen, shards, backends",
+            "b.toml:2:1: zzzzzz is an unknown key: the keys here are listen, shards, backends",
         ),
         (
             "[timeouts]\nconect = \"1s\"",
-            "b.toml:3:1: timeouts.conect is no setting: did you mean connect?",
+            "b.toml:3:1: timeouts.conect is an unknown key: did you mean connect?",
         ),
         (
             "[health.check]\nkind=\"tcp\"\npth=1",
-            "b.toml:4:1: health.check.pth is no setting: did you mean path?",
+            "b.toml:4:1: health.check.pth is an unknown key: did you mean path?",
         ),
         (
             "[admin]\nport=1",
-            "b.toml:3:1: admin.port is no setting: the keys here are listen, token, token_file",
+            "b.toml:3:1: admin.port is an unknown key: the keys here are listen, token, token_file",
         ),
         // Types.
         (
@@ -131,7 +131,7 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
         // Ranges and contradictions.
         (
             "accept_proxy = true",
-            "b.toml:2:16: accept_proxy is true: whoever connects could claim any address: name in trusted_proxies",
+            "b.toml:2:16: accept_proxy is true: any client could claim any address: name the trusted ones in trusted_proxies",
         ),
         (
             "max_header_bytes = 100",
@@ -196,7 +196,7 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
         ),
         (
             "[admin]\nlisten = \"0.0.0.0:81\"",
-            "b.toml:3:10: admin.listen is \"0.0.0.0:81\": whoever reaches it can change everything",
+            "b.toml:3:10: admin.listen is \"0.0.0.0:81\": every client that reaches it can change everything",
         ),
         (
             "[admin]\nlisten = \"127.0.0.1:8080\"",
@@ -228,7 +228,7 @@ fn every_mistake_is_told_with_place_key_value_and_remedy() {
 }
 
 #[test]
-fn every_mistake_in_a_backend_is_told_at_its_item() {
+fn every_mistake_in_a_backend_is_reported_at_its_item() {
     let table: &[(&str, &str)] = &[
         (
             "",
@@ -250,7 +250,7 @@ fn every_mistake_in_a_backend_is_told_at_its_item() {
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweigth = 1",
-            "b.toml:3:1: backends[0].weigth is no setting: did you mean weight?",
+            "b.toml:3:1: backends[0].weigth is an unknown key: did you mean weight?",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",
@@ -279,7 +279,7 @@ fn every_mistake_in_a_backend_is_told_at_its_item() {
         ("backends = [\"127.0.0.1:0\"]", "b.toml:1:13: backends[0] is \"127.0.0.1:0\": port 0"),
         (
             "backends = [\"0.0.0.0:1\"]",
-            "b.toml:1:13: backends[0] is \"0.0.0.0:1\": it is no address of one machine",
+            "b.toml:1:13: backends[0] is \"0.0.0.0:1\": it is not the address of one machine",
         ),
         (
             "backends = [\"127.0.0.1:8080\"]",

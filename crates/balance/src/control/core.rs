@@ -454,7 +454,7 @@ impl Core {
         entry.last_failure = Some((Cause::Request(failure), at));
         entry.note_success();
         let health = &self.settings.health;
-        let told = if failure.is_of_connection() {
+        let change = if failure.is_of_connection() {
             entry.tracker.handle_failures(now, 1, health)
         } else if !is_retry && self.half_are_up_without(Some(place)) {
             let entry = &mut self.entries[place];
@@ -463,7 +463,7 @@ impl Core {
         } else {
             None
         };
-        if told.is_some() {
+        if change.is_some() {
             self.settle(place, now);
         }
     }

@@ -60,8 +60,8 @@ impl Balancer {
         let shards = Shards::start(launch).map_err(Error::Start)?;
         core.set_addresses(shards.addresses());
         // Checks report to the balancer, which does not exist yet.
-        let told: Arc<OnceLock<Weak<Inner>>> = Arc::default();
-        let tell = Arc::clone(&told);
+        let listener: Arc<OnceLock<Weak<Inner>>> = Arc::default();
+        let tell = Arc::clone(&listener);
         let checks = Checks::new(move |backend, outcome| {
             if let Some(inner) = tell.get().and_then(Weak::upgrade) {
                 inner.change(|core, now| {
@@ -77,7 +77,7 @@ impl Balancer {
             began: std::time::Instant::now(),
             threads: Mutex::default(),
         });
-        let _ = told.set(Arc::downgrade(&inner));
+        let _ = listener.set(Arc::downgrade(&inner));
         let balancer = Self { inner };
         match balancer.start_threads(received) {
             Ok(()) => {

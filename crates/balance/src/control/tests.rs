@@ -37,11 +37,11 @@ fn it_starts_listens_and_ends() {
     end(&balancer);
     end(&other);
     assert!(matches!(other.add(address, 1, false), Err(Error::ShuttingDown)));
-    TcpListener::bind(address).expect("nobody listens there any more");
+    TcpListener::bind(address).expect("no process listens there any more");
 }
 
 #[test]
-fn what_cannot_start_says_so_and_leaves_nothing() {
+fn a_failed_start_is_reported_and_leaves_nothing() {
     assert!(matches!(Balancer::start(Config::default()), Err(Error::Config(_))));
     let mut wrong = config("backends = [\"127.0.0.1:1\"]");
     // An address for documentation, which no machine has.
@@ -50,7 +50,7 @@ fn what_cannot_start_says_so_and_leaves_nothing() {
 }
 
 #[test]
-fn a_failure_of_ours_is_told_with_its_remedy_and_held_against_nobody() {
+fn a_failure_of_ours_is_reported_with_its_remedy_and_held_against_no_backend() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let backend = listener.local_addr().unwrap();
     let text = format!("sources = \"192.0.2.1\"\nbackends = \"{backend}\"");
@@ -66,7 +66,7 @@ fn a_failure_of_ours_is_told_with_its_remedy_and_held_against_nobody() {
         // What shards count and what they report come by two ways.
         status.metrics.own_failures == 4 && status.own_failure.is_some()
     });
-    let (row, own) = (&status.backends[0], status.own_failure.expect("it is told"));
+    let (row, own) = (&status.backends[0], status.own_failure.expect("it is reported"));
     assert!(own.text.contains(&backend.to_string()) && own.text.contains("sources"), "{own:?}");
     assert!(own.unix_seconds > 0);
     assert_eq!((row.state, row.totals.failures, row.last_failure.is_none()), ("up", 0, true));
@@ -114,7 +114,7 @@ fn a_registration_ends_without_anybody_asking() {
 
 #[test]
 fn active_checks_follow_the_configuration() {
-    // The kernel accepts; nobody listens at port 1.
+    // The kernel accepts; no process listens at port 1.
     let alive = TcpListener::bind("127.0.0.1:0").unwrap();
     let backends = format!("backends = [\"{}\", \"127.0.0.1:1\"]\n", alive.local_addr().unwrap());
     let check = "[health.check]\nkind = \"tcp\"\ninterval = \"300ms\"\ntimeout = \"300ms\"\n";
@@ -140,7 +140,7 @@ fn reports_of_shards_are_heard() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    // Nobody listens at either: each request fails at both.
+    // No process listens at either: each request fails at both.
     let answers: Vec<String> = (0..3).map(client).collect();
     assert!(answers[0].starts_with("HTTP/1.1 502 "), "{answers:?}");
     let status = until(&balancer, |status| status.backends.iter().all(|row| row.state == "down"));

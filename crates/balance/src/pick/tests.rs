@@ -52,7 +52,8 @@ fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> V
     counts
 }
 
-/// Whether each count is within six standard deviations (two in a thousand million are not) of its part.
+/// Whether each count is within six standard deviations (two in a thousand million are not) of its
+/// part.
 fn follows(counts: &[u32], weights: &[u32]) -> bool {
     let picks = f64::from(counts.iter().sum::<u32>());
     let whole = f64::from(weights.iter().sum::<u32>());
@@ -93,7 +94,8 @@ proptest! {
         }
     }
 
-    /// At each moment nobody could have got the last client and be better off than the one who got it.
+    /// At no moment could another backend have taken the last client with a lower load than the
+    /// chosen one.
     #[test]
     fn least_connections_is_as_even_as_can_be(weights in weights(), seed: u64, clients in 1u32..300) {
         let configuration = configuration(Pick::LeastConnections, &weights);
@@ -108,7 +110,8 @@ proptest! {
         }
     }
 
-    /// Whatever the pick: never one that is not up, or that the caller does not want, but one if there is one.
+    /// Whatever the pick: never one that is not up, or that the caller does not want, but one if
+    /// there is one.
     #[test]
     fn only_who_is_up_and_usable_is_picked(
         all in prop::collection::vec((1u32..5, any::<bool>(), any::<bool>(), 0u32..4), 0..10),
@@ -133,7 +136,7 @@ proptest! {
         }
     }
 
-    /// A removed backend's clients move, and nobody else's; they come back with it.
+    /// A removed backend's clients move, and no one else's; they come back with it.
     #[test]
     fn rendezvous_moves_only_clients_of_who_left(weights in weights(), gone: prop::sample::Index) {
         let configuration = configuration(Pick::Rendezvous, &weights);
@@ -193,7 +196,8 @@ fn two_choices_are_far_more_even_than_one() {
             let counts = counts(&configuration(pick, &[1; 100]), seed, 10_000, true);
             counts.into_iter().max().unwrap()
         };
-        // Theory for 100 on average: one choice is off by some 25, two by ln ln 100 and a bit, however many come.
+        // Theory for 100 on average: one choice is off by some 25, two by ln ln 100 and a bit,
+        // however many come.
         let (two, one) = (most(Pick::PowerOfTwo), most(Pick::Random));
         assert!(two <= 105 && one >= 115, "seed {seed}: {two} and {one}");
     }
@@ -220,7 +224,7 @@ fn two_choices_are_two() {
 }
 
 #[test]
-fn whom_a_rebalance_sends_away_comes_back_to_who_has_too_few() {
+fn clients_that_a_rebalance_closes_come_back_to_backends_with_too_few() {
     for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
         let configuration = configuration(pick, &[1, 1, 1, 2]);
         let [crowded, other, ..] = configuration.backends.as_slice() else { unreachable!() };
@@ -273,7 +277,7 @@ fn turns_are_interleaved() {
 }
 
 #[test]
-fn what_large_weights_left_behind_is_soon_forgotten() {
+fn credit_of_large_weights_is_soon_forgotten() {
     let next_twenty = |picker: &mut Picker, configuration: &Configuration| {
         let mut counts = vec![0; configuration.backends.len()];
         for _ in 0..20 {
@@ -342,7 +346,8 @@ fn a_new_backend_gets_its_part_of_each_others_clients() {
 
 #[test]
 fn rendezvous_is_the_same_everywhere() {
-    // Two balancers in front of the same backends agree, whatever the order, the seed and what is open.
+    // Two balancers in front of the same backends agree, whatever the order, the seed and what is
+    // open.
     let one = configuration(Pick::Rendezvous, &[3, 1, 2]);
     let mut other = one.clone();
     other.backends.reverse();
@@ -357,7 +362,7 @@ fn rendezvous_is_the_same_everywhere() {
 }
 
 #[test]
-fn who_has_a_key_is_picked_by_it_and_else_by_address() {
+fn a_client_with_a_key_is_picked_by_it_and_else_by_address() {
     let rendezvous = configuration(Pick::Rendezvous, &[1; 16]);
     let hash = configuration(Pick::IpHash, &[1; 16]);
     let pick = |configuration, key, client| {
@@ -372,7 +377,7 @@ fn who_has_a_key_is_picked_by_it_and_else_by_address() {
 }
 
 #[test]
-fn clients_are_told_apart_by_address_or_network() {
+fn clients_are_distinguished_by_address_or_network() {
     let key = |text: &str| client_key(text.parse().unwrap());
     assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
     assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
@@ -382,7 +387,7 @@ fn clients_are_told_apart_by_address_or_network() {
 }
 
 #[test]
-fn who_is_bound_returns_as_long_as_the_backend_is_up() {
+fn a_bound_client_returns_as_long_as_the_backend_is_up() {
     let mut configuration = configuration(Pick::PowerOfTwo, &[1, 1, 1]);
     let bound = Arc::clone(&configuration.backends[1].backend);
     let tag = |backend: &Backend| crate::CookieKey::default().tag(backend.address());

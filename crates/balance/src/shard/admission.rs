@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_kept_by_slot_only_where_there_is_something() {
+    fn keys_are_kept_by_slot_only_where_there_are_any() {
         let mut counted = CountedBySlot::default();
         counted.insert(1000, Counted(None));
         assert!(counted.0.is_empty());

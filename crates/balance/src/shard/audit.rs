@@ -172,14 +172,14 @@ impl State {
         }
         let own = ConnId::new(0, 0, 0);
         if tunnels as u64 != self.metrics.tunnels {
-            audit.broken.get_or_insert((own, "the figure of tunnels is not their number"));
+            audit.broken.get_or_insert((own, "the metric of tunnels is not their number"));
         }
         if (tunnels + audit.clients) as u64 != self.metrics.connections {
-            audit.broken.get_or_insert((own, "the figure of connections is not their number"));
+            audit.broken.get_or_insert((own, "the metric of connections is not their number"));
         }
         let mut queues = self.queued.keys();
         if queues.any(|id| !matches!(self.conns.at(id.slot()), Some((other, Conn::Tunnel(_))) if other == *id)) {
-            audit.broken.get_or_insert((own, "bytes are queued for nobody"));
+            audit.broken.get_or_insert((own, "bytes are queued without a receiver"));
         }
         audit
     }

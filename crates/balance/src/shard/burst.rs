@@ -31,12 +31,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calm_after_many_is_told_once() {
+    fn the_end_of_a_burst_is_reported_once() {
         let mut burst = BurstDetector::default();
-        let told: Vec<_> = [0, 10, 10, 600, 1009, 1010, 1010, 1010, 1500, 1500]
+        let events: Vec<_> = [0, 10, 10, 600, 1009, 1010, 1010, 1010, 1500, 1500]
             .map(|accepted| burst.is_over(accepted))
             .into();
         let expected = [false, false, false, false, false, false, true, false, false, false];
-        assert_eq!(told, expected);
+        assert_eq!(events, expected);
     }
 }

@@ -99,7 +99,10 @@ struct State {
     queued: ConnMap<Box<Batch>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
-    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
+    #[allow(
+        clippy::vec_box,
+        reason = "the driver takes and returns boxes: nothing is boxed again"
+    )]
     spares: Vec<Box<Batch>>,
     commands: Letters<Command>,
     reports: Sender<Report>,

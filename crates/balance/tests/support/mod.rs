@@ -15,7 +15,7 @@ use throng_proto::ws::handshake::accept_key;
 use throng_proto::ws::{Opcode, encode, encode_close, encode_masked};
 
 /// Nothing in these tests takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
@@ -76,7 +76,7 @@ impl Balancer {
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !condition(self) {
-            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shards.metrics());
+            assert!(begun.elapsed() < TIMEOUT, "in vain: {what}; {:?}", self.shards.metrics());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -133,8 +133,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, ahead: Vec::new() }
     }
@@ -198,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// A head and the body that its Content-Length tells of.
+    /// A head and the body of its Content-Length.
     pub(crate) fn answer(&mut self) -> (String, String) {
         let head = self.head();
         let length = head
@@ -273,7 +273,7 @@ impl Scripted {
                     return Peer::new(stream);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    assert!(begun.elapsed() < PATIENCE, "nobody came to {}", self.address);
+                    assert!(begun.elapsed() < TIMEOUT, "no one came to {}", self.address);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("{error}"),
@@ -298,8 +298,8 @@ impl Scripted {
     }
 }
 
-/// An address nobody listens at, and nobody can: it is bound until the process ends.
-pub(crate) fn nobody() -> SocketAddr {
+/// An address that no process listens at or can bind: it is bound until the process ends.
+pub(crate) fn unused_address() -> SocketAddr {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
@@ -358,7 +358,7 @@ impl ByHand {
     pub(crate) fn turn_until(&mut self, what: &str, mut is_done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !is_done(self) {
-            assert!(begun.elapsed() < PATIENCE, "in vain: {what}; {:?}", self.shard.audit());
+            assert!(begun.elapsed() < TIMEOUT, "in vain: {what}; {:?}", self.shard.audit());
             // A sweep is due within a quarter of a second while there is a client: no turn waits
             // for long.
             self.shard.turn().unwrap();

@@ -148,7 +148,7 @@ fn states(core: &Core) -> Vec<&'static str> {
 }
 
 #[test]
-fn failed_answers_are_held_against_nobody_by_default() {
+fn failed_answers_are_held_against_no_backend_by_default() {
     let mut core = core(&[1, 2], "health.failures = 1");
     fail_answers(&mut core, 1, 1000, at(0.0));
     assert_eq!(states(&core), ["up", "up"]);
@@ -242,7 +242,7 @@ fn checks_take_a_backend_down_and_up() {
     core.handle_check(&one, Ok(()), at(101.0), wall);
     core.handle_check(&one, Ok(()), at(102.0), wall);
     assert_eq!(one.state(), State::Up);
-    // What is told of a backend that is not in the list is of no meaning.
+    // Reports about a backend that is not in the list are ignored.
     let other = Arc::new(Backend::new(address(1), 1));
     for _ in 0..9 {
         core.handle_check(&other, Err(String::new().into()), at(103.0), wall);
@@ -316,7 +316,7 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     assert_eq!(expire(&mut core, at(2.0)), None);
     assert_eq!((ports(&core), one.state()), (vec![2], State::Removed));
     assert_eq!(commands(&mut core), ["1 keep"], "shards forget the order");
-    // Somebody still holds it: it is the same when it comes back.
+    // A connection still holds it: it is the same backend when it comes back.
     core.add(BackendConfig { weight: 5, ..BackendConfig::new(address(1)) }, at(3.0)).unwrap();
     assert!(Arc::ptr_eq(&backend(&core, 1), &one));
     assert_eq!((one.state(), one.weight(), core.rows(at(3.0))[1].source), (State::Up, 5, "api"));
@@ -419,18 +419,18 @@ fn a_reload_that_leaves_no_backend_up_is_refused() {
 }
 
 #[test]
-fn new_backends_are_told_of_before_the_old_ones_go() {
+fn new_backends_are_announced_before_the_old_ones_go() {
     let mut core = core(&[1], "");
     let one = backend(&core, 1);
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     let tell = |core: &mut Core| {
         let configuration = core.take_configuration().expect("there is something to tell");
         let addresses = configuration.backends.iter().map(|target| target.backend.address());
-        told.extend(addresses.map(|address| address.port()));
+        seen.extend(addresses.map(|address| address.port()));
         assert_eq!(one.state(), State::Up, "there is always one to pick");
     };
     core.apply(config(&[2], ""), at(0.0), tell).unwrap();
-    assert_eq!((told, one.state()), (vec![1, 2], State::Draining));
+    assert_eq!((seen, one.state()), (vec![1, 2], State::Draining));
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn every_refusal_says_what_to_do() {
         ),
         (
             core.add(new("0.0.0.0:1".parse().unwrap()), now),
-            "address is 0.0.0.0:1: it is no address of one machine",
+            "address is 0.0.0.0:1: it is not the address of one machine",
         ),
         (
             core.set_weight(address(3), 1, now).map(drop),
@@ -651,7 +651,7 @@ fn a_slow_start_grows_every_tenth_of_a_second() {
     expire(&mut core, at(31.0));
     assert_eq!(two.share(), 76, "on probation, it has not answered yet");
     expire(&mut core, at(40.0));
-    assert_eq!(two.share(), 400, "nobody came by: its caches are as cold as before");
+    assert_eq!(two.share(), 400, "no client came by: its caches are as cold as before");
     open(&two, 1);
     assert_eq!((expire(&mut core, at(45.0)), two.share()), (Some(at(45.1)), 220));
     assert_eq!((expire(&mut core, at(50.0)), two.share()), (None, 400));
@@ -694,7 +694,7 @@ fn a_silent_backend_is_asked_itself_and_goes_when_it_does_not_answer() {
     open(&two, 1);
     core.take_configuration();
     expire(&mut core, at(10.0));
-    assert!(core.take_configuration().is_some(), "checks are told with it");
+    assert!(core.take_configuration().is_some(), "checks get it, too");
     let asked: Vec<_> =
         core.checks().map(|(backend, _, check)| (backend.address(), check)).collect();
     assert_eq!(asked, [(address(2), Check::new(CheckKind::Tcp))]);
@@ -817,7 +817,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be: who wants each backend, and when its registration ends.
+/// The expected state: the sources of each backend, and when its registration ends.
 #[derive(Default)]
 struct Model {
     file: BTreeSet<u16>,
@@ -962,10 +962,10 @@ proptest! {
                 }
             }
             if let Some(configuration) = core.take_configuration() {
-                let told = configuration.backends.iter().map(|target| target.backend.address().port());
-                prop_assert_eq!(told.collect::<Vec<_>>(), listed);
+                let seen = configuration.backends.iter().map(|target| target.backend.address().port());
+                prop_assert_eq!(seen.collect::<Vec<_>>(), listed);
             }
-            // What shards were told last about a backend fits what it is.
+            // The last command to shards about a backend fits its state.
             for command in core.take_commands() {
                 match command {
                     ControlCommand::Close(backend, ..) => closing.insert(backend.address().port()),

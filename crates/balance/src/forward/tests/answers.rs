@@ -111,7 +111,7 @@ fn rfc6455_4_1_a_101_must_answer_the_clients_key() {
 }
 
 #[test]
-fn a_body_in_chunks_is_chunked_anew_with_its_trailers() {
+fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
     let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n\
         00011;x\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\nX-Forwarded-For: 6.6.6.6\r\n\
         X_Real_IP: 6.6.6.6\r\nSec-WebSocket-Key: x\r\n\r\n"

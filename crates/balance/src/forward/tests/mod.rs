@@ -1,4 +1,4 @@
-//! What is written is read again by our own strict decoder, and compared with what the client sent.
+//! Written heads are read again by the strict decoder, and compared with those of the client.
 
 mod answers;
 mod origin;
@@ -47,7 +47,8 @@ fn hop(peer: &str, trusted: bool) -> Hop<'static> {
     Hop { peer: peer.parse().unwrap(), trusted, scheme: Scheme::Http, close: false, dropped: &[] }
 }
 
-/// The request line and the lines after it, without the four that every request is given at its end.
+/// The request line and the lines after it, without the four that every request is given at its
+/// end.
 fn forwarded(head: &str) -> String {
     let text = forwarded_by(head, &hop("192.0.2.1", false));
     let (kept, added) = text.split_once("X-Forwarded-For: 192.0.2.1\r\n").expect("it is added");
@@ -87,7 +88,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// What a request means, as far as it decides about bytes.
+/// The meaning of a request, as far as it decides about bytes.
 #[derive(Debug, PartialEq)]
 struct Meaning {
     method: String,

@@ -4,13 +4,13 @@ use super::*;
 use crate::Network;
 use crate::forward::client_address;
 
-const TOLD: &str = "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 10.0.0.2\r\n\
+const FORWARDED: &str = "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 10.0.0.2\r\n\
     Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2\r\nX-Forwarded-Proto: https\r\n\
     X-Forwarded-Host: public.example\r\nX-Forwarded-Port: 443\r\nX-Real-IP: 203.0.113.9\r\n\r\n";
 
 #[test]
-fn what_a_stranger_says_of_itself_is_dropped() {
-    let text = forwarded_by(TOLD, &hop("192.0.2.1", false));
+fn claims_of_a_stranger_are_dropped() {
+    let text = forwarded_by(FORWARDED, &hop("192.0.2.1", false));
     assert_eq!(
         text,
         "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-For: 192.0.2.1\r\n\
@@ -20,8 +20,8 @@ fn what_a_stranger_says_of_itself_is_dropped() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_is_added_to() {
-    let text = forwarded_by(TOLD, &hop("10.0.0.1", true));
+fn claims_of_a_trusted_proxy_are_added_to() {
+    let text = forwarded_by(FORWARDED, &hop("10.0.0.1", true));
     assert_eq!(
         text,
         "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-Proto: https\r\n\

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use super::*;
 use crate::forward::validate;
 
-/// Names and values that mean something to somebody, and their near misses.
+/// Names and values with a special meaning, and their near misses.
 fn line() -> impl Strategy<Value = String> {
     let name = select(vec![
         "Connection",

@@ -18,7 +18,7 @@ fn rfc9110_7_6_1_what_concerns_one_hop_goes_no_further() {
         ("Proxy: http://evil/\r\n", ""),
         ("Connection: X-Own, close\r\nX-Own: 1\r\nX-Other: 2\r\n", "X-Other: 2\r\n"),
         ("X-Own: 1\r\nConnection: close\r\nConnection: ,,x-own\r\n", ""),
-        // Not told by a proxy's hop: the field is dropped even if Connection does not name it.
+        // Not hop-by-hop: the field is dropped even if Connection does not name it.
         ("TE: deflate\r\n", ""),
         ("TE: deflate;q=0.5, trailers\r\nConnection: TE\r\n", "Connection: TE\r\nTE: trailers\r\n"),
         ("TE: trailers\r\n", "Connection: TE\r\nTE: trailers\r\n"),
@@ -140,7 +140,7 @@ fn a_websocket_handshake_passes_with_everything_that_is_between_the_ends() {
 }
 
 #[test]
-fn what_is_refused_is_told() {
+fn refused_requests_are_answered() {
     let get = "GET / HTTP/1.1\r\nHost: a\r\n";
     let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
     let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

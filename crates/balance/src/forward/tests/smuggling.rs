@@ -1,9 +1,9 @@
 use super::*;
 use crate::forward::validate;
 
-/// What two servers could read differently never gets as far as to be written.
+/// Requests that two servers could read differently are never written.
 #[test]
-fn what_is_ambiguous_is_refused_before_it_is_passed_on() {
+fn ambiguous_requests_are_refused() {
     for (name, head) in [
         ("CL and TE", "Host: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n"),
         ("TE and CL", "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n"),
@@ -59,9 +59,9 @@ fn what_is_ambiguous_is_refused_before_it_is_passed_on() {
     assert_eq!(with_request(old, |_| ()), Err(Error::EncodingInHttp10));
 }
 
-/// What is not refused, though it looks odd: the backend reads one framing, and the same one.
+/// Odd requests that are not refused: the backend reads exactly one framing.
 #[test]
-fn what_passes_is_framed_once_and_the_same() {
+fn accepted_requests_are_framed_once() {
     for head in [
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0004\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\t ,chunked, \r\n",
