@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use throng_engine::mailbox::{Letters, Mailbox, mailbox};
+use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_io::{Driver, ListenOptions, Options, listen_many};
 
 use crate::command::Command;
@@ -111,7 +111,7 @@ impl Shards {
         }
         let (mut all, mut threads) = (Vec::new(), Vec::new());
         for (shard, driver) in prepared.into_iter().enumerate() {
-            let (mailbox, commands): (_, Letters<Command>) = mailbox(COMMANDS, driver.waker());
+            let (mailbox, commands): (_, Inbox<Command>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
             let start = Start {
                 configuration: Arc::clone(&launch.configuration),

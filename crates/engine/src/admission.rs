@@ -84,7 +84,7 @@ impl Admission {
     }
 
     /// A pending connection has sent its first request, or is gone.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn complete_handshake(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -92,7 +92,7 @@ impl Admission {
     pub(crate) fn leave(&self, shard: usize, pending: bool, ip: Option<IpAddr>) {
         self.load(shard).fetch_sub(1, Ordering::Relaxed);
         if pending {
-            self.settle();
+            self.complete_handshake();
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
         if let Some(ip) = ip.filter(|_| self.counts_addresses()) {
@@ -211,7 +211,7 @@ mod tests {
         let admission = Admission::new(&limits, 0, 1);
         assert_eq!(admission.enter(IP), Ok(()));
         assert_eq!(admission.enter(IP), Err(Refusal::Full));
-        admission.settle();
+        admission.complete_handshake();
         assert_eq!(admission.enter(IP), Ok(()));
     }
 }

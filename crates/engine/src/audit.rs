@@ -30,7 +30,7 @@ pub struct Audit {
     /// Connections of whose input part is held back.
     pub held: usize,
     /// Connections whose request's body is coming to who asked for it.
-    pub uploads: usize,
+    pub request_bodies: usize,
     /// Channels with members.
     pub channels: usize,
     /// Memberships.
@@ -52,7 +52,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let mut audit = Audit {
             cold: connections.cold.len(),
             held: state.held.len(),
-            uploads: state.uploads.len(),
+            request_bodies: state.request_bodies.len(),
             channels: state.core.channels.len(),
             memberships: state.core.channels.memberships(),
             longest_list: [
@@ -81,7 +81,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 audit.largest_excess = audit.largest_excess.max(waiting.excess(cap));
             }
             let partial = match &state.inbound[id.slot()] {
-                Inbound::Http(decoder) => decoder.buffered() + state.uploads.buffered(id),
+                Inbound::Http(decoder) => decoder.buffered() + state.request_bodies.buffered(id),
                 Inbound::Ws(decoder) => decoder.buffered(),
                 _ => 0,
             };

@@ -115,7 +115,7 @@ pub(crate) struct Class {
 
 impl Class {
     /// Whether its messages wait one by one, so that each can still be dropped.
-    pub(crate) fn waits_apart(&self) -> bool {
+    pub(crate) fn is_per_message(&self) -> bool {
         self.policy != SlowPolicy::Close || self.max_age > 0
     }
 }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(rules.class(rules.of_route(2)).policy, SlowPolicy::DropNewest);
         assert_eq!(rules.of_route(1), 0);
         assert_eq!(rules.of_route(9), 0);
-        assert!(!rules.class(0).waits_apart());
+        assert!(!rules.class(0).is_per_message());
         assert_eq!(rules.least_cap_of_answers(), Limits::default().max_backlog);
         classes.add_route(3, "/narrow", Backpressure::default().max_backlog(5000));
         assert_eq!(classes.checked(&Limits::default()).unwrap().least_cap_of_answers(), 5000);

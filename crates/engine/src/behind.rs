@@ -1,4 +1,4 @@
-//! Messages that wait one by one: how they come to wait, and how they leave, in helpings and in fragments.
+//! Messages that wait one by one: how they come to wait, and how they leave, in chunks and in fragments.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::connections::{Connections, OVERFULL};
 use crate::sending::Sent;
 use crate::waiting::{Admitted, Content, Millis, Part, Partial, Waiting};
 
-/// Waiting messages follow the queue in helpings of this size: what the driver holds can no longer be dropped, and no
+/// Waiting messages follow the queue in chunks of this size: what the driver holds can no longer be dropped, and no
 /// control frame overtakes it.
-const HELPING: usize = 64 * 1024;
+const QUANTUM: usize = 64 * 1024;
 
 impl Connections {
     /// Lets a message wait by itself, as its class's policy says; `class`: the channel's, or else the receiver's.
     #[cold]
-    pub(crate) fn wait_behind(
+    pub(crate) fn enqueue_message(
         &mut self,
         id: ConnId,
         content: Content,
@@ -42,7 +42,7 @@ impl Connections {
         if !is_slow && backlog > class.max_backlog {
             self.published |= OVERFULL;
         }
-        let is_behind = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
+        let is_congested = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
             Content::Frame { frame, .. } => frame.key_in(channel),
             // Without a name to tell it from others, every message is a value of the same key.
@@ -52,19 +52,19 @@ impl Connections {
         let waiting = self.cold_mut(id).and_then(|cold| cold.waiting.take());
         let mut waiting = waiting.unwrap_or_default();
         waiting.is_slow = is_slow;
-        let figures = &mut self.figures[usize::from(index)];
-        let admitted = waiting.admit((index, class), key, content, now, figures);
+        let counters = &mut self.counters[usize::from(index)];
+        let admitted = waiting.admit((index, class), key, content, now, counters);
         if let Some(cold) = self.cold_mut(id) {
             cold.waiting = Some(waiting);
         }
         self.mark_dirty(id);
         let conn = &mut self.conns[id.slot()];
         conn.flags |= flag::WAITING;
-        conn.set(flag::BEHIND, is_behind || conn.has(flag::BEHIND));
+        conn.set(flag::NOTIFY_ON_DRAIN, is_congested || conn.has(flag::NOTIFY_ON_DRAIN));
         match admitted {
             Admitted::Queued => {
                 self.stats.messages_out += 1;
-                if is_behind { Sent::Queued } else { Sent::Written }
+                if is_congested { Sent::Queued } else { Sent::Written }
             }
             Admitted::Dropped => {
                 self.stats.messages_dropped += 1;
@@ -73,14 +73,14 @@ impl Connections {
         }
     }
 
-    /// Moves a helping of waiting messages into the queue, oldest first, less what has grown too old.
+    /// Moves a quantum of waiting messages into the queue, oldest first, less what has grown too old.
     pub(crate) fn refill(&mut self, id: ConnId) {
         // What the driver holds counts like what may not be dropped, and must leave room for that.
-        self.take_waiting(id, HELPING.min(self.low_water()).max(1));
+        self.take_waiting(id, QUANTUM.min(self.low_water()).max(1));
     }
 
-    /// The same with a helping of so many bytes.
-    pub(crate) fn take_waiting(&mut self, id: ConnId, helping: usize) {
+    /// The same with a quantum of so many bytes.
+    pub(crate) fn take_waiting(&mut self, id: ConnId, quantum: usize) {
         if !self.conn(id).is_some_and(|conn| conn.has(flag::WAITING)) {
             return;
         }
@@ -89,12 +89,12 @@ impl Connections {
         };
         let rules = Arc::clone(&self.rules);
         let now = Millis::of(self.now);
-        while self.queued(id) < helping {
+        while self.queued(id) < quantum {
             if let Some(partial) = waiting.partial.take() {
                 waiting.partial = self.put_fragment(id, partial);
                 continue;
             }
-            let next = waiting.pop(now, |class| rules.class(class), &mut self.figures);
+            let next = waiting.pop(now, |class| rules.class(class), &mut self.counters);
             let Some(content) = next else { break };
             if !self.put(id, &content) {
                 waiting.partial = Some(Partial { content, sent: 0 });
@@ -139,7 +139,7 @@ impl Connections {
         };
         let rules = Arc::clone(&self.rules);
         let now = Millis::of(self.now);
-        waiting.expire(now, |class| rules.class(class), &mut self.figures);
+        waiting.expire(now, |class| rules.class(class), &mut self.counters);
         self.put_waiting_back(id, waiting);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Memory, Segment};
 
-/// Below this a copy costs less than a piece of its own in a gathered send.
+/// Below this a copy costs less than a segment of its own in a gathered send.
 pub(crate) const LARGE: usize = 16 * 1024;
 
 /// The memory in which the messages of the event at hand lie.
@@ -13,7 +13,7 @@ pub(crate) const LARGE: usize = 16 * 1024;
 pub(crate) struct Borrowed {
     /// Whose bytes the driver has lent, and their addresses.
     lent: Option<(ConnId, Range<usize>)>,
-    /// The message that was joined from pieces, as long as its callback runs.
+    /// The message that was joined from segments, as long as its callback runs.
     joined: Option<Arc<dyn Memory>>,
 }
 
@@ -39,9 +39,9 @@ impl Borrowed {
         (addresses(joined.as_ref().as_ref()) == addresses(payload)).then(|| Arc::clone(joined))
     }
 
-    /// `payload` as a piece of output for `to`, if it is of that memory. Slices that are alive overlap only if
+    /// `payload` as a segment of output for `to`, if it is of that memory. Slices that are alive overlap only if
     /// they are of the same memory, so comparing addresses tells.
-    pub(crate) fn piece(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
+    pub(crate) fn segment(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
         let wanted = addresses(payload);
         if let Some(kept) = self.kept(payload) {
             return Some(Segment::Kept(kept));
@@ -72,20 +72,20 @@ mod tests {
         let (me, other) = (ConnId::new(0, 1, 0), ConnId::new(0, 2, 0));
         let (bytes, joined) = (vec![7; 100], Arc::new(vec![7; 100]));
         let mut borrowed = Borrowed::default();
-        assert!(borrowed.piece(me, &bytes).is_none());
+        assert!(borrowed.segment(me, &bytes).is_none());
         borrowed.lend(me, &bytes[10..60]);
         borrowed.set_joined(Some(Arc::clone(&joined) as _));
         assert!(
-            matches!(borrowed.piece(me, &bytes[12..60]), Some(Segment::Lent(r)) if r == (2..50))
+            matches!(borrowed.segment(me, &bytes[12..60]), Some(Segment::Lent(r)) if r == (2..50))
         );
-        assert!(borrowed.piece(me, &bytes[12..61]).is_none());
-        assert!(borrowed.piece(me, &bytes[9..20]).is_none());
-        assert!(borrowed.piece(other, &bytes[12..60]).is_none(), "flushed later");
-        assert!(matches!(borrowed.piece(other, &joined), Some(Segment::Kept(_))));
-        assert!(borrowed.piece(me, &joined[1..]).is_none());
+        assert!(borrowed.segment(me, &bytes[12..61]).is_none());
+        assert!(borrowed.segment(me, &bytes[9..20]).is_none());
+        assert!(borrowed.segment(other, &bytes[12..60]).is_none(), "flushed later");
+        assert!(matches!(borrowed.segment(other, &joined), Some(Segment::Kept(_))));
+        assert!(borrowed.segment(me, &joined[1..]).is_none());
         borrowed.give_back();
         borrowed.set_joined(None);
-        assert!(borrowed.piece(me, &bytes[12..60]).is_none());
-        assert!(borrowed.piece(me, &joined).is_none());
+        assert!(borrowed.segment(me, &bytes[12..60]).is_none());
+        assert!(borrowed.segment(me, &joined).is_none());
     }
 }

@@ -28,7 +28,7 @@ pub struct Built<D: Driver, S: Service> {
     pub shards: Vec<Shard<D, S>>,
     /// The way to all of them from any thread.
     pub remote: Remote,
-    /// Their figures, by shard.
+    /// Their counters, by shard.
     pub snapshots: Arc<[Arc<Snapshot>]>,
     /// Subscribers of each channel, over all shards.
     pub totals: Arc<Totals>,
@@ -115,7 +115,7 @@ pub fn build<D: Driver, S: Service>(
         .map(|(shard, ((driver, inbox), handovers))| {
             let seed = shard_seed(seed, shard as u64);
             let snapshot = &snapshots[shard];
-            let (board, load) = (Arc::clone(&snapshot.board), Arc::clone(&snapshot.load));
+            let (progress, load) = (Arc::clone(&snapshot.progress), Arc::clone(&snapshot.load));
             let mut channels = Channels::new(*wildcards, Arc::clone(&totals));
             channels.set_home(shard as u16);
             Shard::new(Parts {
@@ -130,7 +130,7 @@ pub fn build<D: Driver, S: Service>(
                     channels,
                     remote: remote.clone(),
                     shard,
-                    watch: Watch::new(shard, options.watching.clone(), board, load),
+                    watch: Watch::new(shard, options.watching.clone(), progress, load),
                     homes: Vec::new(),
                     crowded: Vec::new(),
                 },

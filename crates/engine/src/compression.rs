@@ -117,7 +117,7 @@ impl Compression {
             self.out.shrink_to(MAX_OUT_KEPT);
             return None;
         }
-        note_deflated(stats, payload.len(), self.out.len());
+        record_deflated(stats, payload.len(), self.out.len());
         if let Some(bits) = agreed.our_history_bits {
             let history = self.histories(slot).ours.get_or_insert_with(|| History::new(bits));
             history.append(payload);
@@ -141,7 +141,7 @@ impl Compression {
     }
 
     /// Charges other work on `len` bytes of messages.
-    pub(crate) fn note_work(&mut self, len: usize) {
+    pub(crate) fn record_work(&mut self, len: usize) {
         self.work += WORK_PER_MESSAGE + len;
     }
 
@@ -158,7 +158,7 @@ impl Compression {
     }
 
     /// A message of `len` bytes was decompressed, with so many bytes of context.
-    pub(crate) fn note_inflated(&mut self, len: usize, context: usize) {
+    pub(crate) fn record_inflated(&mut self, len: usize, context: usize) {
         self.work += WORK_PER_MESSAGE + len + context;
     }
 
@@ -180,7 +180,7 @@ impl Compression {
     }
 
     /// The form of a frame for the connection in `slot`, made once for all that have the same window; `None`: it is to
-    /// be sent as it is. [`Compression::note_sent`] follows if it is sent.
+    /// be sent as it is. [`Compression::record_sent`] follows if it is sent.
     pub(crate) fn frame<'f>(
         &mut self,
         slot: usize,
@@ -198,7 +198,7 @@ impl Compression {
             *work += WORK_PER_MESSAGE + payload.len();
             let shrank = deflater(deflaters, &policy).deflate(payload, bits, None, out);
             if shrank {
-                note_deflated(stats, payload.len(), out.len());
+                record_deflated(stats, payload.len(), out.len());
             }
             shrank
         })
@@ -207,7 +207,7 @@ impl Compression {
     /// The compressed form of `frame` goes to the connection in `slot`: where a context is kept, what follows may refer
     /// to it, and the receiver's context has it.
     #[inline]
-    pub(crate) fn note_sent(&mut self, slot: usize, frame: &Frame) {
+    pub(crate) fn record_sent(&mut self, slot: usize, frame: &Frame) {
         let Some(Agreement { agreed, .. }) = self.agreement(slot) else { return };
         if let Some(bits) = agreed.our_history_bits {
             let history = self.histories(slot).ours.get_or_insert_with(|| History::new(bits));
@@ -243,7 +243,7 @@ fn deflater<'d>(deflaters: &'d mut Vec<(Policy, Deflater)>, policy: &Policy) -> 
     &mut deflaters[at].1
 }
 
-fn note_deflated(stats: &mut Stats, before: usize, after: usize) {
+fn record_deflated(stats: &mut Stats, before: usize, after: usize) {
     stats.deflate_input_bytes += before as u64;
     stats.deflate_output_bytes += after as u64;
 }

@@ -60,7 +60,7 @@ pub(crate) mod flag {
     /// `on_open` was called and `on_close` was not.
     pub(crate) const SESSION: u16 = 1 << 5;
     /// A send said `Queued` or `Dropped`; `on_drain` is owed.
-    pub(crate) const BEHIND: u16 = 1 << 6;
+    pub(crate) const NOTIFY_ON_DRAIN: u16 = 1 << 6;
     /// Part of a request is here: its deadline runs.
     pub(crate) const REQUEST: u16 = 1 << 7;
     /// Counted as a pending handshake.
@@ -76,7 +76,7 @@ pub(crate) mod flag {
     /// The 101 is queued and has not left: the queue must not be dropped, and nothing may overtake it.
     pub(crate) const UPGRADING: u16 = 1 << 13;
     /// Frames published in this turn are all that is queued: see `fanout.rs`.
-    pub(crate) const FANNED: u16 = 1 << 14;
+    pub(crate) const FAN_OUT: u16 = 1 << 14;
     /// Messages wait one by one, behind the queue.
     pub(crate) const WAITING: u16 = 1 << 15;
 
@@ -84,14 +84,14 @@ pub(crate) mod flag {
     pub(crate) const STOPPED: u16 = REQUEST;
 
     /// While any of these is set, sending a message is more than appending it to the queue.
-    pub(crate) const NOT_PLAIN_TO_SEND: u16 = IN_FLIGHT | CLIENT | WAITING | FANNED | DEFLATE;
+    pub(crate) const SEND_SLOW_MASK: u16 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;
     /// While any of these is set, a flush is more than handing the queue to the driver.
-    pub(crate) const NOT_PLAIN_TO_FLUSH: u16 =
-        IN_FLIGHT | PAUSED | BEHIND | UPGRADING | WAITING | FANNED | STOPPED;
+    pub(crate) const FLUSH_SLOW_MASK: u16 =
+        IN_FLIGHT | PAUSED | NOTIFY_ON_DRAIN | UPGRADING | WAITING | FAN_OUT | STOPPED;
     /// While any of these is set, more than the queue decides whether further messages are pulled.
-    pub(crate) const NOT_PLAIN_TO_GO_ON: u16 = IN_FLIGHT | WAITING | FANNED | STOPPED;
+    pub(crate) const CONTINUE_SLOW_MASK: u16 = IN_FLIGHT | WAITING | FAN_OUT | STOPPED;
     /// While any of these is set, a published frame goes into the queue.
-    pub(crate) const NOT_PLAIN_TO_FAN: u16 = NOT_PLAIN_TO_FLUSH & !FANNED | CLIENT;
+    pub(crate) const FAN_OUT_SLOW_MASK: u16 = FLUSH_SLOW_MASK & !FAN_OUT | CLIENT;
 }
 
 /// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
@@ -107,14 +107,14 @@ pub(crate) struct Conn {
     /// The service's route.
     pub(crate) route: u16,
     /// A message of at most so many bytes needs no look at the route's limits; 0 until they were looked at.
-    pub(crate) harmless_len: u16,
+    pub(crate) inline_limit: u16,
     pub(crate) flags: u16,
     pub(crate) stage: Stage,
     pub(crate) after_flush: AfterFlush,
 }
 
 /// In a free slot: no connection has it, so a look at the id tells that nobody is there.
-pub(crate) const NOBODY: ConnId = ConnId::new(0, ConnId::MAX_SLOTS as u32 - 1, 0);
+pub(crate) const NO_CONN: ConnId = ConnId::new(0, ConnId::MAX_SLOTS as u32 - 1, 0);
 
 impl Conn {
     pub(crate) fn new(id: ConnId, stage: Stage) -> Self {
@@ -124,7 +124,7 @@ impl Conn {
             cold: None,
             data: 0,
             route: 0,
-            harmless_len: 0,
+            inline_limit: 0,
             flags: 0,
             stage,
             after_flush: AfterFlush::Nothing,
@@ -166,7 +166,7 @@ pub(crate) struct Cold {
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
     pub(crate) unsent: usize,
     pub(crate) progress: Option<Tick>,
-    /// The first piece of the queue is a pong that was not sent yet; only while a batch is in flight.
+    /// The first segment of the queue is a pong that was not sent yet; only while a batch is in flight.
     pub(crate) pong_first: bool,
     /// Messages that may still be dropped; what [`flag::WAITING`] says.
     pub(crate) waiting: Option<Box<Waiting>>,

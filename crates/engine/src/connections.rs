@@ -12,7 +12,7 @@ use throng_proto::ws::{self, Opcode, deflate};
 use crate::backpressure::Rules;
 use crate::borrowed::Borrowed;
 use crate::compression::Compression;
-use crate::conn::{AfterFlush, Cold, Conn, NOBODY, Stage, flag};
+use crate::conn::{AfterFlush, Cold, Conn, NO_CONN, Stage, flag};
 use crate::fanout::Fanout;
 use crate::limits::Checked;
 use crate::messages::RouteOptions;
@@ -20,7 +20,7 @@ use crate::publishers::Publishers;
 use crate::rate::Rates;
 use crate::slab::Slab;
 use crate::spares::Spares;
-use crate::stats::{ClassFigures, Stats};
+use crate::stats::{ClassCounters, Stats};
 use crate::subprotocols::Subprotocols;
 use crate::tick::{Deadlines, Heartbeats, Tick};
 use crate::waiting::Waiting;
@@ -30,8 +30,8 @@ use crate::waiting::Waiting;
 pub(crate) struct Receiving {
     pub(crate) route: u16,
     pub(crate) data: u32,
-    /// See [`Conn::harmless_len`].
-    pub(crate) harmless_len: u16,
+    /// See [`Conn::inline_limit`].
+    pub(crate) inline_limit: u16,
 }
 
 /// In [`Connections::published`]: a queue has passed its limit within this turn, which only a flush can tell from a slow
@@ -67,7 +67,7 @@ pub(crate) struct Connections {
     pub(crate) stats: Stats,
     pub(crate) rules: Arc<Rules>,
     /// By class.
-    pub(crate) figures: Vec<ClassFigures>,
+    pub(crate) counters: Vec<ClassCounters>,
     /// The time of this turn.
     pub(crate) now: Instant,
     /// What publications have cost since the last flush of all; see `PUBLISH_BUDGET`, and [`OVERFULL`].
@@ -87,7 +87,7 @@ impl Connections {
         now: Instant,
     ) -> Self {
         Self {
-            figures: vec![ClassFigures::default(); rules.names().count()],
+            counters: vec![ClassCounters::default(); rules.names().count()],
             rules,
             now,
             published: 0,
@@ -125,7 +125,7 @@ impl Connections {
     pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
         let slot = id.slot();
         while self.conns.len() <= slot {
-            self.conns.push(Conn::new(NOBODY, Stage::Free));
+            self.conns.push(Conn::new(NO_CONN, Stage::Free));
         }
         self.deadlines.add_slot(slot);
         self.rates.forget(slot);
@@ -140,7 +140,7 @@ impl Connections {
         let slot = id.slot();
         let Some(conn) = self.conn_mut(id) else { return };
         let (out, cold, in_flight) = (conn.out.take(), conn.cold.take(), conn.has(flag::IN_FLIGHT));
-        (conn.id, conn.stage, conn.flags) = (NOBODY, Stage::Free, 0);
+        (conn.id, conn.stage, conn.flags) = (NO_CONN, Stage::Free, 0);
         self.fanout.forget(slot);
         self.compression.forget(slot);
         self.stats.connections -= 1;
@@ -151,7 +151,7 @@ impl Connections {
         if let Some(cold) = cold.and_then(|index| self.cold.remove(index))
             && let Some(waiting) = cold.waiting
         {
-            waiting.discard(&mut self.figures);
+            waiting.discard(&mut self.counters);
         }
         self.deadlines.set(slot, Tick::NEVER);
         if self.limits.lifetime > 0 {
@@ -278,7 +278,7 @@ impl Connections {
         let flags = conn.flags;
         conn.flags = flags & !flag::PINGED | flag::DIRTY;
         let receiving =
-            Receiving { route: conn.route, data: conn.data, harmless_len: conn.harmless_len };
+            Receiving { route: conn.route, data: conn.data, inline_limit: conn.inline_limit };
         if flags & flag::PINGED != 0 || !self.limits.heartbeat_always {
             self.deadlines.set(slot, self.heartbeats.due(slot));
         }
@@ -293,7 +293,7 @@ impl Connections {
             return None;
         }
         conn.flags |= flag::DIRTY;
-        Some(Receiving { route: conn.route, data: conn.data, harmless_len: 0 })
+        Some(Receiving { route: conn.route, data: conn.data, inline_limit: 0 })
     }
 
     /// How the messages of a route are decoded.
@@ -302,9 +302,9 @@ impl Connections {
     }
 
     /// Notes what needs no look at the limits any more.
-    pub(crate) fn note_limits(&mut self, id: ConnId, limits: &ws::Limits) {
+    pub(crate) fn record_limits(&mut self, id: ConnId, limits: &ws::Limits) {
         if let Some(conn) = self.conn_mut(id) {
-            conn.harmless_len = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
+            conn.inline_limit = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
         }
     }
 
@@ -389,8 +389,8 @@ impl Connections {
         }
     }
 
-    /// See [`Core::read_on`](crate::Core::read_on).
-    pub(crate) fn read_on(&mut self, id: ConnId) {
+    /// See [`Core::resume_reading`](crate::Core::resume_reading).
+    pub(crate) fn resume_reading(&mut self, id: ConnId) {
         let timeout = self.limits.handshake;
         let Some(conn) = self.conn_mut(id) else { return };
         match conn.stage {
@@ -416,7 +416,7 @@ impl Connections {
     /// See [`Core::await_drain`](crate::Core::await_drain).
     pub(crate) fn await_drain(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
-            conn.set(flag::BEHIND, true);
+            conn.set(flag::NOTIFY_ON_DRAIN, true);
             self.mark_dirty(id);
         }
     }
@@ -463,7 +463,7 @@ impl Connections {
         if replace {
             batch.pop_front();
         }
-        // Not owned: nothing may be appended to a piece that the next pong replaces.
+        // Not owned: nothing may be appended to a segment that the next pong replaces.
         batch.push_front(Segment::Shared(bytes.into()));
         if let Some(cold) = self.cold_mut(id) {
             cold.pong_first = true;
@@ -476,7 +476,7 @@ impl Connections {
         match self.stage(id) {
             Stage::Open => {
                 // The peer's Close is wanted, whatever comes before it.
-                self.read_on(id);
+                self.resume_reading(id);
                 self.release_publisher(id);
                 self.take_waiting(id, usize::MAX);
             }
@@ -530,7 +530,7 @@ impl Connections {
     pub(crate) fn drop_queue(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
         let waited = conn.has(flag::WAITING);
-        conn.set(flag::WAITING | flag::FANNED, false);
+        conn.set(flag::WAITING | flag::FAN_OUT, false);
         if let Some(batch) = conn.out.take() {
             self.spares.give(batch);
         }
@@ -541,7 +541,7 @@ impl Connections {
         }
         self.fanout.forget(id.slot());
         if waited && let Some(waiting) = self.cold_mut(id).and_then(|cold| cold.waiting.take()) {
-            waiting.discard(&mut self.figures);
+            waiting.discard(&mut self.counters);
             self.shed_cold(id);
         }
     }
@@ -561,7 +561,7 @@ impl Connections {
     #[inline]
     fn backlog_of(&self, id: ConnId, of_waiting: impl Fn(&Waiting) -> usize) -> usize {
         let Some(conn) = self.conn(id) else { return 0 };
-        if conn.has(flag::FANNED) {
+        if conn.has(flag::FAN_OUT) {
             return self.fanout.len(id.slot());
         }
         let queued = conn.out.as_ref().map_or(0, |batch| batch.len());
@@ -635,18 +635,18 @@ impl Connections {
             conn.flags |= flag::DIRTY;
             self.dirty.push(id);
         }
-        let fanned = conn.has(flag::FANNED);
+        let fanned_out = conn.has(flag::FAN_OUT);
         let queue = conn.out.get_or_insert_with(|| self.spares.take());
-        if fanned {
-            conn.flags &= !flag::FANNED;
+        if fanned_out {
+            conn.flags &= !flag::FAN_OUT;
             self.fanout.move_to(id.slot(), queue);
         }
         queue
     }
 
     /// Moves what was published in this turn into the connection's queue.
-    pub(crate) fn queue_fanned(&mut self, id: ConnId) {
-        if self.conn(id).is_some_and(|conn| conn.has(flag::FANNED)) {
+    pub(crate) fn queue_fan_out(&mut self, id: ConnId) {
+        if self.conn(id).is_some_and(|conn| conn.has(flag::FAN_OUT)) {
             self.queue(id);
         }
     }

@@ -65,7 +65,7 @@ impl Core {
         self.channels.totals().count(channel)
     }
 
-    /// This shard's figures so far.
+    /// This shard's counters so far.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.connections.stats
@@ -115,8 +115,8 @@ impl Core {
     }
 
     /// Messages are wanted again after [`Core::stop_reading`], or more of a body after [`Flow::Stop`](crate::Flow::Stop).
-    pub fn read_on(&mut self, conn: ConnId) {
-        self.connections.read_on(conn);
+    pub fn resume_reading(&mut self, conn: ConnId) {
+        self.connections.resume_reading(conn);
     }
 
     /// Asks for `on_drain` once the backlog is at its low-water mark, if it is above it or not; never within this
@@ -166,7 +166,7 @@ impl<'a> Cx<'a> {
         Cx { core: self.core, id: self.id, route: self.route, data: self.data }
     }
 
-    /// Says that a callback of `route` follows, any number the service likes but the greatest: it gets the blame if the
+    /// Says that a callback of `route` follows, any number the service likes but the greatest: it gets the culprit if the
     /// shard is held up, see [`Watching`](crate::Watching).
     #[inline(always)]
     pub fn enter_route(&mut self, route: u32) {
@@ -255,9 +255,9 @@ impl<'a> Cx<'a> {
         self.core.stop_reading(self.id);
     }
 
-    /// See [`Core::read_on`].
-    pub fn read_on(&mut self) {
-        self.core.read_on(self.id);
+    /// See [`Core::resume_reading`].
+    pub fn resume_reading(&mut self) {
+        self.core.resume_reading(self.id);
     }
 
     /// Sends a message that is not worth compressing, such as an image.
@@ -348,7 +348,7 @@ impl<'a> Cx<'a> {
         if let Some(conn) = self.core.connections.conn_mut(self.id) {
             conn.route = route;
             conn.data = data;
-            conn.harmless_len = 0;
+            conn.inline_limit = 0;
         }
     }
 }

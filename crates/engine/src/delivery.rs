@@ -62,19 +62,19 @@ struct Tally {
 
 /// One shard's duty to count. Dropped uncounted, it says that the shard was not reached.
 #[derive(Debug)]
-pub struct Share {
+pub struct AckSlot {
     tally: Option<Arc<Tally>>,
     /// Shards that were not reached if this is dropped.
     lost: u64,
 }
 
 impl Receipt {
-    pub(crate) fn new(shards: usize) -> (Self, Vec<Share>) {
+    pub(crate) fn new(shards: usize) -> (Self, Vec<AckSlot>) {
         let sum = Mutex::new((Delivery::default(), shards));
         let tally = Arc::new(Tally { sum, complete: Condvar::new() });
-        let share = || Share { tally: Some(Arc::clone(&tally)), lost: 1 };
-        let shares = (0..shards).map(|_| share()).collect();
-        (Self { tally }, shares)
+        let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
+        let acks = (0..shards).map(|_| ack()).collect();
+        (Self { tally }, acks)
     }
 
     /// The counts of all shards, if all have counted.
@@ -99,7 +99,7 @@ impl Receipt {
     }
 }
 
-impl Share {
+impl AckSlot {
     /// Counts that nobody asked for.
     pub(crate) fn nobodys() -> Self {
         Self { tally: None, lost: 0 }
@@ -107,16 +107,16 @@ impl Share {
 
     /// The share of a shard with one connection: if that is gone, there is nobody to be reached.
     pub(crate) fn of_one(self) -> Self {
-        let mut share = self;
-        share.lost = 0;
-        share
+        let mut ack = self;
+        ack.lost = 0;
+        ack
     }
 
     pub(crate) fn count(mut self, delivery: Delivery) {
-        self.settle(delivery);
+        self.record(delivery);
     }
 
-    fn settle(&mut self, delivery: Delivery) {
+    fn record(&mut self, delivery: Delivery) {
         let Some(tally) = self.tally.take() else { return };
         let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.0.add(delivery);
@@ -127,9 +127,9 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for AckSlot {
     fn drop(&mut self) {
-        self.settle(Delivery { unreached: self.lost, ..Delivery::default() });
+        self.record(Delivery { unreached: self.lost, ..Delivery::default() });
     }
 }
 
@@ -139,25 +139,25 @@ mod tests {
 
     #[test]
     fn a_receipt_is_complete_when_every_shard_has_counted_or_gone() {
-        let (receipt, mut shares) = Receipt::new(2);
+        let (receipt, mut acks) = Receipt::new(2);
         assert_eq!(receipt.total(), None);
         assert_eq!(receipt.wait(Duration::ZERO), None);
         let delivery = Delivery { delivered: 3, dropped: 1, ..Delivery::default() };
-        shares.pop().unwrap().count(delivery);
+        acks.pop().unwrap().count(delivery);
         assert_eq!(receipt.total(), None);
         let waiting = receipt.clone();
         let waiter = std::thread::spawn(move || waiting.wait(Duration::from_secs(60)));
-        drop(shares);
+        drop(acks);
         let whole = Delivery { unreached: 1, ..delivery };
         assert_eq!(waiter.join().unwrap(), Some(whole));
         assert_eq!(receipt.total(), Some(whole));
         assert_eq!(whole.receivers(), 4);
-        let (receipt, mut shares) = Receipt::new(1);
-        drop(shares.pop().unwrap().of_one());
+        let (receipt, mut acks) = Receipt::new(1);
+        drop(acks.pop().unwrap().of_one());
         assert_eq!(
             receipt.total(),
             Some(Delivery::default()),
-            "one connection that is gone is nobody"
+            "one connection that is gone has no receivers"
         );
     }
 }

@@ -42,7 +42,7 @@ impl<S: Service> State<S> {
             // What it asks is held back until it has read its answers; the write timeout watches that.
             Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
             // The request that it belongs to is answered.
-            Stage::Http if in_request && self.uploads.is_dropped(id) => {
+            Stage::Http if in_request && self.request_bodies.is_dropped(id) => {
                 connections.stats.timeouts += 1;
                 connections.finish(id, AfterFlush::Linger);
             }

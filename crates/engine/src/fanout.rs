@@ -11,7 +11,7 @@ use throng_io::{Batch, Segment};
 use crate::sending::SMALL_FRAME;
 
 /// Number of a list; 0 is the empty one.
-type ListNumber = u32;
+type ListIndex = u32;
 
 /// What a frame looks like on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +34,20 @@ const KEPT_LISTS: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Fanout {
     /// By slot.
-    of: Vec<ListNumber>,
+    of: Vec<ListIndex>,
     lists: Vec<List>,
     /// The longer list that was needed last, for each form of a frame: consecutive receivers of a publish mostly need
     /// the same.
-    recent: [ListNumber; 3],
+    recent: [ListIndex; 3],
     joined: Vec<u8>,
     /// Of which list `joined` is.
-    joined_of: ListNumber,
+    joined_of: ListIndex,
 }
 
-/// All frames of a shorter list, and one more.
+/// All frames of a parent list, and one more.
 #[derive(Debug)]
 struct List {
-    shorter: ListNumber,
+    parent: ListIndex,
     last: Arc<[u8]>,
     len: usize,
 }
@@ -63,34 +63,28 @@ impl Fanout {
         if self.of.len() <= slot {
             self.of.resize(slot + 1, 0);
         }
-        let shorter = self.of[slot];
+        let parent = self.of[slot];
         let recent = self.recent[form as usize];
         if recent != 0
             && let Some(list) = self.lists.get(recent as usize - 1)
-            && list.shorter == shorter
+            && list.parent == parent
             && Arc::ptr_eq(&list.last, frame)
         {
             self.of[slot] = recent;
             return true;
         }
-        self.add_list(slot, shorter, frame, form)
+        self.add_list(slot, parent, frame, form)
     }
 
     #[inline(never)]
-    fn add_list(
-        &mut self,
-        slot: usize,
-        shorter: ListNumber,
-        frame: &Arc<[u8]>,
-        form: Form,
-    ) -> bool {
-        let before = self.list(shorter).map_or(0, |list| list.len);
+    fn add_list(&mut self, slot: usize, parent: ListIndex, frame: &Arc<[u8]>, form: Form) -> bool {
+        let before = self.list(parent).map_or(0, |list| list.len);
         let len = before + frame.len();
         if before > 0 && len > MAX_JOINED {
             return false;
         }
-        self.lists.push(List { shorter, last: Arc::clone(frame), len });
-        self.of[slot] = self.lists.len() as ListNumber;
+        self.lists.push(List { parent, last: Arc::clone(frame), len });
+        self.of[slot] = self.lists.len() as ListIndex;
         self.recent[form as usize] = self.of[slot];
         true
     }
@@ -106,7 +100,7 @@ impl Fanout {
         let number = self.of[slot];
         match self.list(number) {
             None => &[],
-            Some(List { shorter: 0, .. }) => &self.lists[number as usize - 1].last,
+            Some(List { parent: 0, .. }) => &self.lists[number as usize - 1].last,
             Some(_) => {
                 if self.joined_of != number {
                     self.join(number);
@@ -138,7 +132,10 @@ impl Fanout {
 
     /// Everyone has got everything.
     pub(crate) fn clear(&mut self) {
-        debug_assert!(self.of.iter().all(|number| *number == 0), "somebody waits for the flush");
+        debug_assert!(
+            self.of.iter().all(|number| *number == 0),
+            "a connection waits for the flush"
+        );
         self.lists.clear();
         self.lists.shrink_to(KEPT_LISTS);
         self.recent = [0; 3];
@@ -147,23 +144,23 @@ impl Fanout {
         self.joined_of = 0;
     }
 
-    fn list(&self, number: ListNumber) -> Option<&List> {
+    fn list(&self, number: ListIndex) -> Option<&List> {
         self.lists.get((number as usize).checked_sub(1)?)
     }
 
     /// Oldest first.
-    fn frames(&self, number: ListNumber) -> impl Iterator<Item = &Arc<[u8]>> {
+    fn frames(&self, number: ListIndex) -> impl Iterator<Item = &Arc<[u8]>> {
         let mut lists = Vec::new();
         let mut next = self.list(number);
         while let Some(list) = next {
             lists.push(&list.last);
-            next = self.list(list.shorter);
+            next = self.list(list.parent);
         }
         lists.into_iter().rev()
     }
 
     #[inline(never)]
-    fn join(&mut self, number: ListNumber) {
+    fn join(&mut self, number: ListIndex) {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
         self.frames(number).for_each(|frame| joined.extend_from_slice(frame));
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_lists_took_is_given_back() {
+    fn memory_of_many_lists_is_returned() {
         let mut fanout = Fanout::default();
         for slot in 0..2 * KEPT_LISTS {
             assert!(fanout.add(slot, &frame("its own"), Form::Plain));

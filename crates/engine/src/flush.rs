@@ -10,7 +10,7 @@ use crate::shard::Shard;
 
 /// Helpings of what waits that leave in one flush, though the kernel may take more: a large message to a peer that reads
 /// as fast as we write is not to keep the shard from its other connections.
-const HELPINGS: usize = 16;
+const QUANTA: usize = 16;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// The one place where bytes leave.
@@ -19,8 +19,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.flags &= !flag::DIRTY;
-        if conn.has(flag::NOT_PLAIN_TO_FLUSH) || conn.after_flush != AfterFlush::Nothing {
-            return self.flush_rarely(id);
+        if conn.has(flag::FLUSH_SLOW_MASK) || conn.after_flush != AfterFlush::Nothing {
+            return self.flush_slow(id);
         }
         if let Some(batch) = conn.out.take() {
             self.send(id, batch);
@@ -29,10 +29,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Sends what was published in this turn and is all that the connection is to get; false if there is more to it.
     #[inline]
-    fn flush_fanned(&mut self, id: ConnId) -> bool {
+    fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn(id) else { return true };
-        if conn.flags & (flag::NOT_PLAIN_TO_FAN | flag::FANNED) != flag::FANNED
+        if conn.flags & (flag::FAN_OUT_SLOW_MASK | flag::FAN_OUT) != flag::FAN_OUT
             || conn.after_flush != AfterFlush::Nothing
         {
             return false;
@@ -46,7 +46,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         connections.stats.bytes_out += sent as u64;
         connections.fanout.forget(id.slot());
-        connections.conns[id.slot()].flags &= !(flag::FANNED | flag::DIRTY);
+        connections.conns[id.slot()].flags &= !(flag::FAN_OUT | flag::DIRTY);
         true
     }
 
@@ -54,7 +54,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[cold]
     fn queue_rest(&mut self, id: ConnId, sent: usize) {
         let connections = &mut self.state.core.connections;
-        connections.queue_fanned(id);
+        connections.queue_fan_out(id);
         if let Some(batch) = connections.conn_mut(id).and_then(|conn| conn.out.as_mut()) {
             batch.advance(sent);
         }
@@ -62,18 +62,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// What flushing can be besides: it may have to wait, and something may follow it.
     #[inline(never)]
-    pub(crate) fn flush_rarely(&mut self, id: ConnId) {
-        if self.flush_fanned(id) {
+    pub(crate) fn flush_slow(&mut self, id: ConnId) {
+        if self.flush_fan_out(id) {
             return;
         }
         let connections = &mut self.state.core.connections;
-        connections.queue_fanned(id);
+        connections.queue_fan_out(id);
         let Some(conn) = connections.conn_mut(id) else { return };
         if conn.is_stopped() && !conn.has(flag::PAUSED) {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
         }
-        let (behind, after) = (conn.has(flag::BEHIND | flag::PAUSED), conn.after_flush);
+        let (behind, after) = (conn.has(flag::NOTIFY_ON_DRAIN | flag::PAUSED), conn.after_flush);
         if after == AfterFlush::Abort {
             return self.end(id);
         }
@@ -81,7 +81,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return self.pause_if_behind(id);
         }
         // Unless there is too much already: what waits is then bounded by what the kernel takes.
-        let most = if connections.published >= OVERFULL { usize::MAX } else { HELPINGS };
+        let most = if connections.published >= OVERFULL { usize::MAX } else { QUANTA };
         let mut whole = false;
         for _ in 0..most {
             let connections = &mut self.state.core.connections;
@@ -120,7 +120,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 true
             }
             SendOutcome::Pending => {
-                self.note_in_flight(id);
+                self.record_in_flight(id);
                 false
             }
         }
@@ -128,7 +128,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// The kernel did not take all of a batch.
     #[cold]
-    pub(crate) fn note_in_flight(&mut self, id: ConnId) {
+    pub(crate) fn record_in_flight(&mut self, id: ConnId) {
         let len = self.driver.unsent(id);
         let connections = &mut self.state.core.connections;
         let tick = connections.tick();

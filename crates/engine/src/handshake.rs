@@ -9,14 +9,14 @@ use throng_proto::{http1, ws};
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::Cx;
 use crate::receive::Inbound;
+use crate::request_bodies::BodyMode;
 use crate::service::{Answer, Flow, Refusal, Service};
 use crate::state::State;
-use crate::uploads::Purpose;
 
 /// How a connection ends with the answer to `request`, of which everything `is_here` and nothing else. A client that has
 /// announced this as its last request sends nothing more (RFC 9112 section 9.6), so no close of ours becomes a reset that
 /// destroys what it has not read; of any other we read on for a while.
-fn goodbye(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
+fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
     match is_here && !request.keep_alive() {
         true => AfterFlush::Close,
         false => AfterFlush::Linger,
@@ -47,7 +47,7 @@ impl<S: Service> State<S> {
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
         loop {
-            let Self { core, service, inbound, uploads, .. } = self;
+            let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
             match core.connections.conn(id) {
                 Some(conn)
@@ -60,14 +60,14 @@ impl<S: Service> State<S> {
             let usual = core.connections.limits.http;
             let in_head = decoder.is_between_requests() || decoder.is_in_head();
             let max_body = match !in_head {
-                true => uploads.max_body(id, usual.max_body),
+                true => request_bodies.max_body(id, usual.max_body),
                 // How much of a body is taken depends on who takes it, which its head tells.
                 false => u64::MAX,
             };
             match decoder.next_event(input, &http1::Limits { max_body, ..usual }) {
                 Ok(None) => {
                     let between = decoder.is_between_requests();
-                    self.note_request(id, between);
+                    self.record_request(id, between);
                     return;
                 }
                 Ok(Some(http1::Event::Head(request))) => {
@@ -77,26 +77,26 @@ impl<S: Service> State<S> {
                         core.connections.due_in(id, core.connections.limits.handshake);
                     }
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
-                    let (purpose, max_body) = match answer {
-                        Answer::Body { max_body } => (Purpose::Gather, max_body),
-                        Answer::Pieces { max_body } => (Purpose::PassOn, max_body),
-                        _ => (Purpose::Drop, usual.max_body),
+                    let (mode, max_body) = match answer {
+                        Answer::Body { max_body } => (BodyMode::Buffer, max_body),
+                        Answer::Chunks { max_body } => (BodyMode::Stream, max_body),
+                        _ => (BodyMode::Discard, usual.max_body),
                     };
                     let too_large = is_longer(&request, max_body);
-                    if too_large && purpose != Purpose::Drop {
+                    if too_large && mode != BodyMode::Discard {
                         return self.refuse(id, http1::Error::BodyTooLarge);
                     }
                     // Whoever asks for a body that there is none of is told its end.
-                    if request.has_body() || purpose != Purpose::Drop {
-                        uploads.begin(id, &request, purpose, max_body);
+                    if request.has_body() || mode != BodyMode::Discard {
+                        request_bodies.begin(id, &request, mode, max_body);
                     }
                     // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
-                    if purpose != Purpose::Drop && request.expects_continue() && input.is_empty() {
+                    if mode != BodyMode::Discard && request.expects_continue() && input.is_empty() {
                         core.connections.write(id, http1::encode::encode_continue);
                     }
-                    let goodbye = goodbye(&request, !request.has_body() && input.is_empty());
-                    self.settle(id);
-                    if self.follow(id, answer, input, goodbye) {
+                    let close_mode = close_mode(&request, !request.has_body() && input.is_empty());
+                    self.complete_handshake(id);
+                    if self.apply_answer(id, answer, input, close_mode) {
                         return;
                     }
                     if too_large {
@@ -105,22 +105,22 @@ impl<S: Service> State<S> {
                     }
                 }
                 Ok(Some(http1::Event::Body(bytes))) => {
-                    let Some(upload) = uploads.of(id) else { continue };
+                    let Some(request_body) = request_bodies.of(id) else { continue };
                     let limits = &core.connections.limits;
                     let (timeout, rate) = (limits.handshake, limits.min_body_rate);
                     let most = limits.max_body_memory;
-                    if upload.note(bytes.len(), usize::from(timeout) * rate) {
+                    if request_body.note(bytes.len(), usize::from(timeout) * rate) {
                         core.connections.due_in(id, timeout);
                     }
-                    match upload.purpose {
-                        Purpose::Drop => {}
-                        Purpose::Gather => {
-                            if !uploads.gather(id, bytes, most) {
+                    match request_body.mode {
+                        BodyMode::Discard => {}
+                        BodyMode::Buffer => {
+                            if !request_bodies.buffer(id, bytes, most) {
                                 return self.turn_away(id);
                             }
                         }
-                        Purpose::PassOn => {
-                            let flow = service.on_body_piece(&mut Cx::new(core, id), bytes);
+                        BodyMode::Stream => {
+                            let flow = service.on_body_chunk(&mut Cx::new(core, id), bytes);
                             if flow == Flow::Stop
                                 && let Some(conn) = core.connections.conn_mut(id)
                                 && conn.stage == Stage::Http
@@ -136,22 +136,22 @@ impl<S: Service> State<S> {
                     if let Some(conn) = core.connections.conn_mut(id) {
                         conn.set(flag::REQUEST, false);
                     }
-                    let Some(upload) = uploads.end(id) else { continue };
+                    let Some(request_body) = request_bodies.end(id) else { continue };
                     let cx = &mut Cx::new(core, id);
-                    let followed = match upload.purpose {
-                        Purpose::Drop => None,
-                        Purpose::PassOn => {
+                    let followed = match request_body.mode {
+                        BodyMode::Discard => None,
+                        BodyMode::Stream => {
                             let answer = service.on_body_end(cx, decoder.trailers());
                             Some((answer, AfterFlush::Linger))
                         }
-                        Purpose::Gather => upload.head.request().map(|request| {
-                            let answer = service.on_body(cx, &request, &upload.body);
-                            (answer, goodbye(&request, input.is_empty()))
+                        BodyMode::Buffer => request_body.head.request().map(|request| {
+                            let answer = service.on_body(cx, &request, &request_body.body);
+                            (answer, close_mode(&request, input.is_empty()))
                         }),
                     };
-                    uploads.put_back(upload);
-                    if let Some((answer, goodbye)) = followed
-                        && self.follow(id, answer, input, goodbye)
+                    request_bodies.put_back(request_body);
+                    if let Some((answer, close_mode)) = followed
+                        && self.apply_answer(id, answer, input, close_mode)
                     {
                         return;
                     }
@@ -164,10 +164,10 @@ impl<S: Service> State<S> {
     /// A request that cannot be taken is the connection's last.
     #[cold]
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
-        let Self { core, service, uploads, .. } = self;
+        let Self { core, service, request_bodies, .. } = self;
         core.connections.stats.bad_requests += 1;
         // Of two answers to one request, the client would take the second for that to its next.
-        if !uploads.is_dropped(id) {
+        if !request_bodies.is_dropped(id) {
             service.on_bad_request(&mut Cx::new(core, id), error.status(), &error.to_string());
         }
         core.connections.finish(id, AfterFlush::Linger);
@@ -182,13 +182,13 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// What an answer means for its connection, `goodbye` if it is the last one. True if no request follows.
-    fn follow(
+    /// What an answer means for its connection, `close_mode` if it is the last one. True if no request follows.
+    fn apply_answer(
         &mut self,
         id: ConnId,
         answer: Answer,
         input: &mut Input<'_>,
-        goodbye: AfterFlush,
+        close_mode: AfterFlush,
     ) -> bool {
         match answer {
             Answer::Upgraded => self.open_session(id, ws::Role::Server),
@@ -197,7 +197,7 @@ impl<S: Service> State<S> {
                 self.open_events(id);
             }
             Answer::Done { keep_alive: false } => {
-                self.core.connections.finish(id, goodbye);
+                self.core.connections.finish(id, close_mode);
                 return false;
             }
             Answer::Later => {
@@ -208,7 +208,7 @@ impl<S: Service> State<S> {
                 }
                 return false;
             }
-            Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Pieces { .. } => {
+            Answer::Done { keep_alive: true } | Answer::Body { .. } | Answer::Chunks { .. } => {
                 return false;
             }
         }
@@ -216,7 +216,7 @@ impl<S: Service> State<S> {
     }
 
     /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip ends on time.
-    fn note_request(&mut self, id: ConnId, between: bool) {
+    fn record_request(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         if conn.has(flag::FINISHED) {
@@ -233,12 +233,12 @@ impl<S: Service> State<S> {
     }
 
     /// The connection has said what it wants: it is no pending handshake any more.
-    fn settle(&mut self, id: ConnId) {
+    fn complete_handshake(&mut self, id: ConnId) {
         if let Some(conn) = self.core.connections.conn_mut(id)
             && conn.has(flag::PENDING)
         {
             conn.set(flag::PENDING, false);
-            self.admission.settle();
+            self.admission.complete_handshake();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Shards, connections, outboxes, deadlines and channels over any driver.
 //!
 //! * Duty: run the life of every connection of one thread: bytes to decoder to callback, output to one flush,
-//!   deadlines, back-pressure, channels, mail from other threads, the orderly end.
+//!   deadlines, back-pressure, channels, command from other threads, the orderly end.
 //! * Not its duty: system calls (`throng-io`), bytes of any protocol (`throng-proto`), what a path means
 //!   (`throng-http`), the public API (`throng`).
 //! * Depends on: `throng-io`, `throng-proto`.
@@ -39,8 +39,9 @@ mod publishers;
 mod publishing;
 mod rate;
 mod receive;
+mod registry;
 mod remote;
-mod seats;
+mod request_bodies;
 mod sending;
 mod service;
 mod shard;
@@ -53,7 +54,6 @@ mod stats;
 mod subprotocols;
 mod threads;
 mod tick;
-mod uploads;
 mod waiting;
 pub mod workers;
 
@@ -63,20 +63,20 @@ pub use audit::Audit;
 pub use backpressure::{Backpressure, Classes, SlowPolicy};
 pub use build::{BuildOptions, Built, build};
 pub use channels::{Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals};
-pub use delivery::{Delivery, Receipt, Share};
+pub use delivery::{AckSlot, Delivery, Receipt};
 pub use filter::Filter;
 pub use frame::Frame;
 pub use limits::{LimitError, Limits};
 pub use map::{ConnMap, IdHasher};
 pub use messages::{Messages, Receive, RouteOptions};
-pub use remote::{MAILBOX_CAPACITY, MAILBOX_MARK, Mail, MailboxFull, Remote};
+pub use remote::{Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote};
 pub use sending::Sent;
-pub use throng_proto::ws::Piece;
+pub use throng_proto::ws::Chunk;
 
-pub use service::{Answer, Close, Flow, Message, Parcel, Refusal, Service};
+pub use service::{Answer, Close, Flow, Message, Refusal, Service, UserEvent};
 pub use shard::{Handover, Shard};
 pub use shutdown::DrainPlan;
 pub use slab::{Index, Slab};
-pub use stalls::{Blame, Stall, Watching, Whereabouts};
-pub use stats::{ClassFigures, Kind, Snapshot, Stats};
-pub use threads::{SeatDriver, ThreadOptions, build_threads};
+pub use stalls::{Culprit, ShardProgress, Stall, Watching};
+pub use stats::{ClassCounters, Kind, Snapshot, Stats};
+pub use threads::{ThreadDriver, ThreadOptions, build_threads};

@@ -140,7 +140,7 @@ pub(crate) struct Checked {
     pub(crate) fragment_threshold: usize,
     pub(crate) fragment_size: usize,
     /// Messages of fewer bytes are sent whole and by a copy.
-    pub(crate) plain_below: usize,
+    pub(crate) fast_below: usize,
     pub(crate) max_messages_per_second: u64,
     pub(crate) max_bytes_per_second: u64,
     /// 0 = no end.
@@ -193,7 +193,7 @@ impl Limits {
             max_backlog: self.max_backlog,
             fragment_threshold: self.fragment_threshold,
             fragment_size: self.fragment_size,
-            plain_below: LARGE.min(self.fragment_threshold.saturating_add(1)),
+            fast_below: LARGE.min(self.fragment_threshold.saturating_add(1)),
             max_messages_per_second: self.max_messages_per_second,
             max_bytes_per_second: self.max_bytes_per_second,
             lifetime: secs("max_lifetime", self.max_lifetime, true)?,

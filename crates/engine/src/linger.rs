@@ -2,7 +2,7 @@
 //!
 //! A peer that sends its whole request before it looks for an answer has not read the one that we gave early: a close
 //! with its bytes unread, or a close that further bytes meet, would be a reset, and destroy that. So we read on for as long
-//! as bytes come, within bounds that no honest upload needs and that a dishonest one gains nothing by: what is dropped
+//! as bytes come, within bounds that no honest request_body needs and that a dishonest one gains nothing by: what is dropped
 //! costs a receive, and no memory.
 
 use throng_io::ConnId;

@@ -61,11 +61,11 @@ impl Losses {
             let count = list.iter().map(|lost| lost.count).sum::<u64>() + 1;
             *list = vec![Lost { receivers: Receivers::Filter(Arc::default()), count }];
         }
-        // Release: whoever sees it in a letter that was queued later sees the list, too; the queue's lock orders that.
+        // Release: whoever sees it in a command that was queued later sees the list, too; the queue's lock orders that.
         self.any.store(true, Ordering::Release);
     }
 
-    /// All that is missing since this was asked last. Asked after the letters were taken and before they are carried out.
+    /// All that is missing since this was asked last. Asked after the commands were taken and before they are carried out.
     pub(crate) fn take(&self) -> Vec<Lost> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();

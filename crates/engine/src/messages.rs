@@ -3,7 +3,7 @@
 use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
-use throng_proto::ws::{self, Deflated, Event, Incoming, Piece, Streamed};
+use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
 
 use crate::conn::Stage;
 use crate::connections::{Connections, Receiving};
@@ -16,8 +16,8 @@ pub trait Receive {
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
 
     /// Called with each part of a message as it comes, on routes with [`RouteOptions::streams`].
-    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
-        let _ = (cx, piece);
+    fn on_chunk(&mut self, cx: &mut Cx<'_>, chunk: Chunk<'_>) {
+        let _ = (cx, chunk);
     }
 }
 
@@ -26,7 +26,7 @@ pub trait Receive {
 pub struct RouteOptions {
     /// Limits on messages; `None` for those of [`Limits::ws`](crate::Limits::ws).
     pub ws_limits: Option<ws::Limits>,
-    /// Messages are passed on in parts as they come, to [`Receive::on_piece`], instead of whole. A message that
+    /// Messages are passed on in parts as they come, to [`Receive::on_chunk`], instead of whole. A message that
     /// came in one part may still be passed to [`Receive::on_message`].
     pub streams: bool,
 }
@@ -86,7 +86,7 @@ pub(crate) enum Over {
 /// A session's next event that is not a whole message in one frame.
 enum Next<'a> {
     Message(Message<'a>),
-    Piece(Piece<'a>),
+    Chunk(Chunk<'a>),
     Control,
     Over(Over),
 }
@@ -140,10 +140,10 @@ impl<'a, 'b> Messages<'a, 'b> {
     #[inline(always)]
     pub fn deliver(&mut self, receiver: &mut impl Receive) {
         let Self { core, decoder, input, assembly, id, receiving, end } = self;
-        let (id, Receiving { route, data, harmless_len }) = (*id, *receiving);
+        let (id, Receiving { route, data, inline_limit }) = (*id, *receiving);
         let mut completed = false;
         let over = loop {
-            let message = match decoder.whole_message(input, harmless_len.into()) {
+            let message = match decoder.whole_message(input, inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
                 _ => {
@@ -151,10 +151,10 @@ impl<'a, 'b> Messages<'a, 'b> {
                     *end = End::Over { over: Over::Taken, completed: true };
                     match next(decoder, input, assembly, core, id, route) {
                         Next::Message(message) => message,
-                        Next::Piece(piece) => {
-                            core.connections.stats.messages_in += u64::from(piece.last);
-                            completed |= piece.last;
-                            receiver.on_piece(&mut Cx::known(core, id, route, data), piece);
+                        Next::Chunk(chunk) => {
+                            core.connections.stats.messages_in += u64::from(chunk.last);
+                            completed |= chunk.last;
+                            receiver.on_chunk(&mut Cx::known(core, id, route, data), chunk);
                             if core.connections.stage(id) != Stage::Open {
                                 *end = End::NotOpen;
                                 return;
@@ -175,7 +175,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                 return;
             }
             completed = true;
-            if core.goes_on(id) {
+            if core.can_continue(id) {
                 continue;
             }
             if core.connections.stage(id) != Stage::Open {
@@ -220,12 +220,12 @@ fn next<'a, 'b: 'a>(
     let Assembly { spare, inflater, close } = assembly;
     let options = core.connections.route_options(route);
     let limits = options.ws_limits.unwrap_or(core.connections.limits.ws);
-    core.connections.note_limits(id, &limits);
+    core.connections.record_limits(id, &limits);
     core.connections.borrowed.set_joined(None);
     core.connections.compression.end_relay();
     if options.streams {
-        return match decoder.next_piece(input, &limits, spare) {
-            Ok(Some(Streamed::Piece(piece))) => Next::Piece(piece),
+        return match decoder.next_chunk(input, &limits, spare) {
+            Ok(Some(Streamed::Chunk(chunk))) => Next::Chunk(chunk),
             Ok(Some(Streamed::Event(event))) => take(core, id, close, Ok(Some(event))),
             Ok(None) => Next::Over(Over::Taken),
             Err(error) => Next::Over(Over::Failed(error)),
@@ -294,7 +294,7 @@ fn inflate<'i>(
         _ => &[],
     };
     stats.inflate_output_bytes += plaintext.len() as u64;
-    compression.note_inflated(plaintext.len(), context);
+    compression.record_inflated(plaintext.len(), context);
     if relayable {
         compression.set_relay(plaintext, message.payload);
     }

@@ -3,8 +3,8 @@
 //! A connection whose publication finds queues crowded is *held*: the rest of its input is not pulled, and the driver
 //! does not read it. Each finds that out by itself and at most once a message, so the queue's remaining room (see
 //! `RESERVE` in `remote.rs`) is one message's worth for each of very many connections; others of the shard go on. The
-//! shard that takes its letters wakes those who wait for it. It never waits itself, so shards that wait for each other
-//! go on: both take their letters in their next turn, whatever they wait for.
+//! shard that takes its commands wakes those who wait for it. It never waits itself, so shards that wait for each other
+//! go on: both take their commands in their next turn, whatever they wait for.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +91,7 @@ impl Connections {
             SlowPolicy::Close => self.close_slow(id, class),
             _ => {
                 self.stats.messages_dropped += count;
-                self.figures[usize::from(class)].lost += count;
+                self.counters[usize::from(class)].lost += count;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Publications and broadcasts: who gets them on this shard, and one letter to each other shard with receivers.
+//! Publications and broadcasts: who gets them on this shard, and one command to each other shard with receivers.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use throng_io::ConnId;
 use crate::conn::{Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::Core;
-use crate::delivery::{Delivery, Share};
+use crate::delivery::{AckSlot, Delivery};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::losses::{Lost, Receivers};
-use crate::remote::{Mail, Posting, shards_of};
+use crate::remote::{Command, Posting, shards_of};
 use crate::sending::Published;
 
 /// Publications of one turn may count this much (`fanout::COST` each, or what they put into queues) before all are
@@ -20,11 +20,11 @@ use crate::sending::Published;
 /// members still leaves in few sends.
 pub(crate) const PUBLISH_BUDGET: usize = 32 << 20;
 
-/// What a letter to another shard counts as in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's pulling.
-const LETTER_COST: usize = PUBLISH_BUDGET >> 15;
+/// What a command to another shard counts as in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's pulling.
+const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;
 
 impl Core {
-    /// Sends to every member of `channel` but `except`, on this shard now, and by one letter each on the others that have
+    /// Sends to every member of `channel` but `except`, on this shard now, and by one command each on the others that have
     /// members. The counts are this shard's.
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
         self.connections.stats.publishes += 1;
@@ -35,7 +35,7 @@ impl Core {
         Delivery { unreached, ..self.publish_here(channel, frame, except) }
     }
 
-    /// Sends to everyone that `filter` lets through, on this shard now and on the others by one letter each. The
+    /// Sends to everyone that `filter` lets through, on this shard now and on the others by one command each. The
     /// counts are this shard's.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
         self.connections.stats.publishes += 1;
@@ -55,13 +55,13 @@ impl Core {
         }
         let name = name.map_or_else(|| channel.into(), Arc::clone);
         let receivers = Receivers::Channel(Arc::clone(&name), except);
-        let letter = || {
+        let command = || {
             let (channel, frame) = (Arc::clone(&name), frame.clone());
-            Mail::Publish { channel, frame, except, share: Share::nobodys() }
+            Command::Publish { channel, frame, except, ack: AckSlot::nobodys() }
         };
         let homes = Some(&homes[..]);
-        let posting = self.remote.post_to_others(*shard, homes, &receivers, letter, crowded);
-        self.count_letters(posting)
+        let posting = self.remote.post_to_others(*shard, homes, &receivers, command, crowded);
+        self.count_commands(posting)
     }
 
     #[inline(never)]
@@ -79,18 +79,18 @@ impl Core {
             (None, None) => None,
         };
         let receivers = Receivers::Filter(Arc::clone(filter));
-        let letter = || {
+        let command = || {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
-            Mail::Broadcast { filter, frame, share: Share::nobodys() }
+            Command::Broadcast { filter, frame, ack: AckSlot::nobodys() }
         };
-        let posting = self.remote.post_to_others(*shard, numbers, &receivers, letter, crowded);
-        self.count_letters(posting)
+        let posting = self.remote.post_to_others(*shard, numbers, &receivers, command, crowded);
+        self.count_commands(posting)
     }
 
-    /// Counts a publication's letters against the turn's budget; returns how many were lost.
-    fn count_letters(&mut self, posting: Posting) -> u64 {
-        self.connections.published += posting.posted * LETTER_COST;
-        self.connections.stats.letters_dropped += posting.lost;
+    /// Counts a publication's commands against the turn's budget; returns how many were lost.
+    fn count_commands(&mut self, posting: Posting) -> u64 {
+        self.connections.published += posting.posted * COMMAND_COST;
+        self.connections.stats.commands_dropped += posting.lost;
         posting.lost
     }
 
@@ -112,7 +112,7 @@ impl Core {
         delivery
     }
 
-    /// One letter a shard; each finds its own receivers.
+    /// One command a shard; each finds its own receivers.
     pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
         let mut delivery = Delivery::default();
         self.each_receiver(filter, |connections, id, of| {
@@ -194,12 +194,12 @@ impl Core {
     /// Nothing speaks against pulling a session's next message: in one look at its record what [`Core::must_yield`]
     /// asks in several. False says only that those are to be asked.
     #[inline(always)]
-    pub(crate) fn goes_on(&self, id: ConnId) -> bool {
+    pub(crate) fn can_continue(&self, id: ConnId) -> bool {
         let connections = &self.connections;
         connections.conns.get(id.slot()).is_some_and(|conn| {
             conn.id == id
                 && conn.stage == Stage::Open
-                && !conn.has(flag::NOT_PLAIN_TO_GO_ON)
+                && !conn.has(flag::CONTINUE_SLOW_MASK)
                 && conn.out.as_ref().is_none_or(|out| out.len() <= connections.high_water())
         }) && !self.has_published_enough()
             && !connections.compression.has_worked_enough()

@@ -67,7 +67,7 @@ impl<S: Service> State<S> {
         self.core.connections.compression.end_relay();
         if self.core.connections.rates.are_limited() {
             let messages = self.core.connections.stats.messages_in - before;
-            self.note_said(id, messages, (len - input.len()) as u64);
+            self.record_said(id, messages, (len - input.len()) as u64);
         }
         // Whatever ends the pumps early leaves input behind only if there is a reason to come back to it.
         !input.is_empty() && self.hold(id, &input)
@@ -81,7 +81,7 @@ impl<S: Service> State<S> {
 
     /// Counts what a connection has said, where that is limited.
     #[cold]
-    fn note_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
+    fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
         let connections = &mut self.core.connections;
         let now = connections.tick();
         if !connections.rates.admit(id.slot(), now, messages, bytes)
@@ -123,7 +123,7 @@ impl<S: Service> State<S> {
         service.on_read(&mut messages);
         match messages.into_end() {
             End::AtRest => {}
-            End::Over { over, completed } => self.settle_input(id, over, completed),
+            End::Over { over, completed } => self.finish_input(id, over, completed),
             End::NotOpen => self.await_close(id, input),
         }
         true
@@ -138,13 +138,13 @@ impl<S: Service> State<S> {
             return;
         };
         let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
-        self.settle_input(id, over, false);
+        self.finish_input(id, over, false);
     }
 
     /// What follows when no further message comes. `completed`: a message that is partly here now is not the one that
     /// was partly here before.
     #[inline(never)]
-    fn settle_input(&mut self, id: ConnId, over: Over, completed: bool) {
+    fn finish_input(&mut self, id: ConnId, over: Over, completed: bool) {
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
@@ -155,7 +155,7 @@ impl<S: Service> State<S> {
                 let streams = self.core.connections.route_options(route).streams;
                 let between = decoder.is_between_messages() || streams;
                 if between == assembling || (completed && !between) {
-                    self.note_assembling(id, between);
+                    self.record_assembling(id, between);
                 }
             }
             Over::Closed => {
@@ -185,7 +185,7 @@ impl<S: Service> State<S> {
     }
 
     /// Starts or ends the deadline of a message that is partly here.
-    fn note_assembling(&mut self, id: ConnId, between: bool) {
+    fn record_assembling(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         conn.set(flag::ASSEMBLING, !between);

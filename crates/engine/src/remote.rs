@@ -1,4 +1,4 @@
-//! The way to every shard from any thread: letters, and who takes them.
+//! The way to every shard from any thread: commands, and who takes them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use throng_io::{ConnId, Waker};
 
 use crate::channels::{Interest, Totals};
-use crate::delivery::{Delivery, Receipt, Share};
+use crate::delivery::{AckSlot, Delivery, Receipt};
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::losses::{Losses, Receivers};
-use crate::mailbox::{Fill, Letters, Mailbox, mailbox, mailbox_with_mark};
-use crate::seats::Seats;
-use crate::service::Parcel;
+use crate::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
+use crate::registry::ThreadRegistry;
+use crate::service::UserEvent;
 use crate::shutdown::DrainPlan;
 
-/// Letters a shard's mailbox holds before senders are told that it is full.
+/// Commands a shard's mailbox holds before senders are told that it is full.
 pub const MAILBOX_CAPACITY: usize = 65_536;
 
-/// With more letters than this a shard's mailbox is crowded: connections that publish to it are held back.
+/// With more commands than this a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
 /// What one thread asks of a shard.
 #[derive(Debug)]
-pub enum Mail {
-    /// Send to every member of a channel but one: one letter a shard and publish, whatever the number of members.
+pub enum Command {
+    /// Send to every member of a channel but one: one command a shard and publish, whatever the number of members.
     Publish {
         /// The channel's name.
         channel: Arc<str>,
@@ -33,7 +33,7 @@ pub enum Mail {
         /// The member that does not get it, usually the publisher.
         except: Option<ConnId>,
         /// Where the shard's counts go.
-        share: Share,
+        ack: AckSlot,
     },
     /// Send to everyone that a filter lets through.
     Broadcast {
@@ -42,7 +42,7 @@ pub enum Mail {
         /// The message, encoded once.
         frame: Frame,
         /// Where the shard's counts go.
-        share: Share,
+        ack: AckSlot,
     },
     /// Send to one connection, if it is still there.
     Send {
@@ -61,25 +61,25 @@ pub enum Mail {
         reason: Box<str>,
     },
     /// Give this to the service of one connection, if that is still there.
-    Deliver {
+    Post {
         /// Which.
         to: ConnId,
         /// What.
-        parcel: Parcel,
+        event: UserEvent,
     },
     /// Stop accepting, close everything within the plan's window, then stop.
     Drain(DrainPlan),
 }
 
-impl Mail {
-    /// The memory that this letter keeps alive.
+impl Command {
+    /// The memory that this command keeps alive.
     fn bytes(&self) -> usize {
         match self {
             Self::Publish { frame, .. }
             | Self::Broadcast { frame, .. }
             | Self::Send { frame, .. } => frame.as_bytes().len(),
             Self::Close { reason, .. } => reason.len(),
-            Self::Drain(_) | Self::Deliver { .. } => 0,
+            Self::Drain(_) | Self::Post { .. } => 0,
         }
     }
 }
@@ -91,7 +91,7 @@ const RESERVE: usize = 4;
 /// The sending half of a shard's queue.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardQueue {
-    mailbox: Mailbox<Mail>,
+    mailbox: Mailbox<Command>,
     losses: Arc<Losses>,
     /// How much of the room that others have shards may use.
     reserve: usize,
@@ -99,39 +99,39 @@ pub(crate) struct ShardQueue {
 
 /// The receiving half of a shard's queue.
 pub(crate) struct ShardInbox {
-    pub(crate) letters: Letters<Mail>,
+    pub(crate) commands: Inbox<Command>,
     pub(crate) losses: Arc<Losses>,
 }
 
-/// The queue of a shard that `waker` wakes, crowded with more letters than `mark`.
+/// The queue of a shard that `waker` wakes, crowded with more commands than `mark`.
 pub(crate) fn shard_queue(mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
     queue_of(mailbox_with_mark(MAILBOX_CAPACITY, mark, waker))
 }
 
 /// The queue of a shard of one connection.
-pub(crate) fn seat_queue(capacity: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
+pub(crate) fn thread_queue(capacity: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
     let (queue, inbox) = queue_of(mailbox(capacity, waker));
     // Publishers are not held back: what waits for one connection is its backlog.
     (ShardQueue { reserve: 1, ..queue }, inbox)
 }
 
-fn queue_of((mailbox, letters): (Mailbox<Mail>, Letters<Mail>)) -> (ShardQueue, ShardInbox) {
+fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQueue, ShardInbox) {
     let losses = Arc::<Losses>::default();
     let queue = ShardQueue { mailbox, losses: Arc::clone(&losses), reserve: RESERVE };
-    (queue, ShardInbox { letters, losses })
+    (queue, ShardInbox { commands, losses })
 }
 
 impl ShardQueue {
     /// Queues what a foreign thread asks for.
-    fn put(&self, mail: Mail) -> Result<(), MailboxFull> {
-        let bytes = mail.bytes();
-        self.mailbox.send_with(mail, bytes).map_err(|_| MailboxFull)
+    fn put(&self, command: Command) -> Result<(), MailboxFull> {
+        let bytes = command.bytes();
+        self.mailbox.send_with(command, bytes).map_err(|_| MailboxFull)
     }
 
     /// Queues a publication of another shard. `None` if it is lost, which the owner of the queue is told.
-    fn post(&self, mail: Mail, receivers: &Receivers) -> Option<Fill> {
-        let bytes = mail.bytes();
-        let fill = self.mailbox.send_within(mail, bytes, self.reserve).ok();
+    fn publish(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
+        let bytes = command.bytes();
+        let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
         if fill.is_none() {
             self.losses.add(receivers.clone());
             self.mailbox.wake();
@@ -140,10 +140,10 @@ impl ShardQueue {
     }
 }
 
-/// What became of a publication's letters to other shards.
+/// What became of a publication's commands to other shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Posting {
-    /// Letters queued.
+    /// Commands queued.
     pub(crate) posted: usize,
     /// Shards whose queue was full.
     pub(crate) lost: u64,
@@ -154,11 +154,11 @@ pub(crate) struct Posting {
 pub struct Remote {
     shards: Arc<[ShardQueue]>,
     /// Where each connection is a shard of its own; the first of `shards` is the acceptor then.
-    seats: Option<Arc<Seats>>,
+    registry: Option<Arc<ThreadRegistry>>,
     totals: Arc<Totals>,
 }
 
-/// A shard's mailbox holds [`MAILBOX_CAPACITY`] letters or 64 MiB of messages: the shard is far behind, and this letter
+/// A shard's mailbox holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages: the shard is far behind, and this command
 /// was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxFull;
@@ -167,7 +167,7 @@ impl std::fmt::Display for MailboxFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a shard is {MAILBOX_CAPACITY} letters or 64 MiB of messages behind; send less, or more slowly"
+            "a shard is {MAILBOX_CAPACITY} commands or 64 MiB of messages behind; send less, or more slowly"
         )
     }
 }
@@ -176,21 +176,25 @@ impl std::error::Error for MailboxFull {}
 
 impl Remote {
     pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>) -> Self {
-        Self { shards: shards.into(), seats: None, totals }
+        Self { shards: shards.into(), registry: None, totals }
     }
 
-    pub(crate) fn with_seats(acceptor: ShardQueue, seats: Arc<Seats>, totals: Arc<Totals>) -> Self {
-        Self { shards: Arc::new([acceptor]), seats: Some(seats), totals }
+    pub(crate) fn with_registry(
+        acceptor: ShardQueue,
+        registry: Arc<ThreadRegistry>,
+        totals: Arc<Totals>,
+    ) -> Self {
+        Self { shards: Arc::new([acceptor]), registry: Some(registry), totals }
     }
 
     /// There is no other shard.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
-        self.shards.len() == 1 && self.seats.is_none()
+        self.shards.len() == 1 && self.registry.is_none()
     }
 
-    pub(crate) fn seats(&self) -> Option<&Seats> {
-        self.seats.as_deref()
+    pub(crate) fn registry(&self) -> Option<&ThreadRegistry> {
+        self.registry.as_deref()
     }
 
     /// Shards of this process.
@@ -199,12 +203,12 @@ impl Remote {
         self.shards.len()
     }
 
-    /// Sends to every member of `channel` but `except`: one letter to each shard that has a member when this is called. For
+    /// Sends to every member of `channel` but `except`: one command to each shard that has a member when this is called. For
     /// foreign threads: a connection's publication goes by [`Cx::publish`](crate::Cx::publish), which holds its
     /// connection back instead of failing.
     ///
     /// # Errors
-    /// At least one shard's mailbox is full; the others have the letter.
+    /// At least one shard's mailbox is full; the others have the command.
     pub fn publish(
         &self,
         channel: &str,
@@ -213,13 +217,13 @@ impl Remote {
     ) -> Result<Receipt, MailboxFull> {
         let homes = self.totals.homes_of(channel, None);
         let channel: Arc<str> = channel.into();
-        self.to_all(Some(&homes), |share| {
+        self.to_all(Some(&homes), |ack| {
             let (channel, frame) = (Arc::clone(&channel), frame.clone());
-            Mail::Publish { channel, frame, except, share }
+            Command::Publish { channel, frame, except, ack }
         })
     }
 
-    /// Sends to everyone that `filter` lets through: one letter to each shard that may have some of them.
+    /// Sends to everyone that `filter` lets through: one command to each shard that may have some of them.
     ///
     /// # Errors
     /// As for [`Remote::publish`].
@@ -229,9 +233,9 @@ impl Remote {
             (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
             (None, None) => None,
         };
-        self.to_all(homes.as_deref(), |share| {
+        self.to_all(homes.as_deref(), |ack| {
             let (filter, frame) = (Arc::clone(filter), frame.clone());
-            Mail::Broadcast { filter, frame, share }
+            Command::Broadcast { filter, frame, ack }
         })
     }
 
@@ -246,31 +250,31 @@ impl Remote {
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
-        letter: impl Fn(Share) -> Mail,
+        command: impl Fn(AckSlot) -> Command,
     ) -> Result<Receipt, MailboxFull> {
         let mut outcome = Ok(());
-        if let Some(seats) = self.seats() {
-            let queues = seats.queues(numbers, None);
+        if let Some(registry) = self.registry() {
+            let queues = registry.queues(numbers, None);
             // One share more tells of an acceptor that has stopped.
-            let (receipt, mut shares) = Receipt::new(queues.len() + 1);
-            if let Some(share) = shares.pop()
+            let (receipt, mut acks) = Receipt::new(queues.len() + 1);
+            if let Some(ack) = acks.pop()
                 && !self.shards.iter().any(|queue| queue.mailbox.is_closed())
             {
-                share.count(Delivery::default());
+                ack.count(Delivery::default());
             }
-            for (queue, share) in queues.iter().zip(shares) {
-                outcome = outcome.and(queue.put(letter(share.of_one())));
+            for (queue, ack) in queues.iter().zip(acks) {
+                outcome = outcome.and(queue.put(command(ack.of_one())));
             }
             return outcome.map(|()| receipt);
         }
-        let (receipt, shares) = Receipt::new(self.shards.len());
-        for ((shard, queue), share) in self.shards.iter().enumerate().zip(shares) {
+        let (receipt, acks) = Receipt::new(self.shards.len());
+        for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
             let is_meant =
                 numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));
             if is_meant {
-                outcome = outcome.and(queue.put(letter(share)));
+                outcome = outcome.and(queue.put(command(ack)));
             } else if !queue.mailbox.is_closed() {
-                share.count(Delivery::default());
+                ack.count(Delivery::default());
             }
         }
         outcome.map(|()| receipt)
@@ -281,7 +285,7 @@ impl Remote {
     /// # Errors
     /// Its shard's mailbox is full.
     pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
-        self.post(to.shard(), Mail::Send { to, frame: frame.clone() })
+        self.put(to.shard(), Command::Send { to, frame: frame.clone() })
     }
 
     /// Begins the closing handshake with one connection, if it is still there.
@@ -289,20 +293,20 @@ impl Remote {
     /// # Errors
     /// Its shard's mailbox is full.
     pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
-        self.post(to.shard(), Mail::Close { to, code, reason: reason.into() })
+        self.put(to.shard(), Command::Close { to, code, reason: reason.into() })
     }
 
-    /// Gives `what` to the service of one connection, which gets it in [`Service::on_delivery`](crate::Service::on_delivery) if the
+    /// Gives `what` to the service of one connection, which gets it in [`Service::on_user_event`](crate::Service::on_user_event) if the
     /// connection is still there. It always has room: the caller sees to it that what is on its way is bounded, such as
     /// by one for each request.
-    pub fn deliver(&self, to: ConnId, what: Box<dyn Any + Send>) {
-        let seated = self.seats().and_then(|seats| seats.queue(to.shard()));
-        let queue = match &self.seats {
-            Some(_) => seated.as_ref(),
+    pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
+        let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
+        let queue = match &self.registry {
+            Some(_) => thread.as_ref(),
             None => self.shards.get(to.shard()),
         };
         if let Some(queue) = queue {
-            queue.mailbox.send_always(Mail::Deliver { to, parcel: Parcel(what) });
+            queue.mailbox.send_always(Command::Post { to, event: UserEvent(what) });
         }
     }
 
@@ -311,24 +315,24 @@ impl Remote {
     /// # Errors
     /// A shard's mailbox is full, and the others are told; try again, which does no harm to those.
     pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
-        // With seats to the acceptor alone, who tells the others when.
-        let told = self.shards.iter().map(|queue| queue.put(Mail::Drain(plan)));
-        told.fold(Ok(()), Result::and)
+        // With registry to the acceptor alone, who tells the others when.
+        let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)));
+        queued.fold(Ok(()), Result::and)
     }
 
     /// Connections with threads of their own that are in a callback at this moment: each thread's number and the route.
     /// None where event loops serve them.
     #[must_use]
     pub fn in_callbacks(&self) -> Vec<(usize, u32)> {
-        self.seats().map(Seats::in_callbacks).unwrap_or_default()
+        self.registry().map(ThreadRegistry::in_callbacks).unwrap_or_default()
     }
 
     /// Begins the end of one connection that has a thread of its own, if it is still there.
     pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
-        let seated = self.seats().and_then(|seats| seats.queue(id.shard()));
-        if let Some(queue) = seated {
+        let thread = self.registry().and_then(|registry| registry.queue(id.shard()));
+        if let Some(queue) = thread {
             // If it is full, its handler does not return: the deadline is the acceptor's to keep.
-            let _ = queue.put(Mail::Drain(plan));
+            let _ = queue.put(Command::Drain(plan));
         }
     }
 
@@ -339,23 +343,23 @@ impl Remote {
         from: usize,
         numbers: Option<&[u16]>,
         receivers: &Receivers,
-        letter: impl Fn() -> Mail,
+        command: impl Fn() -> Command,
         crowded: &mut Vec<usize>,
     ) -> Posting {
         let mut posting = Posting::default();
-        let mut post = |shard, queue: &ShardQueue| match queue.post(letter(), receivers) {
+        let mut post = |shard, queue: &ShardQueue| match queue.publish(command(), receivers) {
             Some(Fill::Room) => posting.posted += 1,
             Some(Fill::Crowded) => {
                 posting.posted += 1;
                 // What waits for one connection is its backlog, which its policy bounds.
-                if self.seats.is_none() && !crowded.contains(&shard) {
+                if self.registry.is_none() && !crowded.contains(&shard) {
                     crowded.push(shard);
                 }
             }
             None => posting.lost += 1,
         };
-        if let Some(seats) = self.seats() {
-            seats.queues(numbers, Some(from)).iter().for_each(|queue| post(from, queue));
+        if let Some(registry) = self.registry() {
+            registry.queues(numbers, Some(from)).iter().for_each(|queue| post(from, queue));
             return posting;
         }
         match numbers {
@@ -381,11 +385,11 @@ impl Remote {
     }
 
     /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
-    fn post(&self, shard: usize, mail: Mail) -> Result<(), MailboxFull> {
-        if let Some(seats) = self.seats() {
-            return seats.queue(shard).map_or(Ok(()), |queue| queue.put(mail));
+    fn put(&self, shard: usize, command: Command) -> Result<(), MailboxFull> {
+        if let Some(registry) = self.registry() {
+            return registry.queue(shard).map_or(Ok(()), |queue| queue.put(command));
         }
-        self.shards.get(shard).map_or(Ok(()), |queue| queue.put(mail))
+        self.shards.get(shard).map_or(Ok(()), |queue| queue.put(command))
     }
 }
 

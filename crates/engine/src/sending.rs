@@ -60,15 +60,15 @@ impl Connections {
     /// Queues one message. In line wherever it is sent from: a call would cost a tenth of what echoing it does.
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
-        let (high, plain_below) = (self.high_water(), self.limits.plain_below);
+        let (high, fast_below) = (self.high_water(), self.limits.fast_below);
         match self.conns.get_mut(id.slot()) {
             // A small message to a session of a server that is where its sender wants it, so nearly all: one
             // look and one write.
             Some(conn)
                 if conn.id == id
-                    && payload.len() < plain_below
+                    && payload.len() < fast_below
                     && conn.stage == Stage::Open
-                    && conn.flags & (flag::NOT_PLAIN_TO_SEND | flag::DIRTY) == flag::DIRTY
+                    && conn.flags & (flag::SEND_SLOW_MASK | flag::DIRTY) == flag::DIRTY
                     && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
             {
                 self.stats.messages_out += 1;
@@ -76,13 +76,13 @@ impl Connections {
                 out.append(|out| ws::encode(opcode, payload, out));
                 Sent::Written
             }
-            _ => self.send_rarely(id, opcode, payload),
+            _ => self.send_slow(id, opcode, payload),
         }
     }
 
     /// The same for any connection.
     #[inline(never)]
-    fn send_rarely(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
+    fn send_slow(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         self.send_hinted(id, opcode == Opcode::Text, payload, true)
     }
 
@@ -97,11 +97,11 @@ impl Connections {
         if self.stage(id) != Stage::Open {
             return Sent::Closed;
         }
-        if self.needs_fragments(payload.len()) || self.waits_apart(id, None) {
+        if self.needs_fragments(payload.len()) || self.needs_message_queue(id, None) {
             let kept = self.borrowed.kept(payload);
             let payload = kept.unwrap_or_else(|| Arc::new(payload.to_vec()));
             let content = Content::Private { text, payload, compressible };
-            return self.wait_behind(id, content, None, "");
+            return self.enqueue_message(id, content, None, "");
         }
         let (compressed, len) = match self.compress(id, payload, compressible) {
             true => (true, self.compression.deflated().len()),
@@ -114,7 +114,7 @@ impl Connections {
         self.stats.messages_out += 1;
         match compressed {
             true => self.put_deflated(id, text),
-            false => self.put_plain(id, text, payload),
+            false => self.put_uncompressed(id, text, payload),
         }
         sent
     }
@@ -138,7 +138,7 @@ impl Connections {
         self.compression.put_back(out);
     }
 
-    fn put_plain(&mut self, id: ConnId, text: bool, payload: &[u8]) {
+    fn put_uncompressed(&mut self, id: ConnId, text: bool, payload: &[u8]) {
         let opcode = if text { Opcode::Text } else { Opcode::Binary };
         let flags = self.conns[id.slot()].flags;
         if flags & flag::CLIENT != 0 {
@@ -148,12 +148,12 @@ impl Connections {
         }
         // With a batch in flight the next flush is not the one that follows this event.
         let is_large = payload.len() >= LARGE && flags & flag::IN_FLIGHT == 0;
-        match is_large.then(|| self.borrowed.piece(id, payload)).flatten() {
-            Some(piece) => {
+        match is_large.then(|| self.borrowed.segment(id, payload)).flatten() {
+            Some(segment) => {
                 let header = ws::encode_header(opcode, true, payload.len() as u64, None);
                 let batch = self.queue(id);
                 batch.append(|out| out.extend_from_slice(&header));
-                batch.push(piece);
+                batch.push(segment);
             }
             None => self.append(id, |out| ws::encode(opcode, payload, out)),
         }
@@ -171,7 +171,7 @@ impl Connections {
                 }
                 let whole = !self.needs_fragments(payload.len());
                 if whole {
-                    self.put_plain(id, *text, payload);
+                    self.put_uncompressed(id, *text, payload);
                 }
                 whole
             }
@@ -203,7 +203,7 @@ impl Connections {
             Stage::Events => {
                 let Self { compression, published, limits, .. } = self;
                 let event = frame.event(limits.ws.max_message_size, |work| {
-                    compression.note_work(work);
+                    compression.record_work(work);
                     *published += work;
                 });
                 event.map(|bytes| (bytes, Form::Event)).ok_or(Formless::TooLarge)
@@ -220,7 +220,7 @@ impl Connections {
             SlowPolicy::Close => self.close_slow(id, class),
             _ => {
                 self.stats.messages_dropped += 1;
-                self.figures[usize::from(class)].too_large += 1;
+                self.counters[usize::from(class)].too_large += 1;
             }
         }
         Sent::Dropped
@@ -229,7 +229,7 @@ impl Connections {
     fn put_frame(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) {
         self.published += bytes.len().min(SMALL_FRAME) + REFERENCE_COST;
         if form == Form::Deflated {
-            self.compression.note_sent(id.slot(), frame);
+            self.compression.record_sent(id.slot(), frame);
         }
         let batch = self.queue(id);
         if bytes.len() <= SMALL_FRAME {
@@ -246,16 +246,16 @@ impl Connections {
             Err(Formless::Closed) => return Sent::Closed,
             Err(Formless::TooLarge) => return self.refuse_event(id, of.class),
         };
-        if self.fan(id, frame, bytes, form) {
+        if self.fan_out(id, frame, bytes, form) {
             self.stats.messages_out += 1;
             return Sent::Written;
         }
         let large = form != Form::Event && self.needs_fragments(frame.payload().len());
-        if large || self.waits_apart(id, of.class) {
+        if large || self.needs_message_queue(id, of.class) {
             // Compressed or not is decided when it leaves.
             let len = if form == Form::Event { bytes.len() } else { frame.payload().len() };
             let content = Content::Frame { frame: frame.clone(), len };
-            return self.wait_behind(id, content, of.class, of.channel);
+            return self.enqueue_message(id, content, of.class, of.channel);
         }
         let sent = match self.admit(id, bytes.len(), of.class.unwrap_or(UNKNOWN)) {
             Ok(sent) => sent,
@@ -270,11 +270,11 @@ impl Connections {
     pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let sent = self.send_frame(id, frame, of);
         let class = of.class.unwrap_or_else(|| self.class_of(id));
-        let figures = &mut self.figures[usize::from(class)];
+        let counters = &mut self.counters[usize::from(class)];
         match sent {
-            Sent::Written => figures.delivered += 1,
-            Sent::Queued => figures.queued += 1,
-            Sent::Closed => figures.closed += 1,
+            Sent::Written => counters.delivered += 1,
+            Sent::Queued => counters.queued += 1,
+            Sent::Closed => counters.closed += 1,
             // Counted by what was done about it.
             Sent::Dropped => {}
         }
@@ -283,9 +283,9 @@ impl Connections {
 
     /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it needs a queue.
     #[inline]
-    fn fan(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
+    fn fan_out(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
-        if conn.flags & flag::NOT_PLAIN_TO_FAN != 0
+        if conn.flags & flag::FAN_OUT_SLOW_MASK != 0
             || conn.out.is_some()
             || conn.after_flush != AfterFlush::Nothing
             || (form != Form::Event && frame.payload().len() > self.limits.fragment_threshold)
@@ -294,26 +294,26 @@ impl Connections {
             return false;
         }
         self.published += fanout::COST;
-        conn.flags |= flag::FANNED;
+        conn.flags |= flag::FAN_OUT;
         if conn.flags & flag::DIRTY == 0 {
             conn.flags |= flag::DIRTY;
             self.dirty.push(id);
         }
         if form == Form::Deflated {
-            self.compression.note_sent(id.slot(), frame);
+            self.compression.record_sent(id.slot(), frame);
         }
         true
     }
 
     /// Whether messages to this connection now wait one by one: those before them do, or it is slow and their class
     /// may lose some.
-    fn waits_apart(&self, id: ConnId, class: Option<ClassIndex>) -> bool {
+    fn needs_message_queue(&self, id: ConnId, class: Option<ClassIndex>) -> bool {
         let flags = self.conns[id.slot()].flags;
         if flags & flag::WAITING != 0 {
             return true;
         }
         let class = || self.rules.class(class.unwrap_or_else(|| self.class_of(id)));
-        flags & flag::IN_FLIGHT != 0 && class().waits_apart()
+        flags & flag::IN_FLIGHT != 0 && class().is_per_message()
     }
 
     /// The class of what is sent to this connection and belongs to no channel with rules of its own. Ids in a
@@ -331,7 +331,7 @@ impl Connections {
         }
         if conn.flags & flag::IN_FLIGHT == 0 {
             match &conn.out {
-                None if conn.has(flag::FANNED) => {}
+                None if conn.has(flag::FAN_OUT) => {}
                 None => return Ok(Sent::Written),
                 Some(batch) if batch.len() + len <= high => return Ok(Sent::Written),
                 Some(_) => {}
@@ -358,7 +358,7 @@ impl Connections {
             self.published |= OVERFULL;
         }
         if in_flight || backlog + len > high {
-            conn.set(flag::BEHIND, true);
+            conn.set(flag::NOTIFY_ON_DRAIN, true);
             return Ok(Sent::Queued);
         }
         Ok(Sent::Written)
@@ -366,10 +366,10 @@ impl Connections {
 
     #[cold]
     pub(crate) fn close_slow(&mut self, id: ConnId, class: ClassIndex) {
-        self.conns[id.slot()].set(flag::BEHIND, true);
+        self.conns[id.slot()].set(flag::NOTIFY_ON_DRAIN, true);
         self.stats.messages_dropped += 1;
         self.stats.slow_consumers += 1;
-        self.figures[usize::from(class)].slow_consumers += 1;
+        self.counters[usize::from(class)].slow_consumers += 1;
         self.fail(id, 1008, "slow consumer");
     }
 }

@@ -54,8 +54,8 @@ pub enum Answer {
         /// Bytes of body that are taken, see [`Core::max_body`]; more are refused with 413.
         max_body: u64,
     },
-    /// Not answered yet: the body is wanted in pieces, as it comes, by [`Service::on_body_piece`].
-    Pieces {
+    /// Not answered yet: the body is wanted in chunks, as it comes, by [`Service::on_body_chunk`].
+    Chunks {
         /// Bytes of body that are taken; more are refused with 413.
         max_body: u64,
     },
@@ -71,16 +71,16 @@ pub enum Answer {
 pub enum Flow {
     /// As it comes.
     More,
-    /// Not before [`Core::read_on`].
+    /// Not before [`Core::resume_reading`].
     Stop,
 }
 
 /// What another thread sends to the service of one connection, through [`Remote::deliver`](crate::Remote::deliver).
-pub struct Parcel(pub Box<dyn Any + Send>);
+pub struct UserEvent(pub Box<dyn Any + Send>);
 
-impl fmt::Debug for Parcel {
+impl fmt::Debug for UserEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Parcel")
+        f.write_str("UserEvent")
     }
 }
 
@@ -108,8 +108,8 @@ pub trait Service {
         Answer::Done { keep_alive: false }
     }
 
-    /// The next bytes of a body that [`Answer::Pieces`] asked for.
-    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+    /// The next bytes of a body that [`Answer::Chunks`] asked for.
+    fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let _ = (cx, bytes);
         Flow::More
     }
@@ -121,8 +121,8 @@ pub trait Service {
     }
 
     /// Another thread has sent something to this connection's service, which is still here.
-    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
-        let _ = (cx, parcel);
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
+        let _ = (cx, event);
     }
 
     /// Server side: the connection has ended without becoming a session. Whatever is known of it may go.

@@ -12,19 +12,19 @@ use crate::calm::Peak;
 use crate::conn::{AfterFlush, Conn, Stage, flag};
 use crate::connections::Connections;
 use crate::core::{Core, Cx};
-use crate::mailbox::{Letters, Mailbox};
+use crate::mailbox::{Inbox, Mailbox};
 use crate::map::ConnMap;
 use crate::messages::Assembly;
 use crate::receive::Inbound;
-use crate::remote::{Mail, ShardInbox};
-use crate::seats::Seats;
+use crate::registry::ThreadRegistry;
+use crate::remote::{Command, ShardInbox};
+use crate::request_bodies::RequestBodies;
 use crate::service::Service;
 use crate::shutdown::{Drain, Phase};
 use crate::state::{State, Then, drop_guarded};
 use crate::stats::Snapshot;
 use crate::threads::Starter;
 use crate::tick::Tick;
-use crate::uploads::Uploads;
 
 /// How long accepting rests after descriptors ran out, if no connection ends before.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ pub type Handover<S> = (S, SocketAddr);
 pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
-    pub(crate) handovers: Letters<Handover<D::Socket>>,
+    pub(crate) handovers: Inbox<Handover<D::Socket>>,
     /// The other shards' `handovers`, by shard.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) accept_rests_until: Option<Instant>,
@@ -54,7 +54,7 @@ pub(crate) struct Parts<D: Driver, S> {
     pub(crate) service: S,
     pub(crate) admission: Arc<Admission>,
     pub(crate) inbox: ShardInbox,
-    pub(crate) handovers: Letters<Handover<D::Socket>>,
+    pub(crate) handovers: Inbox<Handover<D::Socket>>,
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) capacity: usize,
@@ -70,7 +70,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             inbound: Vec::with_capacity(parts.capacity),
             held: ConnMap::default(),
             assembly: Assembly::new(),
-            uploads: Uploads::default(),
+            request_bodies: RequestBodies::default(),
             admission: parts.admission,
             inbox: parts.inbox,
             snapshot: parts.snapshot,
@@ -137,13 +137,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Then::Nothing => {}
             }
             self.flush_published();
-            self.lap();
+            self.checkpoint();
         }
         self.take_handovers();
-        self.lap();
-        self.take_letters();
+        self.checkpoint();
+        self.take_commands();
         self.expire();
-        self.lap();
+        self.checkpoint();
         self.release_publishers();
         self.call_drained();
         self.resume();
@@ -157,10 +157,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// After each thing that may have called a handler: how long it took, when that is wanted.
     #[inline]
-    fn lap(&mut self) {
-        if self.state.core.watch.is_careful() {
+    fn checkpoint(&mut self) {
+        if self.state.core.watch.is_fine_grained() {
             let now = self.driver.clock();
-            self.state.core.watch.lap(now);
+            self.state.core.watch.checkpoint(now);
         }
     }
 
@@ -211,40 +211,40 @@ impl<D: Driver, S: Service> Shard<D, S> {
         &self.state
     }
 
-    fn take_letters(&mut self) {
+    fn take_commands(&mut self) {
         let mut drain = None;
         // Collected first: flushing borrows the shard.
-        let letters: Vec<_> = self.state.inbox.letters.drain().collect();
+        let commands: Vec<_> = self.state.inbox.commands.drain().collect();
         // What is missing was lost before what follows it was queued.
         for lost in self.state.inbox.losses.take() {
             self.state.core.make_good(&lost);
         }
-        for mail in letters {
+        for command in commands {
             self.flush_published();
             let state = &mut self.state;
-            match mail {
-                Mail::Publish { channel, frame, except, share } => {
-                    share.count(state.core.publish_here(&channel, &frame, except));
+            match command {
+                Command::Publish { channel, frame, except, ack } => {
+                    ack.count(state.core.publish_here(&channel, &frame, except));
                 }
-                Mail::Broadcast { filter, frame, share } => {
-                    share.count(state.core.broadcast_here(&filter, &frame));
+                Command::Broadcast { filter, frame, ack } => {
+                    ack.count(state.core.broadcast_here(&filter, &frame));
                 }
-                Mail::Send { to, frame } => {
+                Command::Send { to, frame } => {
                     let _ = state.core.send_frame(to, &frame);
                 }
-                Mail::Deliver { to, parcel } if state.core.connections.conn(to).is_some() => {
+                Command::Post { to, event } if state.core.connections.conn(to).is_some() => {
                     state.guarded(to, |state| {
-                        state.service.on_delivery(&mut Cx::new(&mut state.core, to), parcel);
+                        state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
                     });
                 }
-                Mail::Deliver { parcel, .. } => {
-                    let panicked = drop_guarded(parcel);
+                Command::Post { event, .. } => {
+                    let panicked = drop_guarded(event);
                     state.core.connections.stats.handler_panics += u64::from(panicked);
                 }
-                Mail::Close { to, code, reason } => state.core.close(to, code, &reason),
-                Mail::Drain(plan) => drain = Some(plan),
+                Command::Close { to, code, reason } => state.core.close(to, code, &reason),
+                Command::Drain(plan) => drain = Some(plan),
             }
-            self.lap();
+            self.checkpoint();
         }
         if let Some(plan) = drain
             && matches!(self.state.phase, Phase::Running)
@@ -254,7 +254,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let mut ids: Vec<ConnId> = state.core.connections.ids().collect();
             if self.starter.is_some() {
                 // Connections on their own threads have their moments in the same window.
-                ids.extend(state.core.remote.seats().map(Seats::taken).unwrap_or_default());
+                ids.extend(
+                    state.core.remote.registry().map(ThreadRegistry::taken).unwrap_or_default(),
+                );
             }
             state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
         }
@@ -352,8 +354,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 continue;
             }
             let paused = conn.has(flag::PAUSED);
-            if conn.has(flag::BEHIND) && backlog <= low {
-                conn.set(flag::BEHIND, false);
+            if conn.has(flag::NOTIFY_ON_DRAIN) && backlog <= low {
+                conn.set(flag::NOTIFY_ON_DRAIN, false);
                 if matches!(conn.stage, Stage::Http | Stage::Serving | Stage::Open) {
                     state.guarded(id, |state| {
                         state.service.on_drain(&mut Cx::new(&mut state.core, id));
@@ -363,9 +365,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let connections = &self.state.core.connections;
             let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
             if paused && !is_stopped && !connections.awaits_room(id) {
-                self.read_on(id);
+                self.resume_reading(id);
             }
-            self.lap();
+            self.checkpoint();
         }
     }
 
@@ -381,7 +383,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
                 connections.mark_drained(id);
             }
-            self.lap();
+            self.checkpoint();
         }
     }
 
@@ -396,7 +398,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     }
 
     /// Goes on with what was held back, or else with reading.
-    fn read_on(&mut self, id: ConnId) {
+    fn resume_reading(&mut self, id: ConnId) {
         let Some(bytes) = self.state.held.remove(&id) else {
             if let Some(conn) = self.state.core.connections.conn_mut(id) {
                 conn.set(flag::PAUSED, false);
@@ -436,7 +438,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn stopped(&mut self) -> Option<usize> {
         match self.state.phase {
             Phase::Draining(ref drain)
-                if drain.has_told_everyone()
+                if drain.has_notified_all()
                     && self.state.core.connections.stats.connections == 0
                     && self.awaited(drain.deadline()) == 0 =>
             {

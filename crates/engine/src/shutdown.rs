@@ -77,7 +77,7 @@ pub(crate) struct Drain {
     begun: Instant,
     window: Duration,
     deadline: Instant,
-    told_everyone: bool,
+    notified_all: bool,
     pub(crate) code: u16,
     pub(crate) forced: usize,
 }
@@ -110,7 +110,7 @@ impl Drain {
             begun: now.after(plan.delay),
             window: plan.window_for(total),
             deadline: now.after(plan.length_for(total)),
-            told_everyone: false,
+            notified_all: false,
             code: plan.code,
             forced: 0,
         }
@@ -129,13 +129,13 @@ impl Drain {
             self.total - (self.total as f64 * share) as usize
         };
         let batch = self.waiting.split_off(left.min(self.waiting.len()));
-        self.told_everyone = self.waiting.is_empty();
+        self.notified_all = self.waiting.is_empty();
         batch
     }
 
     /// True when the last of the closes was due.
-    pub(crate) fn has_told_everyone(&self) -> bool {
-        self.told_everyone
+    pub(crate) fn has_notified_all(&self) -> bool {
+        self.notified_all
     }
 
     /// True when what is still open must be reset.

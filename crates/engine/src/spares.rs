@@ -16,7 +16,10 @@ const LARGE_CAPACITY: usize = 8 << 20;
 pub(crate) struct Spares {
     /// The one that came home last: an echo never needs another.
     at_hand: Option<Box<Batch>>,
-    #[allow(clippy::vec_box, reason = "the driver takes and returns boxes: nothing is boxed anew")]
+    #[allow(
+        clippy::vec_box,
+        reason = "the driver takes and returns boxes: nothing is boxed again"
+    )]
     small: Vec<Box<Batch>>,
     #[allow(clippy::vec_box, reason = "as above")]
     large: Vec<Box<Batch>>,
@@ -74,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_home_last_is_taken_first_and_holds_nothing() {
+    fn the_batch_returned_last_is_taken_first_and_is_empty() {
         let mut spares = Spares::default();
         let mut full = batch(100);
         full.append(|out| out.push(1));

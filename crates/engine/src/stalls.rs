@@ -14,7 +14,7 @@ use std::time::Duration;
 use throng_io::Instant;
 
 /// How long a shard is careful after a stall.
-const CAREFUL: Duration = Duration::from_secs(10);
+const FINE_GRAINED: Duration = Duration::from_secs(10);
 
 /// The longest turn is that of two windows of this length at least.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -25,23 +25,23 @@ pub struct Stall {
     /// The shard.
     pub shard: usize,
     /// Whose callbacks.
-    pub blame: Blame,
+    pub culprit: Culprit,
     /// For how long nobody else on the shard was served.
     pub length: Duration,
 }
 
 /// Who was called while a shard was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum Culprit {
     /// This route alone, as the service numbers them in [`Cx::enter_route`](crate::Cx::enter_route).
     Route(u32),
     /// Several routes: not known which. The shard is careful from now on.
     Several,
     /// No route: the engine took so long, or the system let it wait.
-    Nobody,
+    NoRoute,
 }
 
-/// What is measured, and who is told.
+/// What is measured, and who is reported.
 #[derive(Clone)]
 pub struct Watching {
     /// A turn, or a callback, that takes so long is a stall; 0 = nothing is.
@@ -58,7 +58,7 @@ impl fmt::Debug for Watching {
 
 /// Where a shard is, for other threads.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct SharedProgress {
     /// One more than the route that was called last in this turn; 0: none was.
     route: AtomicU32,
     turns: AtomicU64,
@@ -66,15 +66,15 @@ pub(crate) struct Board {
 
 /// Where a shard was at one moment. If a later one equals it, the shard is still in the same turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct ShardProgress {
     turns: u64,
     /// The route that was called last in this turn.
     pub route: Option<u32>,
 }
 
-impl Board {
-    pub(crate) fn read(&self) -> Whereabouts {
-        Whereabouts {
+impl SharedProgress {
+    pub(crate) fn read(&self) -> ShardProgress {
+        ShardProgress {
             turns: self.turns.load(Ordering::Relaxed),
             route: self.route.load(Ordering::Relaxed).checked_sub(1),
         }
@@ -118,7 +118,7 @@ impl Load {
 /// A shard's own measurement.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    board: Arc<Board>,
+    progress: Arc<SharedProgress>,
     load: Arc<Load>,
     /// Others add to the same load.
     is_common: bool,
@@ -126,53 +126,53 @@ pub(crate) struct Watch {
     /// Nothing is measured without it.
     watching: Option<Watching>,
     /// Nanoseconds that are a stall; the most there are where nothing is one.
-    patience: u64,
-    /// The bits that all routes called since the last lap have, and those that any has, each by its number and one:
+    threshold: u64,
+    /// The bits that all routes called since the last checkpoint have, and those that any has, each by its number and one:
     /// equal if it was one route. That is two instructions a message, and no branch.
     every: u32,
     any: u32,
     busy: u64,
     turns: u64,
     turn_began: Instant,
-    lap_began: Instant,
-    is_careful: bool,
-    careful_until: Instant,
+    checkpoint_at: Instant,
+    is_fine_grained: bool,
+    fine_grained_until: Instant,
 }
 
 impl Watch {
     pub(crate) fn new(
         shard: usize,
         watching: Option<Watching>,
-        board: Arc<Board>,
+        progress: Arc<SharedProgress>,
         load: Arc<Load>,
     ) -> Self {
         let warning = watching.as_ref().map_or(Duration::ZERO, |watching| watching.warning);
-        let patience = match u64::try_from(warning.as_nanos()) {
+        let threshold = match u64::try_from(warning.as_nanos()) {
             Ok(nanos) if nanos > 0 => nanos,
             _ => u64::MAX,
         };
         Self {
-            board,
+            progress,
             load,
             is_common: false,
             shard,
             watching,
-            patience,
+            threshold,
             every: u32::MAX,
             any: 0,
             busy: 0,
             turns: 0,
             turn_began: Instant(0),
-            lap_began: Instant(0),
-            is_careful: false,
-            careful_until: Instant(0),
+            checkpoint_at: Instant(0),
+            is_fine_grained: false,
+            fine_grained_until: Instant(0),
         }
     }
 
     /// The same for one of many shards with a load in common: each has one connection, and holds up nobody else.
     pub(crate) fn of_one_connection(mut self) -> Self {
         self.is_common = true;
-        self.patience = u64::MAX;
+        self.threshold = u64::MAX;
         self
     }
 
@@ -184,38 +184,38 @@ impl Watch {
 
     /// Whether it wants to know of each event's end.
     #[inline]
-    pub(crate) fn is_careful(&self) -> bool {
-        self.is_careful
+    pub(crate) fn is_fine_grained(&self) -> bool {
+        self.is_fine_grained
     }
 
     /// A callback of `route` follows.
     #[inline(always)]
     pub(crate) fn enter(&mut self, route: u32) {
         let mark = route.wrapping_add(1);
-        self.board.route.store(mark, Ordering::Relaxed);
+        self.progress.route.store(mark, Ordering::Relaxed);
         self.every &= mark;
         self.any |= mark;
     }
 
     /// The route that was entered last in this turn.
     pub(crate) fn entered(&self) -> Option<u32> {
-        self.board.read().route
+        self.progress.read().route
     }
 
     #[inline]
     pub(crate) fn begin_turn(&mut self, now: Instant) {
-        (self.turn_began, self.lap_began) = (now, now);
+        (self.turn_began, self.checkpoint_at) = (now, now);
     }
 
     /// While careful: an event has been dealt with.
     #[cold]
-    pub(crate) fn lap(&mut self, now: Instant) {
-        let length = now.0.saturating_sub(self.lap_began.0);
-        if length >= self.patience {
-            self.tell(length);
-            self.careful_until = now.after(CAREFUL);
+    pub(crate) fn checkpoint(&mut self, now: Instant) {
+        let length = now.0.saturating_sub(self.checkpoint_at.0);
+        if length >= self.threshold {
+            self.report(length);
+            self.fine_grained_until = now.after(FINE_GRAINED);
         }
-        self.lap_began = now;
+        self.checkpoint_at = now;
         (self.every, self.any) = (u32::MAX, 0);
     }
 
@@ -231,41 +231,41 @@ impl Watch {
         if length > self.load.longest.load(Ordering::Relaxed) {
             self.load.longest.fetch_max(length, Ordering::Relaxed);
         }
-        if self.is_careful || length >= self.patience {
-            self.judge(now, length);
+        if self.is_fine_grained || length >= self.threshold {
+            self.adjust(now, length);
         }
         (self.every, self.any) = (u32::MAX, 0);
-        self.board.route.store(0, Ordering::Relaxed);
-        self.board.turns.store(self.turns, Ordering::Relaxed);
+        self.progress.route.store(0, Ordering::Relaxed);
+        self.progress.turns.store(self.turns, Ordering::Relaxed);
     }
 
     /// A turn that was watched carefully, or will be.
     #[cold]
-    fn judge(&mut self, now: Instant, length: u64) {
-        match self.is_careful {
+    fn adjust(&mut self, now: Instant, length: u64) {
+        match self.is_fine_grained {
             // What each event took is known, so a turn of many short ones is nobody's fault.
-            true => self.lap(now),
-            false => self.tell(length),
+            true => self.checkpoint(now),
+            false => self.report(length),
         }
-        if length >= self.patience {
-            self.is_careful = true;
-            self.careful_until = now.after(CAREFUL);
-        } else if now >= self.careful_until {
-            self.is_careful = false;
+        if length >= self.threshold {
+            self.is_fine_grained = true;
+            self.fine_grained_until = now.after(FINE_GRAINED);
+        } else if now >= self.fine_grained_until {
+            self.is_fine_grained = false;
         }
     }
 
-    fn tell(&self, nanos: u64) {
-        let blame = match (self.every, self.any) {
-            (_, 0) => Blame::Nobody,
-            (every, any) if every == any => Blame::Route(any - 1),
-            _ => Blame::Several,
+    fn report(&self, nanos: u64) {
+        let culprit = match (self.every, self.any) {
+            (_, 0) => Culprit::NoRoute,
+            (every, any) if every == any => Culprit::Route(any - 1),
+            _ => Culprit::Several,
         };
-        let stall = Stall { shard: self.shard, blame, length: Duration::from_nanos(nanos) };
+        let stall = Stall { shard: self.shard, culprit, length: Duration::from_nanos(nanos) };
         if let Some(Watching { on_stall, .. }) = &self.watching {
             // Somebody else's code, outside of any callback's guard.
-            let told = catch_unwind(AssertUnwindSafe(|| on_stall(stall)));
-            if let Err(payload) = told {
+            let reported = catch_unwind(AssertUnwindSafe(|| on_stall(stall)));
+            if let Err(payload) = reported {
                 std::mem::forget(payload);
             }
         }
@@ -281,36 +281,36 @@ mod tests {
     struct Bench {
         watch: Watch,
         now: u64,
-        told: Arc<Mutex<Vec<(Blame, u64)>>>,
+        reported: Arc<Mutex<Vec<(Culprit, u64)>>>,
     }
 
     impl Bench {
         fn new(warning_ms: u64) -> Self {
-            let told = Arc::new(Mutex::new(Vec::new()));
-            let heard = Arc::clone(&told);
+            let reported = Arc::new(Mutex::new(Vec::new()));
+            let heard = Arc::clone(&reported);
             let watching = Watching {
                 warning: Duration::from_millis(warning_ms),
                 on_stall: Arc::new(move |stall| {
                     assert_eq!(stall.shard, 3);
-                    heard.lock().unwrap().push((stall.blame, stall.length.as_millis() as u64));
+                    heard.lock().unwrap().push((stall.culprit, stall.length.as_millis() as u64));
                 }),
             };
             let watch = Watch::new(3, Some(watching), Arc::default(), Arc::default());
-            Self { watch, now: 5 * MS, told }
+            Self { watch, now: 5 * MS, reported }
         }
 
         /// A turn of events, each of a route and milliseconds, as the shard has them.
-        fn turn(&mut self, events: &[(u32, u64)]) -> Vec<(Blame, u64)> {
+        fn turn(&mut self, events: &[(u32, u64)]) -> Vec<(Culprit, u64)> {
             self.watch.begin_turn(Instant(self.now));
             for &(route, ms) in events {
                 self.watch.enter(route);
                 self.now += ms * MS;
-                if self.watch.is_careful() {
-                    self.watch.lap(Instant(self.now));
+                if self.watch.is_fine_grained() {
+                    self.watch.checkpoint(Instant(self.now));
                 }
             }
             self.watch.end_turn(Instant(self.now));
-            std::mem::take(&mut *self.told.lock().unwrap())
+            std::mem::take(&mut *self.reported.lock().unwrap())
         }
     }
 
@@ -318,57 +318,57 @@ mod tests {
     fn a_long_turn_of_one_route_is_its_stall_and_a_short_one_is_none() {
         let mut bench = Bench::new(50);
         assert_eq!(bench.turn(&[(7, 49)]), []);
-        assert_eq!(bench.turn(&[(7, 1), (7, 80)]), [(Blame::Route(7), 81)]);
+        assert_eq!(bench.turn(&[(7, 1), (7, 80)]), [(Culprit::Route(7), 81)]);
         assert_eq!(bench.turn(&[]), []);
         let mut bench = Bench::new(50);
-        assert_eq!(bench.turn(&[(0, 50)]), [(Blame::Route(0), 50)]);
+        assert_eq!(bench.turn(&[(0, 50)]), [(Culprit::Route(0), 50)]);
     }
 
     #[test]
-    fn of_several_routes_in_a_turn_careful_mode_tells_which() {
+    fn fine_grained_timing_names_the_route_among_several_in_a_turn() {
         let mut bench = Bench::new(50);
-        assert_eq!(bench.turn(&[(1, 2), (2, 90), (3, 2)]), [(Blame::Several, 94)]);
+        assert_eq!(bench.turn(&[(1, 2), (2, 90), (3, 2)]), [(Culprit::Several, 94)]);
         let turn = [(1, 2), (2, 90), (3, 2), (1, 60)];
-        assert_eq!(bench.turn(&turn), [(Blame::Route(2), 90), (Blame::Route(1), 60)]);
+        assert_eq!(bench.turn(&turn), [(Culprit::Route(2), 90), (Culprit::Route(1), 60)]);
     }
 
     #[test]
-    fn a_careful_shard_does_not_blame_a_crowd_of_short_callbacks() {
+    fn fine_grained_timing_reports_no_turn_of_many_short_callbacks() {
         let mut bench = Bench::new(50);
         let crowd = [(1, 20), (2, 20), (1, 20)];
-        assert_eq!(bench.turn(&crowd), [(Blame::Several, 60)]);
+        assert_eq!(bench.turn(&crowd), [(Culprit::Several, 60)]);
         assert_eq!(bench.turn(&crowd), []);
-        assert!(bench.watch.is_careful());
+        assert!(bench.watch.is_fine_grained());
     }
 
     #[test]
-    fn carefulness_ends_ten_seconds_after_the_last_stall() {
+    fn fine_grained_timing_ends_ten_seconds_after_the_last_stall() {
         let mut bench = Bench::new(50);
         bench.turn(&[(1, 50)]);
         bench.now += 9_999 * MS;
         bench.turn(&[(1, 0)]);
-        assert!(bench.watch.is_careful());
+        assert!(bench.watch.is_fine_grained());
         bench.turn(&[(1, 50)]);
         bench.now += 9_999 * MS;
         bench.turn(&[(1, 0)]);
-        assert!(bench.watch.is_careful(), "the second stall began the ten seconds anew");
+        assert!(bench.watch.is_fine_grained(), "the second stall restarted the ten seconds");
         bench.now += MS;
         bench.turn(&[(1, 0)]);
-        assert!(!bench.watch.is_careful());
+        assert!(!bench.watch.is_fine_grained());
     }
 
     #[test]
-    fn time_without_a_callback_is_nobodys() {
+    fn time_without_a_callback_has_no_route() {
         let mut bench = Bench::new(50);
         bench.watch.begin_turn(Instant(bench.now));
         bench.now += 70 * MS;
-        assert_eq!(bench.turn_end(), [(Blame::Nobody, 70)]);
+        assert_eq!(bench.turn_end(), [(Culprit::NoRoute, 70)]);
     }
 
     impl Bench {
-        fn turn_end(&mut self) -> Vec<(Blame, u64)> {
+        fn turn_end(&mut self) -> Vec<(Culprit, u64)> {
             self.watch.end_turn(Instant(self.now));
-            std::mem::take(&mut *self.told.lock().unwrap())
+            std::mem::take(&mut *self.reported.lock().unwrap())
         }
     }
 
@@ -383,25 +383,25 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_panics_is_no_end_of_the_shard() {
+    fn a_hook_that_panics_does_not_end_the_shard() {
         let mut bench = Bench::new(50);
         let on_stall: Arc<dyn Fn(Stall) + Send + Sync> = Arc::new(|_| panic!("a bug of theirs"));
         bench.watch.watching = Some(Watching { warning: Duration::from_millis(50), on_stall });
         bench.turn(&[(1, 60)]);
-        assert!(bench.watch.is_careful());
+        assert!(bench.watch.is_fine_grained());
     }
 
     #[test]
     fn others_see_which_route_holds_the_shard() {
         let mut bench = Bench::new(50);
-        let board = Arc::clone(&bench.watch.board);
-        assert_eq!(board.read().route, None);
+        let progress = Arc::clone(&bench.watch.progress);
+        assert_eq!(progress.read().route, None);
         bench.watch.begin_turn(Instant(0));
         bench.watch.enter(4);
-        let at = board.read();
-        assert_eq!((at.route, board.read() == at), (Some(4), true));
+        let at = progress.read();
+        assert_eq!((at.route, progress.read() == at), (Some(4), true));
         bench.turn_end();
         bench.watch.enter(4);
-        assert_ne!(board.read(), at, "the same route in another turn");
+        assert_ne!(progress.read(), at, "the same route in another turn");
     }
 }

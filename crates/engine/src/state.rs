@@ -14,10 +14,10 @@ use crate::map::ConnMap;
 use crate::messages::Assembly;
 use crate::receive::Inbound;
 use crate::remote::ShardInbox;
+use crate::request_bodies::RequestBodies;
 use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::{Added, Snapshot};
-use crate::uploads::Uploads;
 
 /// Everything but the sockets: what may be used while the driver has lent bytes.
 pub(crate) struct State<S> {
@@ -27,7 +27,7 @@ pub(crate) struct State<S> {
     /// Input that was not pulled yet; its connections are paused.
     pub(crate) held: ConnMap<Vec<u8>>,
     pub(crate) assembly: Assembly,
-    pub(crate) uploads: Uploads,
+    pub(crate) request_bodies: RequestBodies,
     pub(crate) admission: Arc<Admission>,
     pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -160,7 +160,7 @@ impl<S: Service> State<S> {
             self.end_session(id, Close { code: 1006, reason: "" }, false);
         }
         match stage {
-            // What it has asked for is still answered; see `note_request`.
+            // What it has asked for is still answered; see `record_request`.
             Stage::Serving => {}
             Stage::Http if self.held.contains_key(&id) => {}
             // Answers that are queued still go out to a client that has half-closed.
@@ -187,7 +187,7 @@ impl<S: Service> State<S> {
 
     pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
         self.held.remove(&id);
-        self.uploads.end(id);
+        self.request_bodies.end(id);
         let Some(conn) = self.core.connections.conn(id) else { return };
         let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
         let cold = self.core.connections.cold(id);
@@ -256,17 +256,17 @@ impl<S: Service> State<S> {
                     self.core.remote.drain_one(id, rest);
                     continue;
                 }
-                self.say_goodbye(id, code);
+                self.drain_connection(id, code);
             }
         }
-        matches!(&self.phase, Phase::Draining(drain) if drain.has_told_everyone())
+        matches!(&self.phase, Phase::Draining(drain) if drain.has_notified_all())
     }
 
-    fn say_goodbye(&mut self, id: ConnId, code: u16) {
+    fn drain_connection(&mut self, id: ConnId, code: u16) {
         match self.core.connections.stage(id) {
             Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
             // Half a request: whoever sends it learns why it ends here.
-            Stage::Http if self.uploads.is_dropped(id) => {
+            Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);
             }
             Stage::Http if self.core.connections.is_in_request(id) => {
@@ -314,24 +314,24 @@ impl<S: Service> State<S> {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;
         core.connections.stats.subscriptions = core.channels.memberships() as u64;
-        let (stats, figures) = (&core.connections.stats, &core.connections.figures);
+        let (stats, counters) = (&core.connections.stats, &core.connections.counters);
         match &mut self.added {
-            None => self.snapshot.publish(stats, figures),
-            Some(added) => self.snapshot.add(stats, figures, added),
+            None => self.snapshot.publish(stats, counters),
+            Some(added) => self.snapshot.add(stats, counters, added),
         }
     }
 
     pub(crate) fn has_unpublished_stats(&self) -> bool {
         let connections = &self.core.connections;
-        let (stats, figures) = (&connections.stats, &connections.figures);
+        let (stats, counters) = (&connections.stats, &connections.counters);
         match &self.added {
-            None => self.snapshot.is_behind(stats, figures),
-            Some(added) => added.is_behind(stats, figures),
+            None => self.snapshot.is_congested(stats, counters),
+            Some(added) => added.is_congested(stats, counters),
         }
     }
 }
 
-/// Drops what came from a user, whose own drop may panic: nobody's callback is to blame for it, and nobody's connection
+/// Drops what came from a user, whose own drop may panic: nobody's callback is to culprit for it, and nobody's connection
 /// ends with it. True if it did.
 pub(crate) fn drop_guarded<T>(what: T) -> bool {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));

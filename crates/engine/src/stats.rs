@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backpressure::{Rules, SlowPolicy};
-use crate::stalls::{Board, Load, Whereabouts};
+use crate::stalls::{Load, ShardProgress, SharedProgress};
 
-macro_rules! figures {
+macro_rules! counters {
     (
-        $(#[doc = $about:literal])+ $figures:ident, $published:ident;
+        $(#[doc = $about:literal])+ $counters:ident, $published:ident;
         $($(#[doc = $doc:literal])+ $name:ident $kind:ident,)+
     ) => {
         $(#[doc = $about])+
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $figures {
+        pub struct $counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
@@ -27,13 +27,13 @@ macro_rules! figures {
             $($name: AtomicU64,)+
         }
 
-        impl $figures {
+        impl $counters {
             /// Each figure: name, meaning, whether it only grows, value.
             pub fn each(&self, mut see: impl FnMut(&'static str, &'static str, Kind, u64)) {
                 $(see(stringify!($name), concat!($($doc),+).trim(), Kind::$kind, self.$name);)+
             }
 
-            /// Adds another shard's figures to these.
+            /// Adds another shard's counters to these.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)+
             }
@@ -41,25 +41,25 @@ macro_rules! figures {
 
         impl $published {
             /// Adds what `now` has more, or less, than `before`.
-            fn add(&self, now: &$figures, before: &$figures) {
+            fn add(&self, now: &$counters, before: &$counters) {
                 $(if now.$name != before.$name {
                     self.$name.fetch_add(now.$name.wrapping_sub(before.$name), Ordering::Relaxed);
                 })+
             }
 
-            fn read(&self) -> $figures {
-                $figures { $($name: self.$name.load(Ordering::Relaxed),)+ }
+            fn read(&self) -> $counters {
+                $counters { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
 
-            /// Whether it says something else than `figures`; the number of turns alone is no news.
-            fn is_behind(&self, figures: &$figures) -> bool {
+            /// Whether it says something else than `counters`; the number of turns alone is no news.
+            fn is_congested(&self, counters: &$counters) -> bool {
                 $(if stringify!($name) != "turns"
-                    && self.$name.load(Ordering::Relaxed) != figures.$name { return true; })+
+                    && self.$name.load(Ordering::Relaxed) != counters.$name { return true; })+
                 false
             }
 
-            fn publish(&self, figures: &$figures) {
-                $(self.$name.store(figures.$name, Ordering::Relaxed);)+
+            fn publish(&self, counters: &$counters) {
+                $(self.$name.store(counters.$name, Ordering::Relaxed);)+
             }
         }
     };
@@ -74,7 +74,7 @@ pub enum Kind {
     Counter,
 }
 
-figures! {
+counters! {
     /// A shard's counters and gauges.
     Stats, PublishedStats;
     /// Connections of any kind that are open now.
@@ -123,8 +123,8 @@ figures! {
     messages_out Counter,
     /// Messages not sent because the connection's backlog was full.
     messages_dropped Counter,
-    /// Letters to other shards that found their mailbox full.
-    letters_dropped Counter,
+    /// Commands to other shards that found their mailbox full.
+    commands_dropped Counter,
     /// Times that a connection was not read because the queue of another shard, to which it publishes, was nearly full.
     publishers_held Counter,
     /// Bytes received.
@@ -147,10 +147,10 @@ figures! {
     turns Counter,
 }
 
-figures! {
+counters! {
     /// What became of the messages of one class of back-pressure, on one shard. The first three count publications
     /// and broadcasts by what their publisher was told; the rest count every message of the class.
-    ClassFigures, PublishedClass;
+    ClassCounters, PublishedClass;
     /// Queued for receivers that keep up.
     delivered Counter,
     /// Queued behind output that a receiver has not taken yet.
@@ -180,14 +180,14 @@ figures! {
 pub(crate) struct Added {
     stats: Stats,
     /// By class; shorter while there was nothing.
-    classes: Vec<ClassFigures>,
+    classes: Vec<ClassCounters>,
 }
 
 impl Added {
-    /// Whether it says something else than the figures; the number of turns alone is no news.
-    pub(crate) fn is_behind(&self, stats: &Stats, classes: &[ClassFigures]) -> bool {
+    /// Whether it says something else than the counters; the number of turns alone is no news.
+    pub(crate) fn is_congested(&self, stats: &Stats, classes: &[ClassCounters]) -> bool {
         let turns = stats.turns;
-        let nothing = ClassFigures::default();
+        let nothing = ClassCounters::default();
         Stats { turns, ..self.stats } != *stats
             || classes
                 .iter()
@@ -196,13 +196,13 @@ impl Added {
     }
 }
 
-/// One shard's figures, readable from any thread; at most a second old.
+/// One shard's counters, readable from any thread; at most a second old.
 #[derive(Debug)]
 pub struct Snapshot {
     stats: PublishedStats,
     classes: Box<[(Arc<str>, SlowPolicy, PublishedClass)]>,
     pub(crate) load: Arc<Load>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) progress: Arc<SharedProgress>,
 }
 
 impl Snapshot {
@@ -213,7 +213,7 @@ impl Snapshot {
             stats: PublishedStats::default(),
             classes: classes.collect(),
             load: Arc::default(),
-            board: Arc::default(),
+            progress: Arc::default(),
         }
     }
 
@@ -233,26 +233,26 @@ impl Snapshot {
 
     /// Where the shard is at this moment; with a thread for each connection, the acceptor.
     #[must_use]
-    pub fn whereabouts(&self) -> Whereabouts {
-        self.board.read()
+    pub fn progress(&self) -> ShardProgress {
+        self.progress.read()
     }
 
-    /// The figures as they were when last published.
+    /// The counters as they were when last published.
     #[must_use]
     pub fn read(&self) -> Stats {
         self.stats.read()
     }
 
-    /// The classes of back-pressure: the pattern of channels or the route's path, its policy, and its figures. The
+    /// The classes of back-pressure: the pattern of channels or the route's path, its policy, and its counters. The
     /// same classes in the same order on every shard.
-    pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassFigures)> {
-        self.classes.iter().map(|(name, policy, figures)| (&**name, *policy, figures.read()))
+    pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassCounters)> {
+        self.classes.iter().map(|(name, policy, counters)| (&**name, *policy, counters.read()))
     }
 
-    /// Adds what came since `added`, for a shard whose figures are counted together with those of others.
-    pub(crate) fn add(&self, stats: &Stats, classes: &[ClassFigures], added: &mut Added) {
+    /// Adds what came since `added`, for a shard whose counters are counted together with those of others.
+    pub(crate) fn add(&self, stats: &Stats, classes: &[ClassCounters], added: &mut Added) {
         self.stats.add(stats, &added.stats);
-        added.classes.resize(classes.len(), ClassFigures::default());
+        added.classes.resize(classes.len(), ClassCounters::default());
         for (((.., published), now), before) in self.classes.iter().zip(classes).zip(&added.classes)
         {
             published.add(now, before);
@@ -261,12 +261,13 @@ impl Snapshot {
         added.classes.copy_from_slice(classes);
     }
 
-    pub(crate) fn is_behind(&self, stats: &Stats, classes: &[ClassFigures]) -> bool {
+    pub(crate) fn is_congested(&self, stats: &Stats, classes: &[ClassCounters]) -> bool {
         let mut pairs = self.classes.iter().zip(classes);
-        self.stats.is_behind(stats) || pairs.any(|((.., published), now)| published.is_behind(now))
+        self.stats.is_congested(stats)
+            || pairs.any(|((.., published), now)| published.is_congested(now))
     }
 
-    pub(crate) fn publish(&self, stats: &Stats, classes: &[ClassFigures]) {
+    pub(crate) fn publish(&self, stats: &Stats, classes: &[ClassCounters]) {
         self.stats.publish(stats);
         for ((.., published), now) in self.classes.iter().zip(classes) {
             published.publish(now);

@@ -1,8 +1,8 @@
-//! The family of one thread for each connection: an acceptor, and for each connection it lets in a thread with a shard
+//! The shared of one thread for each connection: an acceptor, and for each connection it lets in a thread with a shard
 //! of its own, which ends with the connection.
 //!
 //! Handlers of different connections run in parallel and may block. What a shard of thousands pays once, a
-//! connection pays here, so its tables have room for one, its figures are added to everybody's, its memory for
+//! connection pays here, so its tables have room for one, its counters are added to everybody's, its memory for
 //! large messages is given back once a second, and it sleeps until something is due instead of looking each second.
 
 use std::io;
@@ -22,28 +22,28 @@ use crate::core::Core;
 use crate::limits::{Checked, LimitError};
 use crate::mailbox::mailbox;
 use crate::messages::Assembly;
-use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, seat_queue, shard_queue};
-use crate::seats::Seats;
+use crate::registry::ThreadRegistry;
+use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
+use crate::request_bodies::RequestBodies;
 use crate::service::Service;
 use crate::shard::{Parts, Shard};
-use crate::stalls::{Board, Watch, Watching};
+use crate::stalls::{SharedProgress, Watch, Watching};
 use crate::state::{State, drop_guarded};
 use crate::stats::Snapshot;
-use crate::uploads::Uploads;
 
-/// Letters that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
+/// Commands that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
 /// handlers block at once.
-const SEAT_CAPACITY: usize = 8192;
+const THREAD_QUEUE_CAPACITY: usize = 8192;
 
 /// How long after the deadline of a drain a handler that does not return is waited for: its connection's own deadline
 /// was the same moment.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Makes the driver of one connection, given its seat and how many connections that had before.
-pub type SeatDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
+/// Makes the driver of one connection, given its thread and how many connections that had before.
+pub type ThreadDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
 
 /// Makes the service of one connection.
-type SeatService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
+type ThreadService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
 
 /// Starts a connection's thread. The socket comes back if none could be started.
 pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
@@ -53,7 +53,7 @@ pub struct ThreadOptions<D> {
     /// Bytes of a thread's stack. Only what was used of it takes memory.
     pub stack_size: usize,
     /// See there.
-    pub driver: SeatDriver<D>,
+    pub driver: ThreadDriver<D>,
 }
 
 impl<D> std::fmt::Debug for ThreadOptions<D> {
@@ -65,20 +65,20 @@ impl<D> std::fmt::Debug for ThreadOptions<D> {
 }
 
 /// What the shards of all connections have in common.
-struct Family<D, S> {
+struct ThreadPerConnection<D, S> {
     threads: ThreadOptions<D>,
-    service: SeatService<S>,
+    service: ThreadService<S>,
     limits: Checked,
     rules: Arc<crate::backpressure::Rules>,
     wildcards: bool,
     totals: Arc<Totals>,
     remote: Remote,
-    seats: Arc<Seats>,
+    registry: Arc<ThreadRegistry>,
     admission: Arc<Admission>,
     snapshot: Arc<Snapshot>,
     watching: Option<Watching>,
-    /// Bytes of request bodies that are gathered. A part for each shard, as of event loops, would be less than a body.
-    gathered: Arc<AtomicUsize>,
+    /// Bytes of request bodies that are buffered. A part for each shard, as of event loops, would be less than a body.
+    buffered: Arc<AtomicUsize>,
     seed: u64,
 }
 
@@ -102,10 +102,10 @@ where
     let admission = Arc::new(Admission::new(&options.limits, options.max_connections, 1));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let wildcards = options.wildcards;
-    let seats = Arc::new(Seats::new(acceptor.waker()));
-    let remote = Remote::with_seats(queue, Arc::clone(&seats), Arc::clone(&totals));
+    let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
+    let remote = Remote::with_registry(queue, Arc::clone(&registry), Arc::clone(&totals));
     let snapshot = Arc::new(Snapshot::new(&rules));
-    let family = Arc::new(Family {
+    let shared = Arc::new(ThreadPerConnection {
         threads,
         service: Box::new(service),
         limits,
@@ -113,20 +113,20 @@ where
         wildcards,
         totals: Arc::clone(&totals),
         remote: remote.clone(),
-        seats,
+        registry,
         admission: Arc::clone(&admission),
         snapshot: Arc::clone(&snapshot),
         watching: options.watching.clone(),
-        gathered: Arc::default(),
+        buffered: Arc::default(),
         seed: options.seed(),
     });
-    let mut shard = family.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.board));
-    shard.starter = Some(Box::new(move |socket, peer| family.start(socket, peer)));
+    let mut shard = shared.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.progress));
+    shard.starter = Some(Box::new(move |socket, peer| shared.start(socket, peer)));
     let snapshots = Arc::new([snapshot]);
     Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
 }
 
-impl<D, S> Family<D, S>
+impl<D, S> ThreadPerConnection<D, S>
 where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,
@@ -134,29 +134,29 @@ where
     fn shard(
         &self,
         driver: D,
-        seat: u16,
+        thread: u16,
         generation: u32,
         inbox: ShardInbox,
-        board: Arc<Board>,
+        progress: Arc<SharedProgress>,
     ) -> Shard<D, S> {
-        let name = ConnId::new(seat, 0, generation).to_bits();
+        let name = ConnId::new(thread, 0, generation).to_bits();
         let seed = shard_seed(self.seed, name);
         let capacity = 1;
         let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
         let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
-        channels.set_home(seat);
+        channels.set_home(thread);
         let mut connections = Connections::new(limits, rules, capacity, seed, driver.now());
-        // All have the same slot: their seats are what keeps them from being pinged together.
-        connections.spread_heartbeats(seat.into());
+        // All have the same slot: their registry are what keeps them from being pinged together.
+        connections.spread_heartbeats(thread.into());
         let (_, handovers) = mailbox(0, driver.waker());
         let load = Arc::clone(&self.snapshot.load);
-        let watch = Watch::new(seat.into(), self.watching.clone(), board, load);
+        let watch = Watch::new(thread.into(), self.watching.clone(), progress, load);
         let mut shard = Shard::new(Parts {
             core: Core {
                 connections,
                 channels,
                 remote: self.remote.clone(),
-                shard: seat.into(),
+                shard: thread.into(),
                 watch: watch.of_one_connection(),
                 homes: Vec::new(),
                 crowded: Vec::new(),
@@ -172,53 +172,53 @@ where
             driver,
         });
         shard.state.added = Some(Box::default());
-        shard.state.uploads = Uploads::sharing(Arc::clone(&self.gathered));
+        shard.state.request_bodies = RequestBodies::sharing(Arc::clone(&self.buffered));
         shard
     }
 
-    /// A seat, a driver, a shard and a thread; whatever is not to be had, the socket comes back.
+    /// A thread, a driver, a shard and a thread; whatever is not to be had, the socket comes back.
     ///
     /// The shard is made here, in the acceptor's frames: its makers' would be four pages of each connection's stack.
     fn start(self: &Arc<Self>, socket: D::Socket, peer: SocketAddr) -> Result<(), D::Socket> {
-        let Some((seat, generation)) = self.seats.reserve() else { return Err(socket) };
-        let Ok(driver) = (self.threads.driver)(seat, generation) else {
-            self.seats.vacate(seat, 0);
+        let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
+        let Ok(driver) = (self.threads.driver)(thread, generation) else {
+            self.registry.vacate(thread, 0);
             return Err(socket);
         };
-        let (queue, inbox) = seat_queue(SEAT_CAPACITY, driver.waker());
-        let board = Arc::new(Board::default());
-        let its = Arc::clone(&board);
+        let (queue, inbox) = thread_queue(THREAD_QUEUE_CAPACITY, driver.waker());
+        let progress = Arc::new(SharedProgress::default());
+        let its = Arc::clone(&progress);
         // The user's data has a default that may panic.
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Box::new(self.shard(driver, seat, generation, inbox, its))
+            Box::new(self.shard(driver, thread, generation, inbox, its))
         }));
         let Ok(shard) = made else {
-            self.seats.vacate(seat, 0);
+            self.registry.vacate(thread, 0);
             return Err(socket);
         };
-        self.seats.occupy(seat, queue, board);
+        self.registry.occupy(thread, queue, progress);
         // A thread that cannot be started drops its closure, and the socket is still wanted then.
         let waiting = Arc::new(Mutex::new(Some(socket)));
-        let (family, given) = (Arc::clone(self), Arc::clone(&waiting));
+        let (shared, given) = (Arc::clone(self), Arc::clone(&waiting));
         let builder = std::thread::Builder::new()
-            .name(format!("throng-{seat}"))
+            .name(format!("throng-{thread}"))
             .stack_size(self.threads.stack_size);
         let started = builder.spawn(move || {
             let socket = take(&given);
             drop(given);
             if let Some(socket) = socket {
-                family.serve(shard, seat, socket, peer);
+                shared.serve(shard, thread, socket, peer);
             }
         });
         if started.is_ok() {
             return Ok(());
         }
-        self.seats.vacate(seat, 0);
+        self.registry.vacate(thread, 0);
         take(&waiting).map_or(Ok(()), Err)
     }
 
     /// A connection's life, on its thread.
-    fn serve(&self, mut shard: Box<Shard<D, S>>, seat: u16, socket: D::Socket, peer: SocketAddr) {
+    fn serve(&self, mut shard: Box<Shard<D, S>>, thread: u16, socket: D::Socket, peer: SocketAddr) {
         // A driver's wait that fails, or a bug in the shard, is the end of this connection, and of no other.
         let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer)));
         if !matches!(served, Ok(Ok(()))) {
@@ -226,11 +226,11 @@ where
         }
         shard.state.publish_stats();
         let forced = shard.state.phase.forced();
-        // With it go letters that came too late, and what is in them is the user's.
+        // With it go commands that came too late, and what is in them is the user's.
         drop_guarded(shard);
-        self.seats.vacate(seat, forced);
+        self.registry.vacate(thread, forced);
         if !self.admission.is_ready() {
-            self.seats.wake_acceptor();
+            self.registry.wake_acceptor();
         }
     }
 }
@@ -255,13 +255,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.starter.is_none() || self.state.core.now() > deadline.after(LAST_WAIT) {
             return 0;
         }
-        self.state.core.remote.seats().map_or(0, Seats::count)
+        self.state.core.remote.registry().map_or(0, ThreadRegistry::count)
     }
 
     /// Connections of other threads that missed the deadline of a drain, or are in a handler that does not return.
     pub(crate) fn forced_elsewhere(&self) -> usize {
-        match self.state.core.remote.seats() {
-            Some(seats) if self.starter.is_some() => seats.forced() + seats.count(),
+        match self.state.core.remote.registry() {
+            Some(registry) if self.starter.is_some() => registry.forced() + registry.count(),
             _ => 0,
         }
     }

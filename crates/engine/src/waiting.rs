@@ -13,7 +13,7 @@ use throng_io::{Instant, Memory};
 use crate::backpressure::{Class, ClassIndex, SlowPolicy};
 use crate::frame::Frame;
 use crate::sending::SMALL_FRAME;
-use crate::stats::ClassFigures;
+use crate::stats::ClassCounters;
 
 /// A moment in milliseconds, modulo 2^32: only differences of up to 24 days mean anything.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +160,7 @@ impl Waiting {
         key: u64,
         content: Content,
         now: Millis,
-        figures: &mut ClassFigures,
+        counters: &mut ClassCounters,
     ) -> Admitted {
         let at = self.lane(index);
         let number = self.next;
@@ -169,13 +169,13 @@ impl Waiting {
             && let Some(place) = self.lanes[at].of_key(key)
         {
             self.replace(at, place, content, now);
-            figures.conflated += 1;
+            counters.conflated += 1;
             // A larger value may need more room than there is; it stays itself.
             while self.lanes[at].entries.len() > 1 && self.lanes[at].bytes > class.max_backlog {
                 let oldest_other =
                     usize::from(self.lanes[at].by_key[&key] == self.lanes[at].entries[0].number);
                 self.remove(at, oldest_other, class);
-                figures.dropped_oldest += 1;
+                counters.dropped_oldest += 1;
             }
             return Admitted::Queued;
         }
@@ -183,14 +183,14 @@ impl Waiting {
         if class.policy == SlowPolicy::Close {
             self.kept += weight;
         } else if self.is_slow {
-            self.expire_lane(at, class, now, figures);
+            self.expire_lane(at, class, now, counters);
             while !self.lanes[at].has_room(weight, class.max_backlog) {
                 if class.policy == SlowPolicy::DropNewest {
-                    figures.dropped_newest += 1;
+                    counters.dropped_newest += 1;
                     return Admitted::Dropped;
                 }
                 self.pop_front(at, class);
-                figures.dropped_oldest += 1;
+                counters.dropped_oldest += 1;
             }
         }
         self.next += 1;
@@ -209,7 +209,7 @@ impl Waiting {
         &mut self,
         now: Millis,
         class: impl Fn(ClassIndex) -> &'c Class,
-        figures: &mut [ClassFigures],
+        counters: &mut [ClassCounters],
     ) -> Option<Content> {
         loop {
             let front = |lane: &Lane| lane.entries.front().map_or(u64::MAX, |entry| entry.number);
@@ -220,7 +220,7 @@ impl Waiting {
             if class.max_age == 0 || now.since(entry.since) <= class.max_age {
                 return Some(entry.content);
             }
-            figures[usize::from(index)].expired += 1;
+            counters[usize::from(index)].expired += 1;
         }
     }
 
@@ -229,22 +229,22 @@ impl Waiting {
         &mut self,
         now: Millis,
         class: impl Fn(ClassIndex) -> &'c Class,
-        figures: &mut [ClassFigures],
+        counters: &mut [ClassCounters],
     ) {
         for at in 0..self.lanes.len() {
             let index = self.lanes[at].class;
-            self.expire_lane(at, class(index), now, &mut figures[usize::from(index)]);
+            self.expire_lane(at, class(index), now, &mut counters[usize::from(index)]);
         }
     }
 
     /// The receiver is gone: counts what it will not get.
-    pub(crate) fn discard(self, figures: &mut [ClassFigures]) {
+    pub(crate) fn discard(self, counters: &mut [ClassCounters]) {
         for lane in self.lanes {
-            figures[usize::from(lane.class)].discarded += lane.entries.len() as u64;
+            counters[usize::from(lane.class)].discarded += lane.entries.len() as u64;
         }
     }
 
-    fn expire_lane(&mut self, at: usize, class: &Class, now: Millis, figures: &mut ClassFigures) {
+    fn expire_lane(&mut self, at: usize, class: &Class, now: Millis, counters: &mut ClassCounters) {
         if class.max_age == 0 {
             return;
         }
@@ -252,7 +252,7 @@ impl Waiting {
             && now.since(entry.since) > class.max_age
         {
             self.pop_front(at, class);
-            figures.expired += 1;
+            counters.expired += 1;
         }
     }
 
@@ -323,18 +323,18 @@ mod tests {
         Content::Private { text: false, payload: Arc::new(vec![n; len]), compressible: true }
     }
 
-    /// Classes by number, their figures, and what waits.
+    /// Classes by number, their counters, and what waits.
     struct Queue {
         classes: Vec<Class>,
-        figures: Vec<ClassFigures>,
+        counters: Vec<ClassCounters>,
         waiting: Waiting,
     }
 
     impl Queue {
         fn new(classes: &[Class]) -> Self {
-            let figures = vec![ClassFigures::default(); classes.len()];
+            let counters = vec![ClassCounters::default(); classes.len()];
             let waiting = Waiting { is_slow: true, ..Waiting::default() };
-            Self { classes: classes.to_vec(), figures, waiting }
+            Self { classes: classes.to_vec(), counters, waiting }
         }
 
         fn put(&mut self, class: ClassIndex, key: u64, n: u8, ms: u32) -> Admitted {
@@ -344,15 +344,15 @@ mod tests {
                 key,
                 message(n, 100),
                 Millis(ms),
-                &mut self.figures[at],
+                &mut self.counters[at],
             )
         }
 
         fn take_all(&mut self, ms: u32) -> Vec<u8> {
-            let Self { classes, figures, waiting } = self;
+            let Self { classes, counters, waiting } = self;
             let mut taken = Vec::new();
             while let Some(content) =
-                waiting.pop(Millis(ms), |class| &classes[usize::from(class)], figures)
+                waiting.pop(Millis(ms), |class| &classes[usize::from(class)], counters)
             {
                 taken.push(content.parts().1[0]);
             }
@@ -375,8 +375,8 @@ mod tests {
             assert!(queue.waiting.bytes() <= 600);
         }
         assert_eq!(queue.take_all(0), [0, 1, 2, 12, 13, 14]);
-        assert_eq!(queue.figures[0].dropped_newest, 2);
-        assert_eq!(queue.figures[1].dropped_oldest, 2);
+        assert_eq!(queue.counters[0].dropped_newest, 2);
+        assert_eq!(queue.counters[1].dropped_oldest, 2);
     }
 
     #[test]
@@ -396,11 +396,11 @@ mod tests {
         for (key, n) in [(1, 10), (2, 20), (1, 11), (3, 30), (1, 12), (3, 31)] {
             assert_eq!(queue.put(0, key, n, 0), Admitted::Queued);
         }
-        assert_eq!(queue.figures[0].conflated, 3);
+        assert_eq!(queue.counters[0].conflated, 3);
         // A fourth key finds no room: the oldest value goes, and its key with it.
         queue.put(0, 4, 40, 0);
         queue.put(0, 1, 13, 0);
-        assert_eq!(queue.figures[0].dropped_oldest, 2);
+        assert_eq!(queue.counters[0].dropped_oldest, 2);
         assert_eq!(queue.take_all(0), [31, 40, 13]);
         queue.put(0, 1, 14, 0);
         assert_eq!(queue.take_all(0), [14]);
@@ -412,27 +412,27 @@ mod tests {
         for key in 1..=3 {
             queue.put(0, key, key as u8, 0);
         }
-        let Queue { classes, figures, waiting } = &mut queue;
-        waiting.admit((0, &classes[0]), 1, message(9, 150), Millis(0), &mut figures[0]);
-        assert_eq!((waiting.bytes(), figures[0].dropped_oldest), (250, 1));
+        let Queue { classes, counters, waiting } = &mut queue;
+        waiting.admit((0, &classes[0]), 1, message(9, 150), Millis(0), &mut counters[0]);
+        assert_eq!((waiting.bytes(), counters[0].dropped_oldest), (250, 1));
         assert_eq!(queue.take_all(0), [9, 3]);
     }
 
     #[test]
-    fn what_is_too_old_is_dropped_wherever_it_is_met() {
+    fn messages_that_are_too_old_are_dropped_wherever_they_are_met() {
         let mut queue = Queue::new(&[class(SlowPolicy::DropNewest, 200, 50)]);
         queue.put(0, 0, 1, 0);
         queue.put(0, 0, 2, 30);
         // No room, but for the age of the first.
         assert_eq!(queue.put(0, 0, 3, 60), Admitted::Queued);
-        assert_eq!(queue.figures[0].expired, 1);
+        assert_eq!(queue.counters[0].expired, 1);
         assert_eq!(queue.take_all(81), [3]);
-        assert_eq!((queue.figures[0].expired, queue.figures[0].dropped_newest), (2, 0));
+        assert_eq!((queue.counters[0].expired, queue.counters[0].dropped_newest), (2, 0));
         queue.put(0, 0, 4, u32::MAX);
-        let Queue { classes, figures, waiting } = &mut queue;
-        waiting.expire(Millis(49), |class| &classes[usize::from(class)], figures);
+        let Queue { classes, counters, waiting } = &mut queue;
+        waiting.expire(Millis(49), |class| &classes[usize::from(class)], counters);
         assert!(!waiting.is_empty(), "50 ms old, across the end of the clock");
-        waiting.expire(Millis(50), |class| &classes[usize::from(class)], figures);
+        waiting.expire(Millis(50), |class| &classes[usize::from(class)], counters);
         assert!(waiting.is_empty());
     }
 
@@ -443,9 +443,9 @@ mod tests {
         queue.put(0, 0, 2, 0);
         assert_eq!(queue.waiting.bytes(), 100);
         assert_eq!(queue.waiting.excess(|_| 10), 0);
-        let Queue { figures, waiting, .. } = &mut queue;
-        std::mem::take(waiting).discard(figures);
-        assert_eq!((figures[0].discarded, figures[0].dropped_oldest), (1, 1));
+        let Queue { counters, waiting, .. } = &mut queue;
+        std::mem::take(waiting).discard(counters);
+        assert_eq!((counters[0].discarded, counters[0].dropped_oldest), (1, 1));
     }
 
     #[test]

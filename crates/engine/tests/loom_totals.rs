@@ -61,20 +61,20 @@ fn a_subscriber_that_stays_is_never_forgotten() {
     });
 }
 
-/// What a subscriber was told of is seen by every publication after that, whatever other shards do with the channel.
+/// What a subscriber was notified of is seen by every publication after that, whatever other shards do with the channel.
 #[test]
 fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
         let totals = Arc::new(Totals::new(true));
-        let told = Arc::new(loom::sync::atomic::AtomicBool::new(false));
-        let (its, tells) = (Arc::clone(&totals), Arc::clone(&told));
+        let notified = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let (its, notifies) = (Arc::clone(&totals), Arc::clone(&notified));
         let subscriber = thread::spawn(move || {
             let exact = its.enter_from("news", Some(1));
             let pattern = its.enter_from("*", Some(2));
             // The acknowledgement: a socket would order the two likewise.
-            tells.store(true, loom::sync::atomic::Ordering::Release);
+            notifies.store(true, loom::sync::atomic::Ordering::Release);
             (exact, pattern)
         });
         let others = Arc::clone(&totals);
@@ -83,7 +83,7 @@ fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {
             others.leave(tally);
         });
         let mine = totals.enter_from("news", Some(0));
-        if told.load(loom::sync::atomic::Ordering::Acquire) {
+        if notified.load(loom::sync::atomic::Ordering::Acquire) {
             for known in [None, Some(&mine)] {
                 let mut homes = totals.homes_of("news", known);
                 homes.retain(|home| *home != 3);

@@ -6,7 +6,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use throng_engine::{DrainPlan, Whereabouts};
+use throng_engine::{DrainPlan, ShardProgress};
 
 /// How long after the deadline a shard must have been in the same turn to be called stuck.
 const LAST_WAIT: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ impl Ending {
     /// since a mailbox may have been full.
     pub(crate) fn wait(
         &self,
-        whereabouts: impl Fn(usize) -> Whereabouts,
+        whereabouts: impl Fn(usize) -> ShardProgress,
         remind: impl Fn(DrainPlan),
     ) -> Vec<(usize, u32)> {
         let mut seen = Vec::new();

@@ -189,12 +189,12 @@ pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{Io, Server};
 pub use stalls::Stall;
 pub use throng_engine::workers::{
-    Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerFigures, WorkerSettings, suggested_size,
+    Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,
     usable_cpus,
 };
 pub use throng_engine::{
-    Backpressure, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull, Message,
-    Piece, Receipt, Sent, SlowPolicy, Stats,
+    Backpressure, Chunk, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull,
+    Message, Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,

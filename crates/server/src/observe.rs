@@ -9,8 +9,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
-use throng_engine::workers::WorkerFigures;
-use throng_engine::{Admission, ClassFigures, Kind, SlowPolicy, Snapshot, Stats};
+use throng_engine::workers::WorkerMetrics;
+use throng_engine::{Admission, ClassCounters, Kind, SlowPolicy, Snapshot, Stats};
 use throng_http::{Response, Status};
 
 use crate::process;
@@ -23,7 +23,7 @@ mod workers;
 pub(crate) fn metrics(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
-    workers: WorkerFigures,
+    workers: WorkerMetrics,
     stalls: &Stalls,
 ) -> Response {
     let mut registry = Registry::with_prefix("throng");
@@ -47,7 +47,7 @@ pub(crate) fn metrics(
 pub(crate) fn stats(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
-    workers: &WorkerFigures,
+    workers: &WorkerMetrics,
     stalls: &Stalls,
 ) -> Response {
     let mut sum = Stats::default();
@@ -80,7 +80,7 @@ pub(crate) fn stats(
 struct Class {
     name: String,
     policy: SlowPolicy,
-    figures: ClassFigures,
+    figures: ClassCounters,
 }
 
 /// The classes of one shard. Those of the same name and policy, say of a pattern that was given twice, are one:
@@ -140,7 +140,7 @@ struct Figures {
     classes: Vec<Vec<Class>>,
     max_connections: usize,
     ready: bool,
-    workers: WorkerFigures,
+    workers: WorkerMetrics,
     load: load::Figures,
 }
 
@@ -246,14 +246,14 @@ mod tests {
     use super::*;
 
     fn class(name: &str, policy: SlowPolicy, delivered: u64) -> Class {
-        let figures = ClassFigures { delivered, dropped_oldest: 7, ..ClassFigures::default() };
+        let figures = ClassCounters { delivered, dropped_oldest: 7, ..ClassCounters::default() };
         Class { name: name.to_owned(), policy, figures }
     }
 
     fn text(classes: Vec<Vec<Class>>) -> String {
         let shards = classes.iter().map(|_| Stats::default()).collect();
         let mut registry = Registry::with_prefix("throng");
-        let workers = WorkerFigures::default();
+        let workers = WorkerMetrics::default();
         let load = load::Figures::default();
         let figures = Figures { shards, classes, max_connections: 10, ready: true, workers, load };
         registry.register_collector(Box::new(figures));
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn every_figure_of_a_class_is_in_a_family_under_a_name_of_its_own() {
         let mut names = Vec::new();
-        ClassFigures::default().each(|figure, _, kind, _| {
+        ClassCounters::default().each(|figure, _, kind, _| {
             assert_eq!(kind, Kind::Counter, "{figure}");
             names.push(Family::of(figure).1);
         });

@@ -253,7 +253,7 @@ impl Running {
     /// A shard failed; it drained the others with the default plan when it did, and they have ended too. The first
     /// failure in the order of the shards is told.
     pub fn join(self) -> Result<Drained> {
-        let whereabouts = |shard: usize| self.snapshots[shard].whereabouts();
+        let whereabouts = |shard: usize| self.snapshots[shard].progress();
         let remind = |plan| {
             let _ = self.hub.remote().drain(plan);
         };

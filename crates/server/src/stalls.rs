@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use throng_engine::{Blame, Watching};
+use throng_engine::{Culprit, Watching};
 
 /// A turn of an event loop that takes so long is a stall, where nothing else is set.
 const WARNING: Duration = Duration::from_millis(50);
@@ -135,12 +135,12 @@ impl Stalls {
     }
 
     fn note(&self, stall: throng_engine::Stall) {
-        let throng_engine::Stall { shard, blame, length } = stall;
+        let throng_engine::Stall { shard, culprit: blame, length } = stall;
         let last = self.counts.len() - 1;
         let index = match blame {
-            Blame::Route(route) => self.index_of(route).unwrap_or(last),
-            Blame::Several => last - 1,
-            Blame::Nobody => last,
+            Culprit::Route(route) => self.index_of(route).unwrap_or(last),
+            Culprit::Several => last - 1,
+            Culprit::NoRoute => last,
         };
         let count = &self.counts[index];
         count.stalls.fetch_add(1, Ordering::Relaxed);
@@ -205,8 +205,8 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn stall(blame: Blame, ms: u64) -> throng_engine::Stall {
-        throng_engine::Stall { shard: 1, blame, length: Duration::from_millis(ms) }
+    fn stall(blame: Culprit, ms: u64) -> throng_engine::Stall {
+        throng_engine::Stall { shard: 1, culprit: blame, length: Duration::from_millis(ms) }
     }
 
     #[test]
@@ -214,13 +214,13 @@ mod tests {
         let settings = StallSettings { on_stall: Arc::new(|_| {}), ..StallSettings::default() };
         let stalls = Stalls::new(settings, ["/a", "/b", "/a"]);
         for (blame, ms) in [
-            (Blame::Route(0), 60),
-            (Blame::Route(2), 70),
-            (Blame::Route(2), 65),
-            (Blame::Route(1), 80),
-            (Blame::Several, 90),
-            (Blame::Nobody, 50),
-            (Blame::Route(77), 55),
+            (Culprit::Route(0), 60),
+            (Culprit::Route(2), 70),
+            (Culprit::Route(2), 65),
+            (Culprit::Route(1), 80),
+            (Culprit::Several, 90),
+            (Culprit::NoRoute, 50),
+            (Culprit::Route(77), 55),
         ] {
             stalls.note(stall(blame, ms));
         }

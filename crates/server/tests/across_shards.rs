@@ -155,12 +155,12 @@ fn a_publisher_is_held_back_while_another_shard_is_busy_and_nothing_is_lost() {
     });
     eventually("it is held back, or loses messages", || {
         let stats = running.stats();
-        stats.publishers_held + stats.letters_dropped > 0
+        stats.publishers_held + stats.commands_dropped > 0
     });
     // Only the publisher waits, and not its shard.
     neighbour.send(Opcode::Binary, b"");
     while neighbour.next() != Got::Text("still here".to_owned()) {}
-    assert_eq!(running.stats().letters_dropped, 0);
+    assert_eq!(running.stats().commands_dropped, 0);
     release.send(()).unwrap();
     expect_all(&mut elsewhere, COUNT, "the member on the shard that was busy");
     drop(writer.join().unwrap());
@@ -200,10 +200,10 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
         let (_, mut elsewhere) = members.pop_first().unwrap();
         block(&mut elsewhere, &shards);
         publisher.send(Opcode::Text, COUNT.to_string().as_bytes());
-        eventually("some are lost", || running.stats().letters_dropped > 0);
+        eventually("some are lost", || running.stats().commands_dropped > 0);
         eventually("all are published", || running.stats().publishes == COUNT);
         release.send(()).unwrap();
-        let lost = running.stats().letters_dropped;
+        let lost = running.stats().commands_dropped;
         match policy {
             SlowPolicy::Close => {
                 assert_eq!(elsewhere.next(), Got::Close(1008, "slow consumer".to_owned()));

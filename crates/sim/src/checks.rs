@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throng_engine::{ClassFigures, SlowPolicy, Stats};
+use throng_engine::{ClassCounters, SlowPolicy, Stats};
 
 use crate::peer::{Do, End, Pace, Peer};
 use crate::plan::{Expect, Part, SECOND};
@@ -64,7 +64,7 @@ fn heard_well(
     peer: &Peer,
     part: &Part,
     session: Option<&Session>,
-    figures: &[ClassFigures],
+    figures: &[ClassCounters],
     counts: &mut [Counts],
 ) -> Vec<String> {
     let mut faults = peer.reader.violations.clone();

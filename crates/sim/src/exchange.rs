@@ -5,7 +5,7 @@ use std::panic::panic_any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Admission, Answer, Cx, Flow, Parcel};
+use throng_engine::{Admission, Answer, Cx, Flow, UserEvent};
 use throng_io::ConnId;
 use throng_proto::http1::ResponseHead;
 use throng_proto::http1::encode::{encode_chunk, encode_last_chunk};
@@ -135,7 +135,7 @@ impl Exchanges {
                 if start == Start::AfterHead {
                     self.schedule(cx, ask.delay, Told::Answer);
                 }
-                Answer::Pieces { max_body: ask.most as u64 }
+                Answer::Chunks { max_body: ask.most as u64 }
             }
         }
     }
@@ -168,7 +168,7 @@ impl Exchanges {
         }
     }
 
-    pub(crate) fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+    pub(crate) fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let Some(exchange) = self.current(cx.id()) else {
             self.record.borrow_mut().violation("a piece of nobody's body".to_owned());
             return Flow::More;
@@ -208,7 +208,7 @@ impl Exchanges {
         self.on_whole(cx)
     }
 
-    pub(crate) fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+    pub(crate) fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
         let Ok(note) = parcel.0.downcast::<Note>() else { return };
         let id = cx.id();
         if note.to != id || !self.visits.contains_key(&id) {
@@ -223,7 +223,7 @@ impl Exchanges {
             Told::Answer => self.answer(cx),
             Told::Room if exchange.stopped && !exchange.has_ended => {
                 exchange.stopped = false;
-                cx.core().read_on(id);
+                cx.core().resume_reading(id);
             }
             Told::More if exchange.waiting => {
                 exchange.waiting = false;

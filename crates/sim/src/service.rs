@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_engine::{
-    Admission, Answer, Close, Core, Cx, Filter, Flow, Frame, Message, Parcel, Refusal, Sent,
-    Service,
+    Admission, Answer, Close, Core, Cx, Filter, Flow, Frame, Message, Refusal, Sent, Service,
+    UserEvent,
 };
 use throng_io::{ConnId, Instant};
 use throng_proto::http1::{HeaderLines, Request, ResponseHead};
@@ -411,9 +411,9 @@ impl Service for Probe {
         }
     }
 
-    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
-        self.note("on_body_piece", cx.id());
-        self.exchanges.on_body_piece(cx, bytes)
+    fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+        self.note("on_body_chunk", cx.id());
+        self.exchanges.on_body_chunk(cx, bytes)
     }
 
     fn on_body_end(&mut self, cx: &mut Cx<'_>, _: HeaderLines<'_>) -> Answer {
@@ -421,10 +421,10 @@ impl Service for Probe {
         self.exchanges.on_body_end(cx)
     }
 
-    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
-        self.note("on_delivery", cx.id());
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
+        self.note("on_user_event", cx.id());
         if let Some(parcel) = self.stops.on_delivery(cx, parcel) {
-            self.exchanges.on_delivery(cx, parcel);
+            self.exchanges.on_user_event(cx, parcel);
         }
     }
 

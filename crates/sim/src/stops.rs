@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_engine::{Core, Cx, Parcel};
+use throng_engine::{Core, Cx, UserEvent};
 use throng_io::{ConnId, Instant};
 
 use crate::conforming::{command, message};
@@ -44,7 +44,7 @@ impl Stops {
         cx.stop_reading();
         if millis == 0 {
             self.note_room(peer);
-            return cx.read_on();
+            return cx.resume_reading();
         }
         let until = cx.core_ref().now().after(Duration::from_millis(millis));
         self.stops.push(Stop { until, id, peer, by_mail });
@@ -58,24 +58,24 @@ impl Stops {
         let due: Vec<Stop> = self.stops.extract_if(.., |stop| stop.until <= now).collect();
         for Stop { id, peer, by_mail, .. } in due {
             match by_mail {
-                true => core.remote().deliver(id, Box::new(Room(peer))),
+                true => core.remote().post(id, Box::new(Room(peer))),
                 false => {
                     self.note_room(peer);
-                    core.read_on(id);
+                    core.resume_reading(id);
                 }
             }
         }
     }
 
     /// Gives back what is for somebody else.
-    pub(crate) fn on_delivery(&self, cx: &mut Cx<'_>, parcel: Parcel) -> Option<Parcel> {
+    pub(crate) fn on_delivery(&self, cx: &mut Cx<'_>, parcel: UserEvent) -> Option<UserEvent> {
         match parcel.0.downcast::<Room>() {
             Ok(room) => {
                 self.note_room(room.0);
-                cx.read_on();
+                cx.resume_reading();
                 None
             }
-            Err(other) => Some(Parcel(other)),
+            Err(other) => Some(UserEvent(other)),
         }
     }
 

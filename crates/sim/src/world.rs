@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::{
-    Audit, Backpressure, Built, ClassFigures, MAILBOX_MARK, Remote, Shard, SlowPolicy, Snapshot,
+    Audit, Backpressure, Built, ClassCounters, MAILBOX_MARK, Remote, Shard, SlowPolicy, Snapshot,
     Stats, Totals, build,
 };
 
@@ -194,8 +194,8 @@ impl World {
 
     /// What became of the messages of each class, on all shards, as the snapshots tell.
     #[must_use]
-    pub fn figures(&self) -> Vec<ClassFigures> {
-        let mut sums = vec![ClassFigures::default(); self.plan.rules.count()];
+    pub fn figures(&self) -> Vec<ClassCounters> {
+        let mut sums = vec![ClassCounters::default(); self.plan.rules.count()];
         for snapshot in self.snapshots.iter() {
             for (sum, (_, _, figures)) in sums.iter_mut().zip(snapshot.classes()) {
                 sum.add(&figures);
@@ -425,7 +425,7 @@ impl World {
         self.last_activity = self.now();
         let Some((_, note)) = self.record.borrow_mut().deliveries.pop_first() else { return };
         self.net.borrow().say(|| format!("delivers {note:?}"));
-        self.remote.deliver(note.to, Box::new(note));
+        self.remote.post(note.to, Box::new(note));
     }
 
     fn drain(&mut self) {

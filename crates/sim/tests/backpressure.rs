@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use support::{COUNT, EVERY, FILL, FIRST_AT, MILLI, publish, sequences, text};
-use throng_engine::{Backpressure, ClassFigures, SlowPolicy};
+use throng_engine::{Backpressure, ClassCounters, SlowPolicy};
 use throng_sim::plan::Outside;
 use throng_sim::reader::Heard;
 use throng_sim::world::OUTSIDER;
@@ -95,7 +95,7 @@ impl Scene {
 
     /// Ends it. The quick ones have missed nothing, all receipts agree with the figures, and every message is
     /// accounted for.
-    fn finish(mut self, gone: u64) -> (ClassFigures, Outcome) {
+    fn finish(mut self, gone: u64) -> (ClassCounters, Outcome) {
         while self.world.step() {}
         let messages = self.world.record.borrow().made[&OUTSIDER];
         for peer in self.quick {

@@ -42,7 +42,7 @@ fn shards_whose_publishers_wait_for_each_other_go_on_and_lose_nothing() {
         let mut world = World::new(plan);
         while world.step() {}
         assert!(world.stats().publishers_held > 0, "seed {seed}");
-        assert_eq!(world.stats().letters_dropped, 0);
+        assert_eq!(world.stats().commands_dropped, 0);
         for member in members {
             // In order of each publisher, and all of them: `finish` checks that, too.
             let heard = &world.peer(member).reader.heard;

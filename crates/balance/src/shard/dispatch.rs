@@ -171,7 +171,7 @@ impl State {
         }
         // Removal of a backend is seen at once; a new one is in a command, possibly one that is not
         // read yet. Commands are read before waiting requests are served.
-        if self.commands.has_mail() {
+        if self.commands.has_commands() {
             return Choice::Full(None);
         }
         // A verdict of down may be wrong or outdated: a try in vain is better than a refusal

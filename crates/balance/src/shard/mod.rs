@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::ConnMap;
-use throng_engine::mailbox::Letters;
+use throng_engine::mailbox::Inbox;
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
@@ -104,7 +104,7 @@ struct State {
         reason = "the driver takes and returns boxes: nothing is boxed again"
     )]
     spares: Vec<Box<Batch>>,
-    commands: Letters<Command>,
+    commands: Inbox<Command>,
     reports: Sender<Report>,
     published: Arc<Mutex<Metrics>>,
     metrics: Metrics,
@@ -141,7 +141,7 @@ pub struct Start {
     /// The settings and the backends.
     pub configuration: Arc<Configuration>,
     /// The commands of other threads.
-    pub commands: Letters<Command>,
+    pub commands: Inbox<Command>,
     /// The channel for reports of failures.
     pub reports: Sender<Report>,
     /// The place where it publishes its metrics, about once a second.

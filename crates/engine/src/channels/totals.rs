@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_channels_took_is_given_back() {
+    fn memory_of_many_channels_is_returned() {
         let totals = Totals::default();
         let tallies: Vec<_> = (0..50_000).map(|n| totals.enter(&format!("c{n}"))).collect();
         assert_eq!(totals.channels(), 50_000);

@@ -2,7 +2,7 @@
 //!
 //! Start reading at [`Workers`]; which job is next is in `queue.rs`.
 
-mod figures;
+mod metrics;
 mod queue;
 mod settings;
 
@@ -15,28 +15,28 @@ use std::time::Instant;
 
 use throng_io::ConnId;
 
-pub use figures::{RunningJob, WorkerFigures};
-pub use queue::{Patience, Place};
+pub use metrics::{RunningJob, WorkerMetrics};
+pub use queue::{OverflowPolicy, SubmitOutcome};
 pub use settings::{
     MAX_POOL_SIZE, Overload, WorkerError, WorkerSettings, suggested_size, usable_cpus,
 };
 
 use crate::state::drop_guarded;
-use figures::Tally;
+use metrics::Recorder;
 use queue::Queue;
 
 /// Results of one connection that may be to come at a time. Its jobs run one after the other, so that more of them gain nothing; and what
 /// is to come is not counted as backlog yet, so that many large answers to a peer that reads slowly would be too much at once.
-const MOST_OWED: usize = 8;
+const MAX_CREDITS: usize = 8;
 
 /// Bytes for which a result counts as one more.
-const DEBT_BYTES: usize = 32 << 10;
+const CREDIT_BYTES: usize = 32 << 10;
 
 /// As how many results that of a job counts which holds so many bytes meanwhile: at least 1, and with 256 KiB as all that
 /// may be to come at a time. Eight messages of a connection may wait for workers, but not eight of 4 MiB.
 #[must_use]
-pub fn debt_of(bytes: usize) -> usize {
-    (bytes / DEBT_BYTES).min(MOST_OWED - 1) + 1
+pub fn credits_for(bytes: usize) -> usize {
+    (bytes / CREDIT_BYTES).min(MAX_CREDITS - 1) + 1
 }
 
 /// What a worker runs.
@@ -66,8 +66,8 @@ impl std::error::Error for Busy {}
 struct Inner {
     settings: WorkerSettings,
     state: Mutex<State>,
-    /// Where workers without work sleep: one place for each list of the queue.
-    beds: Box<[Condvar]>,
+    /// Where workers without work sleep: one outcome for each list of the queue.
+    idle: Box<[Condvar]>,
     /// A worker has ended.
     ended: Condvar,
     has_started: AtomicBool,
@@ -77,8 +77,8 @@ struct Inner {
 
 struct State {
     queue: Queue<Job>,
-    tally: Tally,
-    /// Workers that sleep, or were woken and have not looked yet, by bed.
+    recorder: Recorder,
+    /// Workers that sleep, or were woken and have not looked yet, by list.
     asleep: Vec<usize>,
     /// Threads that have not ended.
     alive: usize,
@@ -100,7 +100,7 @@ struct Job {
 
 impl Workers {
     /// A pool that will have these settings. `on_room` is called, on a worker's thread, when the job of a connection that was
-    /// submitted with [`Patience::Told`] and [waited](Place::Waits) is in the queue.
+    /// submitted with [`OverflowPolicy::WaitAndNotify`] and [waited](SubmitOutcome::Waiting) is in the queue.
     ///
     /// # Errors
     /// As for [`WorkerSettings::check`].
@@ -114,7 +114,7 @@ impl Workers {
         let lists = if settings.affinity { threads } else { 1 };
         let state = State {
             queue: Queue::new(lists, settings.queue_size),
-            tally: Tally::new(0, Instant::now()),
+            recorder: Recorder::new(0, Instant::now()),
             asleep: vec![0; lists],
             alive: 0,
             is_stopping: false,
@@ -123,7 +123,7 @@ impl Workers {
             inner: Arc::new(Inner {
                 settings,
                 state: Mutex::new(state),
-                beds: (0..lists).map(|_| Condvar::new()).collect(),
+                idle: (0..lists).map(|_| Condvar::new()).collect(),
                 ended: Condvar::new(),
                 has_started: AtomicBool::new(false),
                 on_room: Box::new(on_room),
@@ -145,7 +145,7 @@ impl Workers {
         let outcome = self.start_with(spawn);
         if outcome.is_err() {
             self.inner.lock().is_stopping = true;
-            self.inner.beds.iter().for_each(Condvar::notify_all);
+            self.inner.idle.iter().for_each(Condvar::notify_all);
         }
         outcome
     }
@@ -179,13 +179,13 @@ impl Workers {
             // No list may be without its worker.
             state.queue = Queue::new(state.alive, queue_size);
         }
-        state.tally = Tally::new(state.alive, Instant::now());
+        state.recorder = Recorder::new(state.alive, Instant::now());
         inner.has_started.store(true, Ordering::Release);
         outcome
     }
 
-    /// Has `work` run for a connection, after what was submitted for it before. `route` is what people are told it belongs to.
-    /// `patience` counts with [`Overload::Pause`] only. A panic in it ends there, and is counted.
+    /// Has `work` run for a connection, after what was submitted for it before. `route` is what people are notified it belongs to.
+    /// `policy` counts with [`Overload::Pause`] only. A panic in it ends there, and is counted.
     ///
     /// # Errors
     /// The queue is full; `work` is dropped.
@@ -193,9 +193,9 @@ impl Workers {
         &self,
         id: ConnId,
         route: &Arc<str>,
-        patience: Patience,
+        policy: OverflowPolicy,
         work: Work,
-    ) -> Result<Place, Busy> {
+    ) -> Result<SubmitOutcome, Busy> {
         let inner = &self.inner;
         // With fewer threads than asked for it goes on; with none there is none to tell but the caller.
         if !inner.has_started.load(Ordering::Acquire)
@@ -204,49 +204,49 @@ impl Workers {
         {
             return Err(Busy);
         }
-        let debt = match patience {
-            Patience::Told(debt) => debt,
-            Patience::None | Patience::Silent => 0,
+        let credits = match policy {
+            OverflowPolicy::WaitAndNotify(credits) => credits,
+            OverflowPolicy::Refuse | OverflowPolicy::Wait => 0,
         };
-        let patience = match inner.settings.overload {
-            Overload::Pause => patience,
-            Overload::Close => Patience::None,
+        let policy = match inner.settings.overload {
+            Overload::Pause => policy,
+            Overload::Close => OverflowPolicy::Refuse,
         };
         let job = Job { route: Arc::clone(route), submitted: Instant::now(), work };
         let mut state = inner.lock();
         let mut pushed = match state.is_stopping {
             true => Err(job),
-            false => state.queue.push(id, job, patience),
+            false => state.queue.push(id, job, policy),
         };
-        if debt > 0
-            && let Ok(place) = &mut pushed
-            && state.queue.owe(id, debt) >= MOST_OWED
-            && *place == Place::Queued
+        if credits > 0
+            && let Ok(outcome) = &mut pushed
+            && state.queue.reserve(id, credits) >= MAX_CREDITS
+            && *outcome == SubmitOutcome::Queued
         {
-            *place = Place::Enough;
+            *outcome = SubmitOutcome::Saturated;
         }
         match &pushed {
             Ok(_) => inner.wake(&mut state),
-            Err(_) => state.tally.refused += 1,
+            Err(_) => state.recorder.refused += 1,
         }
         // A job that was refused is dropped without the lock: what it holds may do anything then.
         drop(state);
         pushed.map_err(|_| Busy)
     }
 
-    /// This connection has dealt with the result of a job that was submitted with [`Patience::Told`], and counted as `debt`.
+    /// This connection has dealt with the result of a job that was submitted with [`OverflowPolicy::WaitAndNotify`], and counted as `credits`.
     /// Whether it may submit more.
-    pub fn settle(&self, id: ConnId, debt: usize) -> bool {
-        self.inner.lock().queue.settle(id, debt);
+    pub fn release_credits(&self, id: ConnId, credits: usize) -> bool {
+        self.inner.lock().queue.release(id, credits);
         self.wants_more(id)
     }
 
-    /// Whether this connection may submit more after it [waited](Place::Waits) for room or had [enough](Place::Enough) to come: not as soon
+    /// Whether this connection may submit more after it [waited](SubmitOutcome::Waiting) for room or had [enough](SubmitOutcome::Saturated) to come: not as soon
     /// as there is room for one, since stopping and reading on costs more than a job's way.
     #[must_use]
     pub fn wants_more(&self, id: ConnId) -> bool {
         let state = self.inner.lock();
-        !state.queue.waits(id) && state.queue.owed(id) <= MOST_OWED / 2
+        !state.queue.waits(id) && state.queue.credits(id) <= MAX_CREDITS / 2
     }
 
     /// Drops what this connection has submitted and what does not run yet: it has gone.
@@ -255,29 +255,29 @@ impl Workers {
         if !inner.has_started.load(Ordering::Acquire) {
             return;
         }
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut state = inner.lock();
         let jobs = state.queue.cancel(id);
         if jobs.is_empty() {
             return;
         }
-        state.tally.cancelled += jobs.len() as u64;
-        state.queue.admit(&mut told);
+        state.recorder.cancelled += jobs.len() as u64;
+        state.queue.admit(&mut notified);
         inner.wake(&mut state);
         inner.wake_to_end(&state);
         drop(state);
-        told.into_iter().for_each(&inner.on_room);
+        notified.into_iter().for_each(&inner.on_room);
         inner.discard(jobs);
     }
 
-    /// The figures of this moment. Before the threads have started, all are 0.
+    /// The metrics of this moment. Before the threads have started, all are 0.
     #[must_use]
-    pub fn figures(&self) -> WorkerFigures {
+    pub fn metrics(&self) -> WorkerMetrics {
         let state = self.inner.lock();
-        WorkerFigures {
+        WorkerMetrics {
             queue_depth: state.queue.depth(),
             waiting_for_room: state.queue.outside(),
-            ..state.tally.figures(Instant::now())
+            ..state.recorder.metrics(Instant::now())
         }
     }
 
@@ -288,7 +288,7 @@ impl Workers {
         let inner = &self.inner;
         let mut state = inner.lock();
         state.is_stopping = true;
-        inner.beds.iter().for_each(Condvar::notify_all);
+        inner.idle.iter().for_each(Condvar::notify_all);
         while state.alive > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -298,9 +298,9 @@ impl Workers {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let dropped = state.queue.cancel_all();
-        state.tally.cancelled += dropped.len() as u64;
+        state.recorder.cancelled += dropped.len() as u64;
         inner.wake_to_end(&state);
-        let stuck = state.tally.running(Instant::now());
+        let stuck = state.recorder.running(Instant::now());
         drop(state);
         inner.discard(dropped);
         stuck
@@ -328,7 +328,7 @@ impl Inner {
         let State { queue, asleep, .. } = state;
         queue.each_grown(|list| {
             if asleep[list] > 0 {
-                self.beds[list].notify_one();
+                self.idle[list].notify_one();
             }
         });
     }
@@ -336,7 +336,7 @@ impl Inner {
     /// Wakes everybody when there is nothing left to stay for.
     fn wake_to_end(&self, state: &State) {
         if state.may_end() {
-            self.beds.iter().for_each(Condvar::notify_all);
+            self.idle.iter().for_each(Condvar::notify_all);
         }
     }
 
@@ -344,32 +344,32 @@ impl Inner {
     fn discard(&self, jobs: Vec<Job>) {
         let panics = jobs.into_iter().map(drop_guarded).map(u64::from).sum::<u64>();
         if panics > 0 {
-            self.lock().tally.panics += panics;
+            self.lock().recorder.panics += panics;
         }
     }
 
     /// A worker's life.
     fn run(&self, worker: usize) {
         let list = if self.settings.affinity { worker } else { 0 };
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut state = self.lock();
         loop {
             if let Some((id, job)) = state.queue.take(list) {
                 let Job { route, submitted, work } = job;
-                state.tally.start(worker, route, submitted, Instant::now());
-                state.queue.admit(&mut told);
+                state.recorder.start(worker, route, submitted, Instant::now());
+                state.queue.admit(&mut notified);
                 // Only now: what finishing the job before has listed may be what was just taken.
                 self.wake(&mut state);
                 self.wake_to_end(&state);
                 drop(state);
-                told.drain(..).for_each(&self.on_room);
+                notified.drain(..).for_each(&self.on_room);
                 let outcome = catch_unwind(AssertUnwindSafe(work));
                 let ended = Instant::now();
                 let panicked = outcome.is_err();
-                // The panic hook has told people; the payload's own drop must not panic out of here.
+                // The panic hook has notified people; the payload's own drop must not panic out of here.
                 std::mem::forget(outcome);
                 state = self.lock();
-                state.tally.end(worker, ended, panicked);
+                state.recorder.end(worker, ended, panicked);
                 state.queue.finish(id);
                 continue;
             }
@@ -379,7 +379,7 @@ impl Inner {
                 break;
             }
             state.asleep[list] += 1;
-            state = self.beds[list].wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.idle[list].wait(state).unwrap_or_else(PoisonError::into_inner);
             state.asleep[list] -= 1;
         }
         state.alive -= 1;

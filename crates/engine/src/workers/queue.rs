@@ -23,7 +23,7 @@ pub(super) struct Queue<J> {
     capacity: usize,
 }
 
-/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is owed results.
+/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is credits results.
 struct Lane<J> {
     jobs: VecDeque<J>,
     is_running: bool,
@@ -31,38 +31,38 @@ struct Lane<J> {
     /// Its next job is in [`Queue::waiting`].
     waits: bool,
     /// As how many jobs those count whose results it has not dealt with, where those count.
-    owed: usize,
+    credits: usize,
 }
 
 struct Waiting<J> {
     id: ConnId,
     job: J,
     /// Whoever submitted it wants to know when it is in the queue.
-    must_tell: bool,
+    notify: bool,
 }
 
 /// What became of a job that was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SubmitOutcome {
     /// It is in the queue.
     Queued,
     /// It is in the queue, and with it as many results of this connection are to come as may be at a time. No more are to be submitted until
-    /// [`Workers::settle`](super::Workers::settle) says so.
-    Enough,
+    /// [`Workers::release_credits`](super::Workers::release_credits) says so.
+    Saturated,
     /// The queue is full: it will be in it when there is room, and no other of this connection is taken before.
-    Waits,
+    Waiting,
 }
 
 /// Whether a job may wait for room, outside of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum OverflowPolicy {
     /// It is refused where the queue is full.
-    None,
+    Refuse,
     /// It may, and nobody needs to know when there is room: its connection asks for nothing else until it is done.
-    Silent,
-    /// It may, and its connection is to be told when there is room. Its result is one that the connection deals with, and
-    /// [settles](super::Workers::settle) then; it counts as so many: see [`debt_of`](super::debt_of).
-    Told(usize),
+    Wait,
+    /// It may, and its connection is to be notified when there is room. Its result is one that the connection deals with, and
+    /// [settles](super::Workers::release_credits) then; it counts as so many: see [`credits_for`](super::credits_for).
+    WaitAndNotify(usize),
 }
 
 impl<J> Queue<J> {
@@ -96,46 +96,51 @@ impl<J> Queue<J> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Gives it back: there is no room, and it has no patience, or another of its connection waits already.
-    pub(super) fn push(&mut self, id: ConnId, job: J, patience: Patience) -> Result<Place, J> {
+    /// Gives it back: there is no room, and it has no policy, or another of its connection waits already.
+    pub(super) fn push(
+        &mut self,
+        id: ConnId,
+        job: J,
+        policy: OverflowPolicy,
+    ) -> Result<SubmitOutcome, J> {
         let waits = self.waits(id);
         // Nobody overtakes those that wait for room.
         if self.queued < self.capacity && self.waiting.is_empty() {
             self.lane(id).jobs.push_back(job);
             self.queued += 1;
             self.list(id);
-            return Ok(Place::Queued);
+            return Ok(SubmitOutcome::Queued);
         }
-        if waits || patience == Patience::None {
+        if waits || policy == OverflowPolicy::Refuse {
             return Err(job);
         }
         self.lane(id).waits = true;
         self.waiting.push_back(Waiting {
             id,
             job,
-            must_tell: matches!(patience, Patience::Told(_)),
+            notify: matches!(policy, OverflowPolicy::WaitAndNotify(_)),
         });
-        Ok(Place::Waits)
+        Ok(SubmitOutcome::Waiting)
     }
 
-    /// A result of this connection is to come, which counts as `debt`. As how many all do that are to come, with it.
-    pub(super) fn owe(&mut self, id: ConnId, debt: usize) -> usize {
+    /// A result of this connection is to come, which counts as `credits`. As how many all do that are to come, with it.
+    pub(super) fn reserve(&mut self, id: ConnId, credits: usize) -> usize {
         let lane = self.lane(id);
-        lane.owed += debt;
-        lane.owed
+        lane.credits += credits;
+        lane.credits
     }
 
     /// It has come, and was dealt with.
-    pub(super) fn settle(&mut self, id: ConnId, debt: usize) {
+    pub(super) fn release(&mut self, id: ConnId, credits: usize) {
         if let Some(lane) = self.lanes.get_mut(&id) {
-            lane.owed = lane.owed.saturating_sub(debt);
+            lane.credits = lane.credits.saturating_sub(credits);
         }
         self.forget_if_idle(id);
     }
 
     /// As how many the results of this connection count that are to come.
-    pub(super) fn owed(&self, id: ConnId) -> usize {
-        self.lanes.get(&id).map_or(0, |lane| lane.owed)
+    pub(super) fn credits(&self, id: ConnId) -> usize {
+        self.lanes.get(&id).map_or(0, |lane| lane.credits)
     }
 
     /// The next job of a list, which the caller runs. There is room for another one then.
@@ -165,27 +170,27 @@ impl<J> Queue<J> {
         self.forget_if_idle(id);
     }
 
-    /// Moves jobs that wait into the room there is. Appends to `told` whom to tell.
-    pub(super) fn admit(&mut self, told: &mut Vec<ConnId>) {
+    /// Moves jobs that wait into the room there is. Appends to `notified` whom to tell.
+    pub(super) fn admit(&mut self, notified: &mut Vec<ConnId>) {
         while self.queued < self.capacity {
-            let Some(Waiting { id, job, must_tell }) = self.waiting.pop_front() else { return };
+            let Some(Waiting { id, job, notify }) = self.waiting.pop_front() else { return };
             let lane = self.lane(id);
             lane.waits = false;
             lane.jobs.push_back(job);
             self.queued += 1;
             self.list(id);
-            if must_tell {
-                told.push(id);
+            if notify {
+                notified.push(id);
             }
         }
     }
 
-    /// Takes a connection's jobs out, but for the one that runs. It is owed nothing any more.
+    /// Takes a connection's jobs out, but for the one that runs. It is credits nothing any more.
     pub(super) fn cancel(&mut self, id: ConnId) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Vec::new() };
         let mut jobs: Vec<J> = lane.jobs.drain(..).collect();
         self.queued -= jobs.len();
-        lane.owed = 0;
+        lane.credits = 0;
         if std::mem::take(&mut lane.waits)
             && let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
         {
@@ -216,7 +221,7 @@ impl<J> Queue<J> {
             is_running: false,
             is_listed: false,
             waits: false,
-            owed: 0,
+            credits: 0,
         };
         self.lanes.entry(id).or_insert_with(new)
     }
@@ -241,7 +246,7 @@ impl<J> Queue<J> {
                 && !lane.is_running
                 && !lane.is_listed
                 && !lane.waits
-                && lane.owed == 0
+                && lane.credits == 0
         };
         if self.lanes.get(&id).is_some_and(is_idle) {
             self.lanes.remove(&id);
@@ -265,7 +270,10 @@ mod tests {
     fn connections_take_turns_and_one_is_never_run_twice_at_once() {
         let mut queue = Queue::new(1, 10);
         for (slot, job) in [(1, 'a'), (1, 'b'), (2, 'c')] {
-            assert_eq!(queue.push(id(slot), job, Patience::None), Ok(Place::Queued));
+            assert_eq!(
+                queue.push(id(slot), job, OverflowPolicy::Refuse),
+                Ok(SubmitOutcome::Queued)
+            );
         }
         assert_eq!(queue.take(0), Some((id(1), 'a')));
         assert_eq!(queue.take(0), Some((id(2), 'c')));
@@ -280,20 +288,26 @@ mod tests {
     #[test]
     fn a_job_without_room_waits_at_most_one_a_connection_or_is_given_back() {
         let mut queue = Queue::new(1, 1);
-        assert_eq!(queue.push(id(1), 'a', Patience::Told(1)), Ok(Place::Queued));
-        assert_eq!(queue.push(id(1), 'b', Patience::Told(1)), Ok(Place::Waits));
-        assert_eq!(queue.push(id(1), 'c', Patience::Told(1)), Err('c'));
-        assert_eq!(queue.push(id(2), 'd', Patience::None), Err('d'));
-        assert_eq!(queue.push(id(2), 'e', Patience::Silent), Ok(Place::Waits));
+        assert_eq!(
+            queue.push(id(1), 'a', OverflowPolicy::WaitAndNotify(1)),
+            Ok(SubmitOutcome::Queued)
+        );
+        assert_eq!(
+            queue.push(id(1), 'b', OverflowPolicy::WaitAndNotify(1)),
+            Ok(SubmitOutcome::Waiting)
+        );
+        assert_eq!(queue.push(id(1), 'c', OverflowPolicy::WaitAndNotify(1)), Err('c'));
+        assert_eq!(queue.push(id(2), 'd', OverflowPolicy::Refuse), Err('d'));
+        assert_eq!(queue.push(id(2), 'e', OverflowPolicy::Wait), Ok(SubmitOutcome::Waiting));
         assert_eq!((queue.depth(), queue.outside()), (3, 2));
         assert_eq!(queue.take(0), Some((id(1), 'a')));
-        let mut told = Vec::new();
-        queue.admit(&mut told);
-        assert_eq!((told.as_slice(), queue.outside()), (&[id(1)][..], 1));
+        let mut notified = Vec::new();
+        queue.admit(&mut notified);
+        assert_eq!((notified.as_slice(), queue.outside()), (&[id(1)][..], 1));
         queue.finish(id(1));
         assert_eq!(queue.take(0), Some((id(1), 'b')), "in order");
-        queue.admit(&mut told);
-        assert_eq!(told, [id(1)], "2 did not want to be told");
+        queue.admit(&mut notified);
+        assert_eq!(notified, [id(1)], "2 did not want to be notified");
         assert_eq!(queue.take(0), Some((id(2), 'e')));
     }
 
@@ -301,7 +315,7 @@ mod tests {
     fn affinity_is_by_connection_and_even() {
         let mut queue = Queue::new(4, 100);
         for slot in 0..16 {
-            queue.push(id(slot), slot, Patience::None).unwrap();
+            queue.push(id(slot), slot, OverflowPolicy::Refuse).unwrap();
         }
         for list in 0..4 {
             let mut slots = Vec::new();
@@ -315,7 +329,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        Push(u32, Patience),
+        Push(u32, OverflowPolicy),
         Take(usize),
         /// One of those that run.
         Finish(usize),
@@ -323,10 +337,15 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let patience =
-            || prop_oneof![Just(Patience::None), Just(Patience::Silent), Just(Patience::Told(1))];
+        let policy = || {
+            prop_oneof![
+                Just(OverflowPolicy::Refuse),
+                Just(OverflowPolicy::Wait),
+                Just(OverflowPolicy::WaitAndNotify(1))
+            ]
+        };
         prop_oneof![
-            4 => (0u32..6, patience()).prop_map(|(slot, patience)| Step::Push(slot, patience)),
+            4 => (0u32..6, policy()).prop_map(|(slot, policy)| Step::Push(slot, policy)),
             3 => (0usize..3).prop_map(Step::Take),
             3 => (0usize..8).prop_map(Step::Finish),
             1 => (0u32..6).prop_map(Step::Cancel),
@@ -335,7 +354,7 @@ mod tests {
 
     proptest! {
         /// Whatever is done in whatever order: a worker that finds nothing leaves nothing behind that could run, the jobs of a
-        /// connection run in order, never two at once, each once, and those that are told of room had to wait for it.
+        /// connection run in order, never two at once, each once, and those that are notified of room had to wait for it.
         #[test]
         fn no_job_is_lost_overtaken_or_left_behind(
             lists in 1usize..4,
@@ -350,14 +369,14 @@ mod tests {
             let rest = std::iter::repeat_n([Step::Finish(0), Step::Take(0), Step::Take(1), Step::Take(2)], 300);
             for step in steps.into_iter().chain(rest.flatten()) {
                 match step {
-                    Step::Push(slot, patience) => {
+                    Step::Push(slot, policy) => {
                         next += 1;
-                        match queue.push(id(slot), next, patience) {
-                            Ok(place) => {
+                        match queue.push(id(slot), next, policy) {
+                            Ok(outcome) => {
                                 due.entry(id(slot)).or_default().push_back(next);
-                                if place == Place::Waits {
-                                    prop_assert!(patience != Patience::None);
-                                    if patience == Patience::Told(1) {
+                                if outcome == SubmitOutcome::Waiting {
+                                    prop_assert!(policy != OverflowPolicy::Refuse);
+                                    if policy == OverflowPolicy::WaitAndNotify(1) {
                                         prop_assert!(!stopped.contains(&id(slot)));
                                         stopped.push(id(slot));
                                     }
@@ -382,11 +401,11 @@ mod tests {
                         prop_assert!(!running.contains(&id), "two at once");
                         prop_assert_eq!(due.get_mut(&id).and_then(VecDeque::pop_front), Some(job));
                         running.push(id);
-                        let mut told = Vec::new();
-                        queue.admit(&mut told);
-                        for id in told {
+                        let mut notified = Vec::new();
+                        queue.admit(&mut notified);
+                        for id in notified {
                             let at = stopped.iter().position(|&other| other == id);
-                            prop_assert!(at.is_some(), "told without need");
+                            prop_assert!(at.is_some(), "notified without need");
                             stopped.swap_remove(at.unwrap());
                         }
                     }
@@ -401,16 +420,16 @@ mod tests {
                         let expected: Vec<u32> = due.remove(&id(slot)).into_iter().flatten().collect();
                         prop_assert_eq!(jobs, expected);
                         stopped.retain(|&other| other != id(slot));
-                        let mut told = Vec::new();
-                        queue.admit(&mut told);
-                        stopped.retain(|id| !told.contains(id));
+                        let mut notified = Vec::new();
+                        queue.admit(&mut notified);
+                        stopped.retain(|id| !notified.contains(id));
                     }
                 }
                 prop_assert!(queue.queued <= capacity);
                 queue.each_grown(|_| ());
             }
             prop_assert!(due.values().all(VecDeque::is_empty), "left behind: {:?}", due);
-            prop_assert!(stopped.is_empty(), "never told: {:?}", stopped);
+            prop_assert!(stopped.is_empty(), "never notified: {:?}", stopped);
             prop_assert!(queue.lanes.is_empty() && queue.depth() == 0);
         }
     }

@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_told_with_the_remedy() {
-        let told = |settings: WorkerSettings| settings.check().unwrap_err().to_string();
+    fn invalid_settings_are_refused_with_the_remedy() {
+        let notified = |settings: WorkerSettings| settings.check().unwrap_err().to_string();
         let usual = WorkerSettings::default();
         assert!(usual.check().is_ok() && usual.threads() >= 1);
-        let many = told(WorkerSettings { pool_size: 5000, ..usual });
+        let many = notified(WorkerSettings { pool_size: 5000, ..usual });
         assert!(many.contains("workers.pool_size is 5000") && many.contains("at most 4096"));
-        let none = told(WorkerSettings { queue_size: 0, ..usual });
+        let none = notified(WorkerSettings { queue_size: 0, ..usual });
         assert!(none.contains("workers.queue_size is 0") && none.contains("at least 1"));
         assert_eq!("close".parse(), Ok(Overload::Close));
         assert_eq!(Overload::Pause.name().parse(), Ok(Overload::Pause));

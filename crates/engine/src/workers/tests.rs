@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn id(slot: u32) -> ConnId {
     ConnId::new(0, slot, 1)
@@ -28,7 +28,7 @@ fn of_size(pool_size: usize) -> WorkerSettings {
 }
 
 fn in_a_minute() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 /// A job that runs until it is let go, and says so when it begins.
@@ -45,15 +45,15 @@ impl Blocked {
             let _ = wait.recv();
         };
         assert_eq!(
-            pool.submit(id(slot), &route(), Patience::None, Box::new(work)),
-            Ok(Place::Queued)
+            pool.submit(id(slot), &route(), OverflowPolicy::Refuse, Box::new(work)),
+            Ok(SubmitOutcome::Queued)
         );
         Self { begun, go }
     }
 
     fn running(pool: &Workers, slot: u32) -> Self {
         let blocked = Self::submit(pool, slot);
-        blocked.begun.recv_timeout(PATIENCE).unwrap();
+        blocked.begun.recv_timeout(TIMEOUT).unwrap();
         blocked
     }
 }
@@ -62,13 +62,13 @@ impl Blocked {
 type Seen = HashMap<ConnId, Vec<(u32, ThreadId)>>;
 
 /// Submits from several threads at once, to workers whose jobs take times of all kinds, with a queue that is often full: every job
-/// runs, those of a connection in order and never two at once, and each that waited for room is told of it.
+/// runs, those of a connection in order and never two at once, and each that waited for room is notified of it.
 fn storm(settings: WorkerSettings) {
     const THREADS: u32 = 4;
     const SLOTS: u32 = 5;
     const ROUNDS: u32 = 400;
-    let told = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-    let tell = Arc::clone(&told);
+    let notified = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+    let tell = Arc::clone(&notified);
     let pool = Workers::new(settings, move |id| {
         tell.0.lock().unwrap().push(id);
         tell.1.notify_all();
@@ -79,7 +79,7 @@ fn storm(settings: WorkerSettings) {
         Arc::new((0..THREADS * SLOTS).map(|_| AtomicUsize::new(0)).collect());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (pool, told, seen, at_once) = (&pool, &told, &seen, &at_once);
+            let (pool, notified, seen, at_once) = (&pool, &notified, &seen, &at_once);
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let slot = thread * SLOTS + round % SLOTS;
@@ -97,19 +97,25 @@ fn storm(settings: WorkerSettings) {
                         seen.lock().unwrap().entry(id(slot)).or_default().push((round, me));
                         busy.fetch_sub(1, Ordering::SeqCst);
                     };
-                    let place =
-                        pool.submit(id(slot), &route(), Patience::Told(1), Box::new(work)).unwrap();
-                    if place == Place::Waits {
+                    let outcome = pool
+                        .submit(
+                            id(slot),
+                            &route(),
+                            OverflowPolicy::WaitAndNotify(1),
+                            Box::new(work),
+                        )
+                        .unwrap();
+                    if outcome == SubmitOutcome::Waiting {
                         // As a connection does that is not read.
-                        let (list, changed) = &**told;
+                        let (list, changed) = &**notified;
                         let is_mine = |list: &mut Vec<ConnId>| {
                             let at = list.iter().position(|&other| other == id(slot));
                             at.map(|at| list.swap_remove(at)).is_none()
                         };
                         let guard = list.lock().unwrap();
                         let (guard, timeout) =
-                            changed.wait_timeout_while(guard, PATIENCE, is_mine).unwrap();
-                        assert!(!timeout.timed_out(), "never told of room");
+                            changed.wait_timeout_while(guard, TIMEOUT, is_mine).unwrap();
+                        assert!(!timeout.timed_out(), "never notified of room");
                         drop(guard);
                     }
                 }
@@ -126,10 +132,10 @@ fn storm(settings: WorkerSettings) {
             assert!(jobs.iter().all(|(_, thread)| *thread == jobs[0].1), "{id:?} moved");
         }
     }
-    assert!(told.0.lock().unwrap().is_empty());
-    let figures = pool.figures();
-    assert_eq!((figures.jobs, figures.panics), (u64::from(THREADS * ROUNDS), 0));
-    assert_eq!((figures.queue_depth, figures.refused, figures.cancelled), (0, 0, 0));
+    assert!(notified.0.lock().unwrap().is_empty());
+    let metrics = pool.metrics();
+    assert_eq!((metrics.jobs, metrics.panics), (u64::from(THREADS * ROUNDS), 0));
+    assert_eq!((metrics.queue_depth, metrics.refused, metrics.cancelled), (0, 0, 0));
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn with_affinity_each_connection_stays_with_its_worker() {
 }
 
 #[test]
-fn a_queue_that_is_always_full_loses_nothing_and_tells_everyone() {
+fn a_queue_that_is_always_full_loses_nothing_and_notifies_every_connection() {
     storm(WorkerSettings { queue_size: 2, ..of_size(2) });
     storm(WorkerSettings { queue_size: 1, affinity: true, ..of_size(3) });
 }
@@ -161,10 +167,10 @@ fn as_many_connections_as_there_are_workers_block_at_once() {
                 barrier.wait();
                 done.send(()).unwrap();
             };
-            pool.submit(id(slot), &route(), Patience::None, Box::new(work)).unwrap();
+            pool.submit(id(slot), &route(), OverflowPolicy::Refuse, Box::new(work)).unwrap();
         }
         for _ in 0..6 {
-            ends.recv_timeout(PATIENCE)
+            ends.recv_timeout(TIMEOUT)
                 .unwrap_or_else(|_| panic!("a worker slept in round {round}"));
         }
     }
@@ -178,15 +184,21 @@ fn a_full_queue_refuses_where_that_was_asked_for_and_drops_the_job() {
     let second = Blocked::submit(&pool, 1);
     let (held, dropped) = channel::<()>();
     let work = move || held.send(()).unwrap();
-    assert_eq!(pool.submit(id(2), &route(), Patience::Told(1), Box::new(work)), Err(Busy));
-    assert!(dropped.recv_timeout(PATIENCE).is_err(), "dropped, not run");
-    let figures = pool.figures();
-    assert_eq!((figures.refused, figures.queue_depth, figures.workers), (1, 1, 1));
-    assert_eq!(&*figures.running[0].route, "/work");
+    assert_eq!(
+        pool.submit(id(2), &route(), OverflowPolicy::WaitAndNotify(1), Box::new(work)),
+        Err(Busy)
+    );
+    assert!(dropped.recv_timeout(TIMEOUT).is_err(), "dropped, not run");
+    let metrics = pool.metrics();
+    assert_eq!((metrics.refused, metrics.queue_depth, metrics.workers), (1, 1, 1));
+    assert_eq!(&*metrics.running[0].route, "/work");
     drop((first.go, second.go));
     assert!(pool.stop(in_a_minute()).is_empty());
-    assert_eq!(pool.figures().jobs, 2);
-    assert_eq!(pool.submit(id(1), &route(), Patience::Told(1), Box::new(|| ())), Err(Busy));
+    assert_eq!(pool.metrics().jobs, 2);
+    assert_eq!(
+        pool.submit(id(1), &route(), OverflowPolicy::WaitAndNotify(1), Box::new(|| ())),
+        Err(Busy)
+    );
 }
 
 #[test]
@@ -196,19 +208,19 @@ fn a_panic_is_counted_and_its_worker_goes_on() {
         pool.submit(
             id(slot),
             &route(),
-            Patience::None,
+            OverflowPolicy::Refuse,
             Box::new(|| panic!("as the test wants it")),
         )
         .unwrap();
     }
     drop(Blocked::running(&pool, 0).go);
     assert!(pool.stop(in_a_minute()).is_empty());
-    assert_eq!((pool.figures().panics, pool.figures().jobs), (3, 4));
+    assert_eq!((pool.metrics().panics, pool.metrics().jobs), (3, 4));
 }
 
 #[test]
-fn who_has_gone_is_not_worked_for_and_leaves_room_to_others() {
-    let (tell, told) = channel();
+fn a_connection_that_has_gone_leaves_its_room_to_others() {
+    let (tell, notified) = channel();
     let tell = Mutex::new(tell);
     let settings = WorkerSettings { queue_size: 1, ..of_size(1) };
     let pool = Workers::new(settings, move |id| tell.lock().unwrap().send(id).unwrap()).unwrap();
@@ -217,19 +229,19 @@ fn who_has_gone_is_not_worked_for_and_leaves_room_to_others() {
     let submit = |slot| {
         let ran = ran.clone();
         let work = move || ran.send(slot).unwrap();
-        pool.submit(id(slot), &route(), Patience::Told(1), Box::new(work)).unwrap()
+        pool.submit(id(slot), &route(), OverflowPolicy::WaitAndNotify(1), Box::new(work)).unwrap()
     };
     let places = [submit(1), submit(2), submit(3)];
-    assert_eq!(places, [Place::Queued, Place::Waits, Place::Waits]);
+    assert_eq!(places, [SubmitOutcome::Queued, SubmitOutcome::Waiting, SubmitOutcome::Waiting]);
     pool.cancel(id(2));
     assert!(pool.wants_more(id(2)) && !pool.wants_more(id(3)));
     pool.cancel(id(1));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(id(3)));
+    assert_eq!(notified.recv_timeout(TIMEOUT), Ok(id(3)));
     drop(first.go);
-    assert_eq!(runs.recv_timeout(PATIENCE), Ok(3));
+    assert_eq!(runs.recv_timeout(TIMEOUT), Ok(3));
     assert!(pool.stop(in_a_minute()).is_empty());
-    let figures = pool.figures();
-    assert_eq!((figures.jobs, figures.cancelled), (2, 2));
+    let metrics = pool.metrics();
+    assert_eq!((metrics.jobs, metrics.cancelled), (2, 2));
     drop(ran);
     assert!(runs.recv().is_err(), "nothing else ran");
 }
@@ -248,7 +260,7 @@ fn a_job_that_never_returns_ends_the_wait_at_the_deadline_and_is_named() {
 }
 
 #[test]
-fn fewer_threads_than_asked_for_are_told_and_still_serve_who_does_not_wait_for_the_start() {
+fn fewer_threads_than_asked_for_are_an_error_at_start_and_still_run_jobs() {
     for affinity in [false, true] {
         let pool = pool(WorkerSettings { affinity, ..of_size(7) });
         let given = AtomicUsize::new(0);
@@ -266,62 +278,78 @@ fn fewer_threads_than_asked_for_are_told_and_still_serve_who_does_not_wait_for_t
             let work = move || {
                 barrier.wait();
             };
-            pool.submit(id(slot), &route(), Patience::None, Box::new(work)).unwrap();
+            pool.submit(id(slot), &route(), OverflowPolicy::Refuse, Box::new(work)).unwrap();
         }
         assert!(pool.stop(in_a_minute()).is_empty());
-        assert_eq!((pool.figures().jobs, pool.figures().workers), (3, 3));
+        assert_eq!((pool.metrics().jobs, pool.metrics().workers), (3, 3));
     }
 }
 
 #[test]
 fn nothing_is_started_before_it_is_needed() {
     let pool = pool(of_size(2));
-    assert_eq!(pool.figures(), WorkerFigures::default());
+    assert_eq!(pool.metrics(), WorkerMetrics::default());
     pool.cancel(id(1));
     assert!(pool.stop(in_a_minute()).is_empty());
 }
 
 #[test]
-fn who_is_owed_many_results_has_enough_until_half_of_them_are_settled() {
+fn a_connection_without_credits_is_saturated_until_half_of_them_are_released() {
     let pool = pool(of_size(2));
-    let submit = || pool.submit(id(1), &route(), Patience::Told(1), Box::new(|| ())).unwrap();
-    let places: Vec<Place> = (0..MOST_OWED).map(|_| submit()).collect();
-    assert_eq!(places[MOST_OWED - 1], Place::Enough);
-    assert!(places[..MOST_OWED - 1].iter().all(|place| *place == Place::Queued));
-    let more: Vec<bool> = (0..MOST_OWED).map(|_| pool.settle(id(1), 1)).collect();
+    let submit =
+        || pool.submit(id(1), &route(), OverflowPolicy::WaitAndNotify(1), Box::new(|| ())).unwrap();
+    let places: Vec<SubmitOutcome> = (0..MAX_CREDITS).map(|_| submit()).collect();
+    assert_eq!(places[MAX_CREDITS - 1], SubmitOutcome::Saturated);
+    assert!(places[..MAX_CREDITS - 1].iter().all(|outcome| *outcome == SubmitOutcome::Queued));
+    let more: Vec<bool> = (0..MAX_CREDITS).map(|_| pool.release_credits(id(1), 1)).collect();
     assert_eq!(more, [false, false, false, true, true, true, true, true]);
-    assert_eq!(submit(), Place::Queued);
+    assert_eq!(submit(), SubmitOutcome::Queued);
     pool.cancel(id(1));
     assert!(pool.stop(in_a_minute()).is_empty());
-    assert!(pool.settle(id(1), 1), "nobody is owed anything for long");
+    assert!(pool.release_credits(id(1), 1), "all credits come back in the end");
 }
 
 /// Large messages wait in numbers as small as their bytes are many.
 #[test]
-fn what_holds_many_bytes_counts_as_many_results() {
-    assert_eq!([0, 1, DEBT_BYTES - 1, DEBT_BYTES, 3 * DEBT_BYTES].map(debt_of), [1, 1, 1, 2, 4]);
-    assert_eq!(debt_of(usize::MAX), MOST_OWED);
+fn a_job_that_holds_many_bytes_takes_many_credits() {
+    assert_eq!(
+        [0, 1, CREDIT_BYTES - 1, CREDIT_BYTES, 3 * CREDIT_BYTES].map(credits_for),
+        [1, 1, 1, 2, 4]
+    );
+    assert_eq!(credits_for(usize::MAX), MAX_CREDITS);
     let pool = pool(of_size(1));
     let submit = |bytes| {
-        pool.submit(id(1), &route(), Patience::Told(debt_of(bytes)), Box::new(|| ())).unwrap()
+        pool.submit(
+            id(1),
+            &route(),
+            OverflowPolicy::WaitAndNotify(credits_for(bytes)),
+            Box::new(|| ()),
+        )
+        .unwrap()
     };
-    assert_eq!(submit(1 << 20), Place::Enough);
-    assert!(pool.settle(id(1), debt_of(1 << 20)));
-    assert_eq!([submit(100), submit(5 * DEBT_BYTES)], [Place::Queued; 2]);
-    assert_eq!(submit(100), Place::Enough);
-    assert_eq!([1, debt_of(5 * DEBT_BYTES)].map(|debt| pool.settle(id(1), debt)), [false, true]);
+    assert_eq!(submit(1 << 20), SubmitOutcome::Saturated);
+    assert!(pool.release_credits(id(1), credits_for(1 << 20)));
+    assert_eq!([submit(100), submit(5 * CREDIT_BYTES)], [SubmitOutcome::Queued; 2]);
+    assert_eq!(submit(100), SubmitOutcome::Saturated);
+    assert_eq!(
+        [1, credits_for(5 * CREDIT_BYTES)].map(|credits| pool.release_credits(id(1), credits)),
+        [false, true]
+    );
 }
 
 /// With affinity only one worker can run a job that waits for room, and it is to be there when there is.
 #[test]
-fn what_waits_for_room_is_run_before_the_end_too() {
+fn jobs_that_wait_for_room_run_before_the_end_too() {
     let settings = WorkerSettings { affinity: true, queue_size: 1, ..of_size(2) };
     let pool = pool(settings);
     let runs = Blocked::running(&pool, 0);
     let queued = Blocked::submit(&pool, 2);
     let (say, has_run) = channel();
     let work = Box::new(move || say.send(()).unwrap());
-    assert_eq!(pool.submit(id(1), &route(), Patience::Silent, work), Ok(Place::Waits));
+    assert_eq!(
+        pool.submit(id(1), &route(), OverflowPolicy::Wait, work),
+        Ok(SubmitOutcome::Waiting)
+    );
     let stopping = std::thread::spawn({
         let pool = pool.clone();
         move || pool.stop(in_a_minute())
@@ -329,9 +357,9 @@ fn what_waits_for_room_is_run_before_the_end_too() {
     // So that the idle worker sees that it may go, if it believes so.
     std::thread::sleep(Duration::from_millis(50));
     runs.go.send(()).unwrap();
-    queued.begun.recv_timeout(PATIENCE).unwrap();
+    queued.begun.recv_timeout(TIMEOUT).unwrap();
     queued.go.send(()).unwrap();
     assert_eq!(stopping.join().unwrap(), []);
     has_run.recv_timeout(Duration::ZERO).unwrap();
-    assert_eq!((pool.figures().queue_depth, pool.figures().cancelled), (0, 0));
+    assert_eq!((pool.metrics().queue_depth, pool.metrics().cancelled), (0, 0));
 }

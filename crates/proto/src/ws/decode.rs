@@ -5,7 +5,7 @@ use throng_simd::{BrokenUtf8, mask, utf8};
 use super::close;
 use super::header::{Decoded, FrameContext, FrameHeader, MAX_HEADER, MessageHeader};
 use super::reassembly::{Reassembly, Spare};
-use super::{Deflated, Event, Incoming, Limits, Opcode, Piece, ProtocolError, Role, Streamed};
+use super::{Chunk, Deflated, Event, Incoming, Limits, Opcode, ProtocolError, Role, Streamed};
 use crate::Input;
 
 /// Decodes the frames that one end of a connection receives after the handshake.
@@ -96,7 +96,7 @@ enum Next<'b> {
     /// A compressed message within the lent bytes.
     LentDeflated(Deflated<'b>),
     /// A chunk of a message, within the lent bytes.
-    Piece(Piece<'b>),
+    Chunk(Chunk<'b>),
     /// A message, in the reassembly buffer.
     Message(Kind),
     /// A control frame, in the reassembly buffer.
@@ -197,7 +197,7 @@ impl Decoder {
     ///
     /// # Errors
     /// As for [`Decoder::next_event`].
-    pub fn next_piece<'a, 'b: 'a>(
+    pub fn next_chunk<'a, 'b: 'a>(
         &'a mut self,
         input: &mut Input<'b>,
         limits: &Limits,
@@ -208,7 +208,7 @@ impl Decoder {
         }
         Ok(match self.advance(input, limits, spare, false)? {
             Next::Nothing => None,
-            Next::Piece(chunk) => Some(Streamed::Piece(chunk)),
+            Next::Chunk(chunk) => Some(Streamed::Chunk(chunk)),
             Next::Lent(event) => Some(Streamed::Event(event)),
             Next::Control(opcode) => Some(Streamed::Event(self.control_event(opcode))),
             // Compression is not negotiated, and nothing is reassembled here.
@@ -355,7 +355,7 @@ impl Decoder {
             Next::Lent(event) => event,
             Next::LentDeflated(message) => return Ok(Some(Incoming::Deflated(message))),
             // Chunks are not returned where messages are reassembled.
-            Next::Nothing | Next::Piece(_) => return Ok(None),
+            Next::Nothing | Next::Chunk(_) => return Ok(None),
             Next::Message(kind) => {
                 let joined = self.reassembly.as_ref().map(|reassembly| &reassembly.message);
                 let payload = joined.map_or(&[][..], |joined| joined.as_bytes());
@@ -422,8 +422,8 @@ impl Decoder {
                     let chunk = input.take(usize::try_from(frame.remaining).unwrap_or(usize::MAX));
                     frame.remaining -= chunk.len() as u64;
                     if !join && !frame.opcode.is_control() {
-                        match self.next_chunk(frame, chunk, spare)? {
-                            Some(chunk) => return Ok(Next::Piece(chunk)),
+                        match self.message_chunk(frame, chunk, spare)? {
+                            Some(chunk) => return Ok(Next::Chunk(chunk)),
                             None if frame.remaining > 0 => return Ok(Next::Nothing),
                             None => continue,
                         }
@@ -520,12 +520,12 @@ impl Decoder {
 
     /// Returns a chunk of a message instead of buffering it, if there is one. `frame.remaining` is
     /// what follows the chunk.
-    fn next_chunk<'b>(
+    fn message_chunk<'b>(
         &mut self,
         mut frame: Frame,
         chunk: &'b mut [u8],
         spare: &mut Spare,
-    ) -> Result<Option<Piece<'b>>, ProtocolError> {
+    ) -> Result<Option<Chunk<'b>>, ProtocolError> {
         let streamed = &mut self.reassembly.get_or_insert_with(|| spare.take()).streamed;
         let last = frame.fin && frame.remaining == 0;
         let text = self.message == Some(Kind::Text);
@@ -548,7 +548,7 @@ impl Decoder {
             self.message = None;
             self.stage = Stage::Delivered { control: false };
         }
-        Ok(Some(Piece { text, first, last, bytes }))
+        Ok(Some(Chunk { text, first, last, bytes }))
     }
 
     fn control(&self) -> &[u8] {

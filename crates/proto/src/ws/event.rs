@@ -29,7 +29,7 @@ pub enum Event<'a> {
 /// A chunk of a message, as it arrived, from a [`Decoder`](super::Decoder) that does not reassemble
 /// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct Chunk<'a> {
     /// Whether the message is text. The bytes are validated UTF-8 as far as they go; a character
     /// may be split between two chunks.
     pub text: bool,
@@ -47,7 +47,7 @@ pub enum Streamed<'a> {
     /// A control frame, or a message that arrived whole.
     Event(Event<'a>),
     /// A chunk of a message.
-    Piece(Piece<'a>),
+    Chunk(Chunk<'a>),
 }
 
 /// An event before decompression.

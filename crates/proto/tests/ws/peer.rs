@@ -90,9 +90,9 @@ pub(crate) fn converse_in_pieces<'r>(
         let mut lent = read.to_vec();
         let mut input = Input::new(&mut lent);
         loop {
-            match decoder.next_piece(&mut input, limits, &mut spare) {
+            match decoder.next_chunk(&mut input, limits, &mut spare) {
                 Ok(Some(Streamed::Event(event))) => got.push(event.into()),
-                Ok(Some(Streamed::Piece(piece))) => {
+                Ok(Some(Streamed::Chunk(piece))) => {
                     assert_eq!(piece.first, message.is_none(), "{piece:?}");
                     assert!(!piece.bytes.is_empty() || piece.last, "{piece:?}");
                     message.get_or_insert_default().extend_from_slice(piece.bytes);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Close, Message, Piece};
+use throng_engine::{Chunk, Close, Message};
 use throng_http::{Reject, Request};
 use tokio::runtime;
 
@@ -323,7 +323,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         }
     }
 
-    fn on_chunk(&self, _: &mut Socket<'_, Entry<D>>, _: Piece<'_>) {}
+    fn on_chunk(&self, _: &mut Socket<'_, Entry<D>>, _: Chunk<'_>) {}
 
     fn on_drained(&self, ws: &mut Socket<'_, Entry<D>>) {
         self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));

@@ -216,7 +216,7 @@ impl Shared {
             std::panic::resume_unwind(Box::new("a future of this session has panicked"));
         }
         if read_on {
-            cx.read_on();
+            cx.resume_reading();
         }
         if orders.is_empty() {
             return;
@@ -438,7 +438,7 @@ impl Shared {
 
     fn send_letter(self: &Arc<Self>, needed: bool) {
         if needed {
-            self.hub.remote().deliver(self.id, Box::new(Letter(Arc::clone(self))));
+            self.hub.remote().post(self.id, Box::new(Letter(Arc::clone(self))));
         }
     }
 

@@ -123,7 +123,7 @@ impl BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.deliver(self.id, Box::new(Delivered::Room));
+            self.remote.post(self.id, Box::new(Delivered::Room));
         }
         Ok(true)
     }
@@ -150,7 +150,7 @@ impl Drop for BodyReader {
         let was_stopped = std::mem::take(&mut state.stopped);
         drop(state);
         if was_stopped {
-            self.remote.deliver(self.id, Box::new(Delivered::Room));
+            self.remote.post(self.id, Box::new(Delivered::Room));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Responder {
 
     fn deliver(&mut self, response: Response) {
         self.answered = true;
-        self.remote.deliver(self.id, Box::new(Delivered::Answer(response)));
+        self.remote.post(self.id, Box::new(Delivered::Answer(response)));
     }
 }
 

@@ -84,7 +84,7 @@ impl BodyWriter {
         let waits = std::mem::take(&mut state.waits);
         drop(state);
         if waits {
-            self.remote.deliver(self.id, Box::new(Delivered::More));
+            self.remote.post(self.id, Box::new(Delivered::More));
         }
     }
 }

@@ -5,7 +5,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::Value;
-use throng_engine::workers::WorkerFigures;
+use throng_engine::workers::WorkerMetrics;
 
 /// One figure, without the prefix of its metric.
 pub(super) struct Figure {
@@ -22,7 +22,7 @@ enum Is {
 }
 
 /// All of them; 0 while there is no pool.
-pub(super) fn each(figures: &WorkerFigures) -> impl Iterator<Item = Figure> {
+pub(super) fn each(figures: &WorkerMetrics) -> impl Iterator<Item = Figure> {
     let busy = figures.busy.iter().map(|busy| busy.as_secs_f64()).sum();
     let (wait, longest) = (figures.wait.as_secs_f64(), figures.longest_wait.as_secs_f64());
     [

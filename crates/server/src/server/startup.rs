@@ -94,7 +94,7 @@ impl Server {
         let shards = drivers.build(listeners, &options, service)?;
         let _ = shared.snapshots.set(Arc::clone(shards.snapshots()));
         let remote = shards.remote().clone();
-        let on_room = move |id| remote.deliver(id, Box::new(Delivered::RoomInQueue));
+        let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
         pool.set(Workers::new(worker_settings, on_room).map_err(workers)?);
         Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers))
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throng_engine::{
-    Admission, Answer, Close, ConnMap, Cx, Flow, Messages, Parcel, Refusal, Service,
+    Admission, Answer, Close, ConnMap, Cx, Flow, Messages, Refusal, Service, UserEvent,
 };
 use throng_http::{DateCache, Response, Status};
 use throng_io::{ConnId, Instant};
@@ -89,8 +89,9 @@ impl ShardService {
                 if let Some(sessions) = self.sessions_of(cx) {
                     sessions.resume(cx.reborrow(), continuation);
                 }
-                if self.shared.pool.get().is_some_and(|pool| pool.settle(cx.id(), credits)) {
-                    cx.read_on();
+                if self.shared.pool.get().is_some_and(|pool| pool.release_credits(cx.id(), credits))
+                {
+                    cx.resume_reading();
                 }
             }
             Delivered::WorkPanicked => {
@@ -100,7 +101,7 @@ impl ShardService {
             // By now another job may wait, submitted by a continuation, or many results be to come.
             _ => {
                 if self.shared.pool.get().is_some_and(|pool| pool.wants_more(cx.id())) {
-                    cx.read_on();
+                    cx.resume_reading();
                 }
             }
         }
@@ -116,7 +117,7 @@ impl Service for ShardService {
         self.request_with_body(cx, head, body)
     }
 
-    fn on_body_piece(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
+    fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let exchange = self.exchanges.get(&cx.id());
         match exchange.and_then(|exchange| exchange.inlet.as_ref()) {
             Some(inlet) => inlet.push(bytes),
@@ -137,7 +138,7 @@ impl Service for ShardService {
         Answer::Later
     }
 
-    fn on_delivery(&mut self, cx: &mut Cx<'_>, parcel: Parcel) {
+    fn on_user_event(&mut self, cx: &mut Cx<'_>, parcel: UserEvent) {
         let delivered = match parcel.0.downcast::<Delivered>() {
             Ok(delivered) => delivered,
             #[cfg(feature = "tokio")]
@@ -152,7 +153,7 @@ impl Service for ShardService {
             Delivered::Room => {
                 let id = cx.id();
                 if self.exchanges.get(&id).is_some_and(|exchange| exchange.inlet.is_some()) {
-                    cx.core().read_on(id);
+                    cx.core().resume_reading(id);
                 }
             }
             // The session may have ended before.

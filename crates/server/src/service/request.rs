@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_engine::workers::Patience;
+use throng_engine::workers::OverflowPolicy;
 use throng_engine::{Answer, Cx};
 use throng_http::{Extensions, IntoResponse, Match, Params, Ranges, Request, Response, Status};
 use throng_proto::http1;
@@ -166,7 +166,7 @@ impl ShardService {
         let answer = match head.has_body() {
             true => {
                 exchange.inlet = Some(inlet);
-                Answer::Pieces { max_body: route.max_body.unwrap_or(cx.core_ref().max_body()) }
+                Answer::Chunks { max_body: route.max_body.unwrap_or(cx.core_ref().max_body()) }
             }
             false => {
                 inlet.end(Vec::new());
@@ -199,7 +199,7 @@ impl ShardService {
         if let Some(pool) = shared.pool.get() {
             let path = &shared.route(route).context.path;
             // Where it is dropped, it answers so.
-            let _ = pool.submit(id, path, Patience::Silent, Box::new(work));
+            let _ = pool.submit(id, path, OverflowPolicy::Wait, Box::new(work));
         }
         Answer::Later
     }

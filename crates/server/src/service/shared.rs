@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use throng_engine::Snapshot;
-use throng_engine::workers::{WorkerFigures, Workers};
+use throng_engine::workers::{WorkerMetrics, Workers};
 use throng_http::{Match, Origins, Router};
 use throng_proto::http1;
 use throng_proto::ws::{deflate, handshake};
@@ -59,8 +59,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn workers(&self) -> WorkerFigures {
-        self.pool.get().map(Workers::figures).unwrap_or_default()
+    pub(crate) fn workers(&self) -> WorkerMetrics {
+        self.pool.get().map(Workers::metrics).unwrap_or_default()
     }
 
     pub(crate) fn snapshots(&self) -> Arc<[Arc<Snapshot>]> {

@@ -1,7 +1,7 @@
 //! One piece of work of a session, and how the session goes on after it.
 
 use throng_engine::Remote;
-use throng_engine::workers::{Busy, Overload, Patience, Place, debt_of};
+use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
 use throng_io::ConnId;
 
 use crate::http::Delivered;
@@ -80,7 +80,7 @@ impl<D: 'static> Socket<'_, D> {
         W: FnOnce() -> T + Send + 'static,
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
-        let debt = debt_of(bytes);
+        let debt = credits_for(bytes);
         let context = self.context();
         let Some(pool) = context.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
@@ -92,10 +92,14 @@ impl<D: 'static> Socket<'_, D> {
             way_back.deliver(Delivered::Then(Box::new(Continuation(then)), debt));
         };
         // After its end a session deals with no result, and has nothing to pause.
-        let patience = if self.cx().is_open() { Patience::Told(debt) } else { Patience::None };
+        let patience = if self.cx().is_open() {
+            OverflowPolicy::WaitAndNotify(debt)
+        } else {
+            OverflowPolicy::Refuse
+        };
         match pool.submit(id, &context.path, patience, Box::new(work)) {
-            Ok(Place::Queued) => Ok(()),
-            Ok(Place::Waits | Place::Enough) => {
+            Ok(SubmitOutcome::Queued) => Ok(()),
+            Ok(SubmitOutcome::Waiting | SubmitOutcome::Saturated) => {
                 self.cx_mut().stop_reading();
                 Ok(())
             }
@@ -124,7 +128,7 @@ impl WayBack {
 
     fn deliver(&mut self, what: Delivered) {
         self.must_tell = false;
-        self.remote.deliver(self.id, Box::new(what));
+        self.remote.post(self.id, Box::new(what));
     }
 }
 

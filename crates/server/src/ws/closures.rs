@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Close, Message, Piece, Sent};
+use throng_engine::{Chunk, Close, Message, Sent};
 use throng_http::{Reject, Request};
 
 use super::sessions::{AnyEndpoint, Endpoint};
@@ -180,7 +180,7 @@ impl<D: Send + 'static> Ws<D> {
     #[must_use]
     pub fn on_chunk<F>(mut self, on_chunk: F) -> Self
     where
-        F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+        F: Fn(&mut Socket<'_, D>, Chunk<'_>) + Send + Sync + 'static,
     {
         self.messages = Box::new(Chunks(on_chunk));
         self
@@ -235,7 +235,7 @@ trait OnMessage<D>: Send + Sync + 'static {
 
     fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>);
 
-    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Chunk<'_>) {
         let _ = (ws, chunk);
     }
 }
@@ -285,7 +285,7 @@ impl<D: Send + 'static, M: OnMessage<D>> Endpoint for Closures<D, M> {
         self.messages.on_message(ws, message);
     }
 
-    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Chunk<'_>) {
         self.messages.on_chunk(ws, chunk);
     }
 
@@ -317,16 +317,16 @@ struct Chunks<F>(F);
 
 impl<D, F> OnMessage<D> for Chunks<F>
 where
-    F: Fn(&mut Socket<'_, D>, Piece<'_>) + Send + Sync + 'static,
+    F: Fn(&mut Socket<'_, D>, Chunk<'_>) + Send + Sync + 'static,
 {
     const STREAMS: bool = true;
 
     fn on_message(&self, ws: &mut Socket<'_, D>, message: Message<'_>) {
         let (text, bytes) = (matches!(message, Message::Text(_)), message.as_bytes());
-        self.0(ws, Piece { text, first: true, last: true, bytes });
+        self.0(ws, Chunk { text, first: true, last: true, bytes });
     }
 
-    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Piece<'_>) {
+    fn on_chunk(&self, ws: &mut Socket<'_, D>, chunk: Chunk<'_>) {
         self.0(ws, chunk);
     }
 }

@@ -1,6 +1,6 @@
 //! A WebSocket handler as a type of the user's.
 
-use throng_engine::{Close, Message, Piece};
+use throng_engine::{Chunk, Close, Message};
 use throng_http::{Reject, Request};
 
 use super::socket::Socket;
@@ -59,7 +59,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Called with each part of a message as it comes, on routes that are
     /// [streaming](crate::WsRoute::streaming). A message that came in one part is `first` and `last`.
-    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Piece<'_>) {
+    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>) {
         let _ = (ws, chunk);
     }
 

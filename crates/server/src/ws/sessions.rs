@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use throng_engine::{Close, Cx, Index, Message, Messages, Piece, Receive, Slab};
+use throng_engine::{Chunk, Close, Cx, Index, Message, Messages, Receive, Slab};
 use throng_http::{Reject, Request};
 
 use super::handler::Handler;
@@ -20,7 +20,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
 
     fn on_message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
 
-    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Piece<'_>);
+    fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>);
 
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>);
 
@@ -53,7 +53,7 @@ impl<H: Handler> Endpoint for Plain<H> {
         self.0.on_message(ws, message);
     }
 
-    fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Piece<'_>) {
+    fn on_chunk(&self, ws: &mut Socket<'_, H::Data>, chunk: Chunk<'_>) {
         self.0.on_chunk(ws, chunk);
     }
 
@@ -193,7 +193,7 @@ impl<E: Endpoint> Receive for Receiver<'_, E> {
         self.endpoint.on_message(&mut socket, message);
     }
 
-    fn on_piece(&mut self, cx: &mut Cx<'_>, piece: Piece<'_>) {
+    fn on_chunk(&mut self, cx: &mut Cx<'_>, piece: Chunk<'_>) {
         let mut socket = Socket::new(cx.reborrow(), self.data, self.context);
         self.endpoint.on_chunk(&mut socket, piece);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// What a pool has done since it began, and what it does now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerFigures {
+pub struct WorkerMetrics {
     /// Threads.
     pub workers: usize,
     /// Jobs that wait, those outside of the full queue included.
@@ -40,7 +40,7 @@ pub struct RunningJob {
 }
 
 /// The pool's own books.
-pub(super) struct Tally {
+pub(super) struct Recorder {
     workers: Vec<Worker>,
     pub(super) jobs: u64,
     pub(super) refused: u64,
@@ -56,7 +56,7 @@ struct Worker {
     runs: Option<(Arc<str>, Instant)>,
 }
 
-impl Tally {
+impl Recorder {
     pub(super) fn new(workers: usize, now: Instant) -> Self {
         Self {
             workers: vec![Worker::default(); workers],
@@ -102,13 +102,13 @@ impl Tally {
         .collect()
     }
 
-    /// All figures but those of the queue.
-    pub(super) fn figures(&self, now: Instant) -> WorkerFigures {
+    /// All metrics but those of the queue.
+    pub(super) fn metrics(&self, now: Instant) -> WorkerMetrics {
         let busy = |worker: &Worker| match worker.runs {
             Some((_, since)) => worker.busy + now.saturating_duration_since(since),
             None => worker.busy,
         };
-        WorkerFigures {
+        WorkerMetrics {
             workers: self.workers.len(),
             running: self.running(now),
             jobs: self.jobs,
@@ -118,7 +118,7 @@ impl Tally {
             wait: self.wait,
             longest_wait: self.longest.at(now),
             busy: self.workers.iter().map(busy).collect(),
-            ..WorkerFigures::default()
+            ..WorkerMetrics::default()
         }
     }
 }
@@ -164,24 +164,24 @@ mod tests {
     fn waits_and_busy_times_are_sums_and_the_longest_wait_is_forgotten() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut tally = Tally::new(2, start);
-        tally.start(1, "/a".into(), at(0), at(30));
-        tally.start(0, "/b".into(), at(20), at(40));
-        let figures = tally.figures(at(50));
+        let mut recorder = Recorder::new(2, start);
+        recorder.start(1, "/a".into(), at(0), at(30));
+        recorder.start(0, "/b".into(), at(20), at(40));
+        let metrics = recorder.metrics(at(50));
         let ms = Duration::from_millis;
-        assert_eq!((figures.wait, figures.longest_wait), (ms(50), ms(30)));
-        assert_eq!(figures.busy, [ms(10), ms(20)]);
+        assert_eq!((metrics.wait, metrics.longest_wait), (ms(50), ms(30)));
+        assert_eq!(metrics.busy, [ms(10), ms(20)]);
         assert_eq!(
-            figures.running,
+            metrics.running,
             [("/b", 10), ("/a", 20)]
                 .map(|(route, for_ms)| RunningJob { route: route.into(), runs_for: ms(for_ms) })
         );
-        tally.end(1, at(130), true);
-        tally.end(0, at(140), false);
-        let figures = tally.figures(at(1500));
-        assert_eq!((figures.jobs, figures.panics), (2, 1));
-        assert_eq!(figures.busy, [ms(100), ms(100)]);
-        assert_eq!(figures.longest_wait, ms(30), "half a second into the next");
-        assert_eq!(tally.figures(at(2000)).longest_wait, ms(0));
+        recorder.end(1, at(130), true);
+        recorder.end(0, at(140), false);
+        let metrics = recorder.metrics(at(1500));
+        assert_eq!((metrics.jobs, metrics.panics), (2, 1));
+        assert_eq!(metrics.busy, [ms(100), ms(100)]);
+        assert_eq!(metrics.longest_wait, ms(30), "half a second into the next");
+        assert_eq!(recorder.metrics(at(2000)).longest_wait, ms(0));
     }
 }
