@@ -1,4 +1,4 @@
-//! One connection's record.
+//! The record of one connection.
 
 use throng_io::{Batch, ConnId};
 
@@ -6,42 +6,42 @@ use crate::slab::Index;
 use crate::tick::Tick;
 use crate::waiting::Waiting;
 
-/// Where in its life a connection is. Moves only downwards, but that `Http` and `Serving` alternate.
+/// Stage of a connection's life. It only advances, except that `Http` and `Serving` alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Client: the TCP connection is being made.
     Connecting,
-    /// Client: the upgrade request is sent, its answer is awaited.
+    /// Client: the upgrade request is sent; waiting for its answer.
     Upgrading,
     /// Server: HTTP requests are read.
     Http,
-    /// Server: a request is at the service, which wants no more input until it says so: its answer comes later, or is
-    /// made while it is sent, or the body is more than can be taken in now.
+    /// Server: the service handles a request and takes no more input until it resumes reading: its
+    /// answer comes later or is produced while it is sent, or it cannot take more of the body now.
     Serving,
-    /// Server: the answer to a request is a stream of events, and the peer says nothing more.
+    /// Server: the answer is a stream of events; the peer sends nothing more.
     Events,
     /// A WebSocket session.
     Open,
-    /// Our Close frame is queued or sent, the peer's is awaited.
+    /// Our Close frame is queued or sent; waiting for the peer's.
     Closing,
-    /// All is sent, our FIN too; what still comes is read and dropped, so that a reset does not destroy what the
-    /// peer has not read yet.
+    /// All output and our FIN are sent. Further input is read and dropped, so that a reset does not
+    /// destroy data that the peer has not read yet.
     Lingering,
-    /// The driver was told to end it; its last event is awaited.
+    /// The driver is closing it; waiting for its last event.
     Ending,
-    /// Nobody's slot.
+    /// Unused slot.
     Free,
 }
 
-/// What follows when the queue has left.
+/// Action after the queue is flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFlush {
     Nothing,
-    /// Close: the peer has nothing more to say.
+    /// Close: the peer sends nothing more.
     Close,
     /// FIN, then [`Stage::Lingering`].
     Linger,
-    /// Reset, now: the queue is not waited for.
+    /// Reset now, without waiting for the queue.
     Abort,
 }
 
@@ -53,19 +53,19 @@ pub(crate) mod flag {
     pub(crate) const IN_FLIGHT: u16 = 1 << 1;
     /// A heartbeat ping is unanswered.
     pub(crate) const PINGED: u16 = 1 << 2;
-    /// A message is partly here, and listed with its deadline.
+    /// A message is incomplete, and listed with its deadline.
     pub(crate) const ASSEMBLING: u16 = 1 << 3;
     /// Reading is paused.
     pub(crate) const PAUSED: u16 = 1 << 4;
     /// `on_open` was called and `on_close` was not.
     pub(crate) const SESSION: u16 = 1 << 5;
-    /// A send said `Queued` or `Dropped`; `on_drain` is owed.
+    /// A send returned `Queued` or `Dropped`; `on_drain` is to be called.
     pub(crate) const NOTIFY_ON_DRAIN: u16 = 1 << 6;
-    /// Part of a request is here: its deadline runs.
+    /// A request is incomplete; its deadline runs.
     pub(crate) const REQUEST: u16 = 1 << 7;
     /// Counted as a pending handshake.
     pub(crate) const PENDING: u16 = 1 << 8;
-    /// We masked what we send: the client's side.
+    /// We mask our frames: the client's side.
     pub(crate) const CLIENT: u16 = 1 << 9;
     /// permessage-deflate was agreed on.
     pub(crate) const DEFLATE: u16 = 1 << 10;
@@ -73,47 +73,50 @@ pub(crate) mod flag {
     pub(crate) const FINISHED: u16 = 1 << 11;
     /// In the list of connections that `on_drain` is due for.
     pub(crate) const DRAIN_LISTED: u16 = 1 << 12;
-    /// The 101 is queued and has not left: the queue must not be dropped, and nothing may overtake it.
+    /// The 101 response is queued and has not left: the queue must not be dropped, and nothing may
+    /// overtake it.
     pub(crate) const UPGRADING: u16 = 1 << 13;
-    /// Frames published in this turn are all that is queued: see `fanout.rs`.
+    /// Only frames published in this turn are queued: see `fanout.rs`.
     pub(crate) const FAN_OUT: u16 = 1 << 14;
-    /// Messages wait one by one, behind the queue.
+    /// Messages wait in the per-message queue, behind the output queue.
     pub(crate) const WAITING: u16 = 1 << 15;
 
-    /// In a session: the service wants no messages for now. What [`REQUEST`] says ends where a session begins.
+    /// In a session: the service has stopped reading. The meaning of [`REQUEST`] ends where a
+    /// session begins.
     pub(crate) const STOPPED: u16 = REQUEST;
 
-    /// While any of these is set, sending a message is more than appending it to the queue.
+    /// Flags with which sending a message is more than appending it to the queue.
     pub(crate) const SEND_SLOW_MASK: u16 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;
-    /// While any of these is set, a flush is more than handing the queue to the driver.
+    /// Flags with which a flush is more than handing the queue to the driver.
     pub(crate) const FLUSH_SLOW_MASK: u16 =
         IN_FLIGHT | PAUSED | NOTIFY_ON_DRAIN | UPGRADING | WAITING | FAN_OUT | STOPPED;
-    /// While any of these is set, more than the queue decides whether further messages are pulled.
+    /// Flags with which more than the queue decides whether further messages are decoded.
     pub(crate) const CONTINUE_SLOW_MASK: u16 = IN_FLIGHT | WAITING | FAN_OUT | STOPPED;
-    /// While any of these is set, a published frame goes into the queue.
+    /// Flags with which a published frame goes into the queue.
     pub(crate) const FAN_OUT_SLOW_MASK: u16 = FLUSH_SLOW_MASK & !FAN_OUT | CLIENT;
 }
 
-/// A connection. Everything rare lies in [`Cold`]; an idle session owns nothing but this record, its decoder and
-/// its deadline.
+/// A connection. Rarely used state lies in [`Cold`]; an idle session owns only this record, its
+/// decoder and its deadline.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) id: ConnId,
-    /// What is queued and not yet with the driver.
+    /// Output that is queued and not yet with the driver.
     pub(crate) out: Option<Box<Batch>>,
     pub(crate) cold: Option<Index>,
-    /// The service's own word, for instance an index into its user data.
+    /// The service's own value, for instance an index into its user data.
     pub(crate) data: u32,
     /// The service's route.
     pub(crate) route: u16,
-    /// A message of at most so many bytes needs no look at the route's limits; 0 until they were looked at.
+    /// Messages of at most so many bytes need no check of the route's limits; 0 until those were
+    /// looked up.
     pub(crate) inline_limit: u16,
     pub(crate) flags: u16,
     pub(crate) stage: Stage,
     pub(crate) after_flush: AfterFlush,
 }
 
-/// In a free slot: no connection has it, so a look at the id tells that nobody is there.
+/// Id in a free slot: no connection has it, so comparing ids shows that the slot is unused.
 pub(crate) const NO_CONN: ConnId = ConnId::new(0, ConnId::MAX_SLOTS as u32 - 1, 0);
 
 impl Conn {
@@ -131,7 +134,7 @@ impl Conn {
         }
     }
 
-    /// The service wants no input of this connection for now.
+    /// Returns whether the service has stopped reading this connection.
     pub(crate) fn is_stopped(&self) -> bool {
         match self.stage {
             Stage::Serving => true,
@@ -156,35 +159,35 @@ impl Conn {
     }
 }
 
-/// What only some connections have.
+/// State that only some connections need.
 #[derive(Debug, Default)]
 pub(crate) struct Cold {
-    /// The peer's address: until the upgrade, or for good where addresses are counted.
+    /// The peer's address: until the upgrade, or for the whole life where addresses are counted.
     pub(crate) peer: Option<std::net::SocketAddr>,
-    /// Bytes that the driver held when the batch was given to it.
+    /// Bytes that the driver held when it was given the batch.
     pub(crate) in_flight: usize,
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
     pub(crate) unsent: usize,
     pub(crate) progress: Option<Tick>,
     /// The first segment of the queue is a pong that was not sent yet; only while a batch is in flight.
     pub(crate) pong_first: bool,
-    /// Messages that may still be dropped; what [`flag::WAITING`] says.
+    /// The per-message queue; present while [`flag::WAITING`] is set.
     pub(crate) waiting: Option<Box<Waiting>>,
-    /// When the unfinished message began.
+    /// Start of the incomplete message.
     pub(crate) assembling: Option<Tick>,
-    /// In the list of messages partly here.
+    /// Whether it is in the list of incomplete messages.
     pub(crate) assembly_listed: bool,
-    /// In the list of batches in flight.
+    /// Whether it is in the list of batches in flight.
     pub(crate) flight_listed: bool,
-    /// A publisher that waits for room in another shard's queue; see `publishers.rs`.
+    /// Whether it is a publisher that waits for room in another shard's queue; see `publishers.rs`.
     pub(crate) awaits_room: bool,
     /// The code we closed with.
     pub(crate) closed_with: u16,
-    /// What was read and dropped in [`Stage::Lingering`], if anything.
+    /// Data read and dropped in [`Stage::Lingering`], if any.
     pub(crate) dropped: Option<Dropped>,
 }
 
-/// What a connection that lingers has sent behind our FIN.
+/// Data that a lingering connection sent after our FIN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dropped {
     pub(crate) since: Tick,

@@ -1,4 +1,5 @@
-//! What a callback can reach: its own connection, every other one of the shard, the channels, the other shards.
+//! State that a callback can reach: its own connection, every other one of the shard, the channels,
+//! and the other shards.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,50 +29,51 @@ pub struct Core {
     pub(crate) watch: Watch,
     /// Shards that a publication goes to; kept for its memory.
     pub(crate) homes: Vec<u16>,
-    /// The last publication found the queues of these shards crowded.
+    /// Shards whose queues the last publication found crowded.
     pub(crate) crowded: Vec<usize>,
 }
 
 impl Core {
-    /// The time of this turn.
+    /// Returns the time of this turn.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.connections.now
     }
 
-    /// Which shard this is.
+    /// Returns the number of this shard.
     #[must_use]
     pub fn shard(&self) -> usize {
         self.shard
     }
 
-    /// Whether a channel of this name can be subscribed to.
+    /// Checks that a channel of this name can be subscribed to.
     ///
     /// # Errors
-    /// Wildcards are on, and it is a malformed pattern.
+    /// Wildcards are on, and the name is a malformed pattern.
     pub fn check_channel(&self, name: &str) -> Result<(), PatternError> {
         self.channels.check(name)
     }
 
-    /// The counts of subscribers over all shards.
+    /// Returns the counts of subscribers over all shards.
     #[must_use]
     pub fn totals(&self) -> &Arc<Totals> {
         self.channels.totals()
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment.
+    /// Returns the subscriptions to exactly this channel, or pattern, on all shards, at this
+    /// moment.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.channels.totals().count(channel)
     }
 
-    /// This shard's counters so far.
+    /// Returns this shard's counters so far.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.connections.stats
     }
 
-    /// The way to every shard, this one included.
+    /// Returns the handle that reaches every shard, this one included.
     #[must_use]
     pub fn remote(&self) -> &Remote {
         &self.remote
@@ -97,48 +99,49 @@ impl Core {
         self.connections.close(conn, code, reason);
     }
 
-    /// Ends a connection with a reset, at once.
+    /// Resets a connection at once.
     pub fn abort(&mut self, conn: ConnId) {
         self.connections.finish(conn, AfterFlush::Abort);
     }
 
-    /// The answer that [`Answer::Later`](crate::Answer::Later) promised is written: the next request is read, if both
-    /// sides keep the connection alive and the request's body has come to its end.
+    /// Completes an answer announced with [`Answer::Later`](crate::Answer::Later): the next request
+    /// is read if both sides keep the connection alive and the request's body has come to its end.
     pub fn finish_answer(&mut self, conn: ConnId, keep_alive: bool) {
         self.connections.finish_answer(conn, keep_alive);
     }
 
-    /// No messages of this session are wanted for now. What the peer sends waits with the peer, beyond what one read
-    /// brought; what is sent to it still leaves, and its silence does not count.
+    /// Stops reading messages of this session. Unread data stays with the peer, except for the rest
+    /// of the last read; output still leaves, and the peer's silence does not count as a timeout.
     pub fn stop_reading(&mut self, conn: ConnId) {
         self.connections.stop_reading(conn);
     }
 
-    /// Messages are wanted again after [`Core::stop_reading`], or more of a body after [`Flow::Stop`](crate::Flow::Stop).
+    /// Resumes reading messages after [`Core::stop_reading`], or more of a body after
+    /// [`Flow::Stop`](crate::Flow::Stop).
     pub fn resume_reading(&mut self, conn: ConnId) {
         self.connections.resume_reading(conn);
     }
 
-    /// Asks for `on_drain` once the backlog is at its low-water mark, if it is above it or not; never within this
-    /// callback.
+    /// Requests `on_drain` once the backlog is at or below its low-water mark; never called within
+    /// this callback.
     pub fn await_drain(&mut self, conn: ConnId) {
         self.connections.await_drain(conn);
     }
 
-    /// Bytes of a request's body that are taken, where its route does not say otherwise.
+    /// Returns the largest request body, in bytes, where the route has no limit of its own.
     #[must_use]
     pub fn max_body(&self) -> u64 {
         self.connections.limits.http.max_body
     }
 
-    /// The service's own word of a connection.
+    /// Returns the service's own value for a connection.
     #[must_use]
     pub fn data(&self, conn: ConnId) -> Option<u32> {
         Some(self.connections.conn(conn)?.data)
     }
 }
 
-/// One connection, seen from a callback.
+/// Handle of one connection inside a callback.
 #[derive(Debug)]
 pub struct Cx<'a> {
     core: &'a mut Core,
@@ -148,50 +151,51 @@ pub struct Cx<'a> {
 }
 
 impl<'a> Cx<'a> {
-    /// The connection `id` of this shard; sends to one that is gone say so.
+    /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
+    /// return [`Sent::Closed`](crate::Sent::Closed).
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
         let (route, data) = core.connections.conn(id).map_or((0, 0), |c| (c.route, c.data));
         Self { core, id, route, data }
     }
 
-    /// The same, where the record was looked at just now.
+    /// Creates a handle whose route and value were read from the record just now.
     #[inline]
     pub(crate) fn known(core: &'a mut Core, id: ConnId, route: u16, data: u32) -> Self {
         Self { core, id, route, data }
     }
 
-    /// The same connection, for a callee that wants a `Cx` of its own.
+    /// Reborrows the handle, for a callee that takes a `Cx` by value.
     #[inline]
     pub fn reborrow(&mut self) -> Cx<'_> {
         Cx { core: self.core, id: self.id, route: self.route, data: self.data }
     }
 
-    /// Says that a callback of `route` follows, any number the service likes but the greatest: it gets the culprit if the
-    /// shard is held up, see [`Watching`](crate::Watching).
+    /// Declares that a callback of `route` follows, which a stall is then attributed to (see
+    /// [`Watching`](crate::Watching)). `route` is any number the service likes except the greatest.
     #[inline(always)]
     pub fn enter_route(&mut self, route: u32) {
         self.core.watch.enter(route);
     }
 
-    /// The route that was entered last in this turn.
+    /// Returns the route entered last in this turn.
     #[must_use]
     pub fn entered_route(&self) -> Option<u32> {
         self.core.watch.entered()
     }
 
-    /// The connection's name, which reaches it from any thread through [`Remote`].
+    /// Returns the connection's id, which reaches it from any thread through [`Remote`].
     #[must_use]
     pub fn id(&self) -> ConnId {
         self.id
     }
 
-    /// The shard.
+    /// Returns the shard.
     #[must_use]
     pub fn core(&mut self) -> &mut Core {
         self.core
     }
 
-    /// The shard, to look at.
+    /// Returns the shard, read-only.
     #[must_use]
     pub fn core_ref(&self) -> &Core {
         self.core
@@ -203,22 +207,22 @@ impl<'a> Cx<'a> {
         self.core.send(self.id, message)
     }
 
-    /// Sends a frame that was encoded before.
+    /// Sends a frame that is encoded already.
     pub fn send_frame(&mut self, frame: &Frame) -> Sent {
         self.core.send_frame(self.id, frame)
     }
 
-    /// Appends raw bytes to what is sent: HTTP heads and bodies, before there is a session.
+    /// Appends raw bytes to the output: HTTP heads and bodies, before there is a session.
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.core.connections.write(self.id, write);
     }
 
-    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it.
+    /// Begins the closing handshake, behind queued output. Nothing can be sent after it.
     pub fn close(&mut self, code: u16, reason: &str) {
         self.core.close(self.id, code, reason);
     }
 
-    /// Ends the connection with a reset, at once.
+    /// Resets the connection at once.
     pub fn abort(&mut self) {
         self.core.abort(self.id);
     }
@@ -233,29 +237,29 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Notes that permessage-deflate was agreed on, before the session opens. False if that cannot be, for want of
-    /// numbers: 65,535 different agreements are told apart.
+    /// Records that permessage-deflate was agreed on, before the session opens. Returns false if
+    /// that is impossible: only 65,535 different agreements can be told from each other.
     pub fn set_deflate(&mut self, policy: deflate::Policy, agreed: deflate::Agreed) -> bool {
         self.core.connections.set_deflate(self.id, policy, agreed)
     }
 
-    /// Takes [`Cx::set_deflate`] back: the upgrade did not come about.
+    /// Reverts [`Cx::set_deflate`]: the upgrade was not completed.
     pub fn clear_deflate(&mut self) {
         self.core.connections.clear_deflate(self.id);
     }
 
-    /// Whether this is a session that is open: neither side has begun to close it.
+    /// Returns whether this is an open session: neither side has begun to close it.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.core.connections.stage(self.id) == Stage::Open
     }
 
-    /// See [`Core::stop_reading`].
+    /// Stops reading messages; see [`Core::stop_reading`].
     pub fn stop_reading(&mut self) {
         self.core.stop_reading(self.id);
     }
 
-    /// See [`Core::resume_reading`].
+    /// Resumes reading messages; see [`Core::resume_reading`].
     pub fn resume_reading(&mut self) {
         self.core.resume_reading(self.id);
     }
@@ -266,29 +270,29 @@ impl<'a> Cx<'a> {
         self.core.connections.send_hinted(self.id, text, message.as_bytes(), false)
     }
 
-    /// Notes the subprotocol that was agreed, for [`Filter::set_subprotocol`].
+    /// Records the subprotocol that was agreed on, for [`Filter::set_subprotocol`].
     pub fn set_subprotocol(&mut self, name: &str) {
         self.core.connections.set_subprotocol(self.id, name);
     }
 
-    /// The subprotocol that was agreed, if any.
+    /// Returns the subprotocol that was agreed on, if any.
     #[must_use]
     pub fn subprotocol(&self) -> Option<&str> {
         self.core.connections.subprotocol(self.id)
     }
 
-    /// Makes this connection a member of a channel; false if it was one, or is closing.
+    /// Adds this connection to a channel; returns false if it was a member, or is closing.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         matches!(self.core.connections.stage(self.id), Stage::Open | Stage::Events)
             && self.core.channels.subscribe(self.id.slot() as u32, channel)
     }
 
-    /// Ends a membership; false if there was none.
+    /// Removes this connection from a channel; returns false if it was not a member.
     pub fn unsubscribe(&mut self, channel: &str) -> bool {
         self.core.channels.unsubscribe(self.id.slot() as u32, channel)
     }
 
-    /// The channels this connection is a member of.
+    /// Returns the channels this connection is a member of.
     pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
         self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }
@@ -301,48 +305,49 @@ impl<'a> Cx<'a> {
         delivery
     }
 
-    /// Sends to everyone that `filter` lets through, this connection included. Holds this connection as
-    /// [`Cx::publish`] does.
+    /// Sends to every connection that `filter` selects, this one included. Holds this connection
+    /// back as [`Cx::publish`] does.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
         let delivery = self.core.broadcast(filter, frame);
         self.core.hold_publisher(self.id);
         delivery
     }
 
-    /// What this connection published has found another shard's queue crowded: it is not read until there is room,
-    /// and [`Service::on_drain`](crate::Service::on_drain) comes then if [`Core::await_drain`] asked for it.
+    /// Returns whether this connection is held back because its publications found another shard's
+    /// queue crowded. It is read again when there is room, and
+    /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
     #[must_use]
     pub fn is_held_back(&self) -> bool {
         self.core.connections.awaits_room(self.id)
     }
 
-    /// Bytes queued for this connection that the kernel has not taken.
+    /// Returns the bytes queued for this connection that the kernel has not taken.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.core.connections.backlog(self.id)
     }
 
-    /// The peer's address; kept until the upgrade only, unless addresses are counted.
+    /// Returns the peer's address, kept until the upgrade only, unless addresses are counted.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.core.connections.cold(self.id)?.peer
     }
 
-    /// The service's route for this connection.
+    /// Returns the service's route for this connection.
     #[must_use]
     #[inline]
     pub fn route(&self) -> u16 {
         self.route
     }
 
-    /// The service's own word for this connection.
+    /// Returns the service's own value for this connection.
     #[must_use]
     #[inline]
     pub fn data(&self) -> u32 {
         self.data
     }
 
-    /// Sets the service's route and word.
+    /// Sets the service's route and value.
     pub fn set_route(&mut self, route: u16, data: u32) {
         (self.route, self.data) = (route, data);
         if let Some(conn) = self.core.connections.conn_mut(self.id) {

@@ -1,9 +1,9 @@
-//! Shards, connections, outboxes, deadlines and channels over any driver.
+//! Shards, connections, output queues, deadlines and channels over any driver.
 //!
-//! * Duty: run the life of every connection of one thread: bytes to decoder to callback, output to one flush,
-//!   deadlines, back-pressure, channels, command from other threads, the orderly end.
-//! * Not its duty: system calls (`throng-io`), bytes of any protocol (`throng-proto`), what a path means
-//!   (`throng-http`), the public API (`throng`).
+//! * Duty: run the life of every connection of one thread: bytes to decoder to callback, output to
+//!   one flush, deadlines, back-pressure, channels, commands from other threads, graceful shutdown.
+//! * Not its duty: system calls (`throng-io`), bytes of any protocol (`throng-proto`), the meaning
+//!   of a path (`throng-http`), the public API (`throng`).
 //! * Depends on: `throng-io`, `throng-proto`.
 //! * Start reading at: [`Shard::turn`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a user of the engine supplies: the server, the load generator, later the balancer.
+//! Callbacks that a user of the engine supplies: the server, the load generator.
 
 use std::any::Any;
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::messages::{Messages, Receive};
 /// A whole WebSocket message, borrowed from the memory it was received in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// UTF-8, checked.
+    /// Valid UTF-8.
     Text(&'a str),
     /// Any bytes.
     Binary(&'a [u8]),
 }
 
 impl<'a> Message<'a> {
-    /// The payload, whichever kind it is.
+    /// Returns the payload of either kind.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
         match self {
@@ -39,43 +39,46 @@ pub struct Close<'a> {
     pub reason: &'a str,
 }
 
-/// What to do after an HTTP message was seen.
+/// Result of a callback for an HTTP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Answered; more may follow on the connection if both sides keep it alive.
     Done {
-        /// False: flush, then close.
+        /// Whether the connection stays open; if false, it is flushed and closed.
         keep_alive: bool,
     },
     /// The 101 is queued (server) or was accepted (client): the connection is a WebSocket now.
     Upgraded,
-    /// Not answered yet: the body is wanted, and [`Service::on_body`] answers when it is here.
+    /// Not answered yet: the engine collects the body and calls [`Service::on_body`], which
+    /// answers.
     Body {
-        /// Bytes of body that are taken, see [`Core::max_body`]; more are refused with 413.
+        /// Largest body in bytes, see [`Core::max_body`]; a larger one is refused with 413.
         max_body: u64,
     },
-    /// Not answered yet: the body is wanted in chunks, as it comes, by [`Service::on_body_chunk`].
+    /// Not answered yet: the body is passed to [`Service::on_body_chunk`] in chunks as it comes.
     Chunks {
-        /// Bytes of body that are taken; more are refused with 413.
+        /// Largest body in bytes; a larger one is refused with 413.
         max_body: u64,
     },
-    /// Not answered yet, or not wholly: no further request is read before [`Core::finish_answer`].
+    /// Not answered yet, or not completely: no further request is read before
+    /// [`Core::finish_answer`].
     Later,
-    /// The head of a `text/event-stream` is queued and the connection was made a stream by
-    /// [`Cx::start_events`].
+    /// The head of a `text/event-stream` is queued, and [`Cx::start_events`] made the connection a
+    /// stream.
     Events,
 }
 
-/// Whether more of a body is wanted.
+/// Flow control for a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// As it comes.
+    /// Continue as data comes.
     More,
-    /// Not before [`Core::resume_reading`].
+    /// Pause until [`Core::resume_reading`].
     Stop,
 }
 
-/// What another thread sends to the service of one connection, through [`Remote::deliver`](crate::Remote::deliver).
+/// Value that another thread sends to the service of one connection with
+/// [`Remote::post`](crate::Remote::post).
 pub struct UserEvent(pub Box<dyn Any + Send>);
 
 impl fmt::Debug for UserEvent {
@@ -84,12 +87,12 @@ impl fmt::Debug for UserEvent {
     }
 }
 
-/// Why a connection is turned away before it said anything.
+/// Reason for refusing a connection before it has sent anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The process holds as many connections as it may, or as many pending handshakes.
+    /// The limit on connections of the process, or on pending handshakes, is reached.
     Full,
-    /// This address holds as many as it may.
+    /// The limit on connections of this address is reached.
     FullForAddress,
     /// The server is shutting down.
     Draining,
@@ -98,65 +101,67 @@ pub enum Refusal {
 /// The callbacks of one shard. Calls for one connection come in order and never overlap; a panic in one ends
 /// that connection with 1011 and nothing else.
 pub trait Service {
-    /// A request came, whole up to its head. The answer is written with [`Cx::write`].
+    /// Called when a request's head is complete. The answer is written with [`Cx::write`].
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer;
 
-    /// The body that [`Answer::Body`] asked for is here, whole and within the limits. The answer is written with
-    /// [`Cx::write`].
+    /// Called when the body requested with [`Answer::Body`] is complete and within the limits. The
+    /// answer is written with [`Cx::write`].
     fn on_body(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, body: &[u8]) -> Answer {
         let _ = (cx, request, body);
         Answer::Done { keep_alive: false }
     }
 
-    /// The next bytes of a body that [`Answer::Chunks`] asked for.
+    /// Called with the next bytes of a body requested with [`Answer::Chunks`].
     fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let _ = (cx, bytes);
         Flow::More
     }
 
-    /// That body is complete.
+    /// Called when that body is complete.
     fn on_body_end(&mut self, cx: &mut Cx<'_>, trailers: HeaderLines<'_>) -> Answer {
         let _ = (cx, trailers);
         Answer::Done { keep_alive: false }
     }
 
-    /// Another thread has sent something to this connection's service, which is still here.
+    /// Called with a value that another thread posted to this connection, which is still open.
     fn on_user_event(&mut self, cx: &mut Cx<'_>, event: UserEvent) {
         let _ = (cx, event);
     }
 
-    /// Server side: the connection has ended without becoming a session. Whatever is known of it may go.
+    /// Server side: called when a connection ended without becoming a session. The service can drop
+    /// its state.
     fn on_gone(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;
     }
 
-    /// The peer broke HTTP, or was too slow; write an answer of this status. The connection closes after it.
+    /// Called when the peer broke HTTP or missed a deadline; writes an answer of this status. The
+    /// connection closes after it.
     fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, reason: &str);
 
-    /// The connection is turned away; write the answer. It closes after it.
+    /// Called when a connection is refused; writes the answer. The connection closes after it.
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal);
 
-    /// Client side: the TCP connection stands; write the upgrade request.
+    /// Client side: called when the TCP connection is established; writes the upgrade request.
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;
     }
 
-    /// Client side: the head of the answer to the upgrade request.
+    /// Client side: called with the head of the answer to the upgrade request.
     fn on_response(&mut self, cx: &mut Cx<'_>, response: &Response<'_>) -> Answer {
         let _ = (cx, response);
         Answer::Done { keep_alive: false }
     }
 
-    /// Client side: the connection failed, or ended, before it was a session.
+    /// Client side: called when the connection failed or ended before it was a session.
     fn on_failed(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;
     }
 
-    /// The session is open. Exactly once, before anything else of the session.
+    /// Called exactly once when a session opens, before any other callback of the session.
     fn on_open(&mut self, cx: &mut Cx<'_>);
 
-    /// Bytes came in an open session. The messages in them are taken out by [`Messages::deliver`]; by default each
-    /// is passed to [`Service::on_message`].
+    /// Called when bytes arrive in an open session. [`Messages::deliver`] decodes the messages in
+    /// them; by default each is passed to [`Service::on_message`].
     #[inline(always)]
     fn on_read(&mut self, messages: &mut Messages<'_, '_>)
     where
@@ -165,24 +170,24 @@ pub trait Service {
         messages.deliver(&mut EachMessage(self));
     }
 
-    /// A whole message came, where [`Service::on_read`] is the default.
+    /// Called with each whole message where [`Service::on_read`] is the default.
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         let _ = (cx, message);
     }
 
-    /// After a send said [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, or [`Core::await_drain`] was called, the
-    /// backlog has fallen to its low-water mark.
+    /// Called when the backlog has fallen to its low-water mark, after a send returned
+    /// [`Sent::Queued`](crate::Sent::Queued) or `Dropped`, or after [`Core::await_drain`].
     fn on_drain(&mut self, cx: &mut Cx<'_>);
 
-    /// The session has ended. Exactly once for each `on_open`, and last.
+    /// Called exactly once for each `on_open`, last, when the session has ended.
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>);
 
-    /// When the service wants [`Service::on_deadline`], if it does. Asked once a turn.
+    /// Returns when [`Service::on_deadline`] is due, if at all. Queried once a turn.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The time asked for has come.
+    /// Called when that deadline has passed.
     fn on_deadline(&mut self, core: &mut Core, now: Instant) {
         let _ = (core, now);
     }

@@ -1,4 +1,4 @@
-//! One thread, one driver, its connections. Read [`Shard::turn`] first.
+//! The event loop of one thread: one driver and its connections. Read [`Shard::turn`] first.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::stats::Snapshot;
 use crate::threads::Starter;
 use crate::tick::Tick;
 
-/// How long accepting rests after descriptors ran out, if no connection ends before.
+/// Pause of accepting after descriptors ran out, unless a connection ends earlier.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
 
 /// An accepted socket on its way to the shard that will serve it.
@@ -37,17 +37,17 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) driver: D,
     pub(crate) state: State<S>,
     pub(crate) handovers: Inbox<Handover<D::Socket>>,
-    /// The other shards' `handovers`, by shard.
+    /// The other shards' `handovers`, indexed by shard.
     pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
     pub(crate) accept_rests_until: Option<Instant>,
-    /// Each connection gets a thread of its own.
+    /// Starts a thread for each connection, in thread-per-connection mode.
     pub(crate) starter: Option<Starter<D::Socket>>,
-    /// For the sweep; reused.
+    /// Slots whose deadline has passed; kept for its memory.
     due: Vec<u32>,
     output_peak: Peak,
 }
 
-/// What [`crate::build`] puts together for one shard.
+/// Parts of one shard, assembled by [`crate::build`].
 pub(crate) struct Parts<D: Driver, S> {
     pub(crate) driver: D,
     pub(crate) core: Core,
@@ -94,10 +94,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Turns until a drain has ended. Returns how many connections missed its deadline and were reset.
+    /// Runs turns until a drain has ended. Returns how many connections missed its deadline and
+    /// were reset.
     ///
     /// # Errors
-    /// The driver's wait failed; the shard cannot go on.
+    /// The driver's wait failed; the shard cannot continue.
     pub fn run(&mut self) -> io::Result<usize> {
         loop {
             if let Some(forced) = self.turn()? {
@@ -106,8 +107,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// One turn: wait, take what came, answer, flush. Every byte of output leaves in `flush`. `Some` when the
-    /// shard has stopped.
+    /// Runs one turn: waits, handles events, answers and flushes. All output leaves in `flush`.
+    /// Returns `Some` when the shard has stopped.
     ///
     /// # Errors
     /// The driver's wait failed.
@@ -117,8 +118,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.stats.turns += 1;
         self.state.core.watch.begin_turn(self.driver.now());
         if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
-            // Nobody is here whose deadline would have kept the sweeps going, or they came only when something was due:
-            // deadlines that are set now count from now, not from the last sweep.
+            // There was no connection whose deadline kept the sweeps going, or the sweeps ran only
+            // when something was due: deadlines set from here on count from now, not from the last
+            // sweep.
             self.sweep_if_due();
         }
         while let Some(event) = self.driver.next_event() {
@@ -155,7 +157,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Ok(self.stopped())
     }
 
-    /// After each thing that may have called a handler: how long it took, when that is wanted.
+    /// Measures the time since the last checkpoint, after each step that may have called a handler,
+    /// while fine-grained timing is on.
     #[inline]
     fn checkpoint(&mut self) {
         if self.state.core.watch.is_fine_grained() {
@@ -167,7 +170,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Opens a client connection to `peer`; `on_connected` or `on_failed` follows.
     ///
     /// # Errors
-    /// It could not even be begun: no descriptor, no free port on `local`.
+    /// The connection could not be started: no descriptor, or no free port on `local`.
     pub fn connect(
         &mut self,
         peer: SocketAddr,
@@ -185,28 +188,28 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Ok(id)
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&mut self) -> &mut S {
         &mut self.state.service
     }
 
-    /// The service and the shard's state, for work outside of callbacks; what it sends leaves in the next turn's
-    /// flush at the latest, or with [`Shard::flush_all`].
+    /// Returns the service and the shard's state, for work outside of callbacks. Output leaves in
+    /// the next turn's flush at the latest, or with [`Shard::flush_all`].
     pub fn service_and_core(&mut self) -> (&mut S, &mut Core) {
         (&mut self.state.service, &mut self.state.core)
     }
 
-    /// The driver, for the simulator's checkers.
+    /// Returns the driver, for the simulator's checkers.
     pub fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
 
-    /// The shard's state.
+    /// Returns the shard's state.
     pub fn core(&self) -> &Core {
         &self.state.core
     }
 
-    /// For [`Shard::audit`].
+    /// Returns the whole state, for [`Shard::audit`].
     pub(crate) fn state(&self) -> &State<S> {
         &self.state
     }
@@ -215,7 +218,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let mut drain = None;
         // Collected first: flushing borrows the shard.
         let commands: Vec<_> = self.state.inbox.commands.drain().collect();
-        // What is missing was lost before what follows it was queued.
+        // Losses are handled first: they happened before the commands that follow were queued.
         for lost in self.state.inbox.losses.take() {
             self.state.core.make_good(&lost);
         }
@@ -253,7 +256,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             state.admission.begin_drain();
             let mut ids: Vec<ConnId> = state.core.connections.ids().collect();
             if self.starter.is_some() {
-                // Connections on their own threads have their moments in the same window.
+                // Connections on their own threads are spread over the same window.
                 ids.extend(
                     state.core.remote.registry().map(ThreadRegistry::taken).unwrap_or_default(),
                 );
@@ -262,7 +265,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// What time alone brings about: once a second the sweep, then the service's own deadline and the drain.
+    /// Handles timeouts: the sweep once a second, then the service's own deadline and the drain.
     fn expire(&mut self) {
         let now = self.state.core.now();
         self.sweep_if_due();
@@ -326,8 +329,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             connections.expire_waiting(id);
             let Some(cold) = connections.cold_mut(id) else { return false };
             let since = *cold.progress.get_or_insert(now);
-            // One byte is a sign of life from a session's peer. Whoever asks for a page and then takes it a byte at a time
-            // would hold it for days.
+            // One byte is a sign of life from a session's peer. A client that requests a page and
+            // then takes it a byte at a time would hold the connection for days.
             let progress = if is_http { usize::from(timeout) * rate } else { 1 };
             if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
                 cold.unsent = unsent;
@@ -350,7 +353,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let Some(conn) = connections.conn_mut(id) else { continue };
             conn.set(flag::DRAIN_LISTED, false);
             if kept > low || is_held {
-                // It is listed again when more has left, and when there is room for what it publishes.
+                // The connection is listed again when more output has left, and when there is room
+                // for its publications.
                 continue;
             }
             let paused = conn.has(flag::PAUSED);
@@ -371,10 +375,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Goes on with the requests of connections whose answer, or whose room for a body, was waited for.
+    /// Resumes connections whose answer was completed later, or whose service has room for more of
+    /// a body.
     fn resume(&mut self) {
         for id in std::mem::take(&mut self.state.core.connections.resumed) {
-            // Even without bytes: the end of the request may still have to be told.
+            // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);
             self.flush(id);
@@ -387,7 +392,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// The bytes of an event were not all pulled: nothing more is read until they are.
+    /// Stops reading a connection until the rest of its input has been decoded.
     fn hold(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         if let Some(conn) = connections.conn_mut(id) {
@@ -397,7 +402,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Goes on with what was held back, or else with reading.
+    /// Resumes with input that was held back, or else with reading.
     fn resume_reading(&mut self, id: ConnId) {
         let Some(bytes) = self.state.held.remove(&id) else {
             if let Some(conn) = self.state.core.connections.conn_mut(id) {
@@ -409,11 +414,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.on_held(id, bytes);
         self.flush(id);
         self.flush_published();
-        // Either way its turn comes again: for the rest, or to be read.
+        // Either way the connection is resumed again: for the rest, or to be read.
         self.state.core.connections.mark_drained(id);
     }
 
-    /// When the next turn is due at the latest, if nothing comes before; `None`: not before something comes.
+    /// Returns when the next turn is due at the latest if no event comes earlier; `None`: not
+    /// before an event.
     pub fn next_deadline(&self) -> Option<Instant> {
         let state = &self.state;
         let core = &state.core;
