@@ -87,7 +87,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         for (socket, peer) in sockets {
             match self.state.phase {
                 Phase::Running => self.adopt(socket, peer),
-                // Accepted before the drain began, and nobody's yet: it is turned away like those that come later.
+                // Accepted before the drain began, and nobody's yet: it is turned away like those
+                // that come later.
                 _ => {
                     self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));
                     self.refuse(socket, peer, Refusal::Draining);

@@ -23,7 +23,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// For a process of `shards`; `max_connections` is the limit in force, found out where the setting says 0.
+    /// For a process of `shards`; `max_connections` is the limit in force, found out where the
+    /// setting says 0.
     #[must_use]
     pub fn new(limits: &Limits, max_connections: usize, shards: usize) -> Self {
         let or_no_cap = |cap: usize| if cap == 0 { usize::MAX } else { cap };
@@ -145,9 +146,9 @@ impl Admission {
     }
 }
 
-/// The correction on top of SO_REUSEPORT, whose spread is random: a shard keeps what it accepted while its load is
-/// at most 1/16 above the mean; beyond that the least loaded shard gets it. That bounds the spread well inside the
-/// promised 1.25, and hands over only the excess.
+/// The correction on top of SO_REUSEPORT, whose spread is random: a shard keeps what it accepted
+/// while its load is at most 1/16 above the mean; beyond that the least loaded shard gets it. That
+/// bounds the spread well inside the promised 1.25, and hands over only the excess.
 fn least_loaded_if_over(loads: impl Iterator<Item = usize> + Clone, me: usize) -> usize {
     let (count, total) = loads.clone().fold((0, 0), |(n, sum), load| (n + 1, sum + load));
     let mine = loads.clone().nth(me).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! What a shard holds, counted from the tables themselves: for the simulator's checkers, not for serving.
+//! What a shard holds, counted from the tables themselves: for the simulator's checkers, not for
+//! serving.
 
 use throng_io::Driver;
 
@@ -22,8 +23,8 @@ pub struct Audit {
     pub paused: usize,
     /// The largest backlog of a connection, in bytes.
     pub largest_backlog: usize,
-    /// The most bytes by which messages of one class that wait for one connection are over their cap, not
-    /// counting a message that waits alone.
+    /// The most bytes by which messages of one class that wait for one connection are over their
+    /// cap, not counting a message that waits alone.
     pub largest_excess: usize,
     /// The most bytes that a connection's decoder holds.
     pub largest_partial: usize,

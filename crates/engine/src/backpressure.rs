@@ -11,17 +11,19 @@ use crate::pattern::Pattern;
 /// What happens when the messages that wait for a slow receiver have reached their cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowPolicy {
-    /// The receiver is closed with 1008 "slow consumer": for streams in which nothing may be missing.
+    /// The receiver is closed with 1008 "slow consumer": for streams in which nothing may be
+    /// missing.
     #[default]
     Close,
     /// The new message is dropped: what waits is delivered first.
     DropNewest,
-    /// The oldest waiting messages of the class are dropped to make room: a receiver that catches up sees the
-    /// latest.
+    /// The oldest waiting messages of the class are dropped to make room: a receiver that catches
+    /// up sees the latest.
     DropOldest,
-    /// Of each key only the newest value waits (conflation), in the place of the value it replaces. The key is
-    /// that of [`Frame::keyed`](crate::Frame::keyed), within the channel; without one, the channel is the key. At
-    /// the cap the oldest value of another key is dropped, so let the cap hold one message of each key.
+    /// Of each key only the newest value waits (conflation), in the place of the value it replaces.
+    /// The key is that of [`Frame::keyed`](crate::Frame::keyed), within the channel; without one,
+    /// the channel is the key. At the cap the oldest value of another key is dropped, so let the
+    /// cap hold one message of each key.
     Latest,
 }
 
@@ -56,21 +58,23 @@ impl FromStr for SlowPolicy {
     }
 }
 
-/// The rules for one class of messages: those of the channels that match a pattern, or those of a route.
+/// The rules for one class of messages: those of the channels that match a pattern, or those of a
+/// route.
 ///
-/// They act only while a receiver is slow, that is while the kernel has not taken all that was sent to it before.
-/// Control frames (pings, pongs, Close) are always admitted.
+/// They act only while a receiver is slow, that is while the kernel has not taken all that was sent
+/// to it before. Control frames (pings, pongs, Close) are always admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backpressure {
     /// What happens at the cap. Default [`SlowPolicy::Close`].
     pub policy: SlowPolicy,
     /// The cap: bytes of this class that wait for one connection. Default 0:
-    /// [`Limits::max_backlog`](crate::Limits::max_backlog). A message larger than it still waits if no other of its class
-    /// does; one of under 64 bytes counts as 64. With [`SlowPolicy::Close`] all waiting messages that may not be
-    /// dropped count.
+    /// [`Limits::max_backlog`](crate::Limits::max_backlog). A message larger than it still waits if
+    /// no other of its class does; one of under 64 bytes counts as 64. With [`SlowPolicy::Close`]
+    /// all waiting messages that may not be dropped count.
     pub max_backlog: usize,
-    /// How long a message may wait (its TTL); an older one is dropped instead of sent. Default 0: for as long as
-    /// it takes. Kept in milliseconds; looked at when messages leave or come, and once a second.
+    /// How long a message may wait (its TTL); an older one is dropped instead of sent. Default 0:
+    /// for as long as it takes. Kept in milliseconds; looked at when messages leave or come, and
+    /// once a second.
     pub max_age: Duration,
 }
 
@@ -120,8 +124,8 @@ impl Class {
     }
 }
 
-/// Which rules apply to which messages: a channel's if its name matches a pattern (the first that does), else the
-/// receiver's route's, else the default.
+/// Which rules apply to which messages: a channel's if its name matches a pattern (the first that
+/// does), else the receiver's route's, else the default.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     default: Backpressure,
@@ -135,8 +139,9 @@ impl Classes {
         self.default = rules;
     }
 
-    /// The rules for channels whose names match `pattern`: tokens separated by dots, `*` for any one token, `>` at
-    /// the end for any that follow. Of several matching patterns the one added first wins.
+    /// The rules for channels whose names match `pattern`: tokens separated by dots, `*` for any
+    /// one token, `>` at the end for any that follow. Of several matching patterns the one added
+    /// first wins.
     ///
     /// # Errors
     /// The pattern is malformed.
@@ -195,8 +200,9 @@ impl Rules {
         &self.classes[usize::from(index)]
     }
 
-    /// The least backlog at which a connection can be closed for the answers to its own messages: half of it is the mark
-    /// from which its messages wait, so that who sends more than it reads is held up instead.
+    /// The least backlog at which a connection can be closed for the answers to its own messages:
+    /// half of it is the mark from which its messages wait, so that who sends more than it reads is
+    /// held up instead.
     pub(crate) fn least_cap_of_answers(&self) -> usize {
         let default: ClassIndex = 0;
         let classes = self.routes.iter().chain([&default]).map(|&index| self.class(index));

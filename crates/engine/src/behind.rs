@@ -1,4 +1,5 @@
-//! Messages that wait one by one: how they come to wait, and how they leave, in chunks and in fragments.
+//! Messages that wait one by one: how they come to wait, and how they leave, in chunks and in
+//! fragments.
 
 use std::sync::Arc;
 
@@ -12,12 +13,13 @@ use crate::connections::{Connections, OVERFULL};
 use crate::sending::Sent;
 use crate::waiting::{Admitted, Content, Millis, Part, Partial, Waiting};
 
-/// Waiting messages follow the queue in chunks of this size: what the driver holds can no longer be dropped, and no
-/// control frame overtakes it.
+/// Waiting messages follow the queue in chunks of this size: what the driver holds can no longer be
+/// dropped, and no control frame overtakes it.
 const QUANTUM: usize = 64 * 1024;
 
 impl Connections {
-    /// Lets a message wait by itself, as its class's policy says; `class`: the channel's, or else the receiver's.
+    /// Lets a message wait by itself, as its class's policy says; `class`: the channel's, or else
+    /// the receiver's.
     #[cold]
     pub(crate) fn enqueue_message(
         &mut self,
@@ -30,7 +32,8 @@ impl Connections {
         let index = class.unwrap_or_else(|| self.class_of(id));
         let class = rules.class(index);
         let waiting = self.cold(id).and_then(|cold| cold.waiting.as_deref());
-        // Only a peer that does not take bytes is slow: what was sent since the kernel was asked last is not dropped.
+        // Only a peer that does not take bytes is slow: what was sent since the kernel was asked
+        // last is not dropped.
         let is_slow = self.conns[id.slot()].has(flag::IN_FLIGHT)
             || waiting.is_some_and(|waiting| waiting.is_slow);
         let backlog = self.backlog(id);
@@ -73,7 +76,8 @@ impl Connections {
         }
     }
 
-    /// Moves a quantum of waiting messages into the queue, oldest first, less what has grown too old.
+    /// Moves a quantum of waiting messages into the queue, oldest first, less what has grown too
+    /// old.
     pub(crate) fn refill(&mut self, id: ConnId) {
         // What the driver holds counts like what may not be dropped, and must leave room for that.
         self.take_waiting(id, QUANTUM.min(self.low_water()).max(1));

@@ -18,7 +18,8 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// The driver has lent `bytes`, which came from `conn`. They are flushed to it before anything else happens.
+    /// The driver has lent `bytes`, which came from `conn`. They are flushed to it before anything
+    /// else happens.
     pub(crate) fn lend(&mut self, conn: ConnId, bytes: &[u8]) {
         self.lent = Some((conn, addresses(bytes)));
     }
@@ -33,14 +34,15 @@ impl Borrowed {
         self.joined = joined;
     }
 
-    /// The memory of `payload`, which need not leave at once, if it is all of the message that was joined.
+    /// The memory of `payload`, which need not leave at once, if it is all of the message that was
+    /// joined.
     pub(crate) fn kept(&self, payload: &[u8]) -> Option<Arc<dyn Memory>> {
         let joined = self.joined.as_ref()?;
         (addresses(joined.as_ref().as_ref()) == addresses(payload)).then(|| Arc::clone(joined))
     }
 
-    /// `payload` as a segment of output for `to`, if it is of that memory. Slices that are alive overlap only if
-    /// they are of the same memory, so comparing addresses tells.
+    /// `payload` as a segment of output for `to`, if it is of that memory. Slices that are alive
+    /// overlap only if they are of the same memory, so comparing addresses tells.
     pub(crate) fn segment(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
         let wanted = addresses(payload);
         if let Some(kept) = self.kept(payload) {
@@ -57,7 +59,8 @@ impl Borrowed {
     }
 }
 
-/// Where a slice lies: slices that are alive are at the same addresses only if they are the same memory.
+/// Where a slice lies: slices that are alive are at the same addresses only if they are the same
+/// memory.
 pub(crate) fn addresses(bytes: &[u8]) -> Range<usize> {
     let Range { start, end } = bytes.as_ptr_range();
     start.addr()..end.addr()

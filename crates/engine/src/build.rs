@@ -19,7 +19,8 @@ use crate::shard::{Parts, Shard};
 use crate::stalls::{Watch, Watching};
 use crate::stats::Snapshot;
 
-/// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it accepted.
+/// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it
+/// accepted.
 const HANDOVER_CAPACITY: usize = 4096;
 
 /// What [`build`] gives.
@@ -49,7 +50,8 @@ pub struct BuildOptions {
     pub wildcards: bool,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
-    /// What of the time that turns take is measured; `None`: nothing, and the clock is read less often.
+    /// What of the time that turns take is measured; `None`: nothing, and the clock is read less
+    /// often.
     pub watching: Option<Watching>,
     /// For simulations: another [`MAILBOX_MARK`].
     pub mailbox_mark: Option<usize>,

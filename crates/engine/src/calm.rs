@@ -1,4 +1,5 @@
-//! The calm after a storm of output: when memory that waited for slow readers is worth giving back to the system.
+//! The calm after a storm of output: when memory that waited for slow readers is worth giving back
+//! to the system.
 
 /// Less than this is no storm: walking the heap would cost more than it brings.
 const STORM: usize = 16 << 20;
@@ -8,8 +9,8 @@ const STORM: usize = 16 << 20;
 pub(crate) struct Peak(usize);
 
 impl Peak {
-    /// Takes note of what waits now. True if that is less than a quarter of a peak that was a storm; then this is the new
-    /// peak.
+    /// Takes note of what waits now. True if that is less than a quarter of a peak that was a
+    /// storm; then this is the new peak.
     pub(crate) fn is_over(&mut self, waits: usize) -> bool {
         self.0 = self.0.max(waits);
         let is_over = self.0 >= STORM && waits < self.0 / 4;

@@ -1,6 +1,7 @@
 //! permessage-deflate for a shard's connections: who agreed on what, and the one codec they share.
 //!
-//! A connection that agreed costs two bytes by slot; one that keeps a context, a box once a message was compressed.
+//! A connection that agreed costs two bytes by slot; one that keeps a context, a box once a message
+//! was compressed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub(crate) struct Compression {
     deflaters: Vec<(Policy, Deflater)>,
     /// What the last message was compressed to.
     out: Vec<u8>,
-    /// Where the message lies whose callback runs, if it came in a form that can be sent on; else empty.
+    /// Where the message lies whose callback runs, if it came in a form that can be sent on; else
+    /// empty.
     relayed: Range<usize>,
     /// That form.
     relay: Vec<u8>,
@@ -45,8 +47,9 @@ struct Histories {
     peers: Option<History>,
 }
 
-/// Bytes that go through the codec for the sake of one connection's input before others have their turn: a few
-/// milliseconds. A receive buffer of tiny messages, or of bombs that stay within the limit, would else be seconds.
+/// Bytes that go through the codec for the sake of one connection's input before others have their
+/// turn: a few milliseconds. A receive buffer of tiny messages, or of bombs that stay within the
+/// limit, would else be seconds.
 const WORK_BUDGET: usize = 4 << 20;
 
 /// What a message costs beside its bytes and its context, in bytes: about a microsecond.
@@ -72,7 +75,8 @@ impl Compression {
         true
     }
 
-    /// Gives back what the codec needed, but not what connections keep from one message to the next.
+    /// Gives back what the codec needed, but not what connections keep from one message to the
+    /// next.
     pub(crate) fn shed_memory(&mut self) {
         (self.out, self.relay, self.relayed) = (Vec::new(), Vec::new(), 0..0);
         self.deflaters = Vec::new();
@@ -88,7 +92,8 @@ impl Compression {
         }
     }
 
-    /// Compresses a message for the connection in `slot`, which is now to be sent; `None`: it is to be sent as it is.
+    /// Compresses a message for the connection in `slot`, which is now to be sent; `None`: it is to
+    /// be sent as it is.
     pub(crate) fn deflate(
         &mut self,
         slot: usize,
@@ -125,8 +130,8 @@ impl Compression {
         Some(&self.out)
     }
 
-    /// The message at hand, which lies in `plaintext` while its callback runs, came as `deflated`, and could be sent so
-    /// wherever no context is kept.
+    /// The message at hand, which lies in `plaintext` while its callback runs, came as `deflated`,
+    /// and could be sent so wherever no context is kept.
     pub(crate) fn set_relay(&mut self, plaintext: &[u8], deflated: &[u8]) {
         self.relayed = addresses(plaintext);
         self.relay.clear();
@@ -179,8 +184,9 @@ impl Compression {
         }
     }
 
-    /// The form of a frame for the connection in `slot`, made once for all that have the same window; `None`: it is to
-    /// be sent as it is. [`Compression::record_sent`] follows if it is sent.
+    /// The form of a frame for the connection in `slot`, made once for all that have the same
+    /// window; `None`: it is to be sent as it is. [`Compression::record_sent`] follows if it is
+    /// sent.
     pub(crate) fn frame<'f>(
         &mut self,
         slot: usize,
@@ -204,8 +210,8 @@ impl Compression {
         })
     }
 
-    /// The compressed form of `frame` goes to the connection in `slot`: where a context is kept, what follows may refer
-    /// to it, and the receiver's context has it.
+    /// The compressed form of `frame` goes to the connection in `slot`: where a context is kept,
+    /// what follows may refer to it, and the receiver's context has it.
     #[inline]
     pub(crate) fn record_sent(&mut self, slot: usize, frame: &Frame) {
         let Some(Agreement { agreed, .. }) = self.agreement(slot) else { return };

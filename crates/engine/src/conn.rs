@@ -169,7 +169,8 @@ pub(crate) struct Cold {
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
     pub(crate) unsent: usize,
     pub(crate) progress: Option<Tick>,
-    /// The first segment of the queue is a pong that was not sent yet; only while a batch is in flight.
+    /// The first segment of the queue is a pong that was not sent yet; only while a batch is in
+    /// flight.
     pub(crate) pong_first: bool,
     /// The per-message queue; present while [`flag::WAITING`] is set.
     pub(crate) waiting: Option<Box<Waiting>>,

@@ -1,7 +1,8 @@
-//! The shard's table of connections, and everything that can be done to one from inside a callback.
+//! The shard's table of connections, with every operation that callbacks can request.
 //!
-//! While bytes are lent the driver is borrowed, so nothing here touches a socket: output goes to the
-//! connection's queue, and the connection to the list that [`Shard::flush`](crate::Shard) empties.
+//! While bytes are lent the driver is borrowed, so nothing here touches a socket: output goes to
+//! the connection's queue, and the connection to the list that [`Shard::flush`](crate::Shard)
+//! empties.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::subprotocols::Subprotocols;
 use crate::tick::{Deadlines, Heartbeats, Tick};
 use crate::waiting::Waiting;
 
-/// What a connection's record says when bytes come.
+/// Fields of a connection's record that receiving needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
     pub(crate) route: u16,
@@ -34,30 +35,31 @@ pub(crate) struct Receiving {
     pub(crate) inline_limit: u16,
 }
 
-/// In [`Connections::published`]: a queue has passed its limit within this turn, which only a flush can tell from a slow
-/// reader. More than any budget, so that one comparison looks for both.
+/// Value of [`Connections::published`] when a queue has passed its limit within this turn, which
+/// only a flush can distinguish from a slow reader. It exceeds any budget, so that one comparison
+/// checks both.
 pub(crate) const OVERFULL: usize = 1 << (usize::BITS - 1);
 
-/// See the module's documentation.
+/// The shard's connections, and the lists of those with pending work.
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) conns: Vec<Conn>,
     pub(crate) cold: Slab<Cold>,
     pub(crate) deadlines: Deadlines,
-    /// The ends of sessions' lives; untouched while those have no limit.
+    /// Ends of session lifetimes; unused while those have no limit.
     pub(crate) lifetimes: Deadlines,
     pub(crate) rates: Rates,
     subprotocols: Subprotocols,
     pub(crate) dirty: Vec<ConnId>,
-    /// Of these, more could have left: they are flushed in the next turn.
+    /// Connections with more output than one flush sends: they are flushed in the next turn.
     pub(crate) unfinished: Vec<ConnId>,
-    /// `on_drain` is due for these.
+    /// Connections for which `on_drain` is due.
     pub(crate) drained: Vec<ConnId>,
-    /// The service wants input of these again; some may be held.
+    /// Connections whose service resumed reading; input of some may be held back.
     pub(crate) resumed: Vec<ConnId>,
     /// Batches in flight, checked for progress at each sweep.
     pub(crate) in_flight: Vec<ConnId>,
-    /// Messages partly here, checked for their deadline at each sweep.
+    /// Connections with an incomplete message, checked for its deadline at each sweep.
     pub(crate) assembling: Vec<ConnId>,
     pub(crate) spares: Spares,
     pub(crate) fanout: Fanout,
@@ -66,11 +68,11 @@ pub(crate) struct Connections {
     pub(crate) limits: Checked,
     pub(crate) stats: Stats,
     pub(crate) rules: Arc<Rules>,
-    /// By class.
+    /// Indexed by class.
     pub(crate) counters: Vec<ClassCounters>,
     /// The time of this turn.
     pub(crate) now: Instant,
-    /// What publications have cost since the last flush of all; see `PUBLISH_BUDGET`, and [`OVERFULL`].
+    /// Cost of publications since the last flush of all; see `PUBLISH_BUDGET`, and [`OVERFULL`].
     pub(crate) published: usize,
     tick: Tick,
     heartbeats: Heartbeats,
@@ -116,12 +118,12 @@ impl Connections {
         }
     }
 
-    /// Has heartbeats begin as if slots were `by` higher.
+    /// Shifts the start of heartbeats as if slots were `by` higher.
     pub(crate) fn spread_heartbeats(&mut self, by: usize) {
         self.heartbeats.spread(by, self.tick);
     }
 
-    /// Enters a connection that the driver has just named.
+    /// Enters a connection that the driver has just reported.
     pub(crate) fn enter(&mut self, id: ConnId, stage: Stage) {
         let slot = id.slot();
         while self.conns.len() <= slot {
@@ -135,7 +137,7 @@ impl Connections {
         self.stats.connections += 1;
     }
 
-    /// Frees the slot of a connection whose last event has come.
+    /// Frees the slot of a connection after its last event.
     pub(crate) fn leave(&mut self, id: ConnId) {
         let slot = id.slot();
         let Some(conn) = self.conn_mut(id) else { return };
@@ -160,54 +162,54 @@ impl Connections {
         }
     }
 
-    /// The connection, if `id` still names one.
+    /// Returns the connection if `id` still names one.
     #[inline]
     pub(crate) fn conn(&self, id: ConnId) -> Option<&Conn> {
         self.conns.get(id.slot()).filter(|conn| conn.id == id)
     }
 
-    /// The connection, if `id` still names one.
+    /// Returns the connection if `id` still names one.
     #[inline]
     pub(crate) fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         self.conns.get_mut(id.slot()).filter(|conn| conn.id == id)
     }
 
-    /// Its stage; [`Stage::Free`] if `id` names nobody any more.
+    /// Returns the stage; [`Stage::Free`] if the connection is gone.
     #[inline]
     pub(crate) fn stage(&self, id: ConnId) -> Stage {
         self.conn(id).map_or(Stage::Free, |conn| conn.stage)
     }
 
-    /// The connection in `slot`, if there is one.
+    /// Returns the connection in `slot`, if there is one.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<ConnId> {
         let conn = self.conns.get(slot as usize)?;
         (conn.stage != Stage::Free).then_some(conn.id)
     }
 
-    /// Slots in use or used before.
+    /// Returns the number of slots in use or used before.
     pub(crate) fn slots(&self) -> usize {
         self.conns.len()
     }
 
-    /// The connection in `slot`, if broadcasts reach it.
+    /// Returns the connection in `slot`, if broadcasts reach it.
     pub(crate) fn listener_in(&self, slot: usize) -> Option<ConnId> {
         let conn = &self.conns[slot];
         matches!(conn.stage, Stage::Open | Stage::Events).then_some(conn.id)
     }
 
-    /// The subprotocol that was agreed.
+    /// Returns the subprotocol that was agreed on.
     pub(crate) fn subprotocol(&self, id: ConnId) -> Option<&str> {
         self.conn(id).and_then(|_| self.subprotocols.of(id.slot()))
     }
 
-    /// Notes the subprotocol that was agreed.
+    /// Records the subprotocol that was agreed on.
     pub(crate) fn set_subprotocol(&mut self, id: ConnId, name: &str) {
         if self.conn(id).is_some() {
             self.subprotocols.set(id.slot(), name);
         }
     }
 
-    /// Notes that permessage-deflate was agreed on.
+    /// Records that permessage-deflate was agreed on.
     pub(crate) fn set_deflate(
         &mut self,
         id: ConnId,
@@ -224,7 +226,7 @@ impl Connections {
         }
     }
 
-    /// The upgrade for which it was agreed on did not come about.
+    /// Drops the agreement on permessage-deflate of an upgrade that was not completed.
     pub(crate) fn clear_deflate(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             conn.set(flag::DEFLATE, false);
@@ -232,12 +234,12 @@ impl Connections {
         }
     }
 
-    /// All connections.
+    /// Returns the ids of all connections.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
         self.conns.iter().filter(|conn| conn.stage != Stage::Free).map(|conn| conn.id)
     }
 
-    /// Its cold record, made if there is none.
+    /// Returns the cold record of a connection, created if there is none.
     pub(crate) fn cold_mut(&mut self, id: ConnId) -> Option<&mut Cold> {
         let index = match self.conn(id)?.cold {
             Some(index) => index,
@@ -250,12 +252,12 @@ impl Connections {
         self.cold.entry_mut(index)
     }
 
-    /// Its cold record, if it has one.
+    /// Returns the cold record of a connection, if it has one.
     pub(crate) fn cold(&self, id: ConnId) -> Option<&Cold> {
         self.cold.entry(self.conn(id)?.cold?)
     }
 
-    /// Gives the cold record back when it says nothing any more.
+    /// Frees the cold record when it holds nothing any more.
     pub(crate) fn shed_cold(&mut self, id: ConnId) {
         let Some(index) = self.conn(id).and_then(|conn| conn.cold) else { return };
         if self.cold.entry(index).is_some_and(Cold::is_idle) {
@@ -266,8 +268,8 @@ impl Connections {
         }
     }
 
-    /// Bytes came from the peer of an open session: it lives, and will be flushed when they are dealt with. The
-    /// one look at the record that receiving a message needs.
+    /// Registers input of an open session: the peer is alive, and the connection is flushed after
+    /// its input. This is the one access to the record that receiving a message needs.
     #[inline]
     pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
         let slot = id.slot();
@@ -285,7 +287,8 @@ impl Connections {
         Some(receiving)
     }
 
-    /// The same after our Close, when only the peer's is still awaited; `None` when nothing is of interest any more.
+    /// Registers input after our Close, when only the peer's is awaited; `None` when no input
+    /// matters any more.
     #[cold]
     pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
         let conn = self.conn_mut(id)?;
@@ -296,19 +299,19 @@ impl Connections {
         Some(Receiving { route: conn.route, data: conn.data, inline_limit: 0 })
     }
 
-    /// How the messages of a route are decoded.
+    /// Returns how the messages of a route are decoded.
     pub(crate) fn route_options(&self, route: u16) -> RouteOptions {
         self.limits.routes.get(usize::from(route)).copied().unwrap_or_default()
     }
 
-    /// Notes what needs no look at the limits any more.
+    /// Records up to which length messages need no check of the limits.
     pub(crate) fn record_limits(&mut self, id: ConnId, limits: &ws::Limits) {
         if let Some(conn) = self.conn_mut(id) {
             conn.inline_limit = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
         }
     }
 
-    /// The list of messages partly here does not have it any more.
+    /// Marks a connection as removed from the list of incomplete messages.
     pub(crate) fn unlist_assembling(&mut self, id: ConnId) {
         if self.cold(id).is_some()
             && let Some(cold) = self.cold_mut(id)
@@ -318,7 +321,7 @@ impl Connections {
         }
     }
 
-    /// The list of batches in flight does not have it any more.
+    /// Marks a connection as removed from the list of batches in flight.
     pub(crate) fn unlist_flight(&mut self, id: ConnId) {
         if self.cold(id).is_some()
             && let Some(cold) = self.cold_mut(id)
@@ -328,18 +331,18 @@ impl Connections {
         }
     }
 
-    /// The current second.
+    /// Returns the current second.
     pub(crate) fn tick(&self) -> Tick {
         self.tick
     }
 
-    /// A new second has begun.
+    /// Starts a new second.
     pub(crate) fn set_tick(&mut self, now: Tick) {
         self.tick = now;
         self.heartbeats.refresh(now);
     }
 
-    /// The session has begun: its first heartbeat is a whole interval away, its end a lifetime.
+    /// Starts a session's timers: the first heartbeat is a whole interval away, the end a lifetime.
     pub(crate) fn start_session(&mut self, slot: usize) {
         self.deadlines.set(slot, self.heartbeats.due(slot));
         if self.limits.lifetime > 0 {
@@ -348,24 +351,24 @@ impl Connections {
         }
     }
 
-    /// Part of a request is here, and its answer is owed.
+    /// Marks a request as begun and not answered.
     pub(crate) fn is_in_request(&self, id: ConnId) -> bool {
         self.conn(id).is_some_and(|conn| conn.has(flag::REQUEST))
     }
 
-    /// Sets the deadline of a connection, in seconds from now: never less, and less than one more, since the
-    /// current second has already begun.
+    /// Sets the deadline of a connection in seconds from now. It passes at least so many seconds
+    /// from now, and less than one more, since the current second has already begun.
     pub(crate) fn due_in(&mut self, id: ConnId, secs: u16) {
         self.deadlines.set(id.slot(), self.tick.after(secs + 1));
     }
 
-    /// See [`Core::finish_answer`](crate::Core::finish_answer).
+    /// Completes a deferred answer; see [`Core::finish_answer`](crate::Core::finish_answer).
     pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
         let keep_alive_secs = self.limits.keep_alive;
         let Some(conn) = self.conn_mut(id) else { return };
         match conn.stage {
             Stage::Serving => conn.stage = Stage::Http,
-            // Its body is still coming, and would have to be read to its end by nobody.
+            // Its body is still coming, and no callback would read it to its end.
             Stage::Http => return self.finish(id, AfterFlush::Linger),
             _ => return,
         }
@@ -378,31 +381,31 @@ impl Connections {
         }
     }
 
-    /// See [`Core::stop_reading`](crate::Core::stop_reading).
+    /// Stops reading; see [`Core::stop_reading`](crate::Core::stop_reading).
     pub(crate) fn stop_reading(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id)
             && conn.stage == Stage::Open
         {
             conn.set(flag::STOPPED, true);
-            // The flush tells the driver.
+            // The flush pauses the driver's reading.
             self.mark_dirty(id);
         }
     }
 
-    /// See [`Core::resume_reading`](crate::Core::resume_reading).
+    /// Resumes reading; see [`Core::resume_reading`](crate::Core::resume_reading).
     pub(crate) fn resume_reading(&mut self, id: ConnId) {
         let timeout = self.limits.handshake;
         let Some(conn) = self.conn_mut(id) else { return };
         match conn.stage {
             Stage::Serving => {
                 conn.stage = Stage::Http;
-                // The delay was ours: the body's clock begins anew.
+                // The delay was ours: the body's deadline restarts.
                 self.due_in(id, timeout);
             }
             Stage::Open if conn.has(flag::STOPPED) => {
                 conn.set(flag::STOPPED, false);
-                // It may have been stopped again by the time its turn comes, or be behind: whoever goes on with what is held
-                // because of that looks at both.
+                // Reading may have been stopped again by the time the connection is resumed, or its
+                // output be congested: the code that resumes held input checks both.
                 if conn.has(flag::PAUSED) {
                     self.mark_drained(id);
                 }
@@ -413,7 +416,7 @@ impl Connections {
         self.resumed.push(id);
     }
 
-    /// See [`Core::await_drain`](crate::Core::await_drain).
+    /// Requests `on_drain`; see [`Core::await_drain`](crate::Core::await_drain).
     pub(crate) fn await_drain(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             conn.set(flag::NOTIFY_ON_DRAIN, true);
@@ -428,7 +431,7 @@ impl Connections {
         }
     }
 
-    /// A ping of ours.
+    /// Queues a ping of ours.
     pub(crate) fn ping(&mut self, id: ConnId) {
         if self.stage(id) == Stage::Open {
             self.stats.pings += 1;
@@ -436,7 +439,7 @@ impl Connections {
         }
     }
 
-    /// A sign of life on a stream of events.
+    /// Queues a comment that keeps a stream of events alive.
     pub(crate) fn comment(&mut self, id: ConnId) {
         self.stats.pings += 1;
         self.append(id, |out| out.extend_from_slice(sse::COMMENT));
@@ -447,9 +450,9 @@ impl Connections {
         self.deadlines.set(id.slot(), self.heartbeats.due(id.slot()));
     }
 
-    /// Answers a ping. While output waits, only the latest unsent pong is kept, and it is first to leave
-    /// (RFC 6455 section 5.5.3 lets one pong answer several pings), so that a peer that pings and does not read
-    /// costs 131 bytes.
+    /// Answers a ping. While output waits, only the latest unsent pong is kept, and it is first to
+    /// leave (RFC 6455 section 5.5.3 lets one pong answer several pings), so that a peer that pings
+    /// and does not read costs 131 bytes.
     pub(crate) fn pong(&mut self, id: ConnId, payload: &[u8]) {
         let conn = &self.conns[id.slot()];
         if !conn.has(flag::IN_FLIGHT) || conn.has(flag::UPGRADING) {
@@ -463,26 +466,27 @@ impl Connections {
         if replace {
             batch.pop_front();
         }
-        // Not owned: nothing may be appended to a segment that the next pong replaces.
+        // Not an owned segment: nothing may be appended to a segment that the next pong replaces.
         batch.push_front(Segment::Shared(bytes.into()));
         if let Some(cold) = self.cold_mut(id) {
             cold.pong_first = true;
         }
     }
 
-    /// Begins the closing handshake: a Close frame behind what is queued. Nothing is sent after it. A stream of
-    /// events just ends.
+    /// Begins the closing handshake: a Close frame behind queued output. Nothing is sent after it.
+    /// A stream of events just ends.
     pub(crate) fn close(&mut self, id: ConnId, code: u16, reason: &str) {
         match self.stage(id) {
             Stage::Open => {
-                // The peer's Close is wanted, whatever comes before it.
+                // The peer's Close is awaited, whatever comes before it.
                 self.resume_reading(id);
                 self.release_publisher(id);
                 self.take_waiting(id, usize::MAX);
             }
             Stage::Events => {
                 self.take_waiting(id, usize::MAX);
-                // As after a Close frame: what is published from now on would keep a slow one open without end.
+                // As after a Close frame: later publications would keep a slow connection open
+                // without end.
                 self.conns[id.slot()].stage = Stage::Closing;
                 self.due_in(id, self.limits.close);
                 return self.finish(id, AfterFlush::Close);
@@ -498,8 +502,8 @@ impl Connections {
         self.due_in(id, self.limits.close);
     }
 
-    /// Ends a session that cannot go on: what is queued is dropped, a Close frame takes its place, and the
-    /// connection closes once that has left (RFC 6455 section 7.1.7).
+    /// Ends a session that cannot continue: queued output is dropped, a Close frame takes its
+    /// place, and the connection closes once that has left (RFC 6455 section 7.1.7).
     pub(crate) fn fail(&mut self, id: ConnId, code: u16, reason: &str) {
         if matches!(self.stage(id), Stage::Open | Stage::Events) {
             if !self.conns[id.slot()].has(flag::UPGRADING) {
@@ -510,7 +514,7 @@ impl Connections {
         self.finish(id, AfterFlush::Linger);
     }
 
-    /// Says what follows when the queue has left. Of two such wishes the ruder wins.
+    /// Sets what happens after the queue is flushed. The more abrupt of two requests wins.
     pub(crate) fn finish(&mut self, id: ConnId, after: AfterFlush) {
         let Some(conn) = self.conn_mut(id) else { return };
         if conn.stage >= Stage::Lingering && after != AfterFlush::Abort {
@@ -520,13 +524,13 @@ impl Connections {
             conn.after_flush = after;
         }
         if after == AfterFlush::Abort && matches!(conn.stage, Stage::Open | Stage::Events) {
-            // What is sent from now on would be dropped, and its sender is to know.
+            // Later messages would be dropped, and their sender must see that.
             conn.stage = Stage::Closing;
         }
         self.mark_dirty(id);
     }
 
-    /// Drops what is queued and not yet with the driver.
+    /// Drops output that is queued and not yet with the driver.
     pub(crate) fn drop_queue(&mut self, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else { return };
         let waited = conn.has(flag::WAITING);
@@ -546,13 +550,14 @@ impl Connections {
         }
     }
 
-    /// Bytes queued: here, waiting, and in the driver.
+    /// Returns the bytes queued: here, in the per-message queue, and in the driver.
     #[inline]
     pub(crate) fn backlog(&self, id: ConnId) -> usize {
         self.backlog_of(id, Waiting::bytes)
     }
 
-    /// The same without what may still be dropped: the measure of whether its peer reads its own answers.
+    /// Returns the bytes queued except messages that may still be dropped: the measure of whether
+    /// the peer reads its own answers.
     #[inline]
     pub(crate) fn kept_backlog(&self, id: ConnId) -> usize {
         self.backlog_of(id, Waiting::kept)
@@ -572,12 +577,12 @@ impl Connections {
         queued
     }
 
-    /// The mark above which the connection is not read and sends say `Queued`.
+    /// Returns the mark above which the connection is not read and sends return `Queued`.
     pub(crate) fn high_water(&self) -> usize {
         self.limits.max_backlog / 2
     }
 
-    /// The mark at which reading goes on and `on_drain` comes.
+    /// Returns the mark at which reading resumes and `on_drain` is called.
     pub(crate) fn low_water(&self) -> usize {
         self.limits.max_backlog / 4
     }
@@ -592,7 +597,7 @@ impl Connections {
         }
     }
 
-    /// Says that the connection will be flushed anyway, as soon as the bytes it sent us are dealt with.
+    /// Marks a connection as flushed anyway, right after its input is handled.
     #[inline]
     pub(crate) fn promise_flush(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
@@ -628,7 +633,7 @@ impl Connections {
         self.queue(id).append(write);
     }
 
-    /// The connection's queue, made if it has none; the connection will be flushed.
+    /// Returns the connection's queue, created if it has none; the connection will be flushed.
     pub(crate) fn queue(&mut self, id: ConnId) -> &mut Batch {
         let conn = &mut self.conns[id.slot()];
         if conn.flags & flag::DIRTY == 0 {
@@ -644,7 +649,7 @@ impl Connections {
         queue
     }
 
-    /// Moves what was published in this turn into the connection's queue.
+    /// Moves frames published in this turn into the connection's queue.
     pub(crate) fn queue_fan_out(&mut self, id: ConnId) {
         if self.conn(id).is_some_and(|conn| conn.has(flag::FAN_OUT)) {
             self.queue(id);
@@ -652,8 +657,9 @@ impl Connections {
     }
 }
 
-/// Masking keys for our client side. RFC 6455 section 10.3 wants them unpredictable to a script inside a browser
-/// that chooses the payload; nobody but us chooses ours, so a fast generator with a random seed does.
+/// Masking keys for our client side. RFC 6455 section 10.3 requires that a script inside a browser,
+/// which chooses the payload, cannot predict them. Here only our own code chooses payloads, so a
+/// fast generator with a random seed is enough.
 #[derive(Debug)]
 pub(crate) struct Masks(u64);
 

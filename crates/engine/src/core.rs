@@ -227,8 +227,9 @@ impl<'a> Cx<'a> {
         self.core.abort(self.id);
     }
 
-    /// Makes this connection a stream of server-sent events. The head of the answer is written, channels are
-    /// subscribed to, and the callback returns [`Answer::Events`](crate::Answer::Events).
+    /// Makes this connection a stream of server-sent events. The head of the answer is written,
+    /// channels are subscribed to, and the callback returns
+    /// [`Answer::Events`](crate::Answer::Events).
     pub fn start_events(&mut self) {
         if let Some(conn) = self.core.connections.conn_mut(self.id)
             && conn.stage == Stage::Http
@@ -297,8 +298,8 @@ impl<'a> Cx<'a> {
         self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }
 
-    /// Sends to every other member of a channel. When the queue of another shard with members is nearly full, this
-    /// connection is not read until it has room.
+    /// Sends to every other member of a channel. When the queue of another shard with members is
+    /// nearly full, this connection is not read until it has room.
     pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
         let delivery = self.core.publish(channel, frame, Some(self.id));
         self.core.hold_publisher(self.id);

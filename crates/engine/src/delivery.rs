@@ -1,24 +1,25 @@
-//! What became of a publication: counts of one shard, and receipts for those of all.
+//! Outcome of a publication: counts of one shard, and receipts for those of all.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::sending::Sent;
 
-/// What became of one publication or broadcast, counted by receiver. Every receiver is in exactly one count.
+/// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
+/// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
     /// Queued for receivers that keep up.
     pub delivered: u64,
-    /// Queued behind output that a receiver has not taken yet; its policy may still drop it, which the metrics
-    /// count.
+    /// Queued behind output that a receiver has not taken yet; its policy may still drop it, which
+    /// the metrics count.
     pub queued: u64,
     /// Not sent: the receiver's policy was to drop this message, or to close the receiver.
     pub dropped: u64,
     /// Not sent: the receiver is closing.
     pub closed: u64,
-    /// Shards whose mailbox was full, or that have stopped: none of their receivers gets it, and nobody knows how
-    /// many they are.
+    /// Shards whose mailbox was full, or that have stopped: none of their receivers gets the
+    /// message, and their number is unknown.
     pub unreached: u64,
 }
 
@@ -32,7 +33,7 @@ impl Delivery {
         }
     }
 
-    /// Receivers, whatever became of their copy.
+    /// Returns the number of receivers, whatever the outcome of their copy.
     #[must_use]
     pub fn receivers(&self) -> u64 {
         self.delivered + self.queued + self.dropped + self.closed
@@ -47,7 +48,8 @@ impl Delivery {
     }
 }
 
-/// The counts of a publication on all shards, as they come in. It may be dropped unread.
+/// Receipt for the counts of a publication on all shards, filled as they come in. It may be dropped
+/// unread.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     tally: Arc<Tally>,
@@ -55,16 +57,16 @@ pub struct Receipt {
 
 #[derive(Debug)]
 struct Tally {
-    /// The sum so far, and how many shards have not counted yet.
+    /// The sum so far, and the number of shards that have not counted yet.
     sum: Mutex<(Delivery, usize)>,
     complete: Condvar,
 }
 
-/// One shard's duty to count. Dropped uncounted, it says that the shard was not reached.
+/// Slot for one shard's counts. Dropped without counts, it reports that the shard was not reached.
 #[derive(Debug)]
 pub struct AckSlot {
     tally: Option<Arc<Tally>>,
-    /// Shards that were not reached if this is dropped.
+    /// Number of shards that count as not reached if this is dropped.
     lost: u64,
 }
 
@@ -77,15 +79,15 @@ impl Receipt {
         (Self { tally }, acks)
     }
 
-    /// The counts of all shards, if all have counted.
+    /// Returns the counts of all shards, if all have counted.
     #[must_use]
     pub fn total(&self) -> Option<Delivery> {
         let (sum, missing) = *self.tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
         (missing == 0).then_some(sum)
     }
 
-    /// Waits for the counts of all shards; `None` if `timeout` passes first. Not for callbacks: their shard would
-    /// wait for itself.
+    /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
+    /// callbacks: their shard would wait for itself.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
         let deadline = Instant::now() + timeout;
@@ -100,12 +102,13 @@ impl Receipt {
 }
 
 impl AckSlot {
-    /// Counts that nobody asked for.
+    /// Creates a slot whose counts are not read.
     pub(crate) fn nobodys() -> Self {
         Self { tally: None, lost: 0 }
     }
 
-    /// The share of a shard with one connection: if that is gone, there is nobody to be reached.
+    /// Turns the slot into that of a shard with one connection: if that is gone, no receiver is
+    /// missed.
     pub(crate) fn of_one(self) -> Self {
         let mut ack = self;
         ack.lost = 0;

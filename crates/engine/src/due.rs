@@ -39,7 +39,8 @@ impl<S: Service> State<S> {
                 self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
                 self.core.connections.finish(id, AfterFlush::Abort);
             }
-            // What it asks is held back until it has read its answers; the write timeout watches that.
+            // What it asks is held back until it has read its answers; the write timeout watches
+            // that.
             Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
             // The request that it belongs to is answered.
             Stage::Http if in_request && self.request_bodies.is_dropped(id) => {
@@ -80,7 +81,7 @@ impl<S: Service> State<S> {
         connections.lifetimes.expire(last, now, &mut old);
         for slot in old {
             if let Some(id) = connections.in_slot(slot) {
-                connections.close(id, 1001, "end of this session's time; come back");
+                connections.close(id, 1001, "session lifetime exceeded");
             }
         }
     }

@@ -1,8 +1,10 @@
-//! What was published in this turn to connections that have nothing else queued: nearly all of a publish.
+//! What was published in this turn to connections that have nothing else queued: nearly all of a
+//! publish.
 //!
-//! They get no queue. Each remembers, in one number, the list of frames that it is to get; receivers of the same frames
-//! share a list, so that its bytes are put together once and one plain send per receiver is all that follows. Only
-//! what the kernel does not take, and what meets other output, becomes a queue.
+//! They get no queue. Each remembers, in one number, the list of frames that it is to get;
+//! receivers of the same frames share a list, so that its bytes are put together once and one plain
+//! send per receiver is all that follows. Only what the kernel does not take, and what meets other
+//! output, becomes a queue.
 
 use std::sync::Arc;
 
@@ -24,7 +26,8 @@ pub(crate) enum Form {
     Event,
 }
 
-/// Lists of several frames are joined, so they must not become large: what is more goes into queues.
+/// Lists of several frames are joined, so they must not become large: what is more goes into
+/// queues.
 const MAX_JOINED: usize = 64 * 1024;
 
 /// Room for lists that is kept from one flush to the next.
@@ -36,8 +39,8 @@ pub(crate) struct Fanout {
     /// By slot.
     of: Vec<ListIndex>,
     lists: Vec<List>,
-    /// The longer list that was needed last, for each form of a frame: consecutive receivers of a publish mostly need
-    /// the same.
+    /// The longer list that was needed last, for each form of a frame: consecutive receivers of a
+    /// publish mostly need the same.
     recent: [ListIndex; 3],
     joined: Vec<u8>,
     /// Of which list `joined` is.
@@ -52,12 +55,13 @@ struct List {
     len: usize,
 }
 
-/// What one more frame for one connection counts as until the flush: at most the memory of a list that it shares with
-/// nobody, and mostly just time, of which a turn has no more than memory.
+/// What one more frame for one connection counts as until the flush: at most the memory of a list
+/// that it shares with nobody, and mostly just time, of which a turn has no more than memory.
 pub(crate) const COST: usize = 2 * size_of::<List>();
 
 impl Fanout {
-    /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a queue.
+    /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a
+    /// queue.
     #[inline]
     pub(crate) fn add(&mut self, slot: usize, frame: &Arc<[u8]>, form: Form) -> bool {
         if self.of.len() <= slot {
@@ -118,7 +122,8 @@ impl Fanout {
         }
     }
 
-    /// Moves what the connection in `slot` is to get into its queue; by reference, unless that costs more.
+    /// Moves what the connection in `slot` is to get into its queue; by reference, unless that
+    /// costs more.
     pub(crate) fn move_to(&mut self, slot: usize, queue: &mut Batch) {
         for frame in self.frames(self.of[slot]) {
             if frame.len() <= SMALL_FRAME {

@@ -2,8 +2,8 @@
 
 use throng_io::ConnId;
 
-/// The receivers of a broadcast: those for whom all conditions hold. Without conditions it is everyone: every
-/// WebSocket session and every stream of events.
+/// The receivers of a broadcast: those for whom all conditions hold. Without conditions it is
+/// everyone: every WebSocket session and every stream of events.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) channel: Option<Box<str>>,

@@ -8,8 +8,8 @@ use crate::linger;
 use crate::service::Service;
 use crate::shard::Shard;
 
-/// Helpings of what waits that leave in one flush, though the kernel may take more: a large message to a peer that reads
-/// as fast as we write is not to keep the shard from its other connections.
+/// Helpings of what waits that leave in one flush, though the kernel may take more: a large message
+/// to a peer that reads as fast as we write is not to keep the shard from its other connections.
 const QUANTA: usize = 16;
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -27,7 +27,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Sends what was published in this turn and is all that the connection is to get; false if there is more to it.
+    /// Sends what was published in this turn and is all that the connection is to get; false if
+    /// there is more to it.
     #[inline]
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let connections = &mut self.state.core.connections;
@@ -50,7 +51,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    /// The kernel took only `sent` bytes of what was published: the rest waits like any other output.
+    /// The kernel took only `sent` bytes of what was published: the rest waits like any other
+    /// output.
     #[cold]
     fn queue_rest(&mut self, id: ConnId, sent: usize) {
         let connections = &mut self.state.core.connections;
@@ -97,8 +99,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         if behind {
-            // Even if nothing has left: all that waited may have grown too old, and nothing else would ever tell that
-            // the connection may be read again.
+            // Even if nothing has left: all that waited may have grown too old, and nothing else
+            // would ever tell that the connection may be read again.
             self.state.core.connections.mark_drained(id);
         }
         if !whole {
@@ -196,7 +198,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Flushes every connection that has something to send, and carries out what callbacks asked for.
+    /// Flushes every connection that has something to send, and carries out what callbacks asked
+    /// for.
     pub fn flush_all(&mut self) {
         let mut at = 0;
         while let Some(&id) = self.state.core.connections.dirty.get(at) {
@@ -217,7 +220,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.hold_publishers();
     }
 
-    /// Flushes everything when publications have put much memory into queues, or much into one, within one turn.
+    /// Flushes everything when publications have put much memory into queues, or much into one,
+    /// within one turn.
     #[inline]
     pub(crate) fn flush_published(&mut self) {
         if self.state.core.has_published_enough() {

@@ -13,10 +13,11 @@ use crate::service::Message;
 
 /// A message encoded once for everyone: finished bytes, header included, behind a reference count.
 ///
-/// Make one when the same message goes to many connections or more than once: it is queued as a 16-byte
-/// reference and never copied per receiver (frames of up to 64 bytes are: the reference would cost as much). Cloning
-/// counts a reference. What other transports need is made when the first of their connections is sent it, and
-/// shared likewise: a compressed form for each size of window, and that of server-sent events.
+/// Make one when the same message goes to many connections or more than once: it is queued as a
+/// 16-byte reference and never copied per receiver (frames of up to 64 bytes are: the reference
+/// would cost as much). Cloning counts a reference. What other transports need is made when the
+/// first of their connections is sent it, and shared likewise: a compressed form for each size of
+/// window, and that of server-sent events.
 #[derive(Clone)]
 pub struct Frame {
     inner: Arc<Inner>,
@@ -26,22 +27,23 @@ struct Inner {
     bytes: Arc<[u8]>,
     text: bool,
     header: usize,
-    /// Of [`Frame::keyed`]; 0 = none.
+    /// Hash of the key of [`Frame::keyed`]; 0 = none.
     key: u64,
     incompressible: bool,
-    /// `None` inside: it would be too large.
+    /// The server-sent event; `None` inside: it would be too large.
     event: OnceLock<Option<Arc<[u8]>>>,
-    /// Compressed for each size of window.
+    /// Compressed forms, one for each size of window.
     deflated: OnceLock<Box<[Variant; WINDOWS]>>,
 }
 
-/// `None` inside: that does not shrink it.
+/// A compressed form; `None` inside: compression does not shrink it.
 type Variant = OnceLock<Option<Arc<[u8]>>>;
 
-/// Window bits of 9 to 15.
+/// Number of sizes: window bits of 9 to 15.
 const WINDOWS: usize = 7;
 
-/// Keys are compared by a 64-bit hash, so it must not be one that a client can find collisions of.
+/// Hasher of keys. They are compared by a 64-bit hash, so clients must not be able to find
+/// collisions of it.
 static KEY_HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 thread_local! {
@@ -49,17 +51,17 @@ thread_local! {
     static FORMATTED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Bytes of it that a thread keeps.
+/// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
 impl Frame {
-    /// A text message.
+    /// Creates a text message.
     #[must_use]
     pub fn text(text: impl AsRef<str>) -> Self {
         Self::encode(Opcode::Text, text.as_ref().as_bytes())
     }
 
-    /// A binary message.
+    /// Creates a binary message.
     #[must_use]
     pub fn binary(bytes: impl AsRef<[u8]>) -> Self {
         Self::encode(Opcode::Binary, bytes.as_ref())
@@ -77,7 +79,7 @@ impl Frame {
     pub fn format(text: fmt::Arguments<'_>) -> Self {
         let mut formatted = FORMATTED.take();
         formatted.clear();
-        // Only a `Display` of the caller's can fail; what it wrote before that is the message.
+        // Only a `Display` of the caller's can fail; the text it wrote before is the message.
         let _ = formatted.write_fmt(text);
         let frame = Self::text(&formatted);
         if formatted.capacity() <= MAX_KEPT {
@@ -106,7 +108,7 @@ impl Frame {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The same message, with what was made of it.
+    /// Returns the message with its derived forms.
     fn copy(&self) -> Inner {
         Inner {
             bytes: Arc::clone(&self.inner.bytes),
@@ -116,32 +118,34 @@ impl Frame {
         }
     }
 
-    /// The same message as the newest value of `key`, for [`SlowPolicy::Latest`](crate::SlowPolicy::Latest): while a
-    /// receiver is slow, only the newest value of each key waits for it. Keys of different channels are different.
+    /// Sets a key: the message is the newest value of `key`, for
+    /// [`SlowPolicy::Latest`](crate::SlowPolicy::Latest). While a receiver is slow, only the newest
+    /// value of each key waits for it. Keys of different channels are different.
     #[must_use]
     pub fn keyed(self, key: impl Hash) -> Self {
         Self::of(Inner { key: KEY_HASH.hash_one(key).max(1), ..self.copy() })
     }
 
-    /// The same message, never to be compressed: for what is compressed already, such as images.
+    /// Disables compression of the message: for data that is compressed already, such as images.
     #[must_use]
     pub fn incompressible(self) -> Self {
         Self::of(Inner { incompressible: true, ..self.copy() })
     }
 
-    /// The frame as it goes over the wire of a WebSocket.
+    /// Returns the frame as sent on a WebSocket.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.inner.bytes
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.inner.bytes[self.inner.header..]
     }
 
-    /// What tells this message's key from others, in this channel: without a key of its own, the channel.
+    /// Returns the key's hash within this channel: without a key of its own, the channel is the
+    /// key.
     pub(crate) fn key_in(&self, channel: &str) -> u64 {
         KEY_HASH.hash_one((channel, self.inner.key))
     }
@@ -158,13 +162,14 @@ impl Frame {
         self.inner.incompressible
     }
 
-    /// Where in [`Frame::shared`] the message is.
+    /// Returns the position of the message in [`Frame::shared`].
     pub(crate) fn payload_range(&self) -> Range<usize> {
         self.inner.header..self.inner.bytes.len()
     }
 
-    /// The frame compressed without context for a window of `bits` (9 to 15), if that shrinks it. `compress` appends
-    /// the compressed message, or says no; it is asked once for each size of window.
+    /// Returns the frame compressed without context for a window of `bits` (9 to 15), if that
+    /// shrinks it. `compress` appends the compressed message, or returns false; it is called once
+    /// for each size of window.
     pub(crate) fn deflated(
         &self,
         bits: u8,
@@ -182,9 +187,10 @@ impl Frame {
         variant.as_ref()
     }
 
-    /// The message as a server-sent event; `None` if that is more than a third larger than it, and than `max_message`:
-    /// as base64 it is a third larger, and a text of many empty lines seven times. `made` is told the bytes that were
-    /// gone through the first time.
+    /// Returns the message as a server-sent event, or `None` if that is more than a third larger
+    /// than the message, and than `max_message`: as base64 it is a third larger, and a text of many
+    /// empty lines seven times. `made` is called the first time, with the number of bytes
+    /// processed.
     pub(crate) fn event(&self, max_message: usize, made: impl FnOnce(usize)) -> Option<&Arc<[u8]>> {
         let event = self.inner.event.get_or_init(|| {
             let (text, payload) = (self.inner.text, self.payload());

@@ -1,5 +1,5 @@
-//! What comes before there is a session: requests, or the answer to ours; and how a session, or a stream of events,
-//! begins.
+//! What comes before there is a session: requests, or the answer to ours; and how a session, or a
+//! stream of events, begins.
 
 use throng_io::ConnId;
 use throng_proto::Input;
@@ -13,9 +13,10 @@ use crate::request_bodies::BodyMode;
 use crate::service::{Answer, Flow, Refusal, Service};
 use crate::state::State;
 
-/// How a connection ends with the answer to `request`, of which everything `is_here` and nothing else. A client that has
-/// announced this as its last request sends nothing more (RFC 9112 section 9.6), so no close of ours becomes a reset that
-/// destroys what it has not read; of any other we read on for a while.
+/// How a connection ends with the answer to `request`, of which everything `is_here` and nothing
+/// else. A client that has announced this as its last request sends nothing more (RFC 9112 section
+/// 9.6), so no close of ours becomes a reset that destroys what it has not read; of any other we
+/// read on for a while.
 fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
     match is_here && !request.keep_alive() {
         true => AfterFlush::Close,
@@ -29,8 +30,8 @@ fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
 }
 
 impl<S: Service> State<S> {
-    /// What comes before there is a session: requests, or the answer to ours. What follows an upgrade is left;
-    /// true if that is something.
+    /// What comes before there is a session: requests, or the answer to ours. What follows an
+    /// upgrade is left; true if that is something.
     #[inline(never)]
     pub(crate) fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         match self.inbound[id.slot()] {
@@ -182,7 +183,8 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// What an answer means for its connection, `close_mode` if it is the last one. True if no request follows.
+    /// What an answer means for its connection, `close_mode` if it is the last one. True if no
+    /// request follows.
     fn apply_answer(
         &mut self,
         id: ConnId,
@@ -215,7 +217,8 @@ impl<S: Service> State<S> {
         true
     }
 
-    /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip ends on time.
+    /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip
+    /// ends on time.
     fn record_request(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
@@ -288,7 +291,8 @@ impl<S: Service> State<S> {
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
-    /// The head of the answer is queued, and the connection subscribed: events follow for as long as both want.
+    /// The head of the answer is queued, and the connection subscribed: events follow for as long
+    /// as both want.
     fn open_events(&mut self, id: ConnId) {
         self.inbound[id.slot()] = Inbound::Events;
         let connections = &mut self.core.connections;

@@ -1,4 +1,4 @@
-//! Every ceiling and every timeout of a connection, in one place.
+//! Limits and timeouts of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,69 +9,78 @@ use crate::borrowed::LARGE;
 use crate::messages::RouteOptions;
 use crate::tick;
 
-/// Limits and timeouts, on by default with values that are safe on the Internet.
+/// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
-/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. Where 0 turns a limit off, or has a
-/// meaning of its own, that is said; any other timeout of 0, and a size that would let nothing in, is refused.
+/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. Where
+/// 0 turns a limit off, or has a meaning of its own, the field says so; any other timeout of 0, and
+/// a size that would let nothing in, is an error.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory grows with the
-    /// bytes received, never with the declared length.
+    /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory
+    /// grows with the bytes received, never with the declared length.
     pub ws: ws::Limits,
-    /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB. A `max_body` of 0 lets only empty bodies in.
+    /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB. A `max_body` of 0 lets
+    /// only empty bodies in.
     pub http: http1::Limits,
-    /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which control frames may
-    /// go. Default 1 MiB; 0 = all; `usize::MAX` for never. Compressed messages are sent whole: clients exist that cannot read
-    /// them in fragments.
+    /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which
+    /// control frames may be sent. Default 1 MiB; 0 = all; `usize::MAX` for never. Compressed
+    /// messages are sent whole: some clients cannot read them in fragments.
     pub fragment_threshold: usize,
     /// The size of such a fragment in bytes. Default 64 KiB.
     pub fragment_size: usize,
-    /// Connections a process holds. Default 0: what the descriptor limit allows, less a reserve.
+    /// Connections per process. Default 0: as many as the descriptor limit allows, less a reserve.
     pub max_connections: usize,
-    /// Connections that have not sent a whole request yet. Default 0: no cap of its own.
+    /// Connections that have not sent a whole request yet. Default 0: no separate cap.
     pub max_pending_handshakes: usize,
     /// Connections from one IP address. Default 0: no cap.
     pub max_connections_per_ip: usize,
-    /// From accept to a whole request head. Default 10 s; answered with 408.
+    /// Time from accept to a whole request head. Default 10 s; answered with 408.
     pub handshake_timeout: Duration,
-    /// A request's body comes at least at this rate, in bytes a second over each [`Limits::handshake_timeout`]. Default
-    /// 1 KiB/s; answered with 408. 0 = the whole body within that timeout.
+    /// Slowest rate of a request's body, in bytes a second, measured over each
+    /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408. 0 = the
+    /// whole body within that timeout.
     pub min_body_rate: usize,
-    /// Bytes of request bodies that a process holds while they come, for handlers that want them whole. Default 256 MiB,
-    /// shared by the event loops in equal parts, and by connections with threads of their own as they need it; whose body
-    /// passes it is answered with 503. 0 = there are none.
+    /// Bytes of incomplete request bodies that a process buffers, for handlers that take them
+    /// whole. Default 256 MiB, shared by event loops in equal parts, and by connections with
+    /// threads of their own as they need it; a body that would exceed it is answered with 503. 0 =
+    /// no such bodies.
     pub max_body_memory: usize,
-    /// A response that the kernel could not take at once leaves at least at this rate, in bytes a second over each
-    /// [`Limits::write_timeout`]; a client that takes it more slowly is reset. Default 256 B/s. 0 = a byte is progress
-    /// enough, as it is for sessions.
+    /// Slowest rate at which a client takes a response that the kernel could not take at once, in
+    /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
+    /// Default 256 B/s. 0 = one byte is progress enough, as it is for sessions.
     pub min_response_rate: usize,
-    /// Silence between two requests on a kept-alive connection. Default 75 s.
+    /// Longest silence between two requests on a kept-alive connection. Default 75 s.
     pub keep_alive_timeout: Duration,
-    /// From a message's first byte to its last. Default 60 s; closed with 1008.
+    /// Time from a message's first byte to its last. Default 60 s; closed with 1008.
     pub reassembly_timeout: Duration,
-    /// Output pending without a byte leaving. Default 30 s; the connection is reset. A server's sockets have it as
-    /// their `TCP_USER_TIMEOUT` too, and five seconds more (Linux), for output that the kernel holds and the peer's host does not take.
+    /// Time that output may be pending without a byte leaving. Default 30 s; the connection is
+    /// reset. A server's sockets also have it, plus five seconds, as their `TCP_USER_TIMEOUT`
+    /// (Linux), for output that the kernel holds and the peer's host does not take.
     pub write_timeout: Duration,
-    /// From our Close frame to the peer's. Default 5 s; the connection is reset.
+    /// Time from our Close frame to the peer's. Default 5 s; the connection is reset.
     pub close_timeout: Duration,
-    /// Silence after which a ping is sent. Default 25 s, below the 60 s after which common proxies cut an idle
-    /// connection; 0 = no pings. Each connection's clock runs up to a quarter earlier, by slot, so that
-    /// connections made together are not pinged together.
+    /// Silence after which a ping is sent. Default 25 s, below the 60 s after which common proxies
+    /// cut an idle connection; 0 = no pings. Each connection's clock runs up to a quarter earlier,
+    /// by slot, so that connections made together are not pinged together.
     pub heartbeat_interval: Duration,
-    /// From an unanswered ping to the end of the connection. Default 60 s. Any byte from the peer is an answer.
+    /// Time from an unanswered ping to the end of the connection. Default 60 s. Any byte from the
+    /// peer is an answer.
     pub heartbeat_timeout: Duration,
-    /// Pings every interval even to connections that are not silent. Default false.
+    /// Whether connections that are not silent are pinged too. Default false.
     pub heartbeat_always: bool,
-    /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy acts. Default
-    /// 1 MiB. A message is admitted while the queue is shorter, so the queue is at most this and one message. Above
-    /// half of it, the connection is not read and its further messages wait. What is left of a message that leaves in
-    /// fragments does not count: its peer is read meanwhile, and its pings are answered.
+    /// Bytes queued for one connection, and not taken by its peer, before the slow-consumer policy
+    /// applies. Default 1 MiB. A message is accepted while the queue is shorter, so the queue is at
+    /// most this and one message. Above half of it, the connection is not read and its further
+    /// messages wait. The rest of a message that leaves in fragments does not count: its peer is
+    /// read meanwhile, and its pings are answered.
     pub max_backlog: usize,
-    /// Messages that one connection may send in a second. Default 0: no limit. More are closed with 1008.
+    /// Messages that one connection may send in a second. Default 0: no limit. More are closed with
+    /// 1008.
     pub max_messages_per_second: u64,
-    /// Bytes that one connection may send in a second. Default 0: no limit. More are closed with 1008.
+    /// Bytes that one connection may send in a second. Default 0: no limit. More are closed with
+    /// 1008.
     pub max_bytes_per_second: u64,
-    /// Life of a session, after which it is closed with 1001. Default 0: no end.
+    /// Lifetime of a session, after which it is closed with 1001. Default 0: unlimited.
     pub max_lifetime: Duration,
 }
 
@@ -104,7 +113,8 @@ impl Default for Limits {
     }
 }
 
-/// A limit that contradicts itself or cannot be kept; says which and what to do.
+/// Error of a limit that contradicts itself or cannot be kept. Names the setting, the value and the
+/// remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError(pub String);
 
@@ -119,7 +129,7 @@ impl std::error::Error for LimitError {}
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
-    /// By route; routes beyond have the defaults.
+    /// Indexed by route; routes beyond have the defaults.
     pub(crate) routes: Arc<[RouteOptions]>,
     pub(crate) ws: ws::Limits,
     pub(crate) http: http1::Limits,
@@ -139,16 +149,16 @@ pub(crate) struct Checked {
     pub(crate) max_backlog: usize,
     pub(crate) fragment_threshold: usize,
     pub(crate) fragment_size: usize,
-    /// Messages of fewer bytes are sent whole and by a copy.
+    /// Messages of fewer bytes are sent whole and by a copy: the fast path.
     pub(crate) fast_below: usize,
     pub(crate) max_messages_per_second: u64,
     pub(crate) max_bytes_per_second: u64,
-    /// 0 = no end.
+    /// 0 = unlimited.
     pub(crate) lifetime: u16,
 }
 
 impl Limits {
-    /// Says what is wrong with these limits, if anything.
+    /// Checks these limits.
     ///
     /// # Errors
     /// The caller's mistake, naming the setting, the value and the remedy.

@@ -1,9 +1,9 @@
 //! Publications that a shard's queue could not take, for the shard to make good.
 //!
-//! Connections that publish are held back long before a queue is full, so this is for what cannot be held: a callback
-//! that publishes more than a whole queue holds, or the queue of a thread whose handler blocks. The shard is told which
-//! publications are missing before it carries out any that follows them, and does to their receivers what their policy
-//! says of a message that does not fit.
+//! Connections that publish are held back long before a queue is full, so this is for what cannot
+//! be held: a callback that publishes more than a whole queue holds, or the queue of a thread whose
+//! handler blocks. The shard is told which publications are missing before it carries out any that
+//! follows them, and does to their receivers what their policy says of a message that does not fit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,8 @@ use throng_io::ConnId;
 
 use crate::filter::Filter;
 
-/// Different receivers of what is missing that are told apart. Beyond that everybody may have missed something.
+/// Different receivers of what is missing that are told apart. Beyond that everybody may have
+/// missed something.
 const MOST: usize = 256;
 
 /// Who misses something.
@@ -49,7 +50,8 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Notes a publication that is missing. What its sender puts into the queue afterwards comes after this.
+    /// Notes a publication that is missing. What its sender puts into the queue afterwards comes
+    /// after this.
     #[cold]
     pub(crate) fn add(&self, receivers: Receivers) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,11 +63,13 @@ impl Losses {
             let count = list.iter().map(|lost| lost.count).sum::<u64>() + 1;
             *list = vec![Lost { receivers: Receivers::Filter(Arc::default()), count }];
         }
-        // Release: whoever sees it in a command that was queued later sees the list, too; the queue's lock orders that.
+        // Release: whoever sees it in a command that was queued later sees the list, too; the
+        // queue's lock orders that.
         self.any.store(true, Ordering::Release);
     }
 
-    /// All that is missing since this was asked last. Asked after the commands were taken and before they are carried out.
+    /// All that is missing since this was asked last. Asked after the commands were taken and
+    /// before they are carried out.
     pub(crate) fn take(&self) -> Vec<Lost> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();

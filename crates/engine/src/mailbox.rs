@@ -1,12 +1,13 @@
-//! Command from other threads: a bounded queue with coalesced wake-ups.
+//! Commands from other threads: a bounded queue with coalesced wake-ups.
 //!
-//! A sender that can wait does not have to be refused: [`Mailbox::send_within`] says when the queue is *crowded*, which
-//! is well before it is full, and [`Mailbox::await_room`] wakes the sender when it is not any more. Registration and
-//! check are one step under the queue's lock, and so are taking the commands and the list of those who wait, so no
-//! wake-up is lost. The owner never waits for a sender: two shards that wait for room with each other both still take
+//! A sender that can wait does not have to be refused: [`Mailbox::send_within`] reports when the
+//! queue is *crowded*, which is well before it is full, and [`Mailbox::await_room`] wakes the
+//! sender when it is not crowded any more. Registration and check are one step under the queue's
+//! lock, and so are taking the commands and the list of waiting senders, so no wake-up is lost. The
+//! owner never waits for a sender: two shards that wait for room with each other both still take
 //! their commands, so they cannot block each other for good.
 //!
-//! Off the hot path by construction: a shard that has no command reads one flag a turn and takes no lock.
+//! Not on the hot path: a shard without commands reads one flag a turn and takes no lock.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -45,19 +46,21 @@ pub struct Inbox<T> {
     drained: Vec<T>,
 }
 
-/// Commands that refer to more memory than this are not taken in until the shard has looked: a publisher that is
-/// faster than another shard's receivers would else fill the process's memory, 65,536 large messages at a time.
+/// Bytes of referenced memory above which no command is accepted until the shard has taken some: a
+/// publisher that is faster than another shard's receivers would otherwise fill the process's
+/// memory, 65,536 large messages at a time.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// A queue is crowded when it holds this part of its capacity, or of [`MAX_BYTES`]: what is left is for senders that find
-/// it crowded, one message each, before they wait.
+/// A queue is crowded when it holds this part of its capacity, or of [`MAX_BYTES`]: the rest is for
+/// senders that find it crowded, one message each, before they wait.
 const CROWDED_PART: usize = 4;
 
 struct Queue<T> {
     commands: Vec<T>,
-    /// What they refer to, as their senders said.
+    /// Memory the commands refer to, in bytes, as given by their senders.
     bytes: usize,
-    /// To be woken when the commands are taken, by the number that each gave; only while the queue is crowded.
+    /// Wakers of waiting senders, with the number that each gave; empty unless the queue is
+    /// crowded.
     waiting: Vec<(usize, Waker)>,
 }
 
@@ -67,12 +70,13 @@ impl<T> Queue<T> {
     }
 }
 
-/// How full a queue is after a command was taken in.
+/// Fill of a queue after a command was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// There is room for many more.
+    /// There is room for many more commands.
     Room,
-    /// A sender that can wait should send no more until there is room; see [`Mailbox::await_room`].
+    /// The queue is crowded: a sender that can wait should send no more until there is room; see
+    /// [`Mailbox::await_room`].
     Crowded,
 }
 
@@ -81,17 +85,17 @@ struct Inner<T> {
     queue: Mutex<Option<Queue<T>>>,
     has_commands: AtomicBool,
     capacity: usize,
-    /// With more commands than this the queue is crowded.
+    /// Number of commands above which the queue is crowded.
     mark: usize,
     waker: Waker,
 }
 
-/// A mailbox for at most `capacity` commands, whose owner `waker` wakes.
+/// Creates a mailbox for at most `capacity` commands, whose owner `waker` wakes.
 pub fn mailbox<T>(capacity: usize, waker: Waker) -> (Mailbox<T>, Inbox<T>) {
     mailbox_with_mark(capacity, capacity / CROWDED_PART, waker)
 }
 
-/// The same, crowded with more than `mark` commands.
+/// Creates a mailbox that is crowded with more than `mark` commands.
 pub fn mailbox_with_mark<T>(capacity: usize, mark: usize, waker: Waker) -> (Mailbox<T>, Inbox<T>) {
     let inner = Arc::new(Inner {
         queue: Mutex::new(Some(Queue { commands: Vec::new(), bytes: 0, waiting: Vec::new() })),
@@ -104,53 +108,57 @@ pub fn mailbox_with_mark<T>(capacity: usize, mark: usize, waker: Waker) -> (Mail
 }
 
 impl<T> Mailbox<T> {
-    /// Whether the [`Inbox`] are gone.
+    /// Returns whether the [`Inbox`] is gone.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         lock(&self.inner.queue).is_none()
     }
 
-    /// Wakes the owner, who looks at what else there is.
+    /// Wakes the owner, which checks for other work too.
     pub fn wake(&self) {
         self.inner.waker.wake();
     }
 
-    /// Queues a command and wakes the shard if it was the first. Inbox of one sender arrive in order.
+    /// Queues a command and wakes the shard if it is the first. Commands of one sender arrive in
+    /// order.
     ///
-    /// When the [`Inbox`] are gone, a command is taken and dropped: nobody is there any more, as with an id of the
-    /// past, and no sender can wait for room that will never come.
+    /// When the [`Inbox`] is gone, a command is accepted and dropped: there is no owner any more,
+    /// as with the id of a closed connection, and no sender can wait for room that never comes.
     ///
     /// # Errors
-    /// Gives the command back when the mailbox is full: the shard is behind by `capacity` commands.
+    /// Returns the command when the mailbox is full: the shard is behind by `capacity` commands.
     pub fn send(&self, command: T) -> Result<(), T> {
         self.send_with(command, 0)
     }
 
-    /// The same for a command that keeps `bytes` of memory alive.
+    /// Queues a command that keeps `bytes` of memory alive; see [`Mailbox::send`].
     ///
     /// # Errors
-    /// Gives the command back when the mailbox is full: so many commands are in it, or [`MAX_BYTES`] besides this one's.
+    /// Returns the command when the mailbox is full: it holds its capacity of commands, or
+    /// [`MAX_BYTES`] besides this one's.
     pub fn send_with(&self, command: T, bytes: usize) -> Result<(), T> {
         self.put(command, bytes, 1).map(drop)
     }
 
-    /// Queues a command of a sender that waits when it is told that the queue is crowded: it gets `times` the room that
-    /// others have.
+    /// Queues a command of a sender that waits when the queue is crowded: it gets `times` the
+    /// capacity that others have.
     ///
     /// # Errors
-    /// Gives the command back when that room is used up, too.
+    /// Returns the command when that capacity is used up, too.
     pub fn send_within(&self, command: T, bytes: usize, times: usize) -> Result<Fill, T> {
         self.put(command, bytes, times)
     }
 
-    /// The same, however full the mailbox is: for commands whose number is bounded by something else.
+    /// Queues a command however full the mailbox is: for commands whose number is bounded by
+    /// something else.
     pub fn send_always(&self, command: T) {
         // It can only be taken.
         drop(self.put(command, 0, usize::MAX));
     }
 
-    /// Has `waker` woken when the commands are taken, if the queue is crowded now; false if it is not. `sender` tells the
-    /// callers apart: one that waits already is not listed again.
+    /// Registers `waker` to be woken when the commands are taken, if the queue is crowded now;
+    /// returns false if it is not. `sender` identifies the caller: one that waits already is not
+    /// listed again.
     pub fn await_room(&self, sender: usize, waker: &Waker) -> bool {
         let mut queue = lock(&self.inner.queue);
         let Some(queue) = queue.as_mut() else { return false };
@@ -176,7 +184,8 @@ impl<T> Mailbox<T> {
             }
             queue.commands.push(command);
             queue.bytes += bytes;
-            // Set under the lock, so that a flag seen without commands is the only possible disagreement.
+            // Set under the lock, so that a flag seen without commands is the only possible
+            // disagreement.
             self.inner.has_commands.store(true, Ordering::Release);
             let fill = if queue.is_crowded(self.inner.mark) { Fill::Crowded } else { Fill::Room };
             (queue.commands.len() == 1, fill)
@@ -189,13 +198,13 @@ impl<T> Mailbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Whether there are commands that [`Inbox::drain`] has not given yet.
+    /// Returns whether there are commands that [`Inbox::drain`] has not returned yet.
     #[must_use]
     pub fn has_commands(&self) -> bool {
         self.inner.has_commands.load(Ordering::Acquire)
     }
 
-    /// All commands so far, oldest first; without a lock when there are none.
+    /// Takes all commands so far, oldest first; without a lock when there are none.
     pub fn drain(&mut self) -> std::vec::Drain<'_, T> {
         if self.has_commands() {
             let mut waiting = Vec::new();
@@ -213,17 +222,18 @@ impl<T> Inbox<T> {
     }
 }
 
-/// Closes the mailbox: what is queued is dropped, and so is all that follows.
+/// Closes the mailbox: queued commands are dropped, and so are all that follow.
 impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
         let queued = lock(&self.inner.queue).take();
-        // Only now that the lock is let go: a command may hold anything, a sender of this mailbox too.
+        // After the lock is released: a command may hold anything, a sender of this mailbox too.
         let waiting = queued.map(|queue| queue.waiting).unwrap_or_default();
         waiting.iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
-/// A sender that panicked between two pushes leaves a whole queue behind, so poison means nothing here.
+/// A sender that panicked between two pushes leaves a whole queue behind, so poison means nothing
+/// here.
 #[cfg(not(loom))]
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

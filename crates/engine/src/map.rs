@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use throng_io::ConnId;
 
-/// A map from connections. Ids are ours, not the network's, so no key can be chosen to collide, and spreading them costs one
-/// multiplication.
+/// A map from connections. Ids are ours, not the network's, so no key can be chosen to collide, and
+/// spreading them costs one multiplication.
 pub type ConnMap<V> = HashMap<ConnId, V, BuildHasherDefault<IdHasher>>;
 
 /// See [`ConnMap`].
@@ -25,7 +25,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, bits: u64) {
-        // The table takes its slots from the low bits and its tags from the high ones: fold, so that both depend on all.
+        // The table takes its slots from the low bits and its tags from the high ones: fold, so
+        // that both depend on all.
         let product = u128::from(self.0 ^ bits) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
         self.0 = (product >> 64) as u64 ^ product as u64;
     }

@@ -1,4 +1,5 @@
-//! The messages of one read of a session, pulled out of the lent bytes by the service that receives them.
+//! The messages of one read of a session, decoded from the lent bytes by the service that receives
+//! them.
 
 use throng_io::ConnId;
 use throng_proto::Input;
@@ -15,23 +16,23 @@ pub trait Receive {
     /// Called with each whole message.
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
 
-    /// Called with each part of a message as it comes, on routes with [`RouteOptions::streams`].
+    /// Called with each chunk of a message as it comes, on routes with [`RouteOptions::streams`].
     fn on_chunk(&mut self, cx: &mut Cx<'_>, chunk: Chunk<'_>) {
         let _ = (cx, chunk);
     }
 }
 
-/// How the messages of a route are decoded.
+/// Options for decoding the messages of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteOptions {
     /// Limits on messages; `None` for those of [`Limits::ws`](crate::Limits::ws).
     pub ws_limits: Option<ws::Limits>,
-    /// Messages are passed on in parts as they come, to [`Receive::on_chunk`], instead of whole. A message that
-    /// came in one part may still be passed to [`Receive::on_message`].
+    /// Whether messages are passed to [`Receive::on_chunk`] in chunks as they come, instead of
+    /// whole. A message that came in one chunk may still be passed to [`Receive::on_message`].
     pub streams: bool,
 }
 
-/// Memory of a shard for messages that did not come whole and plain: parts of fragmented messages, and the inflater.
+/// Memory of a shard for messages that are fragmented or compressed: their parts, and the inflater.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) spare: ws::Spare,
@@ -48,8 +49,9 @@ impl Assembly {
 
 /// The messages of one read of an open session, still encoded.
 ///
-/// The loop over them is in [`Messages::deliver`], which is compiled for each [`Receive`]: a service that chooses among
-/// several receivers makes one indirect call for each read, and none for each message.
+/// The loop over them is in [`Messages::deliver`], which is compiled for each [`Receive`]: a
+/// service that chooses among several receivers makes one indirect call for each read, and none for
+/// each message.
 #[derive(Debug)]
 pub struct Messages<'a, 'b> {
     core: &'a mut Core,
@@ -61,29 +63,30 @@ pub struct Messages<'a, 'b> {
     end: End,
 }
 
-/// Why no further message was delivered. It is small, since it is looked at after each read.
+/// Reason why no further message was delivered. It is small, since it is checked after each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All bytes are taken, and no message is partly here.
+    /// All bytes are decoded, and no message is incomplete.
     AtRest,
-    /// See [`Over`]. `completed`: at least one message ended in this read.
+    /// The decoder stopped, as [`Over`] describes. `completed`: at least one message ended in this
+    /// read.
     Over { over: Over, completed: bool },
     /// The session is not open any more.
     NotOpen,
 }
 
-/// Why no further message comes from the bytes at hand.
+/// Reason why the bytes at hand give no further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// All are taken, or the rest has to wait.
+    /// All bytes are decoded, or the rest has to wait.
     Taken,
     /// The peer closed, as [`Assembly::close`] says.
     Closed,
-    /// The peer broke a rule.
+    /// The peer broke the protocol.
     Failed(ws::ProtocolError),
 }
 
-/// A session's next event that is not a whole message in one frame.
+/// The next event of a session that is not a whole message in one frame.
 enum Next<'a> {
     Message(Message<'a>),
     Chunk(Chunk<'a>),
@@ -109,21 +112,21 @@ impl<'a, 'b> Messages<'a, 'b> {
         self.end
     }
 
-    /// The route of the session.
+    /// Returns the route of the session.
     #[must_use]
     #[inline(always)]
     pub fn route(&self) -> u16 {
         self.receiving.route
     }
 
-    /// The service's own number for the session, see [`Cx::data`].
+    /// Returns the service's own value for the session, see [`Cx::data`].
     #[must_use]
     #[inline(always)]
     pub fn data(&self) -> u32 {
         self.receiving.data
     }
 
-    /// Names the route whose callbacks follow, see [`Cx::enter_route`].
+    /// Declares the route whose callbacks follow, see [`Cx::enter_route`].
     #[inline(always)]
     pub fn enter_route(&mut self, route: u32) {
         self.core.watch.enter(route);
@@ -135,8 +138,9 @@ impl<'a, 'b> Messages<'a, 'b> {
         self.input.take(usize::MAX);
     }
 
-    /// Decodes the messages and calls `receiver` with each, until all bytes are taken, the session is closed, or its
-    /// output or the work it causes asks for a pause; the rest is delivered later.
+    /// Decodes the messages and calls `receiver` with each, until all bytes are taken, the session
+    /// is closed, or its output or the work it causes asks for a pause; the rest is delivered
+    /// later.
     #[inline(always)]
     pub fn deliver(&mut self, receiver: &mut impl Receive) {
         let Self { core, decoder, input, assembly, id, receiving, end } = self;
@@ -147,7 +151,8 @@ impl<'a, 'b> Messages<'a, 'b> {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
                 Some(Event::Text(text)) => Message::Text(text),
                 _ => {
-                    // A message may have been partly here before: the engine is to look, also where all is at rest.
+                    // A message may have been incomplete before: the engine must check, even where
+                    // nothing is left.
                     *end = End::Over { over: Over::Taken, completed: true };
                     match next(decoder, input, assembly, core, id, route) {
                         Next::Message(message) => message,
@@ -183,7 +188,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                 return;
             }
             if !input.is_empty() && core.must_yield(id) {
-                // Back-pressure is to stop pulling; `State::decode` holds the rest.
+                // Back-pressure means to stop decoding; `State::decode` holds the rest.
                 break Over::Taken;
             }
         };
@@ -191,7 +196,7 @@ impl<'a, 'b> Messages<'a, 'b> {
     }
 }
 
-/// Drops what comes before the peer's Close frame.
+/// Drops input before the peer's Close frame.
 pub(crate) fn skip_to_close(
     decoder: &mut ws::Decoder,
     input: &mut Input<'_>,
@@ -207,7 +212,8 @@ pub(crate) fn skip_to_close(
     }
 }
 
-/// The long way to a session's next event. Out of line, and with no part in what is borrowed but the decoder.
+/// Decodes the next event of a session, on the slow path. Out of line, and with access to nothing
+/// borrowed but the decoder.
 #[inline(never)]
 fn next<'a, 'b: 'a>(
     decoder: &'a mut ws::Decoder,
@@ -233,7 +239,7 @@ fn next<'a, 'b: 'a>(
     }
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
-        // After our Close nobody is given it.
+        // After our Close no callback gets it.
         Ok(Some(Incoming::Deflated(_))) if core.connections.stage(id) != Stage::Open => {
             return Next::Control;
         }
@@ -247,7 +253,7 @@ fn next<'a, 'b: 'a>(
     take(core, id, close, event)
 }
 
-/// What an event comes to; a ping is answered.
+/// Converts an event; a ping is answered.
 fn take<'a>(
     core: &mut Core,
     id: ConnId,
@@ -275,7 +281,7 @@ fn take<'a>(
     }
 }
 
-/// A compressed message becomes the event it is; the limit is kept while inflating.
+/// Decompresses a message; the limit is enforced while inflating.
 fn inflate<'i>(
     inflater: &'i mut Inflater,
     message: Deflated<'_>,

@@ -1,10 +1,12 @@
-//! Publishers that are faster than another shard: their connections are not read until its queue has room.
+//! Publishers that are faster than another shard: their connections are not read until its queue
+//! has room.
 //!
-//! A connection whose publication finds queues crowded is *held*: the rest of its input is not pulled, and the driver
-//! does not read it. Each finds that out by itself and at most once a message, so the queue's remaining room (see
-//! `RESERVE` in `remote.rs`) is one message's worth for each of very many connections; others of the shard go on. The
-//! shard that takes its commands wakes those who wait for it. It never waits itself, so shards that wait for each other
-//! go on: both take their commands in their next turn, whatever they wait for.
+//! A connection whose publication finds queues crowded is *held*: the rest of its input is not
+//! pulled, and the driver does not read it. Each finds that out by itself and at most once a
+//! message, so the queue's remaining room (see `RESERVE` in `remote.rs`) is one message's worth for
+//! each of very many connections; others of the shard go on. The shard that takes its commands
+//! wakes those who wait for it. It never waits itself, so shards that wait for each other go on:
+//! both take their commands in their next turn, whatever they wait for.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +26,16 @@ use crate::shard::Shard;
 pub(crate) struct Publishers {
     /// Found crowded queues in this turn: the driver is still to be told.
     new: Vec<Publisher>,
-    /// By the shard whose queue is crowded. Of those that have gone since, or need not wait any more, some may still be
-    /// listed.
+    /// By the shard whose queue is crowded. Of those that have gone since, or need not wait any
+    /// more, some may still be listed.
     held: BTreeMap<usize, Vec<Publisher>>,
 }
 
 #[derive(Debug)]
 struct Publisher {
     id: ConnId,
-    /// Other shards whose queues it found crowded. It goes on when each had room once: one shard that is stuck would
-    /// else get another message for each time that a quick one has room.
+    /// Other shards whose queues it found crowded. It goes on when each had room once: one shard
+    /// that is stuck would else get another message for each time that a quick one has room.
     others: Vec<usize>,
 }
 
@@ -124,7 +126,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Lists a publisher under the first of its shards whose queue is still crowded, or lets it go on.
+    /// Lists a publisher under the first of its shards whose queue is still crowded, or lets it go
+    /// on.
     fn await_room(&mut self, mut publisher: Publisher) {
         let Core { remote, connections, shard: own, .. } = &mut self.state.core;
         let waker = self.driver.waker();

@@ -1,4 +1,5 @@
-//! Publications and broadcasts: who gets them on this shard, and one command to each other shard with receivers.
+//! Publications and broadcasts: receivers on this shard, and one command to each other shard with
+//! receivers.
 
 use std::sync::Arc;
 
@@ -14,18 +15,19 @@ use crate::losses::{Lost, Receivers};
 use crate::remote::{Command, Posting, shards_of};
 use crate::sending::Published;
 
-/// Publications of one turn may count this much (`fanout::COST` each, or what they put into queues) before all are
-/// flushed, and before a publisher's further messages wait for the next turn: one packet of tiny messages to thousands
-/// of members would else take gigabytes, and seconds in which nobody else is served. Large enough that a burst to 15,000
-/// members still leaves in few sends.
+/// Budget for the publications of one turn (`fanout::COST` each, or the bytes they put into queues)
+/// before all are flushed, and before a publisher's further messages wait for the next turn.
+/// Without it one packet of tiny messages to thousands of members would take gigabytes, and seconds
+/// in which no other connection is served. Large enough that a burst to 15,000 members still leaves
+/// in few sends.
 pub(crate) const PUBLISH_BUDGET: usize = 32 << 20;
 
-/// What a command to another shard counts as in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's pulling.
+/// Cost of a command to another shard in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's decoding.
 const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;
 
 impl Core {
-    /// Sends to every member of `channel` but `except`, on this shard now, and by one command each on the others that have
-    /// members. The counts are this shard's.
+    /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
+    /// on the others that have members. The counts are this shard's.
     pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
         self.connections.stats.publishes += 1;
         let unreached = match self.remote.is_alone() {
@@ -35,8 +37,8 @@ impl Core {
         Delivery { unreached, ..self.publish_here(channel, frame, except) }
     }
 
-    /// Sends to everyone that `filter` lets through, on this shard now and on the others by one command each. The
-    /// counts are this shard's.
+    /// Sends to every connection that `filter` selects, on this shard now and on the others by one
+    /// command each. The counts are this shard's.
     pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
         self.connections.stats.publishes += 1;
         let unreached = match self.remote.is_alone() {
@@ -121,7 +123,7 @@ impl Core {
         delivery
     }
 
-    /// Calls `each` with every connection of this shard that `filter` lets through.
+    /// Calls `each` with every connection of this shard that `filter` selects.
     fn each_receiver(
         &mut self,
         filter: &Filter,
@@ -163,7 +165,8 @@ impl Core {
         }
     }
 
-    /// Does to those who miss publications, because this shard's queue was full, what their policy says.
+    /// Applies the policy of each receiver that misses publications because this shard's queue was
+    /// full.
     #[cold]
     pub(crate) fn make_good(&mut self, lost: &Lost) {
         let count = lost.count;
@@ -185,14 +188,14 @@ impl Core {
         }
     }
 
-    /// Publications have used up their share of the turn.
+    /// Returns whether publications have used up their part of the turn.
     #[inline]
     pub(crate) fn has_published_enough(&self) -> bool {
         self.connections.published > PUBLISH_BUDGET
     }
 
-    /// Nothing speaks against pulling a session's next message: in one look at its record what [`Core::must_yield`]
-    /// asks in several. False says only that those are to be asked.
+    /// Returns whether a session's next message can be decoded: checks in one access to its record
+    /// what [`Core::must_yield`] checks in several. False only means that those must be checked.
     #[inline(always)]
     pub(crate) fn can_continue(&self, id: ConnId) -> bool {
         let connections = &self.connections;
@@ -205,7 +208,8 @@ impl Core {
             && !connections.compression.has_worked_enough()
     }
 
-    /// No more messages are to be pulled for this connection now: its answers wait, or others do.
+    /// Returns whether decoding must pause for this connection: its output is congested, or others
+    /// wait.
     pub(crate) fn must_yield(&self, id: ConnId) -> bool {
         self.has_published_enough()
             || self.connections.compression.has_worked_enough()

@@ -1,4 +1,4 @@
-//! What came from a peer: bytes to events to callbacks.
+//! Received data: from bytes to events to callbacks.
 
 use throng_io::ConnId;
 use throng_proto::Input;
@@ -11,15 +11,15 @@ use crate::messages::{self, End, Messages, Over};
 use crate::service::{Close, Service};
 use crate::state::State;
 
-/// The decoder of one connection, by its stage of life.
+/// The decoder of one connection, depending on its stage.
 #[derive(Debug)]
 pub(crate) enum Inbound {
-    /// Nothing is read: the slot is free, or the connection is being made.
+    /// Nothing is read: the slot is free, or the connection is being established.
     Nothing,
-    /// Turned away: whatever it sends is dropped, and it is not counted among the connections.
+    /// Refused: its input is dropped, and it is not counted among the connections.
     Refused,
     Http(http1::Decoder),
-    /// The answer is a stream of events: whatever the peer says is dropped.
+    /// The answer is a stream of events: input is dropped.
     Events,
     /// Client: the answer to the upgrade request. Boxed, so that servers do not pay for its size.
     Response(Box<http1::ResponseDecoder>),
@@ -37,7 +37,8 @@ impl Inbound {
 }
 
 impl<S: Service> State<S> {
-    /// True if part of the bytes was held back; then the connection is not to be read.
+    /// Handles received bytes. Returns true if part of them was held back; then the connection must
+    /// not be read.
     #[inline]
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
@@ -50,7 +51,7 @@ impl<S: Service> State<S> {
         held
     }
 
-    /// Goes on with bytes that were held back. True if part of them still is.
+    /// Resumes with bytes that were held back. Returns true if part of them still is.
     pub(crate) fn on_held(&mut self, id: ConnId, mut bytes: Vec<u8>) -> bool {
         self.decode(id, &mut bytes)
     }
@@ -69,17 +70,17 @@ impl<S: Service> State<S> {
             let messages = self.core.connections.stats.messages_in - before;
             self.record_said(id, messages, (len - input.len()) as u64);
         }
-        // Whatever ends the pumps early leaves input behind only if there is a reason to come back to it.
+        // The loops leave input behind only if there is a reason to come back to it.
         !input.is_empty() && self.hold(id, &input)
     }
 
-    /// What comes before there is a session, and the first messages behind it.
+    /// Handles input before there is a session, and the first messages after it.
     #[inline(never)]
     fn pump_upgrading(&mut self, id: ConnId, input: &mut Input<'_>) {
         while self.pump_handshake(id, input) && !self.pump_ws(id, input) {}
     }
 
-    /// Counts what a connection has said, where that is limited.
+    /// Counts the messages and bytes of a connection, where those are limited.
     #[cold]
     fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
         let connections = &mut self.core.connections;
@@ -92,8 +93,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Keeps what was not pulled for when the connection's answers have left, or others had their turn. What nobody
-    /// will ask for any more is dropped.
+    /// Keeps undecoded input until the connection's answers have left, or others had their turn.
+    /// Input that is not needed any more is dropped.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
         if self.core.connections.stage(id) == Stage::Lingering {
@@ -109,8 +110,8 @@ impl<S: Service> State<S> {
         wanted
     }
 
-    /// The hot path: lends a session's bytes to the service, which pulls the messages out of them. False if there
-    /// is no session yet.
+    /// The hot path: lends a session's bytes to the service, which decodes the messages in them.
+    /// Returns false if there is no session yet.
     #[inline(always)]
     fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         let Self { core, service, inbound, assembly, .. } = self;
@@ -129,7 +130,7 @@ impl<S: Service> State<S> {
         true
     }
 
-    /// After our Close only the peer's is still of interest.
+    /// Skips input after our Close up to the peer's.
     #[cold]
     fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
         let Self { core, inbound, assembly, .. } = self;
@@ -141,14 +142,14 @@ impl<S: Service> State<S> {
         self.finish_input(id, over, false);
     }
 
-    /// What follows when no further message comes. `completed`: a message that is partly here now is not the one that
-    /// was partly here before.
+    /// Handles the end of input. `completed`: a message that is incomplete now is not the one that
+    /// was incomplete before.
     #[inline(never)]
     fn finish_input(&mut self, id: ConnId, over: Over, completed: bool) {
         match over {
             Over::Taken => {
                 let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
-                // What is passed on as it comes holds no memory, and may take its time.
+                // Messages passed on in chunks hold no memory and have no deadline.
                 let conn = self.core.connections.conn(id);
                 let (route, assembling) =
                     conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
@@ -165,7 +166,7 @@ impl<S: Service> State<S> {
             Over::Failed(error) => {
                 self.core.connections.stats.protocol_errors += 1;
                 let code = error.close_code();
-                // What was answered before the fault leaves first; Autobahn calls the rest NON-STRICT.
+                // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
                 self.core.connections.close(id, code, &error.to_string());
                 self.core.connections.finish(id, AfterFlush::Linger);
                 self.end_session(id, Close { code, reason: "" }, false);
@@ -173,8 +174,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the server closes
-    /// the TCP connection first (section 7.1.1), and the client waits for that.
+    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the
+    /// server closes the TCP connection first (section 7.1.1), and the client waits for that.
     #[cold]
     fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
         self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
@@ -184,7 +185,7 @@ impl<S: Service> State<S> {
         self.core.connections.finish(id, AfterFlush::Close);
     }
 
-    /// Starts or ends the deadline of a message that is partly here.
+    /// Starts or ends the deadline of an incomplete message.
     fn record_assembling(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };

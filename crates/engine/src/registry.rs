@@ -1,7 +1,8 @@
-//! Who sits where, in the family of one thread for each connection.
+//! Registry of connection threads in thread-per-connection mode.
 //!
-//! There a shard has one connection, comes with it and goes with it. Its number is that of a thread; registry are made as
-//! they are needed, and used again. Number 0 is the acceptor's, who has no session.
+//! A shard has one connection there, starts with it and ends with it. Its number is that of its
+//! thread; numbers are created as they are needed, and used again. Number 0 is the acceptor, which
+//! has no session.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +12,8 @@ use throng_io::{ConnId, Waker};
 use crate::remote::ShardQueue;
 use crate::stalls::SharedProgress;
 
-/// The mailboxes of all registry that are taken. Read by every publication, written when a connection comes or goes.
+/// The mailboxes of all threads that have a connection. Read by every publication, written when a
+/// connection opens or closes.
 pub(crate) struct ThreadRegistry {
     rows: RwLock<Rows>,
     /// Connections that missed the deadline of a drain.
@@ -19,7 +21,7 @@ pub(crate) struct ThreadRegistry {
     acceptor: Waker,
 }
 
-/// ThreadSlot 1 is the first.
+/// Slots of threads; the first is that of thread 1.
 #[derive(Default)]
 struct Rows {
     slots: Vec<ThreadSlot>,
@@ -30,7 +32,7 @@ struct Rows {
 struct ThreadSlot {
     queue: Option<ShardQueue>,
     progress: Option<Arc<SharedProgress>>,
-    /// Connections that sat here before.
+    /// Connections that the thread's number had before.
     generation: u32,
 }
 
@@ -40,7 +42,8 @@ impl ThreadRegistry {
         Self { rows, forced, acceptor }
     }
 
-    /// A thread of its own, and how many connections sat there before; `None` when there is no number left.
+    /// Reserves a thread's number. Returns it with the number of connections it had before, or
+    /// `None` when no number is left.
     pub(crate) fn reserve(&self) -> Option<(u16, u32)> {
         let rows = &mut *self.rows.write().unwrap_or_else(PoisonError::into_inner);
         let number = match rows.free.pop() {
@@ -55,14 +58,14 @@ impl ThreadRegistry {
         Some((number, rows.slots[usize::from(number) - 1].generation))
     }
 
-    /// From now on command for the thread goes there.
+    /// Sets the queue for commands to the thread.
     pub(crate) fn occupy(&self, number: u16, queue: ShardQueue, progress: Arc<SharedProgress>) {
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         let thread = &mut rows.slots[usize::from(number) - 1];
         (thread.queue, thread.progress) = (Some(queue), Some(progress));
     }
 
-    /// The connection is gone, of which `forced` had to be reset.
+    /// Frees the number of a connection that is gone; `forced` connections had to be reset.
     pub(crate) fn vacate(&self, number: u16, forced: usize) {
         self.forced.fetch_add(forced, Ordering::Relaxed);
         let queue = {
@@ -74,16 +77,17 @@ impl ThreadRegistry {
             rows.free.push(number);
             queue
         };
-        // Only now that the lock is let go: commands are dropped with it, and they may hold anything.
+        // After the lock is released: commands are dropped with the queue, and they may hold
+        // anything.
         drop(queue);
     }
 
-    /// The acceptor is to look whether anybody is still here.
+    /// Wakes the acceptor, which checks whether any connection is left.
     pub(crate) fn wake_acceptor(&self) {
         self.acceptor.wake();
     }
 
-    /// The connections of all registry that are taken.
+    /// Returns the connections of all threads.
     pub(crate) fn taken(&self) -> Vec<ConnId> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let numbered = rows.slots.iter().zip(1u16..);
@@ -91,7 +95,7 @@ impl ThreadRegistry {
         taken.map(|(thread, number)| ConnId::new(number, 0, thread.generation)).collect()
     }
 
-    /// The registry whose connection is in a callback at this moment, and of which route.
+    /// Returns the threads whose connection is in a callback at this moment, with its route.
     pub(crate) fn in_callbacks(&self) -> Vec<(usize, u32)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let route = |thread: &ThreadSlot| thread.progress.as_ref()?.read().route;
@@ -99,7 +103,7 @@ impl ThreadRegistry {
         numbered.filter_map(|(thread, number)| Some((number, route(thread)?))).collect()
     }
 
-    /// How many registry are taken.
+    /// Returns the number of threads that have a connection.
     pub(crate) fn count(&self) -> usize {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.slots.len() - rows.free.len()
@@ -109,15 +113,16 @@ impl ThreadRegistry {
         self.forced.load(Ordering::Relaxed)
     }
 
-    /// The queue of a thread, if it is taken. A copy, here and below: no command is posted, and none dropped, under
-    /// the lock.
+    /// Returns the queue of a thread, if it has a connection. A copy, here and below: no command is
+    /// posted or dropped under the lock.
     pub(crate) fn queue(&self, number: usize) -> Option<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.slots.get(number.checked_sub(1)?)?.queue.clone()
     }
 
-    /// The queues of the registry with these numbers, or of all, but that of thread `except`. A publication to the three members
-    /// of a room then wakes three threads and not five thousand.
+    /// Returns the queues of the threads with these numbers, or of all, except that of thread
+    /// `except`. A publication to a channel of three members then wakes three threads and not five
+    /// thousand.
     pub(crate) fn queues(&self, numbers: Option<&[u16]>, except: Option<usize>) -> Vec<ShardQueue> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let queue = |number: usize| {

@@ -1,4 +1,4 @@
-//! The way to every shard from any thread: commands, and who takes them.
+//! Commands to every shard from any thread, and the queues that take them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use crate::registry::ThreadRegistry;
 use crate::service::UserEvent;
 use crate::shutdown::DrainPlan;
 
-/// Commands a shard's mailbox holds before senders are told that it is full.
+/// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
 pub const MAILBOX_CAPACITY: usize = 65_536;
 
-/// With more commands than this a shard's mailbox is crowded: connections that publish to it are held back.
+/// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
 pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
 
-/// What one thread asks of a shard.
+/// A request from one thread to the shard of another.
 #[derive(Debug)]
 pub enum Command {
-    /// Send to every member of a channel but one: one command a shard and publish, whatever the number of members.
+    /// Send to every member of a channel but one: one command per shard and publication, whatever
+    /// the number of members.
     Publish {
         /// The channel's name.
         channel: Arc<str>,
@@ -32,39 +33,39 @@ pub enum Command {
         frame: Frame,
         /// The member that does not get it, usually the publisher.
         except: Option<ConnId>,
-        /// Where the shard's counts go.
+        /// Slot for the shard's counts.
         ack: AckSlot,
     },
-    /// Send to everyone that a filter lets through.
+    /// Send to every connection that a filter selects.
     Broadcast {
-        /// Who gets it.
+        /// Selects the receivers.
         filter: Arc<Filter>,
         /// The message, encoded once.
         frame: Frame,
-        /// Where the shard's counts go.
+        /// Slot for the shard's counts.
         ack: AckSlot,
     },
     /// Send to one connection, if it is still there.
     Send {
-        /// Which.
+        /// The connection.
         to: ConnId,
         /// The message.
         frame: Frame,
     },
     /// Begin the closing handshake with one connection, if it is still there.
     Close {
-        /// Which.
+        /// The connection.
         to: ConnId,
-        /// RFC 6455 section 7.4.
+        /// The close code (RFC 6455 section 7.4).
         code: u16,
-        /// At most 123 bytes; more are cut off.
+        /// The reason, at most 123 bytes; more are cut off.
         reason: Box<str>,
     },
-    /// Give this to the service of one connection, if that is still there.
+    /// Pass a value to the service of one connection, if that is still there.
     Post {
-        /// Which.
+        /// The connection.
         to: ConnId,
-        /// What.
+        /// The value.
         event: UserEvent,
     },
     /// Stop accepting, close everything within the plan's window, then stop.
@@ -72,7 +73,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The memory that this command keeps alive.
+    /// Returns the memory that this command keeps alive.
     fn bytes(&self) -> usize {
         match self {
             Self::Publish { frame, .. }
@@ -84,8 +85,9 @@ impl Command {
     }
 }
 
-/// How much more than others the shards of event loops may put into each other's queues: their publishers are held back
-/// at [`MAILBOX_MARK`], and this is room for what each of very many of them may cause before that.
+/// Factor by which shards of event loops may fill each other's queues more than other threads may:
+/// their publishers are held back at [`MAILBOX_MARK`], and this is capacity for what each of very
+/// many publishers may cause before that.
 const RESERVE: usize = 4;
 
 /// The sending half of a shard's queue.
@@ -93,7 +95,7 @@ const RESERVE: usize = 4;
 pub(crate) struct ShardQueue {
     mailbox: Mailbox<Command>,
     losses: Arc<Losses>,
-    /// How much of the room that others have shards may use.
+    /// Factor by which shards may use more of the capacity than other threads.
     reserve: usize,
 }
 
@@ -103,15 +105,15 @@ pub(crate) struct ShardInbox {
     pub(crate) losses: Arc<Losses>,
 }
 
-/// The queue of a shard that `waker` wakes, crowded with more commands than `mark`.
+/// Creates the queue of a shard that `waker` wakes, crowded with more commands than `mark`.
 pub(crate) fn shard_queue(mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
     queue_of(mailbox_with_mark(MAILBOX_CAPACITY, mark, waker))
 }
 
-/// The queue of a shard of one connection.
+/// Creates the queue of a shard of one connection.
 pub(crate) fn thread_queue(capacity: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
     let (queue, inbox) = queue_of(mailbox(capacity, waker));
-    // Publishers are not held back: what waits for one connection is its backlog.
+    // Publishers are not held back: commands that wait for one connection are its backlog.
     (ShardQueue { reserve: 1, ..queue }, inbox)
 }
 
@@ -122,13 +124,14 @@ fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQu
 }
 
 impl ShardQueue {
-    /// Queues what a foreign thread asks for.
+    /// Queues a command of another thread.
     fn put(&self, command: Command) -> Result<(), MailboxFull> {
         let bytes = command.bytes();
         self.mailbox.send_with(command, bytes).map_err(|_| MailboxFull)
     }
 
-    /// Queues a publication of another shard. `None` if it is lost, which the owner of the queue is told.
+    /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
+    /// the owner of the queue.
     fn publish(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
         let bytes = command.bytes();
         let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
@@ -140,7 +143,7 @@ impl ShardQueue {
     }
 }
 
-/// What became of a publication's commands to other shards.
+/// Outcome of a publication's commands to other shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Posting {
     /// Commands queued.
@@ -149,26 +152,24 @@ pub(crate) struct Posting {
     pub(crate) lost: u64,
 }
 
-/// The way to every shard from any thread; clone it freely.
+/// Handle that reaches every shard from any thread; clone it freely.
 #[derive(Clone, Debug)]
 pub struct Remote {
     shards: Arc<[ShardQueue]>,
-    /// Where each connection is a shard of its own; the first of `shards` is the acceptor then.
+    /// The connection threads, in thread-per-connection mode; the first of `shards` is the acceptor
+    /// then.
     registry: Option<Arc<ThreadRegistry>>,
     totals: Arc<Totals>,
 }
 
-/// A shard's mailbox holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages: the shard is far behind, and this command
-/// was not sent.
+/// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
+/// is far behind, and this command was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxFull;
 
 impl std::fmt::Display for MailboxFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "a shard is {MAILBOX_CAPACITY} commands or 64 MiB of messages behind; send less, or more slowly"
-        )
+        write!(f, "shard queue full ({MAILBOX_CAPACITY} commands or 64 MiB of messages); slow down")
     }
 }
 
@@ -187,7 +188,7 @@ impl Remote {
         Self { shards: Arc::new([acceptor]), registry: Some(registry), totals }
     }
 
-    /// There is no other shard.
+    /// Returns whether there is no other shard.
     #[inline]
     pub(crate) fn is_alone(&self) -> bool {
         self.shards.len() == 1 && self.registry.is_none()
@@ -197,15 +198,17 @@ impl Remote {
         self.registry.as_deref()
     }
 
-    /// Shards of this process.
+    /// Returns the number of shards of this process.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Sends to every member of `channel` but `except`: one command to each shard that has a member when this is called. For
-    /// foreign threads: a connection's publication goes by [`Cx::publish`](crate::Cx::publish), which holds its
-    /// connection back instead of failing.
+    /// Sends to every member of `channel` but `except`: one command to each shard that has a member
+    /// when this is called.
+    ///
+    /// For threads outside of the shards: a connection publishes with
+    /// [`Cx::publish`](crate::Cx::publish), which holds its connection back instead of failing.
     ///
     /// # Errors
     /// At least one shard's mailbox is full; the others have the command.
@@ -223,7 +226,8 @@ impl Remote {
         })
     }
 
-    /// Sends to everyone that `filter` lets through: one command to each shard that may have some of them.
+    /// Sends to every connection that `filter` selects: one command to each shard that may have
+    /// some of them.
     ///
     /// # Errors
     /// As for [`Remote::publish`].
@@ -239,14 +243,15 @@ impl Remote {
         })
     }
 
-    /// Has publications to `channel` reach a shard from now on until this is dropped: for a subscription that is on its
-    /// way there, so that it comes about before whatever the same thread publishes afterwards.
+    /// Announces a subscription to `channel` that is on its way to a shard: until this is dropped,
+    /// publications reach that shard, so that the subscription takes effect before any later
+    /// publication of the same thread.
     #[must_use]
     pub fn announce(&self, shard: usize, channel: &str) -> Interest {
         Interest::new(&self.totals, shard as u16, channel)
     }
 
-    /// To the shards with these numbers, or to all.
+    /// Sends a command to the shards with these numbers, or to all.
     fn to_all(
         &self,
         numbers: Option<&[u16]>,
@@ -255,7 +260,7 @@ impl Remote {
         let mut outcome = Ok(());
         if let Some(registry) = self.registry() {
             let queues = registry.queues(numbers, None);
-            // One share more tells of an acceptor that has stopped.
+            // One slot more reports an acceptor that has stopped.
             let (receipt, mut acks) = Receipt::new(queues.len() + 1);
             if let Some(ack) = acks.pop()
                 && !self.shards.iter().any(|queue| queue.mailbox.is_closed())
@@ -296,9 +301,10 @@ impl Remote {
         self.put(to.shard(), Command::Close { to, code, reason: reason.into() })
     }
 
-    /// Gives `what` to the service of one connection, which gets it in [`Service::on_user_event`](crate::Service::on_user_event) if the
-    /// connection is still there. It always has room: the caller sees to it that what is on its way is bounded, such as
-    /// by one for each request.
+    /// Passes `what` to the service of one connection, which gets it in
+    /// [`Service::on_user_event`](crate::Service::on_user_event) if the connection is still there.
+    /// The mailbox's capacity does not apply: the caller must bound the number of events on their
+    /// way, for instance by one per request.
     pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
         let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
         let queue = match &self.registry {
@@ -313,31 +319,34 @@ impl Remote {
     /// Drains every shard.
     ///
     /// # Errors
-    /// A shard's mailbox is full, and the others are told; try again, which does no harm to those.
+    /// A shard's mailbox is full, and the others have the command; try again, which does no harm to
+    /// those.
     pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
-        // With registry to the acceptor alone, who tells the others when.
+        // With connection threads, only the acceptor gets it and notifies the others when their
+        // time comes.
         let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)));
         queued.fold(Ok(()), Result::and)
     }
 
-    /// Connections with threads of their own that are in a callback at this moment: each thread's number and the route.
-    /// None where event loops serve them.
+    /// Returns the connections with threads of their own that are in a callback at this moment:
+    /// each thread's number and the route. Empty where event loops serve them.
     #[must_use]
     pub fn in_callbacks(&self) -> Vec<(usize, u32)> {
         self.registry().map(ThreadRegistry::in_callbacks).unwrap_or_default()
     }
 
-    /// Begins the end of one connection that has a thread of its own, if it is still there.
+    /// Drains one connection that has a thread of its own, if it is still there.
     pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
         let thread = self.registry().and_then(|registry| registry.queue(id.shard()));
         if let Some(queue) = thread {
-            // If it is full, its handler does not return: the deadline is the acceptor's to keep.
+            // If the queue is full, the handler does not return: the acceptor enforces the
+            // deadline.
             let _ = queue.put(Command::Drain(plan));
         }
     }
 
-    /// A publication of the shard `from` to the shards with these numbers, or to all others. What one of them cannot take
-    /// is lost there; those whose queues are crowded are added to `crowded`.
+    /// Posts a publication of the shard `from` to the shards with these numbers, or to all others.
+    /// Shards that cannot take it lose it; those whose queues are crowded are added to `crowded`.
     pub(crate) fn post_to_others(
         &self,
         from: usize,
@@ -351,7 +360,7 @@ impl Remote {
             Some(Fill::Room) => posting.posted += 1,
             Some(Fill::Crowded) => {
                 posting.posted += 1;
-                // What waits for one connection is its backlog, which its policy bounds.
+                // Commands that wait for one connection are its backlog, which its policy bounds.
                 if self.registry.is_none() && !crowded.contains(&shard) {
                     crowded.push(shard);
                 }
@@ -378,13 +387,15 @@ impl Remote {
         posting
     }
 
-    /// Has `waker` woken when the queue of `shard` has room, if it is crowded now; false if it is not.
+    /// Registers `waker` to be woken when the queue of `shard` has room, if it is crowded now;
+    /// returns false if it is not.
     pub(crate) fn await_room(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
         let queue = self.shards.get(shard);
         queue.is_some_and(|queue| queue.mailbox.await_room(sender, waker))
     }
 
-    /// An id made up from wrong bits names a shard that is not there: nobody, like any id of the past.
+    /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;
+    /// like an id of a closed connection it is ignored.
     fn put(&self, shard: usize, command: Command) -> Result<(), MailboxFull> {
         if let Some(registry) = self.registry() {
             return registry.queue(shard).map_or(Ok(()), |queue| queue.put(command));
@@ -393,7 +404,7 @@ impl Remote {
     }
 }
 
-/// The numbers of the shards that these connections are on, each once.
+/// Returns the numbers of the shards that these connections are on, each once.
 pub(crate) fn shards_of(ids: &[ConnId]) -> Vec<u16> {
     let mut shards: Vec<u16> = ids.iter().map(|id| id.shard() as u16).collect();
     shards.sort_unstable();

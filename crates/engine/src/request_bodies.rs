@@ -1,4 +1,4 @@
-//! Request bodies that are still coming, and what becomes of them.
+//! Incomplete request bodies, and the handling of each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,46 +8,46 @@ use throng_proto::http1::{Request, SavedRequest};
 
 use crate::map::ConnMap;
 
-/// What becomes of a body.
+/// Handling of a request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BodyMode {
-    /// It is buffered until it is whole. Memory follows the bytes received.
+    /// Buffered until it is complete. Memory follows the bytes received.
     #[default]
     Buffer,
-    /// The service takes it as it comes, and nothing is held.
+    /// Passed to the service as it comes; nothing is held.
     Stream,
-    /// Nobody wants it: its request was answered without.
+    /// Discarded: its request was answered without it.
     Discard,
 }
 
-/// A request whose body is still coming.
+/// A request whose body is incomplete.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBody {
     pub(crate) mode: BodyMode,
     /// The head, for a body that is buffered.
     pub(crate) head: SavedRequest,
     pub(crate) body: Vec<u8>,
-    /// Bytes that are taken.
+    /// Largest size of the body in bytes.
     max_body: u64,
     /// Bytes since the deadline was last moved.
     fresh: usize,
 }
 
-/// Of one shard, at most one a connection.
+/// Incomplete request bodies of one shard, at most one per connection.
 #[derive(Debug, Default)]
 pub(crate) struct RequestBodies {
     coming: ConnMap<Box<RequestBody>>,
-    /// Bytes buffered: of all of them, and of other shards that have the same memory.
+    /// Bytes buffered by all of them, and by other shards with the same budget.
     buffered: Arc<AtomicUsize>,
-    /// One that is done with, for the next: most are short, and come one after the other.
+    /// A completed one for reuse: most are short, and follow each other.
     spare: Option<Box<RequestBody>>,
 }
 
-/// Bodies up to this size leave their memory for the next.
+/// Bodies up to this size keep their memory for the next.
 const MAX_KEPT: usize = 64 * 1024;
 
 impl RequestBody {
-    /// So many bytes have come. True when `enough` have since this was last true.
+    /// Counts received bytes. Returns true when `enough` bytes have come since it last did.
     pub(crate) fn note(&mut self, bytes: usize, enough: usize) -> bool {
         self.fresh += bytes;
         let is_enough = self.fresh >= enough;
@@ -59,12 +59,13 @@ impl RequestBody {
 }
 
 impl RequestBodies {
-    /// With the memory that other shards have, too, of which `buffered` bytes are taken.
+    /// Creates a table that shares its budget with other shards, of which `buffered` bytes are
+    /// used.
     pub(crate) fn sharing(buffered: Arc<AtomicUsize>) -> Self {
         Self { buffered, ..Self::default() }
     }
 
-    /// A body of up to `max_body` bytes follows this head.
+    /// Begins a body of up to `max_body` bytes, which follows this head.
     pub(crate) fn begin(
         &mut self,
         id: ConnId,
@@ -81,16 +82,17 @@ impl RequestBodies {
         self.coming.insert(id, request_body);
     }
 
-    /// The request_body of this connection, if there is one.
+    /// Returns the incomplete body of this connection, if there is one.
     pub(crate) fn of(&mut self, id: ConnId) -> Option<&mut RequestBody> {
-        // Nearly always there is none at all.
+        // Nearly always there is none.
         match self.coming.is_empty() {
             true => None,
             false => self.coming.get_mut(&id).map(|request_body| &mut **request_body),
         }
     }
 
-    /// Gathers what came. False if all bodies that have the same memory would be more than `most` bytes together.
+    /// Appends received bytes. Returns false if all bodies with the same budget would exceed `most`
+    /// bytes together.
     pub(crate) fn buffer(&mut self, id: ConnId, bytes: &[u8], most: usize) -> bool {
         let Some(request_body) = self.coming.get_mut(&id) else { return true };
         let before = self.buffered.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -102,7 +104,7 @@ impl RequestBodies {
         true
     }
 
-    /// The body of this connection's request is nobody's: the request is answered.
+    /// Returns whether the body of this connection's request is discarded: the request is answered.
     pub(crate) fn is_dropped(&self, id: ConnId) -> bool {
         !self.coming.is_empty()
             && self
@@ -111,7 +113,7 @@ impl RequestBodies {
                 .is_some_and(|request_body| request_body.mode == BodyMode::Discard)
     }
 
-    /// Bytes of the current request's body that are taken; `usual` where there is none.
+    /// Returns the largest size of the current request's body; `usual` where there is none.
     pub(crate) fn max_body(&self, id: ConnId, usual: u64) -> u64 {
         match self.coming.is_empty() {
             true => usual,
@@ -119,7 +121,7 @@ impl RequestBodies {
         }
     }
 
-    /// The body is complete, or will never be.
+    /// Removes a body that is complete, or never will be.
     pub(crate) fn end(&mut self, id: ConnId) -> Option<Box<RequestBody>> {
         if self.coming.is_empty() {
             return None;
@@ -129,7 +131,7 @@ impl RequestBodies {
         Some(request_body)
     }
 
-    /// It is done with.
+    /// Returns a body for reuse.
     pub(crate) fn put_back(&mut self, mut request_body: Box<RequestBody>) {
         request_body.head.clear();
         request_body.body.clear();
@@ -139,12 +141,12 @@ impl RequestBodies {
         }
     }
 
-    /// How many there are; for audits.
+    /// Returns the number of incomplete bodies; for audits.
     pub(crate) fn len(&self) -> usize {
         self.coming.len()
     }
 
-    /// Bytes of this connection's body that are buffered; for audits.
+    /// Returns the bytes of this connection's body that are buffered; for audits.
     pub(crate) fn buffered(&self, id: ConnId) -> usize {
         self.coming.get(&id).map_or(0, |request_body| request_body.body.len())
     }

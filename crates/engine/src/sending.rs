@@ -1,4 +1,5 @@
-//! Messages on their way into a connection's queue: who is told what, what may wait, and what is dropped.
+//! Messages on their way into a connection's queue: who is told what, what may wait, and what is
+//! dropped.
 
 use std::sync::Arc;
 
@@ -19,18 +20,18 @@ use crate::waiting::Content;
 pub enum Sent {
     /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
     Written,
-    /// Queued behind output that waits for the peer, or the queue has passed its high-water mark. Nothing is
-    /// lost; `drain` is called when the backlog has fallen.
+    /// Queued behind output that waits for the peer, or the queue has passed its high-water mark.
+    /// Nothing is lost; `drain` is called when the backlog has fallen.
     Queued,
-    /// Not sent: as much as may waits for the receiver already. Its [`SlowPolicy`](crate::SlowPolicy) was to drop this
-    /// message, or to close the connection.
+    /// Not sent: as much as may waits for the receiver already. Its
+    /// [`SlowPolicy`](crate::SlowPolicy) was to drop this message, or to close the connection.
     Dropped,
     /// Not sent: the connection is closed or closing.
     Closed,
 }
 
-/// Frames up to this many bytes are copied into queues: a reference costs as much, in memory and in a gathered send,
-/// and would let tiny messages pass the backlog's limit, which counts bytes.
+/// Frames up to this many bytes are copied into queues: a reference costs as much, in memory and in
+/// a gathered send, and would let tiny messages pass the backlog's limit, which counts bytes.
 pub(crate) const SMALL_FRAME: usize = 64;
 
 /// What a queued reference costs besides its frame's bytes, generously.
@@ -57,13 +58,14 @@ pub(crate) struct Published<'a> {
 }
 
 impl Connections {
-    /// Queues one message. In line wherever it is sent from: a call would cost a tenth of what echoing it does.
+    /// Queues one message. In line wherever it is sent from: a call would cost a tenth of what
+    /// echoing it does.
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         let (high, fast_below) = (self.high_water(), self.limits.fast_below);
         match self.conns.get_mut(id.slot()) {
-            // A small message to a session of a server that is where its sender wants it, so nearly all: one
-            // look and one write.
+            // A small message to a session of a server that is where its sender wants it, so nearly
+            // all: one look and one write.
             Some(conn)
                 if conn.id == id
                     && payload.len() < fast_below
@@ -159,8 +161,9 @@ impl Connections {
         }
     }
 
-    /// Queues a message that has waited, in the form that its connection wants now. False, and nothing queued, if it is
-    /// to be sent in fragments: what is compressed is not, since clients exist that cannot read it so.
+    /// Queues a message that has waited, in the form that its connection wants now. False, and
+    /// nothing queued, if it is to be sent in fragments: what is compressed is not, since clients
+    /// exist that cannot read it so.
     pub(crate) fn put(&mut self, id: ConnId, content: &Content) -> bool {
         match content {
             Content::Private { text, payload, compressible } => {
@@ -212,7 +215,8 @@ impl Connections {
         }
     }
 
-    /// A stream of events is not sent a frame that would be much larger as an event; what that means its policy says.
+    /// A stream of events is not sent a frame that would be much larger as an event; what that
+    /// means its policy says.
     #[cold]
     fn refuse_event(&mut self, id: ConnId, class: Option<ClassIndex>) -> Sent {
         let class = class.unwrap_or_else(|| self.class_of(id));
@@ -281,7 +285,8 @@ impl Connections {
         sent
     }
 
-    /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it needs a queue.
+    /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it
+    /// needs a queue.
     #[inline]
     fn fan_out(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
@@ -305,8 +310,8 @@ impl Connections {
         true
     }
 
-    /// Whether messages to this connection now wait one by one: those before them do, or it is slow and their class
-    /// may lose some.
+    /// Whether messages to this connection now wait one by one: those before them do, or it is slow
+    /// and their class may lose some.
     fn needs_message_queue(&self, id: ConnId, class: Option<ClassIndex>) -> bool {
         let flags = self.conns[id.slot()].flags;
         if flags & flag::WAITING != 0 {
@@ -316,13 +321,14 @@ impl Connections {
         flags & flag::IN_FLIGHT != 0 && class().is_per_message()
     }
 
-    /// The class of what is sent to this connection and belongs to no channel with rules of its own. Ids in a
-    /// broadcast's filter are the user's: one may be made up.
+    /// The class of what is sent to this connection and belongs to no channel with rules of its
+    /// own. Ids in a broadcast's filter are the user's: one may be made up.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
         self.conns.get(id.slot()).map_or(0, |conn| self.rules.of_route(conn.route))
     }
 
-    /// Whether a message of `len` may be queued, and what its sender is told. Nothing waits one by one.
+    /// Whether a message of `len` may be queued, and what its sender is told. Nothing waits one by
+    /// one.
     fn admit(&mut self, id: ConnId, len: usize, class: ClassIndex) -> Result<Sent, Sent> {
         let high = self.high_water();
         let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
@@ -348,8 +354,9 @@ impl Connections {
         let backlog = self.kept_backlog(id);
         let conn = &mut self.conns[id.slot()];
         let in_flight = conn.has(flag::IN_FLIGHT);
-        // Only a peer that does not take bytes is slow: without a batch in flight the kernel was not asked yet. The
-        // backlog before this message counts, so that a message of any size finds its way into a short queue.
+        // Only a peer that does not take bytes is slow: without a batch in flight the kernel was
+        // not asked yet. The backlog before this message counts, so that a message of any size
+        // finds its way into a short queue.
         if in_flight && backlog > max {
             self.close_slow(id, class);
             return Err(Sent::Dropped);

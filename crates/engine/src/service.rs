@@ -32,8 +32,8 @@ impl<'a> Message<'a> {
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close<'a> {
-    /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a Close frame
-    /// carried none, 1006 if the connection ended without a closing handshake.
+    /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a
+    /// Close frame carried none, 1006 if the connection ended without a closing handshake.
     pub code: u16,
     /// The reason that came with the code; empty for most.
     pub reason: &'a str,
@@ -98,8 +98,8 @@ pub enum Refusal {
     Draining,
 }
 
-/// The callbacks of one shard. Calls for one connection come in order and never overlap; a panic in one ends
-/// that connection with 1011 and nothing else.
+/// The callbacks of one shard. Calls for one connection come in order and never overlap; a panic in
+/// one ends that connection with 1011 and nothing else.
 pub trait Service {
     /// Called when a request's head is complete. The answer is written with [`Cx::write`].
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer;

@@ -7,13 +7,15 @@ use throng_io::{ConnId, Instant};
 /// How to drain.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
-    /// Connections are closed at moments spread over this time, so that they do not come back all at once.
-    /// Default 10 s; fewer than 200 connections a second of it take less: there is no herd to spread. 0 = all at once.
+    /// Connections are closed at moments spread over this time, so that they do not come back all
+    /// at once. Default 10 s; fewer than 200 connections a second of it take less: there is no herd
+    /// to spread. 0 = all at once.
     pub window: Duration,
-    /// From the end of the window to the moment when what is still open is reset. Default 5 s. 0 = as soon as all were told.
+    /// From the end of the window to the moment when what is still open is reset. Default 5 s. 0 =
+    /// as soon as all were told.
     pub grace: Duration,
-    /// From the beginning, when `/readyz` turns to 503 and newcomers are told to retry, to the first close: time for
-    /// a load balancer to notice. Default 0: none.
+    /// From the beginning, when `/readyz` turns to 503 and newcomers are told to retry, to the
+    /// first close: time for a load balancer to notice. Default 0: none.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: u16,
@@ -28,7 +30,8 @@ impl DrainPlan {
         code: 1001,
     };
 
-    /// The time over which so many connections of a shard are closed: the window, or less if they are few.
+    /// The time over which so many connections of a shard are closed: the window, or less if they
+    /// are few.
     #[must_use]
     pub fn window_for(&self, connections: usize) -> Duration {
         self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
@@ -154,7 +157,8 @@ impl Drain {
         DrainPlan { window: Duration::ZERO, grace, delay: Duration::ZERO, code: self.code }
     }
 
-    /// When to look again: after the deadline, too, not at once, since a driver may take its time to close.
+    /// When to look again: after the deadline, too, not at once, since a driver may take its time
+    /// to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
             _ if now < self.begun => self.begun,

@@ -1,4 +1,5 @@
-//! Side tables: what only some connections have, reached by a 32-bit index that is 0 when they have none.
+//! Side tables: what only some connections have, reached by a 32-bit index that is 0 when they have
+//! none.
 
 /// Index of an entry; the zero niche makes `Option<Index>` four bytes.
 pub type Index = std::num::NonZeroU32;

@@ -6,7 +6,8 @@ use throng_io::Batch;
 const SMALL_SPARES: usize = 1024;
 /// A batch whose memory is at most this is small.
 const SMALL_CAPACITY: usize = 16 * 1024;
-/// Batches with larger memory that are kept as such, so that large answers do not allocate each time.
+/// Batches with larger memory that are kept as such, so that large answers do not allocate each
+/// time.
 const LARGE_SPARES: usize = 4;
 /// And this is how large.
 const LARGE_CAPACITY: usize = 8 << 20;

@@ -1,9 +1,10 @@
-//! How long callbacks hold a shard, and which route they belong to.
+//! Detection of stalls: callbacks that hold a shard too long, and their route.
 //!
-//! A shard serves thousands of connections on one thread: while a callback computes, or waits, all of them wait. The
-//! clock is too dear to be read for each message, so it is read once more at the end of each turn, and only what the
-//! turn's callbacks have in common is kept: their route, if it is one. After a turn that took too long the shard is
-//! careful for a while: it reads the clock after each event, and so knows exactly which of them it was.
+//! A shard serves thousands of connections on one thread: while a callback computes or waits, all
+//! of them wait. Reading the clock for each message would cost too much, so it is read once more at
+//! the end of each turn, and only one thing about the turn's callbacks is kept: their route, if all
+//! had the same. After a turn that took too long the shard uses fine-grained timing for a while: it
+//! reads the clock after each event, and so finds exactly which of them it was.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,38 +14,38 @@ use std::time::Duration;
 
 use throng_io::Instant;
 
-/// How long a shard is careful after a stall.
+/// Time for which a shard uses fine-grained timing after a stall.
 const FINE_GRAINED: Duration = Duration::from_secs(10);
 
-/// The longest turn is that of two windows of this length at least.
+/// Length of a window; the longest turn covers at least two of them.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Callbacks held a shard for too long.
+/// A stall: callbacks held a shard for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The shard.
     pub shard: usize,
-    /// Whose callbacks.
+    /// The route of the callbacks.
     pub culprit: Culprit,
-    /// For how long nobody else on the shard was served.
+    /// Time for which no other connection of the shard was served.
     pub length: Duration,
 }
 
-/// Who was called while a shard was held.
+/// Route of the callbacks that held a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Culprit {
-    /// This route alone, as the service numbers them in [`Cx::enter_route`](crate::Cx::enter_route).
+    /// One route alone, as the service numbers them in [`Cx::enter_route`](crate::Cx::enter_route).
     Route(u32),
-    /// Several routes: not known which. The shard is careful from now on.
+    /// Several routes: it is not known which. The shard uses fine-grained timing from now on.
     Several,
-    /// No route: the engine took so long, or the system let it wait.
+    /// No route: the engine took so long, or the system did not run the thread.
     NoRoute,
 }
 
 /// What is measured, and who is reported.
 #[derive(Clone)]
 pub struct Watching {
-    /// A turn, or a callback, that takes so long is a stall; 0 = nothing is.
+    /// Duration of a turn, or a callback, that is a stall; 0 = off.
     pub warning: Duration,
     /// Called on the shard's thread; a panic in it is caught.
     pub on_stall: Arc<dyn Fn(Stall) + Send + Sync>,
@@ -56,15 +57,16 @@ impl fmt::Debug for Watching {
     }
 }
 
-/// Where a shard is, for other threads.
+/// Progress of a shard, shared with other threads.
 #[derive(Debug, Default)]
 pub(crate) struct SharedProgress {
-    /// One more than the route that was called last in this turn; 0: none was.
+    /// Route called last in this turn, plus one; 0 = none.
     route: AtomicU32,
     turns: AtomicU64,
 }
 
-/// Where a shard was at one moment. If a later one equals it, the shard is still in the same turn.
+/// Progress of a shard at one moment. If a later one equals it, the shard is still in the same
+/// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardProgress {
     turns: u64,
@@ -81,13 +83,13 @@ impl SharedProgress {
     }
 }
 
-/// What turns have taken, of one shard or of many together.
+/// Duration of turns, of one shard or of many together.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    /// In nanoseconds, as the rest.
+    /// In nanoseconds, as the other fields.
     busy: AtomicU64,
     longest: AtomicU64,
-    /// The longest before, and when it became that.
+    /// The longest turn of the window before, and when that was read.
     before: Mutex<Option<(std::time::Instant, u64)>>,
 }
 
@@ -96,8 +98,9 @@ impl Load {
         Duration::from_nanos(self.busy.load(Ordering::Relaxed))
     }
 
-    /// Whoever reads begins a new window, if the last is a second old: nothing is lost between two readings, however
-    /// far apart they are, and two readers do not take it from each other.
+    /// Returns the longest turn. Reading begins a new window if the last is a second old: nothing
+    /// is lost between two readings, however far apart they are, and two readers do not take it
+    /// from each other.
     pub(crate) fn longest(&self) -> Duration {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: std::time::Instant| at.elapsed() < WINDOW;
@@ -120,15 +123,16 @@ impl Load {
 pub(crate) struct Watch {
     progress: Arc<SharedProgress>,
     load: Arc<Load>,
-    /// Others add to the same load.
+    /// Whether other shards add to the same load.
     is_common: bool,
     shard: usize,
-    /// Nothing is measured without it.
+    /// Settings; nothing is measured without them.
     watching: Option<Watching>,
-    /// Nanoseconds that are a stall; the most there are where nothing is one.
+    /// Nanoseconds that are a stall; `u64::MAX` if none are.
     threshold: u64,
-    /// The bits that all routes called since the last checkpoint have, and those that any has, each by its number and one:
-    /// equal if it was one route. That is two instructions a message, and no branch.
+    /// Bits that all routes called since the last checkpoint have, and bits that any of them has,
+    /// each by its number plus one: equal if it was one route. That is two instructions a message,
+    /// and no branch.
     every: u32,
     any: u32,
     busy: u64,
@@ -169,26 +173,27 @@ impl Watch {
         }
     }
 
-    /// The same for one of many shards with a load in common: each has one connection, and holds up nobody else.
+    /// Adapts it to one of many shards with a common load: each has one connection, and delays no
+    /// other.
     pub(crate) fn of_one_connection(mut self) -> Self {
         self.is_common = true;
         self.threshold = u64::MAX;
         self
     }
 
-    /// Whether it wants to know when a turn ends.
+    /// Returns whether turns are measured.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.watching.is_some()
     }
 
-    /// Whether it wants to know of each event's end.
+    /// Returns whether each event is measured.
     #[inline]
     pub(crate) fn is_fine_grained(&self) -> bool {
         self.is_fine_grained
     }
 
-    /// A callback of `route` follows.
+    /// Records that a callback of `route` follows.
     #[inline(always)]
     pub(crate) fn enter(&mut self, route: u32) {
         let mark = route.wrapping_add(1);
@@ -197,7 +202,7 @@ impl Watch {
         self.any |= mark;
     }
 
-    /// The route that was entered last in this turn.
+    /// Returns the route entered last in this turn.
     pub(crate) fn entered(&self) -> Option<u32> {
         self.progress.read().route
     }
@@ -207,7 +212,7 @@ impl Watch {
         (self.turn_began, self.checkpoint_at) = (now, now);
     }
 
-    /// While careful: an event has been dealt with.
+    /// Measures an event, during fine-grained timing.
     #[cold]
     pub(crate) fn checkpoint(&mut self, now: Instant) {
         let length = now.0.saturating_sub(self.checkpoint_at.0);
@@ -239,11 +244,11 @@ impl Watch {
         self.progress.turns.store(self.turns, Ordering::Relaxed);
     }
 
-    /// A turn that was watched carefully, or will be.
+    /// Handles a stalled turn, or one with fine-grained timing.
     #[cold]
     fn adjust(&mut self, now: Instant, length: u64) {
         match self.is_fine_grained {
-            // What each event took is known, so a turn of many short ones is nobody's fault.
+            // The duration of each event is known, so a turn of many short ones is no stall.
             true => self.checkpoint(now),
             false => self.report(length),
         }
@@ -263,7 +268,7 @@ impl Watch {
         };
         let stall = Stall { shard: self.shard, culprit, length: Duration::from_nanos(nanos) };
         if let Some(Watching { on_stall, .. }) = &self.watching {
-            // Somebody else's code, outside of any callback's guard.
+            // User code, outside of any callback's guard.
             let reported = catch_unwind(AssertUnwindSafe(|| on_stall(stall)));
             if let Err(payload) = reported {
                 std::mem::forget(payload);
@@ -299,7 +304,7 @@ mod tests {
             Self { watch, now: 5 * MS, reported }
         }
 
-        /// A turn of events, each of a route and milliseconds, as the shard has them.
+        /// Runs a turn of events, each of a route and milliseconds, as the shard does.
         fn turn(&mut self, events: &[(u32, u64)]) -> Vec<(Culprit, u64)> {
             self.watch.begin_turn(Instant(self.now));
             for &(route, ms) in events {

@@ -1,4 +1,5 @@
-//! A shard without its sockets, and the life of its connections: what each event of the driver means.
+//! A shard without its sockets, and the life of its connections: what each event of the driver
+//! means.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -31,8 +32,8 @@ pub(crate) struct State<S> {
     pub(crate) admission: Arc<Admission>,
     pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The snapshot is common to many shards, of one connection each: what was added to it. Such a shard sleeps until
-    /// something is due, however long that is.
+    /// The snapshot is common to many shards, of one connection each: what was added to it. Such a
+    /// shard sleeps until something is due, however long that is.
     pub(crate) added: Option<Box<Added>>,
     pub(crate) phase: Phase,
     pub(crate) started: Instant,
@@ -172,7 +173,8 @@ impl<S: Service> State<S> {
                 self.core.connections.drop_queue(id);
                 self.core.connections.finish(id, AfterFlush::Close);
             }
-            // Nobody reads what a session has queued once its peer is gone without a closing handshake.
+            // Nobody reads what a session has queued once its peer is gone without a closing
+            // handshake.
             Stage::Open | Stage::Closing => {
                 self.core.connections.drop_queue(id);
                 self.core.connections.finish(id, AfterFlush::Close);
@@ -228,7 +230,8 @@ impl<S: Service> State<S> {
         }
         conn.set(flag::SESSION, false);
         if conn.stage == Stage::Open {
-            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may follow.
+            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may
+            // follow.
             conn.stage = Stage::Closing;
         }
         let stats = &mut self.core.connections.stats;
@@ -241,7 +244,8 @@ impl<S: Service> State<S> {
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }
 
-    /// Goes on with the drain, if there is one. True when everyone was told, and listening is to end.
+    /// Goes on with the drain, if there is one. True when everyone was told, and listening is to
+    /// end.
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Phase::Draining(drain) = &mut self.phase else { return false };
         let now = self.core.now();
@@ -302,7 +306,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Bytes that wait for peers that do not read: their output, and input that is held back for it.
+    /// Bytes that wait for peers that do not read: their output, and input that is held back for
+    /// it.
     pub(crate) fn waiting_memory(&self) -> usize {
         let connections = &self.core.connections;
         let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
@@ -331,8 +336,8 @@ impl<S: Service> State<S> {
     }
 }
 
-/// Drops what came from a user, whose own drop may panic: nobody's callback is to culprit for it, and nobody's connection
-/// ends with it. True if it did.
+/// Drops what came from a user, whose own drop may panic: nobody's callback is to culprit for it,
+/// and nobody's connection ends with it. True if it did.
 pub(crate) fn drop_guarded<T>(what: T) -> bool {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));
     // The panic hook has told people; the payload's own drop must not panic out of here.

@@ -1,7 +1,8 @@
-//! What a shard counts, and how others see it.
+//! Counters of a shard, and their copy for other threads.
 //!
-//! Counters are plain integers of the shard's own. They are copied to a shared [`Snapshot`] once a second while
-//! there is something to copy, so the hot path holds no atomic and a scrape is at most a second old.
+//! Counters are plain integers of the shard's own. They are copied to a shared [`Snapshot`] once a
+//! second while there is something to copy, so the hot path holds no atomic and a scrape is at most
+//! a second old.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +22,14 @@ macro_rules! counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        /// The same, as another thread can read them.
+        /// Shared copy of the counters, readable from any thread.
         #[derive(Debug, Default)]
         struct $published {
             $($name: AtomicU64,)+
         }
 
         impl $counters {
-            /// Each figure: name, meaning, whether it only grows, value.
+            /// Calls `each` for every counter: name, meaning, whether it only grows, value.
             pub fn each(&self, mut see: impl FnMut(&'static str, &'static str, Kind, u64)) {
                 $(see(stringify!($name), concat!($($doc),+).trim(), Kind::$kind, self.$name);)+
             }
@@ -40,7 +41,7 @@ macro_rules! counters {
         }
 
         impl $published {
-            /// Adds what `now` has more, or less, than `before`.
+            /// Adds the difference between `now` and `before`.
             fn add(&self, now: &$counters, before: &$counters) {
                 $(if now.$name != before.$name {
                     self.$name.fetch_add(now.$name.wrapping_sub(before.$name), Ordering::Relaxed);
@@ -51,7 +52,8 @@ macro_rules! counters {
                 $counters { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
 
-            /// Whether it says something else than `counters`; the number of turns alone is no news.
+            /// Returns whether it differs from `counters`; the number of turns alone does not
+            /// matter.
             fn is_congested(&self, counters: &$counters) -> bool {
                 $(if stringify!($name) != "turns"
                     && self.$name.load(Ordering::Relaxed) != counters.$name { return true; })+
@@ -65,7 +67,7 @@ macro_rules! counters {
     };
 }
 
-/// How a figure behaves.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
@@ -75,7 +77,7 @@ pub enum Kind {
 }
 
 counters! {
-    /// A shard's counters and gauges.
+    /// Counters and gauges of a shard.
     Stats, PublishedStats;
     /// Connections of any kind that are open now.
     connections Gauge,
@@ -87,7 +89,7 @@ counters! {
     channels Gauge,
     /// Subscriptions of all connections together.
     subscriptions Gauge,
-    /// Connections whose output waits for the peer to read.
+    /// Connections whose output waits until the peer reads.
     backlogged Gauge,
     /// Connections accepted.
     accepted Counter,
@@ -125,7 +127,8 @@ counters! {
     messages_dropped Counter,
     /// Commands to other shards that found their mailbox full.
     commands_dropped Counter,
-    /// Times that a connection was not read because the queue of another shard, to which it publishes, was nearly full.
+    /// Times that a connection was not read because the queue of another shard, to which it
+    /// publishes, was nearly full.
     publishers_held Counter,
     /// Bytes received.
     bytes_in Counter,
@@ -148,8 +151,9 @@ counters! {
 }
 
 counters! {
-    /// What became of the messages of one class of back-pressure, on one shard. The first three count publications
-    /// and broadcasts by what their publisher was told; the rest count every message of the class.
+    /// Outcomes of the messages of one class of back-pressure, on one shard. The first three count
+    /// publications and broadcasts by the result their publisher got; the rest count every message
+    /// of the class.
     ClassCounters, PublishedClass;
     /// Queued for receivers that keep up.
     delivered Counter,
@@ -159,7 +163,7 @@ counters! {
     closed Counter,
     /// Not sent: the receiver was closed for being too slow.
     slow_consumers Counter,
-    /// Dropped when they came: their cap was reached (`drop_newest`).
+    /// Dropped on arrival: their cap was reached (`drop_newest`).
     dropped_newest Counter,
     /// Dropped while they waited, to make room for a newer one (`drop_oldest`, `latest`).
     dropped_oldest Counter,
@@ -175,16 +179,16 @@ counters! {
     lost Counter,
 }
 
-/// What a shard has added to a common [`Snapshot`].
+/// Counts that a shard has added to a common [`Snapshot`].
 #[derive(Debug, Default)]
 pub(crate) struct Added {
     stats: Stats,
-    /// By class; shorter while there was nothing.
+    /// Indexed by class; shorter while there was nothing.
     classes: Vec<ClassCounters>,
 }
 
 impl Added {
-    /// Whether it says something else than the counters; the number of turns alone is no news.
+    /// Returns whether it differs from `counters`; the number of turns alone does not matter.
     pub(crate) fn is_congested(&self, stats: &Stats, classes: &[ClassCounters]) -> bool {
         let turns = stats.turns;
         let nothing = ClassCounters::default();
@@ -196,7 +200,7 @@ impl Added {
     }
 }
 
-/// One shard's counters, readable from any thread; at most a second old.
+/// Counters of one shard, readable from any thread; at most a second old.
 #[derive(Debug)]
 pub struct Snapshot {
     stats: PublishedStats,
@@ -217,39 +221,40 @@ impl Snapshot {
         }
     }
 
-    /// How long its turns have taken, all together: of a second it is awake so much. Not a second old, but true now.
-    /// Zero where nothing is [watched](crate::Watching).
+    /// Returns the total time of its turns, up to now: per second, the time it was busy. Zero where
+    /// nothing is [watched](crate::Watching).
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.load.busy()
     }
 
-    /// The longest turn since this was asked last, or of one to two seconds if it is asked more often: how long an event
-    /// may have waited for those before it.
+    /// Returns the longest turn since the last call, or of the last one or two seconds if called
+    /// more often: an upper bound of the time that an event waited for earlier ones.
     #[must_use]
     pub fn longest_turn(&self) -> Duration {
         self.load.longest()
     }
 
-    /// Where the shard is at this moment; with a thread for each connection, the acceptor.
+    /// Returns the progress of the shard at this moment; with a thread for each connection, that of
+    /// the acceptor.
     #[must_use]
     pub fn progress(&self) -> ShardProgress {
         self.progress.read()
     }
 
-    /// The counters as they were when last published.
+    /// Returns the counters as last published.
     #[must_use]
     pub fn read(&self) -> Stats {
         self.stats.read()
     }
 
-    /// The classes of back-pressure: the pattern of channels or the route's path, its policy, and its counters. The
-    /// same classes in the same order on every shard.
+    /// Returns the classes of back-pressure: the pattern of channels or the route's path, its
+    /// policy, and its counters. Every shard has the same classes in the same order.
     pub fn classes(&self) -> impl Iterator<Item = (&str, SlowPolicy, ClassCounters)> {
         self.classes.iter().map(|(name, policy, counters)| (&**name, *policy, counters.read()))
     }
 
-    /// Adds what came since `added`, for a shard whose counters are counted together with those of others.
+    /// Adds the difference to `added`, for a shard that shares its counters with others.
     pub(crate) fn add(&self, stats: &Stats, classes: &[ClassCounters], added: &mut Added) {
         self.stats.add(stats, &added.stats);
         added.classes.resize(classes.len(), ClassCounters::default());

@@ -15,7 +15,8 @@ impl Subprotocols {
         self.names.get(number.checked_sub(1)?).map(|name| &**name)
     }
 
-    /// Notes what it speaks. Names are those of the server's routes, so few; beyond 255 none is noted.
+    /// Notes what it speaks. Names are those of the server's routes, so few; beyond 255 none is
+    /// noted.
     pub(crate) fn set(&mut self, slot: usize, name: &str) {
         let known = self.names.iter().position(|other| **other == *name);
         let at = known.unwrap_or_else(|| {

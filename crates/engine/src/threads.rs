@@ -1,9 +1,10 @@
-//! The shared of one thread for each connection: an acceptor, and for each connection it lets in a thread with a shard
+//! Thread-per-connection mode: an acceptor, and for each accepted connection a thread with a shard
 //! of its own, which ends with the connection.
 //!
-//! Handlers of different connections run in parallel and may block. What a shard of thousands pays once, a
-//! connection pays here, so its tables have room for one, its counters are added to everybody's, its memory for
-//! large messages is given back once a second, and it sleeps until something is due instead of looking each second.
+//! Handlers of different connections run in parallel and may block. Costs that a shard of thousands
+//! has once, every connection has here, so its tables have capacity for one, its counters are added
+//! to common ones, its memory for large messages is freed once a second, and it sleeps until
+//! something is due instead of checking each second.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,28 +32,29 @@ use crate::stalls::{SharedProgress, Watch, Watching};
 use crate::state::{State, drop_guarded};
 use crate::stats::Snapshot;
 
-/// Commands that wait for one connection, whose handler may block: more than a burst, and less than would matter if all
-/// handlers block at once.
+/// Capacity in commands of the queue of one connection, whose handler may block: more than a burst,
+/// and less than would matter if all handlers block at once.
 const THREAD_QUEUE_CAPACITY: usize = 8192;
 
-/// How long after the deadline of a drain a handler that does not return is waited for: its connection's own deadline
-/// was the same moment.
+/// Time after the deadline of a drain for which a handler that does not return is waited for: its
+/// connection's own deadline was the same moment.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Makes the driver of one connection, given its thread and how many connections that had before.
+/// Creates the driver of one connection, given its thread's number and how many connections that
+/// had before.
 pub type ThreadDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
 
-/// Makes the service of one connection.
+/// Creates the service of one connection.
 type ThreadService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
 
-/// Starts a connection's thread. The socket comes back if none could be started.
+/// Starts a connection's thread. Returns the socket if none could be started.
 pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
 
-/// What [`build_threads`] needs besides.
+/// Further options of [`build_threads`].
 pub struct ThreadOptions<D> {
-    /// Bytes of a thread's stack. Only what was used of it takes memory.
+    /// Bytes of a thread's stack. Only the used part takes memory.
     pub stack_size: usize,
-    /// See there.
+    /// Creates the driver of a connection.
     pub driver: ThreadDriver<D>,
 }
 
@@ -64,7 +66,7 @@ impl<D> std::fmt::Debug for ThreadOptions<D> {
     }
 }
 
-/// What the shards of all connections have in common.
+/// State common to the shards of all connections.
 struct ThreadPerConnection<D, S> {
     threads: ThreadOptions<D>,
     service: ThreadService<S>,
@@ -77,13 +79,14 @@ struct ThreadPerConnection<D, S> {
     admission: Arc<Admission>,
     snapshot: Arc<Snapshot>,
     watching: Option<Watching>,
-    /// Bytes of request bodies that are buffered. A part for each shard, as of event loops, would be less than a body.
+    /// Bytes of request bodies that are buffered. Common to all: an equal part for each shard, as
+    /// with event loops, would be smaller than a body.
     buffered: Arc<AtomicUsize>,
     seed: u64,
 }
 
-/// A server of one shard, which accepts on `acceptor` and starts a thread for each connection. The snapshot counts
-/// for all of them.
+/// Builds a server of one shard, which accepts on `acceptor` and starts a thread for each
+/// connection. The snapshot counts for all of them.
 ///
 /// # Errors
 /// Limits or classes contradict themselves.
@@ -146,7 +149,8 @@ where
         let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
         channels.set_home(thread);
         let mut connections = Connections::new(limits, rules, capacity, seed, driver.now());
-        // All have the same slot: their registry are what keeps them from being pinged together.
+        // All have the same slot: their thread numbers keep them from being pinged at the same
+        // time.
         connections.spread_heartbeats(thread.into());
         let (_, handovers) = mailbox(0, driver.waker());
         let load = Arc::clone(&self.snapshot.load);
@@ -176,9 +180,11 @@ where
         shard
     }
 
-    /// A thread, a driver, a shard and a thread; whatever is not to be had, the socket comes back.
+    /// Reserves a number, and creates a driver, a shard and a thread. Returns the socket if any of
+    /// them is not to be had.
     ///
-    /// The shard is made here, in the acceptor's frames: its makers' would be four pages of each connection's stack.
+    /// The shard is created here, on the acceptor's stack: creating it on the connection's would
+    /// take four pages of every stack.
     fn start(self: &Arc<Self>, socket: D::Socket, peer: SocketAddr) -> Result<(), D::Socket> {
         let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
         let Ok(driver) = (self.threads.driver)(thread, generation) else {
@@ -217,16 +223,16 @@ where
         take(&waiting).map_or(Ok(()), Err)
     }
 
-    /// A connection's life, on its thread.
+    /// Runs a connection on its thread.
     fn serve(&self, mut shard: Box<Shard<D, S>>, thread: u16, socket: D::Socket, peer: SocketAddr) {
-        // A driver's wait that fails, or a bug in the shard, is the end of this connection, and of no other.
+        // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
         let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer)));
         if !matches!(served, Ok(Ok(()))) {
             let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
         }
         shard.state.publish_stats();
         let forced = shard.state.phase.forced();
-        // With it go commands that came too late, and what is in them is the user's.
+        // It holds commands that came too late, and values in them are the user's.
         drop_guarded(shard);
         self.registry.vacate(thread, forced);
         if !self.admission.is_ready() {
@@ -249,8 +255,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         Ok(())
     }
 
-    /// Connections that a drain still waits for on other threads; none once their deadline is well past, when
-    /// only handlers that do not return can be left.
+    /// Returns the connections on other threads that a drain still waits for; none once their
+    /// deadline is well past, when only handlers that do not return can be left.
     pub(crate) fn awaited(&self, deadline: Instant) -> usize {
         if self.starter.is_none() || self.state.core.now() > deadline.after(LAST_WAIT) {
             return 0;
@@ -258,7 +264,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.remote.registry().map_or(0, ThreadRegistry::count)
     }
 
-    /// Connections of other threads that missed the deadline of a drain, or are in a handler that does not return.
+    /// Returns the connections of other threads that missed the deadline of a drain, or are in a
+    /// handler that does not return.
     pub(crate) fn forced_elsewhere(&self) -> usize {
         match self.state.core.remote.registry() {
             Some(registry) if self.starter.is_some() => registry.forced() + registry.count(),
@@ -268,7 +275,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 }
 
 impl<S: Service> State<S> {
-    /// Ends what the driver will say no more about.
+    /// Closes connections for which the driver reports nothing any more.
     fn abandon(&mut self) {
         let ids: Vec<ConnId> = self.core.connections.ids().collect();
         for id in ids {
@@ -276,7 +283,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// When the next sweep is due of a shard that sleeps until something is; `None`: never.
+    /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
     pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
         let connections = &self.core.connections;
         let watched = !connections.in_flight.is_empty() || !connections.assembling.is_empty();
@@ -290,7 +297,7 @@ impl<S: Service> State<S> {
         Some(self.started.after(Duration::from_secs(self.swept_secs + u64::from(secs.max(1)))))
     }
 
-    /// Gives back what only large or compressed messages needed.
+    /// Frees memory that only large or compressed messages needed.
     pub(crate) fn shed_memory(&mut self) {
         self.assembly = Assembly::new();
         let connections = &mut self.core.connections;

@@ -1,8 +1,9 @@
 //! Time in seconds, small enough for a dense array.
 //!
-//! Each connection has one deadline in a `Vec<u16>` that is swept once a second: a million entries take tens of
-//! microseconds, where a linked list of timers takes tens of milliseconds (and hundreds after churn). Nothing is
-//! inserted, removed or reordered when a deadline moves: activity is one store.
+//! Each connection has one deadline in a `Vec<u16>` that is swept once a second: a million entries
+//! take tens of microseconds, where a linked list of timers takes tens of milliseconds (and
+//! hundreds after churn). Nothing is inserted, removed or reordered when a deadline moves: activity
+//! is one store.
 
 /// Seconds since the shard started, modulo 65,535 and never 0; 0 in the array means "no deadline".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +66,8 @@ impl Deadlines {
         set.map(|due| due.since(now)).min()
     }
 
-    /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those deadlines.
+    /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those
+    /// deadlines.
     pub(crate) fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
         let elapsed = now.since(last);
         if elapsed == 1 {
@@ -93,8 +95,8 @@ impl Deadlines {
 
 /// When a session that is heard now is to be pinged.
 ///
-/// Up to a quarter of the interval is taken off, by slot, so that a mass reconnect does not ping in lock-step.
-/// Worked out once a tick, because it is wanted with every message.
+/// Up to a quarter of the interval is taken off, by slot, so that a mass reconnect does not ping in
+/// lock-step. Worked out once a tick, because it is wanted with every message.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     interval: u16,

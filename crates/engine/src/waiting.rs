@@ -1,8 +1,9 @@
-//! Messages that wait for a slow receiver one by one, so that each can still be dropped, replaced or grow too old.
+//! Messages that wait for a slow receiver one by one, so that each can still be dropped, replaced
+//! or grow too old.
 //!
-//! One lane a class of back-pressure, each in the order of its messages; numbers give the order across lanes. Made
-//! when a connection that the kernel took no more bytes for is sent a message that may be dropped, and gone when
-//! the last of them has left.
+//! One lane a class of back-pressure, each in the order of its messages; numbers give the order
+//! across lanes. Made when a connection that the kernel took no more bytes for is sent a message
+//! that may be dropped, and gone when the last of them has left.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -29,7 +30,8 @@ impl Millis {
     }
 }
 
-/// A message as it was sent: what becomes of it on the wire is decided when it leaves. Cloning counts a reference.
+/// A message as it was sent: what becomes of it on the wire is decided when it leaves. Cloning
+/// counts a reference.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// For this connection alone.
@@ -67,8 +69,8 @@ pub(crate) struct Partial {
     pub(crate) sent: usize,
 }
 
-/// A fragment's part of a message, on its way out by reference: however many receivers are in the middle of a message,
-/// it is in memory once.
+/// A fragment's part of a message, on its way out by reference: however many receivers are in the
+/// middle of a message, it is in memory once.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) content: Content,
@@ -127,9 +129,9 @@ impl Waiting {
         self.bytes + self.unsent_of_partial()
     }
 
-    /// The part of [`Waiting::bytes`] that may not be dropped to make room. What is left of a message that has begun
-    /// to leave does not count: a peer that takes its fragments is to be read, or its pings would not be answered
-    /// between them.
+    /// The part of [`Waiting::bytes`] that may not be dropped to make room. What is left of a
+    /// message that has begun to leave does not count: a peer that takes its fragments is to be
+    /// read, or its pings would not be answered between them.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
@@ -152,8 +154,8 @@ impl Waiting {
         self.lanes.iter().map(over).max().unwrap_or(0)
     }
 
-    /// Lets a message of class number `index` wait, or if the receiver is slow applies the class's policy.
-    /// [`SlowPolicy::Close`] is the caller's to apply: here its messages are always let in.
+    /// Lets a message of class number `index` wait, or if the receiver is slow applies the class's
+    /// policy. [`SlowPolicy::Close`] is the caller's to apply: here its messages are always let in.
     pub(crate) fn admit(
         &mut self,
         (index, class): (ClassIndex, &Class),

@@ -10,7 +10,8 @@ use loom::thread;
 use throng_engine::mailbox::{Fill, Inbox, mailbox, mailbox_with_mark};
 use throng_io::Wake;
 
-/// A driver's wait: sleeps until it was woken, now or before. A wake-up that is lost is a deadlock, which loom reports.
+/// A driver's wait: sleeps until it was woken, now or before. A wake-up that is lost is a deadlock,
+/// which loom reports.
 struct Sleeper {
     woken: Mutex<bool>,
     changed: Condvar,
@@ -68,7 +69,8 @@ fn a_command_is_never_left_behind_a_sleeping_shard() {
     });
 }
 
-/// Three threads and three commands are too many for every interleaving: those with at most two forced switches.
+/// Three threads and three commands are too many for every interleaving: those with at most two
+/// forced switches.
 #[test]
 fn commands_of_one_sender_arrive_in_order_and_once() {
     let mut model = loom::model::Builder::new();
@@ -165,8 +167,9 @@ fn commands_to_an_owner_that_is_gone_are_dropped_and_never_refused_again() {
     });
 }
 
-/// A sender that is told that the queue is crowded waits until it has room, whatever the owner does meanwhile; with an
-/// owner that ends instead, it is woken, too. A wake-up that is lost is a deadlock, which loom reports.
+/// A sender that is told that the queue is crowded waits until it has room, whatever the owner does
+/// meanwhile; with an owner that ends instead, it is woken, too. A wake-up that is lost is a
+/// deadlock, which loom reports.
 #[test]
 fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_owner_is_gone() {
     for owner_ends in [false, true] {
@@ -196,8 +199,8 @@ fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_ow
     }
 }
 
-/// Two shards that publish to each other and both wait for room: each takes its commands whatever it waits for, so both go
-/// on.
+/// Two shards that publish to each other and both wait for room: each takes its commands whatever
+/// it waits for, so both go on.
 #[test]
 fn shards_that_wait_for_room_with_each_other_both_go_on() {
     /// A shard's turns: takes its command, and sends the next message if the last has found room.

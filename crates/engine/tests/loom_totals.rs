@@ -1,4 +1,5 @@
-//! The counts of subscribers under every interleaving of shards that come to a channel and leave it.
+//! The counts of subscribers under every interleaving of shards that come to a channel and leave
+//! it.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p throng-engine --release --test loom_totals`
 #![cfg(loom)]
@@ -61,7 +62,8 @@ fn a_subscriber_that_stays_is_never_forgotten() {
     });
 }
 
-/// What a subscriber was notified of is seen by every publication after that, whatever other shards do with the channel.
+/// What a subscriber was notified of is seen by every publication after that, whatever other shards
+/// do with the channel.
 #[test]
 fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {
     let mut model = loom::model::Builder::new();

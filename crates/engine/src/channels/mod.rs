@@ -1,11 +1,13 @@
 //! Channels of one shard: who gets what is published.
 //!
-//! A channel's members are a dense vector, so a publish is a linear walk. A membership costs 12 bytes: 4 in the
-//! channel (`Member`) and 8 at the connection (`Sub`, in `subs.rs`), which knows its place among the members, so that
-//! leaving is a swap-remove. The connection that is moved finds the channel among its own: it does not have to be told
-//! where, which would be 4 bytes more. Vectors grow by an eighth and shrink, so that the slack is small too.
+//! A channel's members are a dense vector, so a publish is a linear walk. A membership costs 12
+//! bytes: 4 in the channel (`Member`) and 8 at the connection (`Sub`, in `subs.rs`), which knows
+//! its place among the members, so that leaving is a swap-remove. The connection that is moved
+//! finds the channel among its own: it does not have to be told where, which would be 4 bytes more.
+//! Vectors grow by an eighth and shrink, so that the slack is small too.
 //!
-//! With wildcards a pattern is a channel like any other, and also in a trie (`trie.rs`) that finds it.
+//! With wildcards a pattern is a channel like any other, and also in a trie (`trie.rs`) that finds
+//! it.
 
 mod subs;
 mod table;
@@ -75,7 +77,8 @@ impl Default for Channels {
 }
 
 impl Channels {
-    /// Channels of a shard of the server that `totals` counts for. Without `wildcards`, `*` and `>` are characters.
+    /// Channels of a shard of the server that `totals` counts for. Without `wildcards`, `*` and `>`
+    /// are characters.
     pub(crate) fn new(wildcards: bool, totals: Arc<Totals>) -> Self {
         Self {
             by_name: HashMap::new(),
@@ -100,8 +103,8 @@ impl Channels {
         self.home = Some(shard);
     }
 
-    /// Writes the shards with members of a channel, and perhaps this one, to `homes`; the channel's name if it has
-    /// members here.
+    /// Writes the shards with members of a channel, and perhaps this one, to `homes`; the channel's
+    /// name if it has members here.
     pub(crate) fn homes(&mut self, name: &str, homes: &mut Vec<u16>) -> Option<&Arc<str>> {
         let index = self.by_name.get(name);
         let known = index.map(|&channel| self.channels[channel as usize].tally());
@@ -130,8 +133,8 @@ impl Channels {
         self.by_name.get(name).map_or(&[], |&c| &self.channels[c as usize].members)
     }
 
-    /// Calls `each` once with the slot of every connection that gets what is published to `name`, however many of its
-    /// subscriptions match. `name` is literal: see `wildcard.rs`.
+    /// Calls `each` once with the slot of every connection that gets what is published to `name`,
+    /// however many of its subscriptions match. `name` is literal: see `wildcard.rs`.
     pub(crate) fn matching(&mut self, name: &str, mut each: impl FnMut(u32)) {
         let exact = self.by_name.get(name).copied();
         let members = |channel: ChannelIndex| self.channels[channel as usize].members.iter();
@@ -140,7 +143,8 @@ impl Channels {
         } else {
             self.matched.clear();
             self.patterns.matching(name, &mut self.scratch, &mut self.matched);
-            // A pattern matches its own text, so it may be there twice then: marks take care of that too.
+            // A pattern matches its own text, so it may be there twice then: marks take care of
+            // that too.
             self.matched.extend(exact);
             if self.matched.len() > 1 {
                 self.visited.begin(self.subs.slots());
@@ -167,7 +171,8 @@ impl Channels {
         Ok(())
     }
 
-    /// Makes the connection in `slot` a member; false if it was one, or if [`Channels::check`] refuses the name.
+    /// Makes the connection in `slot` a member; false if it was one, or if [`Channels::check`]
+    /// refuses the name.
     pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
         let index = match self.by_name.get(name) {
             Some(&channel) if self.subs.contains(slot, channel) => return false,
@@ -304,8 +309,8 @@ fn owner(channels: &[Channel], sub: Sub) -> u32 {
     channels[sub.channel as usize].members[sub.position as usize].slot
 }
 
-/// Which connections one publish has come to. A slot is marked with the publish's number, so that nothing has to be
-/// wiped before the next.
+/// Which connections one publish has come to. A slot is marked with the publish's number, so that
+/// nothing has to be wiped before the next.
 #[derive(Debug, Default)]
 struct Visited {
     marks: Vec<u32>,
@@ -329,8 +334,8 @@ impl Visited {
     }
 }
 
-/// Makes room for `more`, with an eighth to spare instead of the usual whole: still a constant number of moves for
-/// each element, and half a byte of slack for a `Member` instead of four.
+/// Makes room for `more`, with an eighth to spare instead of the usual whole: still a constant
+/// number of moves for each element, and half a byte of slack for a `Member` instead of four.
 fn grow<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
         vec.reserve_exact((vec.len() / 8).max(more).max(4));

@@ -1,9 +1,11 @@
-//! The connections' side: which channels each is a member of, and where it stands among their members.
+//! The connections' side: which channels each is a member of, and where it stands among their
+//! members.
 //!
-//! A connection has 8 bytes by slot, and in them its only membership. With 2 to [`MAX_LIST`] they lie in a block of
-//! exactly their number, and all blocks of a length lie in one vector without gaps: the last fills the place of one
-//! that goes. It is not written down whose a block is, because each membership in it leads to its channel, and the
-//! channel knows its members: callers pass that as `owner`. With more, a connection has a [`Table`].
+//! A connection has 8 bytes by slot, and in them its only membership. With 2 to [`MAX_LIST`] they
+//! lie in a block of exactly their number, and all blocks of a length lie in one vector without
+//! gaps: the last fills the place of one that goes. It is not written down whose a block is,
+//! because each membership in it leads to its channel, and the channel knows its members: callers
+//! pass that as `owner`. With more, a connection has a [`Table`].
 
 use super::table::Table;
 use super::{ChannelIndex, NONE, grow, trim};
@@ -21,7 +23,8 @@ pub(super) const NO_SUB: Sub = Sub { channel: NONE, position: NONE };
 /// Memberships that are looked through one by one: four cache lines.
 const MAX_LIST: usize = 32;
 
-/// A table with fewer becomes a list again: apart from [`MAX_LIST`], so that one more and one less is cheap there.
+/// A table with fewer becomes a list again: apart from [`MAX_LIST`], so that one more and one less
+/// is cheap there.
 const MIN_TABLE: usize = MAX_LIST * 3 / 4;
 
 /// What a connection has. As `Head` it takes 8 bytes.

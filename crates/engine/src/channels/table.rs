@@ -1,12 +1,14 @@
 //! Memberships of a connection that has many: a hash table that is nearly full.
 //!
-//! The standard map has a power of two of places and is between 7/8 and 7/16 full: up to 20 bytes for 8. This one
-//! grows by an eighth, which keeps it between 7/8 and 7/9 full: 9.2 to 10.3 bytes, for a few steps more on the way.
+//! The standard map has a power of two of places and is between 7/8 and 7/16 full: up to 20 bytes
+//! for 8. This one grows by an eighth, which keeps it between 7/8 and 7/9 full: 9.2 to 10.3 bytes,
+//! for a few steps more on the way.
 
 use super::subs::{NO_SUB, Sub};
 use super::{ChannelIndex, NONE};
 
-/// See the module's documentation. Linear probing; what is removed is closed up, so there are no tombstones.
+/// See the module's documentation. Linear probing; what is removed is closed up, so there are no
+/// tombstones.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Box<[Sub]>,
@@ -112,7 +114,8 @@ impl Table {
         at
     }
 
-    /// Multiply-shift: two channels share a place as rarely as if thrown there, for who does not know the multiplier.
+    /// Multiply-shift: two channels share a place as rarely as if thrown there, for who does not
+    /// know the multiplier.
     fn home(&self, channel: ChannelIndex, multiplier: u64) -> usize {
         let hash = u64::from(channel).wrapping_mul(multiplier) >> 32;
         ((hash * self.places.len() as u64) >> 32) as usize

@@ -107,8 +107,8 @@ fn agree(channels: &mut Channels, model: &Model, slot: u32, published: &str, wil
     assert_eq!((&set, visited.len()), (&expected, expected.len()), "{published}");
 }
 
-/// Two shards against plain maps of sets, over random churn in waves: from empty to hundreds of memberships for a
-/// connection and back.
+/// Two shards against plain maps of sets, over random churn in waves: from empty to hundreds of
+/// memberships for a connection and back.
 fn churn(wildcards: bool, seed: u64) {
     let totals = Arc::new(Totals::default());
     let mut shards = [(); 2].map(|()| Channels::new(wildcards, Arc::clone(&totals)));
@@ -118,7 +118,8 @@ fn churn(wildcards: bool, seed: u64) {
     for step in 0..12_000 {
         let shard = dice.below(2) as usize;
         let (channels, model) = (&mut shards[shard], &mut models[shard]);
-        // One connection in three takes most of the memberships: lists, tables and single ones all occur.
+        // One connection in three takes most of the memberships: lists, tables and single ones all
+        // occur.
         let slot = match dice.below(3) {
             0 => 3,
             _ => dice.below(12) as u32,
@@ -184,7 +185,8 @@ fn churn_with_wildcards_agrees_with_the_obvious_model() {
     churn(true, 0x2545_f491_4f6c_dd1d);
 }
 
-/// Subscription, published name, and whether it arrives; the first are those of NATS's documentation.
+/// Subscription, published name, and whether it arrives; the first are those of NATS's
+/// documentation.
 #[test]
 fn wildcards_match_as_those_of_nats() {
     for (subscription, published, arrives) in [
@@ -325,8 +327,9 @@ fn a_publish_allocates_nothing() {
     assert_eq!(visited, 11 * 2000);
 }
 
-/// What 2^20 memberships hold, `each` for a connection, over channels of 1,024 members: bytes asked for with all
-/// slack, less the 8 by slot that a connection has anyway, and then what is kept when all have left.
+/// What 2^20 memberships hold, `each` for a connection, over channels of 1,024 members: bytes asked
+/// for with all slack, less the 8 by slot that a connection has anyway, and then what is kept when
+/// all have left.
 fn bytes_per_membership(each: u32, churned: bool) -> (f64, i64) {
     const MEMBERSHIPS: u32 = 1 << 20;
     const CHANNELS: u32 = 1 << 10;

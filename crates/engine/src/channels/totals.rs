@@ -1,14 +1,16 @@
-//! Subscribers of each channel over all shards, right at any moment and from any thread; and which shards they are on.
+//! Subscribers of each channel over all shards, right at any moment and from any thread; and which
+//! shards they are on.
 //!
-//! A shard registers a channel when its first member comes and lets go when the last one leaves; only then is a
-//! lock taken, that of one stripe. In between it holds the channel's counter, and a subscription is one atomic
-//! addition. A channel that no shard has is forgotten.
+//! A shard registers a channel when its first member comes and lets go when the last one leaves;
+//! only then is a lock taken, that of one stripe. In between it holds the channel's counter, and a
+//! subscription is one atomic addition. A channel that no shard has is forgotten.
 //!
-//! **Which shards are posted to.** A publication goes to those shards that have registered its name, or a pattern that
-//! matches it, when it is published. A shard registers before `subscribe` returns. So a subscription that
-//! *happens before* a publication is seen by it: an acknowledgement that the subscriber sent, and that reached the
-//! publisher's thread by whatever way (a socket, a queue, a lock), orders the two. Of a subscription and a publication
-//! that nothing orders, either may be first.
+//! **Which shards are posted to.** A publication goes to those shards that have registered its
+//! name, or a pattern that matches it, when it is published. A shard registers before `subscribe`
+//! returns. So a subscription that *happens before* a publication is seen by it: an acknowledgement
+//! that the subscriber sent, and that reached the publisher's thread by whatever way (a socket, a
+//! queue, a lock), orders the two. Of a subscription and a publication that nothing orders, either
+//! may be first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,14 +32,16 @@ use super::ChannelIndex;
 use super::trie::{Scratch, Trie};
 use super::wildcard;
 
-/// Shards that create and remove different channels at a time rarely meet at a lock. A power of two. One under
-/// loom: which stripe a name falls into is random, and a model must take the same steps each time.
+/// Shards that create and remove different channels at a time rarely meet at a lock. A power of
+/// two. One under loom: which stripe a name falls into is random, and a model must take the same
+/// steps each time.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Subscribers of every channel of a server, shared by its shards.
 ///
-/// A channel is a name as it was subscribed to: with wildcards `news.*` is a channel of its own, and a subscriber of
-/// it counts there and not at `news.eu`. The memory is that of the channels in use: about 150 bytes and the name.
+/// A channel is a name as it was subscribed to: with wildcards `news.*` is a channel of its own,
+/// and a subscriber of it counts there and not at `news.eu`. The memory is that of the channels in
+/// use: about 150 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,
@@ -51,8 +55,8 @@ type Stripe = Mutex<HashMap<Arc<str>, Registered>>;
 #[derive(Debug)]
 struct Registered {
     counter: Shared<Counter>,
-    /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference count, so that
-    /// whoever brings it to zero knows that nobody can be taking another.
+    /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference
+    /// count, so that whoever brings it to zero knows that nobody can be taking another.
     shards: usize,
     /// The shards of those tallies that gave their number, once for each tally.
     homes: Vec<u16>,
@@ -61,8 +65,8 @@ struct Registered {
 #[derive(Debug)]
 struct Counter {
     subscribers: AtomicUsize,
-    /// A bit for each of the first 63 shards that is in [`Registered::homes`]; [`FAR`] says that others are. Written
-    /// under the stripe's lock, read without.
+    /// A bit for each of the first 63 shards that is in [`Registered::homes`]; [`FAR`] says that
+    /// others are. Written under the stripe's lock, read without.
     homes: AtomicU64,
 }
 
@@ -177,8 +181,8 @@ impl Tally {
 
     /// Counts a subscriber.
     pub fn add_one(&self) {
-        // Relaxed, here and below: a thread that was told of a subscription sees it counted, because telling orders
-        // the two; nothing else hangs on the number.
+        // Relaxed, here and below: a thread that was told of a subscription sees it counted,
+        // because telling orders the two; nothing else hangs on the number.
         self.counter.subscribers.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -188,7 +192,8 @@ impl Tally {
     }
 }
 
-/// Keeps publications to a channel coming to a shard; see [`Remote::announce`](crate::Remote::announce).
+/// Keeps publications to a channel coming to a shard; see
+/// [`Remote::announce`](crate::Remote::announce).
 #[derive(Debug)]
 pub struct Interest {
     totals: Arc<Totals>,
@@ -225,8 +230,8 @@ impl Totals {
         Self { stripes, hasher: RandomState::new(), patterns }
     }
 
-    /// Subscribers of the channel, or of the pattern of exactly this text, on all shards together. Takes one lock
-    /// for one look-up.
+    /// Subscribers of the channel, or of the pattern of exactly this text, on all shards together.
+    /// Takes one lock for one look-up.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         let stripe = lock(self.stripe(name));
@@ -239,8 +244,9 @@ impl Totals {
         self.stripes.iter().map(|stripe| lock(stripe).len()).sum()
     }
 
-    /// Every channel and pattern with its subscribers, in no order. Each count was right at some moment of the call,
-    /// not all at the same one. Takes each lock for as long as its part of the list takes.
+    /// Every channel and pattern with its subscribers, in no order. Each count was right at some
+    /// moment of the call, not all at the same one. Takes each lock for as long as its part of the
+    /// list takes.
     #[must_use]
     pub fn list(&self) -> Vec<(Arc<str>, usize)> {
         let mut list = Vec::new();
@@ -249,7 +255,8 @@ impl Totals {
             let counts = stripe
                 .iter()
                 .map(|(name, channel)| (name, channel.counter.subscribers.load(Ordering::Relaxed)));
-            // Zero for the moment between a shard's taking a tally and its counting the first, or the reverse.
+            // Zero for the moment between a shard's taking a tally and its counting the first, or
+            // the reverse.
             list.extend(
                 counts.filter(|(_, count)| *count > 0).map(|(name, n)| (Arc::clone(name), n)),
             );
@@ -257,7 +264,8 @@ impl Totals {
         list
     }
 
-    /// Registers a shard's interest in a channel. The tally must come back through [`Totals::leave`].
+    /// Registers a shard's interest in a channel. The tally must come back through
+    /// [`Totals::leave`].
     #[must_use]
     pub fn enter(&self, name: &str) -> Tally {
         self.enter_from(name, None)
@@ -288,9 +296,10 @@ impl Totals {
         Tally { name, counter: Shared::clone(&channel.counter), home }
     }
 
-    /// Appends the shards, of those that gave their number, with a member of this channel or of a pattern that matches
-    /// it, to `homes`: each once. `known`: the channel's tally, which saves looking for it. `own_patterns`: how many
-    /// patterns the asking shard, which does not ask for itself, has registered.
+    /// Appends the shards, of those that gave their number, with a member of this channel or of a
+    /// pattern that matches it, to `homes`: each once. `known`: the channel's tally, which saves
+    /// looking for it. `own_patterns`: how many patterns the asking shard, which does not ask for
+    /// itself, has registered.
     pub(crate) fn homes(
         &self,
         name: &str,
@@ -336,8 +345,8 @@ impl Totals {
         }
     }
 
-    /// The shards, of those that gave their number, with a member of this channel or of a pattern that matches it. `known`:
-    /// the channel's tally, which saves looking for it.
+    /// The shards, of those that gave their number, with a member of this channel or of a pattern
+    /// that matches it. `known`: the channel's tally, which saves looking for it.
     #[must_use]
     pub fn homes_of(&self, name: &str, known: Option<&Tally>) -> Vec<u16> {
         let mut homes = Vec::new();
@@ -361,7 +370,8 @@ impl Totals {
                 channel.remove();
             }
         }
-        // A map never shrinks by itself. Halving at a quarter full leaves as many removals until the next time.
+        // A map never shrinks by itself. Halving at a quarter full leaves as many removals until
+        // the next time.
         if stripe.capacity() > 64 && stripe.len() < stripe.capacity() / 4 {
             let keep = stripe.len() * 2;
             stripe.shrink_to(keep);
@@ -467,8 +477,8 @@ mod tests {
         assert!(kept <= STRIPES * 128, "room for {kept} names is kept");
     }
 
-    /// Threads as shards: each creates and removes the same few channels all the time, and checks what it knows for
-    /// certain while it is in one.
+    /// Threads as shards: each creates and removes the same few channels all the time, and checks
+    /// what it knows for certain while it is in one.
     #[test]
     fn shards_that_come_and_go_at_the_same_time_lose_no_count() {
         const SHARDS: usize = 4;

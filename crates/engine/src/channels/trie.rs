@@ -1,9 +1,10 @@
 //! The patterns in use on a shard, and which of them match a name.
 //!
-//! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for once and not once for
-//! each prefix that it could continue, and a node is 16 bytes whatever its tokens are. All edges lie in one map.
-//! A look-up visits the prefixes that match the name so far: at most the nodes there are, and at most two for each one
-//! of the token before. Names cost nothing where there is no pattern.
+//! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for
+//! once and not once for each prefix that it could continue, and a node is 16 bytes whatever its
+//! tokens are. All edges lie in one map. A look-up visits the prefixes that match the name so far:
+//! at most the nodes there are, and at most two for each one of the token before. Names cost
+//! nothing where there is no pattern.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -58,8 +59,8 @@ pub(super) struct Trie {
     patterns: usize,
 }
 
-/// Memory of a look-up, kept from one to the next: nodes that the tokens so far lead to, and those that the next one
-/// does.
+/// Memory of a look-up, kept from one to the next: nodes that the tokens so far lead to, and those
+/// that the next one does.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     reached: Vec<NodeIndex>,
@@ -172,7 +173,8 @@ impl Trie {
         found.extend(ends.filter(|&channel| channel != NONE));
     }
 
-    /// Nodes, edges and tokens in use, for tests: what patterns that are gone must not leave behind.
+    /// Nodes, edges and tokens in use, for tests: what patterns that are gone must not leave
+    /// behind.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         (self.nodes.len() - self.free.len(), self.edges.len(), self.tokens.len())
@@ -228,7 +230,8 @@ impl Trie {
     }
 }
 
-/// A map never shrinks by itself. Halving at a quarter full leaves as many removals until the next time.
+/// A map never shrinks by itself. Halving at a quarter full leaves as many removals until the next
+/// time.
 fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 4 {
         map.shrink_to(map.len() * 2);

@@ -1,13 +1,15 @@
 //! What a subscription may be called where wildcards are on.
 //!
-//! Names are tokens between dots. In a subscription the token `*` stands for exactly one token and `>`, at the end
-//! only, for one or more; as a part of a token (`n*`) they are ordinary characters. A name that is published to is
-//! always literal: publishing to `news.*` reaches those that wait for `news.*`, `news.>`, `*.*` or `>`, because `*` is
-//! then a token like any other, and not those of `news.eu`.
+//! Names are tokens between dots. In a subscription the token `*` stands for exactly one token and
+//! `>`, at the end only, for one or more; as a part of a token (`n*`) they are ordinary characters.
+//! A name that is published to is always literal: publishing to `news.*` reaches those that wait
+//! for `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those
+//! of `news.eu`.
 
-/// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a shard hold, are no
-/// more. A token of which there is no other costs about 110 bytes and itself, so a pattern at most about 2 KB and twice
-/// its name. A name without wildcards may have any number of tokens.
+/// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a
+/// shard hold, are no more. A token of which there is no other costs about 110 bytes and itself, so
+/// a pattern at most about 2 KB and twice its name. A name without wildcards may have any number of
+/// tokens.
 pub const MAX_PATTERN_TOKENS: usize = 16;
 
 pub(super) const ANY: &str = "*";

@@ -25,15 +25,17 @@ use crate::state::drop_guarded;
 use metrics::Recorder;
 use queue::Queue;
 
-/// Results of one connection that may be to come at a time. Its jobs run one after the other, so that more of them gain nothing; and what
-/// is to come is not counted as backlog yet, so that many large answers to a peer that reads slowly would be too much at once.
+/// Results of one connection that may be to come at a time. Its jobs run one after the other, so
+/// that more of them gain nothing; and what is to come is not counted as backlog yet, so that many
+/// large answers to a peer that reads slowly would be too much at once.
 const MAX_CREDITS: usize = 8;
 
 /// Bytes for which a result counts as one more.
 const CREDIT_BYTES: usize = 32 << 10;
 
-/// As how many results that of a job counts which holds so many bytes meanwhile: at least 1, and with 256 KiB as all that
-/// may be to come at a time. Eight messages of a connection may wait for workers, but not eight of 4 MiB.
+/// As how many results that of a job counts which holds so many bytes meanwhile: at least 1, and
+/// with 256 KiB as all that may be to come at a time. Eight messages of a connection may wait for
+/// workers, but not eight of 4 MiB.
 #[must_use]
 pub fn credits_for(bytes: usize) -> usize {
     (bytes / CREDIT_BYTES).min(MAX_CREDITS - 1) + 1
@@ -44,8 +46,9 @@ pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A pool of threads that run jobs of connections; clone it freely.
 ///
-/// The jobs of one connection run in the order they were submitted, one at a time; those of different connections at once, taking
-/// turns. No thread exists before [`start`](Self::start) or the first job.
+/// The jobs of one connection run in the order they were submitted, one at a time; those of
+/// different connections at once, taking turns. No thread exists before [`start`](Self::start) or
+/// the first job.
 #[derive(Clone)]
 pub struct Workers {
     inner: Arc<Inner>,
@@ -86,7 +89,8 @@ struct State {
 }
 
 impl State {
-    /// Whether a worker whose list is empty may go. A job that waits for room may be for its list alone, with affinity.
+    /// Whether a worker whose list is empty may go. A job that waits for room may be for its list
+    /// alone, with affinity.
     fn may_end(&self) -> bool {
         self.is_stopping && self.queue.outside() == 0
     }
@@ -99,8 +103,9 @@ struct Job {
 }
 
 impl Workers {
-    /// A pool that will have these settings. `on_room` is called, on a worker's thread, when the job of a connection that was
-    /// submitted with [`OverflowPolicy::WaitAndNotify`] and [waited](SubmitOutcome::Waiting) is in the queue.
+    /// A pool that will have these settings. `on_room` is called, on a worker's thread, when the
+    /// job of a connection that was submitted with [`OverflowPolicy::WaitAndNotify`] and
+    /// [waited](SubmitOutcome::Waiting) is in the queue.
     ///
     /// # Errors
     /// As for [`WorkerSettings::check`].
@@ -184,8 +189,9 @@ impl Workers {
         outcome
     }
 
-    /// Has `work` run for a connection, after what was submitted for it before. `route` is what people are notified it belongs to.
-    /// `policy` counts with [`Overload::Pause`] only. A panic in it ends there, and is counted.
+    /// Has `work` run for a connection, after what was submitted for it before. `route` is what
+    /// people are notified it belongs to. `policy` counts with [`Overload::Pause`] only. A panic in
+    /// it ends there, and is counted.
     ///
     /// # Errors
     /// The queue is full; `work` is dropped.
@@ -197,7 +203,8 @@ impl Workers {
         work: Work,
     ) -> Result<SubmitOutcome, Busy> {
         let inner = &self.inner;
-        // With fewer threads than asked for it goes on; with none there is none to tell but the caller.
+        // With fewer threads than asked for it goes on; with none there is none to tell but the
+        // caller.
         if !inner.has_started.load(Ordering::Acquire)
             && self.start_with(spawn).is_err()
             && !inner.has_started.load(Ordering::Acquire)
@@ -234,15 +241,16 @@ impl Workers {
         pushed.map_err(|_| Busy)
     }
 
-    /// This connection has dealt with the result of a job that was submitted with [`OverflowPolicy::WaitAndNotify`], and counted as `credits`.
-    /// Whether it may submit more.
+    /// This connection has dealt with the result of a job that was submitted with
+    /// [`OverflowPolicy::WaitAndNotify`], and counted as `credits`. Whether it may submit more.
     pub fn release_credits(&self, id: ConnId, credits: usize) -> bool {
         self.inner.lock().queue.release(id, credits);
         self.wants_more(id)
     }
 
-    /// Whether this connection may submit more after it [waited](SubmitOutcome::Waiting) for room or had [enough](SubmitOutcome::Saturated) to come: not as soon
-    /// as there is room for one, since stopping and reading on costs more than a job's way.
+    /// Whether this connection may submit more after it [waited](SubmitOutcome::Waiting) for room
+    /// or had [enough](SubmitOutcome::Saturated) to come: not as soon as there is room for one,
+    /// since stopping and reading on costs more than a job's way.
     #[must_use]
     pub fn wants_more(&self, id: ConnId) -> bool {
         let state = self.inner.lock();
@@ -281,8 +289,9 @@ impl Workers {
         }
     }
 
-    /// Ends the threads when all that was submitted has run, or at `deadline`: returns the jobs that run then. Their threads cannot
-    /// be ended and are left to themselves; what has not begun is dropped. Nothing more is taken.
+    /// Ends the threads when all that was submitted has run, or at `deadline`: returns the jobs
+    /// that run then. Their threads cannot be ended and are left to themselves; what has not begun
+    /// is dropped. Nothing more is taken.
     #[must_use]
     pub fn stop(&self, deadline: Instant) -> Vec<RunningJob> {
         let inner = &self.inner;
@@ -322,8 +331,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a worker for each connection that was listed. Whoever is awake looks at its list before it sleeps, under the same
-    /// lock, so nobody sleeps while there is work.
+    /// Wakes a worker for each connection that was listed. Whoever is awake looks at its list
+    /// before it sleeps, under the same lock, so nobody sleeps while there is work.
     fn wake(&self, state: &mut State) {
         let State { queue, asleep, .. } = state;
         queue.each_grown(|list| {
@@ -340,7 +349,8 @@ impl Inner {
         }
     }
 
-    /// Drops jobs that will not run. What they hold is the user's, and if its own drop panics, that ends there.
+    /// Drops jobs that will not run. What they hold is the user's, and if its own drop panics, that
+    /// ends there.
     fn discard(&self, jobs: Vec<Job>) {
         let panics = jobs.into_iter().map(drop_guarded).map(u64::from).sum::<u64>();
         if panics > 0 {
@@ -366,7 +376,8 @@ impl Inner {
                 let outcome = catch_unwind(AssertUnwindSafe(work));
                 let ended = Instant::now();
                 let panicked = outcome.is_err();
-                // The panic hook has notified people; the payload's own drop must not panic out of here.
+                // The panic hook has notified people; the payload's own drop must not panic out of
+                // here.
                 std::mem::forget(outcome);
                 state = self.lock();
                 state.recorder.end(worker, ended, panicked);

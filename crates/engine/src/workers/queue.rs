@@ -6,15 +6,18 @@ use throng_io::ConnId;
 
 use crate::map::ConnMap;
 
-/// Jobs of many connections. Those of one run in order and never two at once; connections take turns.
+/// Jobs of many connections. Those of one run in order and never two at once; connections take
+/// turns.
 ///
-/// A connection with jobs that may run is *listed*: once, in one list. A worker [takes](Self::take) from its list, runs the job,
-/// and [finishes](Self::finish).
+/// A connection with jobs that may run is *listed*: once, in one list. A worker [takes](Self::take)
+/// from its list, runs the job, and [finishes](Self::finish).
 pub(super) struct Queue<J> {
     lanes: ConnMap<Lane<J>>,
-    /// Connections whose next job may run, longest waiting first. One list for each worker with affinity, else one for all.
+    /// Connections whose next job may run, longest waiting first. One list for each worker with
+    /// affinity, else one for all.
     ready: Vec<VecDeque<ConnId>>,
-    /// Lists that got a connection since somebody was last woken for them; several times if they got several.
+    /// Lists that got a connection since somebody was last woken for them; several times if they
+    /// got several.
     grown: Vec<usize>,
     /// Jobs that found no room, at most one a connection, longest waiting first.
     waiting: VecDeque<Waiting<J>>,
@@ -23,7 +26,8 @@ pub(super) struct Queue<J> {
     capacity: usize,
 }
 
-/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is credits results.
+/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is
+/// credits results.
 struct Lane<J> {
     jobs: VecDeque<J>,
     is_running: bool,
@@ -46,10 +50,12 @@ struct Waiting<J> {
 pub enum SubmitOutcome {
     /// It is in the queue.
     Queued,
-    /// It is in the queue, and with it as many results of this connection are to come as may be at a time. No more are to be submitted until
+    /// It is in the queue, and with it as many results of this connection are to come as may be at
+    /// a time. No more are to be submitted until
     /// [`Workers::release_credits`](super::Workers::release_credits) says so.
     Saturated,
-    /// The queue is full: it will be in it when there is room, and no other of this connection is taken before.
+    /// The queue is full: it will be in it when there is room, and no other of this connection is
+    /// taken before.
     Waiting,
 }
 
@@ -58,10 +64,12 @@ pub enum SubmitOutcome {
 pub enum OverflowPolicy {
     /// It is refused where the queue is full.
     Refuse,
-    /// It may, and nobody needs to know when there is room: its connection asks for nothing else until it is done.
+    /// It may, and nobody needs to know when there is room: its connection asks for nothing else
+    /// until it is done.
     Wait,
-    /// It may, and its connection is to be notified when there is room. Its result is one that the connection deals with, and
-    /// [settles](super::Workers::release_credits) then; it counts as so many: see [`credits_for`](super::credits_for).
+    /// It may, and its connection is to be notified when there is room. Its result is one that the
+    /// connection deals with, and [settles](super::Workers::release_credits) then; it counts as so
+    /// many: see [`credits_for`](super::credits_for).
     WaitAndNotify(usize),
 }
 
@@ -96,7 +104,8 @@ impl<J> Queue<J> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Gives it back: there is no room, and it has no policy, or another of its connection waits already.
+    /// Gives it back: there is no room, and it has no policy, or another of its connection waits
+    /// already.
     pub(super) fn push(
         &mut self,
         id: ConnId,
@@ -123,7 +132,8 @@ impl<J> Queue<J> {
         Ok(SubmitOutcome::Waiting)
     }
 
-    /// A result of this connection is to come, which counts as `credits`. As how many all do that are to come, with it.
+    /// A result of this connection is to come, which counts as `credits`. As how many all do that
+    /// are to come, with it.
     pub(super) fn reserve(&mut self, id: ConnId, credits: usize) -> usize {
         let lane = self.lane(id);
         lane.credits += credits;
@@ -206,7 +216,8 @@ impl<J> Queue<J> {
         ids.into_iter().flat_map(|id| self.cancel(id)).collect()
     }
 
-    /// Calls `wake` for each list that has got a connection since this was last called, and still has one.
+    /// Calls `wake` for each list that has got a connection since this was last called, and still
+    /// has one.
     pub(super) fn each_grown(&mut self, mut wake: impl FnMut(usize)) {
         for list in self.grown.drain(..) {
             if !self.ready[list].is_empty() {
@@ -233,8 +244,8 @@ impl<J> Queue<J> {
             return;
         }
         lane.is_listed = true;
-        // Slots are given out from the lowest, and where each connection is a shard of its own its slot is always the same:
-        // both together spread evenly over the workers.
+        // Slots are given out from the lowest, and where each connection is a shard of its own its
+        // slot is always the same: both together spread evenly over the workers.
         let list = (id.slot() + id.shard()) % self.ready.len();
         self.ready[list].push_back(id);
         self.grown.push(list);
@@ -353,8 +364,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done in whatever order: a worker that finds nothing leaves nothing behind that could run, the jobs of a
-        /// connection run in order, never two at once, each once, and those that are notified of room had to wait for it.
+        /// Whatever is done in whatever order: a worker that finds nothing leaves nothing behind
+        /// that could run, the jobs of a connection run in order, never two at once, each once, and
+        /// those that are notified of room had to wait for it.
         #[test]
         fn no_job_is_lost_overtaken_or_left_behind(
             lists in 1usize..4,

@@ -12,11 +12,11 @@ pub const MAX_POOL_SIZE: usize = 4096;
 pub struct WorkerSettings {
     /// Threads. Default 0: one for each usable CPU. For handlers that block see [`suggested_size`].
     pub pool_size: usize,
-    /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default 4096. Each holds what it was
-    /// given: a message, or a request with its body.
+    /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default
+    /// 4096. Each holds what it was given: a message, or a request with its body.
     pub queue_size: usize,
-    /// A connection's jobs always run on the same worker, say for what that keeps in its thread. Default false: on whichever is
-    /// free, which leaves none idle while there is work.
+    /// A connection's jobs always run on the same worker, say for what that keeps in its thread.
+    /// Default false: on whichever is free, which leaves none idle while there is work.
     pub affinity: bool,
     /// What happens when the queue is full.
     pub overload: Overload,
@@ -32,8 +32,9 @@ impl Default for WorkerSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overload {
-    /// It waits for room, and its connection is not read until there is: TCP carries the delay to the peer, and nothing is lost.
-    /// The default. The last work of a session that has ended has nobody to wait for it: it is refused.
+    /// It waits for room, and its connection is not read until there is: TCP carries the delay to
+    /// the peer, and nothing is lost. The default. The last work of a session that has ended has
+    /// nobody to wait for it: it is refused.
     #[default]
     Pause,
     /// It is refused: a session is closed with 1013 (try again later), a request answered with 503.

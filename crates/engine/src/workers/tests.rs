@@ -1,4 +1,5 @@
-//! The pool with its threads. What must happen is waited for, however long it takes; nothing sleeps to make it happen.
+//! The pool with its threads. What must happen is waited for, however long it takes; nothing sleeps
+//! to make it happen.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -61,8 +62,9 @@ impl Blocked {
 /// By connection: in which round of its submitter it was, and on which thread it ran.
 type Seen = HashMap<ConnId, Vec<(u32, ThreadId)>>;
 
-/// Submits from several threads at once, to workers whose jobs take times of all kinds, with a queue that is often full: every job
-/// runs, those of a connection in order and never two at once, and each that waited for room is notified of it.
+/// Submits from several threads at once, to workers whose jobs take times of all kinds, with a
+/// queue that is often full: every job runs, those of a connection in order and never two at once,
+/// and each that waited for room is notified of it.
 fn storm(settings: WorkerSettings) {
     const THREADS: u32 = 4;
     const SLOTS: u32 = 5;
@@ -87,7 +89,8 @@ fn storm(settings: WorkerSettings) {
                     let work = move || {
                         let busy = &at_once[slot as usize];
                         assert_eq!(busy.fetch_add(1, Ordering::SeqCst), 0, "two at once");
-                        // Of all lengths: none, a turn of others, and longer than it takes to fall asleep.
+                        // Of all lengths: none, a turn of others, and longer than it takes to fall
+                        // asleep.
                         match (round * 7 + slot) % 11 {
                             0 => std::thread::sleep(Duration::from_micros(300)),
                             1..4 => std::thread::yield_now(),
@@ -337,7 +340,8 @@ fn a_job_that_holds_many_bytes_takes_many_credits() {
     );
 }
 
-/// With affinity only one worker can run a job that waits for room, and it is to be there when there is.
+/// With affinity only one worker can run a job that waits for room, and it is to be there when
+/// there is.
 #[test]
 fn jobs_that_wait_for_room_run_before_the_end_too() {
     let settings = WorkerSettings { affinity: true, queue_size: 1, ..of_size(2) };
