@@ -1,4 +1,4 @@
-//! What happens to messages for receivers that read too slowly: the rules, by channel and by route.
+//! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::limits::{LimitError, Limits};
 use crate::pattern::Pattern;
 
-/// What happens when the messages that wait for a slow receiver have reached their cap.
+/// Policy for when the messages that wait for a slow receiver have reached their cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowPolicy {
     /// The receiver is closed with 1008 "slow consumer": for streams in which nothing may be
@@ -20,10 +20,10 @@ pub enum SlowPolicy {
     /// The oldest waiting messages of the class are dropped to make room: a receiver that catches
     /// up sees the latest.
     DropOldest,
-    /// Of each key only the newest value waits (conflation), in the place of the value it replaces.
+    /// Only the newest value of each key waits (conflation), in the place of the value it replaces.
     /// The key is that of [`Frame::keyed`](crate::Frame::keyed), within the channel; without one,
-    /// the channel is the key. At the cap the oldest value of another key is dropped, so let the
-    /// cap hold one message of each key.
+    /// the channel is the key. At the cap the oldest value of another key is dropped, so the cap
+    /// should hold one message of each key.
     Latest,
 }
 
@@ -35,7 +35,7 @@ impl SlowPolicy {
         (Self::Latest, "latest"),
     ];
 
-    /// The policy's name in settings and metrics.
+    /// Returns the policy's name in settings and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(policy, _)| *policy == self).map_or("", |(_, name)| name)
@@ -65,21 +65,21 @@ impl FromStr for SlowPolicy {
 /// to it before. Control frames (pings, pongs, Close) are always admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backpressure {
-    /// What happens at the cap. Default [`SlowPolicy::Close`].
+    /// Policy at the cap. Default [`SlowPolicy::Close`].
     pub policy: SlowPolicy,
     /// The cap: bytes of this class that wait for one connection. Default 0:
     /// [`Limits::max_backlog`](crate::Limits::max_backlog). A message larger than it still waits if
     /// no other of its class does; one of under 64 bytes counts as 64. With [`SlowPolicy::Close`]
     /// all waiting messages that may not be dropped count.
     pub max_backlog: usize,
-    /// How long a message may wait (its TTL); an older one is dropped instead of sent. Default 0:
-    /// for as long as it takes. Kept in milliseconds; looked at when messages leave or come, and
-    /// once a second.
+    /// Longest time a message may wait (its TTL); an older one is dropped instead of sent. Default
+    /// 0: unlimited. Kept in milliseconds; checked when messages leave or arrive, and once a
+    /// second.
     pub max_age: Duration,
 }
 
 impl Backpressure {
-    /// This policy, with the default cap and no age limit.
+    /// Creates rules with this policy, the default cap and no age limit.
     #[must_use]
     pub fn new(policy: SlowPolicy) -> Self {
         Self { policy, ..Self::default() }
@@ -118,7 +118,7 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// Whether its messages wait one by one, so that each can still be dropped.
+    /// Returns whether its messages go to the per-message queue, so that each can still be dropped.
     pub(crate) fn is_per_message(&self) -> bool {
         self.policy != SlowPolicy::Close || self.max_age > 0
     }
@@ -134,12 +134,12 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// The rules for what no channel and no route has rules for.
+    /// Sets the rules for messages that no channel and no route has rules for.
     pub fn set_default(&mut self, rules: Backpressure) {
         self.default = rules;
     }
 
-    /// The rules for channels whose names match `pattern`: tokens separated by dots, `*` for any
+    /// Adds rules for channels whose names match `pattern`: tokens separated by dots, `*` for any
     /// one token, `>` at the end for any that follow. Of several matching patterns the one added
     /// first wins.
     ///
@@ -150,12 +150,12 @@ impl Classes {
         Ok(())
     }
 
-    /// The rules for receivers of a route, called `name` in metrics.
+    /// Adds rules for receivers of a route, called `name` in metrics.
     pub fn add_route(&mut self, route: u16, name: &str, rules: Backpressure) {
         self.routes.push((route, name.to_owned(), rules));
     }
 
-    /// Says what is wrong with these rules, if anything.
+    /// Checks these rules.
     ///
     /// # Errors
     /// An age that cannot be kept, or too many classes; names the class.
@@ -200,9 +200,9 @@ impl Rules {
         &self.classes[usize::from(index)]
     }
 
-    /// The least backlog at which a connection can be closed for the answers to its own messages:
-    /// half of it is the mark from which its messages wait, so that who sends more than it reads is
-    /// held up instead.
+    /// Returns the smallest backlog at which a connection can be closed for the answers to its own
+    /// messages: half of it is the mark from which its messages wait, so that a client that sends
+    /// more than it reads is slowed down instead.
     pub(crate) fn least_cap_of_answers(&self) -> usize {
         let default: ClassIndex = 0;
         let classes = self.routes.iter().chain([&default]).map(|&index| self.class(index));
@@ -210,7 +210,7 @@ impl Rules {
         closing.map(|class| class.max_backlog).min().unwrap_or(usize::MAX)
     }
 
-    /// The class of a channel, if a pattern matches its name.
+    /// Returns the class of a channel, if a pattern matches its name.
     pub(crate) fn of_channel(&self, name: &str) -> Option<ClassIndex> {
         self.channels.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, class)| *class)
     }

@@ -1,5 +1,4 @@
-//! Messages that wait one by one: how they come to wait, and how they leave, in chunks and in
-//! fragments.
+//! The per-message queue: how messages enter it, and leave it in chunks and in fragments.
 
 use std::sync::Arc;
 
@@ -13,13 +12,13 @@ use crate::connections::{Connections, OVERFULL};
 use crate::sending::Sent;
 use crate::waiting::{Admitted, Content, Millis, Part, Partial, Waiting};
 
-/// Waiting messages follow the queue in chunks of this size: what the driver holds can no longer be
-/// dropped, and no control frame overtakes it.
+/// Bytes of waiting messages moved into the output queue at a time: data that the driver holds can
+/// no longer be dropped, and no control frame overtakes it.
 const QUANTUM: usize = 64 * 1024;
 
 impl Connections {
-    /// Lets a message wait by itself, as its class's policy says; `class`: the channel's, or else
-    /// the receiver's.
+    /// Puts a message into the per-message queue, as its class's policy decides; `class`: the
+    /// channel's, or else the receiver's.
     #[cold]
     pub(crate) fn enqueue_message(
         &mut self,
@@ -48,7 +47,8 @@ impl Connections {
         let is_congested = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
             Content::Frame { frame, .. } => frame.key_in(channel),
-            // Without a name to tell it from others, every message is a value of the same key.
+            // Without a key that distinguishes it from others, every message is a value of the same
+            // key.
             Content::Private { .. } => 0,
         };
         let now = Millis::of(self.now);
@@ -76,14 +76,14 @@ impl Connections {
         }
     }
 
-    /// Moves a quantum of waiting messages into the queue, oldest first, less what has grown too
-    /// old.
+    /// Moves a quantum of waiting messages into the output queue, oldest first, except those that
+    /// have grown too old.
     pub(crate) fn refill(&mut self, id: ConnId) {
         // What the driver holds counts like what may not be dropped, and must leave room for that.
         self.take_waiting(id, QUANTUM.min(self.low_water()).max(1));
     }
 
-    /// The same with a quantum of so many bytes.
+    /// Moves a quantum of so many bytes.
     pub(crate) fn take_waiting(&mut self, id: ConnId, quantum: usize) {
         if !self.conn(id).is_some_and(|conn| conn.has(flag::WAITING)) {
             return;

@@ -1,10 +1,10 @@
-//! What was published in this turn to connections that have nothing else queued: nearly all of a
-//! publish.
+//! Frames published in this turn to connections that have nothing else queued: nearly all of a
+//! publication.
 //!
-//! They get no queue. Each remembers, in one number, the list of frames that it is to get;
-//! receivers of the same frames share a list, so that its bytes are put together once and one plain
-//! send per receiver is all that follows. Only what the kernel does not take, and what meets other
-//! output, becomes a queue.
+//! These connections get no queue. Each remembers, in one number, the list of frames that it is to
+//! get; receivers of the same frames share a list, so that its bytes are joined once and one plain
+//! send per receiver is all that follows. Only output that the kernel does not take, or that meets
+//! other output, goes into a queue.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::sending::SMALL_FRAME;
 /// Number of a list; 0 is the empty one.
 type ListIndex = u32;
 
-/// What a frame looks like on a connection.
+/// Form of a frame on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As it was encoded.
@@ -33,17 +33,17 @@ const MAX_JOINED: usize = 64 * 1024;
 /// Room for lists that is kept from one flush to the next.
 const KEPT_LISTS: usize = 4096;
 
-/// See the module's documentation.
+/// Lists of frames published in this turn, and the list of each connection.
 #[derive(Debug, Default)]
 pub(crate) struct Fanout {
-    /// By slot.
+    /// The list of each connection, indexed by slot.
     of: Vec<ListIndex>,
     lists: Vec<List>,
     /// The longer list that was needed last, for each form of a frame: consecutive receivers of a
     /// publish mostly need the same.
     recent: [ListIndex; 3],
     joined: Vec<u8>,
-    /// Of which list `joined` is.
+    /// The list that `joined` holds.
     joined_of: ListIndex,
 }
 
@@ -55,8 +55,8 @@ struct List {
     len: usize,
 }
 
-/// What one more frame for one connection counts as until the flush: at most the memory of a list
-/// that it shares with nobody, and mostly just time, of which a turn has no more than memory.
+/// Cost of one more frame for one connection until the flush: at most the memory of a list that it
+/// shares with no other connection, and mostly just time, of which a turn has no more than memory.
 pub(crate) const COST: usize = 2 * size_of::<List>();
 
 impl Fanout {
@@ -98,7 +98,7 @@ impl Fanout {
         self.of.get(slot).and_then(|number| self.list(*number)).map_or(0, |list| list.len)
     }
 
-    /// The same bytes, to be sent at once.
+    /// Returns these bytes, to be sent at once.
     #[inline]
     pub(crate) fn bytes(&mut self, slot: usize) -> &[u8] {
         let number = self.of[slot];
@@ -135,7 +135,7 @@ impl Fanout {
         self.forget(slot);
     }
 
-    /// Everyone has got everything.
+    /// Clears all lists, after every connection was flushed.
     pub(crate) fn clear(&mut self) {
         debug_assert!(
             self.of.iter().all(|number| *number == 0),

@@ -8,8 +8,9 @@ use crate::linger;
 use crate::service::Service;
 use crate::shard::Shard;
 
-/// Helpings of what waits that leave in one flush, though the kernel may take more: a large message
-/// to a peer that reads as fast as we write is not to keep the shard from its other connections.
+/// Chunks of the per-message queue sent in one flush, though the kernel may take more: a large
+/// message to a peer that reads as fast as we write must not keep the shard from its other
+/// connections.
 const QUANTA: usize = 16;
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -62,7 +63,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// What flushing can be besides: it may have to wait, and something may follow it.
+    /// Flushes on the slow path: output may have to wait, and an action may follow.
     #[inline(never)]
     pub(crate) fn flush_slow(&mut self, id: ConnId) {
         if self.flush_fan_out(id) {
@@ -99,8 +100,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         if behind {
-            // Even if nothing has left: all that waited may have grown too old, and nothing else
-            // would ever tell that the connection may be read again.
+            // Even if nothing has left: all waiting messages may have grown too old, and no other
+            // event would report that the connection may be read again.
             self.state.core.connections.mark_drained(id);
         }
         if !whole {
@@ -151,7 +152,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.pause_if_behind(id);
     }
 
-    /// Whoever does not read its answers is not read: TCP carries the back-pressure to it.
+    /// A peer that does not read its answers is not read: TCP carries the back-pressure to it.
     pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let behind = connections.kept_backlog(id) > connections.high_water();
@@ -162,7 +163,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Everything has left, or does not matter any more: end our side.
+    /// Ends our side, after all output has left or does not matter any more.
     pub(crate) fn end(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };

@@ -1,5 +1,5 @@
-//! What comes before there is a session: requests, or the answer to ours; and how a session, or a
-//! stream of events, begins.
+//! HTTP on a connection: requests, or the answer to ours; and the start of a session, or of a
+//! stream of events.
 
 use throng_io::ConnId;
 use throng_proto::Input;
@@ -13,10 +13,10 @@ use crate::request_bodies::BodyMode;
 use crate::service::{Answer, Flow, Refusal, Service};
 use crate::state::State;
 
-/// How a connection ends with the answer to `request`, of which everything `is_here` and nothing
-/// else. A client that has announced this as its last request sends nothing more (RFC 9112 section
-/// 9.6), so no close of ours becomes a reset that destroys what it has not read; of any other we
-/// read on for a while.
+/// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
+/// arrived, and nothing else. A client that has announced this as its last request sends nothing
+/// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
+/// read; from any other, input is read for a while.
 fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
     match is_here && !request.keep_alive() {
         true => AfterFlush::Close,
@@ -24,14 +24,14 @@ fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
     }
 }
 
-/// Whether more than `max` bytes of body are announced.
+/// Returns whether more than `max` bytes of body are announced.
 fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
     matches!(request.body_length(), BodyLength::Known(length) if length > max)
 }
 
 impl<S: Service> State<S> {
-    /// What comes before there is a session: requests, or the answer to ours. What follows an
-    /// upgrade is left; true if that is something.
+    /// Handles input before there is a session: requests, or the answer to ours. Input after an
+    /// upgrade is left; returns true if there is any.
     #[inline(never)]
     pub(crate) fn pump_handshake(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
         match self.inbound[id.slot()] {
@@ -62,7 +62,7 @@ impl<S: Service> State<S> {
             let in_head = decoder.is_between_requests() || decoder.is_in_head();
             let max_body = match !in_head {
                 true => request_bodies.max_body(id, usual.max_body),
-                // How much of a body is taken depends on who takes it, which its head tells.
+                // The limit of a body depends on its handler, which its head selects.
                 false => u64::MAX,
             };
             match decoder.next_event(input, &http1::Limits { max_body, ..usual }) {
@@ -87,11 +87,12 @@ impl<S: Service> State<S> {
                     if too_large && mode != BodyMode::Discard {
                         return self.refuse(id, http1::Error::BodyTooLarge);
                     }
-                    // Whoever asks for a body that there is none of is told its end.
+                    // A service that asks for a body where there is none gets its end at once.
                     if request.has_body() || mode != BodyMode::Discard {
                         request_bodies.begin(id, &request, mode, max_body);
                     }
-                    // Nobody waits for permission who sends without it (RFC 9110 section 10.1.1).
+                    // A client that sends the body already does not wait for permission (RFC 9110
+                    // section 10.1.1).
                     if mode != BodyMode::Discard && request.expects_continue() && input.is_empty() {
                         core.connections.write(id, http1::encode::encode_continue);
                     }
@@ -101,7 +102,8 @@ impl<S: Service> State<S> {
                         return;
                     }
                     if too_large {
-                        // What nobody asked for is read and dropped, but not without end.
+                        // A body that the service did not ask for is read and dropped, but not
+                        // without end.
                         self.core.connections.finish(id, AfterFlush::Linger);
                     }
                 }
@@ -183,7 +185,7 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// What an answer means for its connection, `close_mode` if it is the last one. True if no
+    /// Applies an answer to its connection; `close_mode` if it is the last one. Returns true if no
     /// request follows.
     fn apply_answer(
         &mut self,

@@ -1,5 +1,5 @@
-//! Messages on their way into a connection's queue: who is told what, what may wait, and what is
-//! dropped.
+//! Queueing of messages on a connection: results for the sender, messages that wait, and messages
+//! that are dropped.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::fanout::{self, Form};
 use crate::frame::Frame;
 use crate::waiting::Content;
 
-/// What became of a message given to `send`.
+/// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a slow receiver shows here, and only here"]
 pub enum Sent {
@@ -34,21 +34,21 @@ pub enum Sent {
 /// a gathered send, and would let tiny messages pass the backlog's limit, which counts bytes.
 pub(crate) const SMALL_FRAME: usize = 64;
 
-/// What a queued reference costs besides its frame's bytes, generously.
+/// Cost of a queued reference besides its frame's bytes, generously.
 const REFERENCE_COST: usize = 64;
 
-/// Says that the class follows from the receiver's route; looked up only when it matters.
+/// Marks that the class follows from the receiver's route; looked up only when it matters.
 pub(crate) const UNKNOWN: ClassIndex = ClassIndex::MAX;
 
 /// Why a frame has no form on a connection.
 enum Formless {
-    /// It is closed or closing.
+    /// The connection is closed or closing.
     Closed,
-    /// It is a stream of events, and the event would be too large.
+    /// The connection is a stream of events, and the event would be too large.
     TooLarge,
 }
 
-/// What a frame was published to.
+/// Destination of a published frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Published<'a> {
     /// The channel; empty for a frame that is sent by itself.
@@ -82,7 +82,7 @@ impl Connections {
         }
     }
 
-    /// The same for any connection.
+    /// Queues one message on any connection: the slow path.
     #[inline(never)]
     fn send_slow(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         self.send_hinted(id, opcode == Opcode::Text, payload, true)
@@ -127,7 +127,7 @@ impl Connections {
             && self.compression.deflate(id.slot(), payload, &mut self.stats).is_some()
     }
 
-    /// Whether a message of `len` bytes is sent in fragments (RFC 6455 section 5.4).
+    /// Returns whether a message of `len` bytes is sent in fragments (RFC 6455 section 5.4).
     pub(crate) fn needs_fragments(&self, len: usize) -> bool {
         len > self.limits.fragment_threshold
     }
@@ -189,7 +189,7 @@ impl Connections {
         }
     }
 
-    /// What a frame looks like on a connection.
+    /// Returns the form of a frame on a connection.
     #[inline]
     fn form<'f>(
         &mut self,
@@ -270,7 +270,7 @@ impl Connections {
         sent
     }
 
-    /// The same, counted among the publications of its class.
+    /// Queues a frame, counted among the publications of its class.
     pub(crate) fn publish_to(&mut self, id: ConnId, frame: &Frame, of: Published<'_>) -> Sent {
         let sent = self.send_frame(id, frame, of);
         let class = of.class.unwrap_or_else(|| self.class_of(id));
@@ -310,8 +310,8 @@ impl Connections {
         true
     }
 
-    /// Whether messages to this connection now wait one by one: those before them do, or it is slow
-    /// and their class may lose some.
+    /// Returns whether messages to this connection now go to the per-message queue: earlier ones
+    /// are there, or the connection is slow and their class may drop some.
     fn needs_message_queue(&self, id: ConnId, class: Option<ClassIndex>) -> bool {
         let flags = self.conns[id.slot()].flags;
         if flags & flag::WAITING != 0 {
@@ -327,8 +327,8 @@ impl Connections {
         self.conns.get(id.slot()).map_or(0, |conn| self.rules.of_route(conn.route))
     }
 
-    /// Whether a message of `len` may be queued, and what its sender is told. Nothing waits one by
-    /// one.
+    /// Decides whether a message of `len` may be queued, and the result for its sender. The
+    /// per-message queue is empty.
     fn admit(&mut self, id: ConnId, len: usize, class: ClassIndex) -> Result<Sent, Sent> {
         let high = self.high_water();
         let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
@@ -346,7 +346,7 @@ impl Connections {
         self.admit_behind(id, len, class)
     }
 
-    /// The same, for a connection that is not where its sender wants it.
+    /// Decides this for a connection whose output is congested or that is slow.
     #[cold]
     fn admit_behind(&mut self, id: ConnId, len: usize, class: ClassIndex) -> Result<Sent, Sent> {
         let class = if class == UNKNOWN { self.class_of(id) } else { class };

@@ -1,4 +1,5 @@
-//! The end of a shard's life: everyone told, nobody at once, all gone by the deadline.
+//! Graceful shutdown of a shard: every connection is notified, spread over a window, and all have
+//! ended by the deadline.
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ pub struct DrainPlan {
     /// at once. Default 10 s; fewer than 200 connections a second of it take less: there is no herd
     /// to spread. 0 = all at once.
     pub window: Duration,
-    /// From the end of the window to the moment when what is still open is reset. Default 5 s. 0 =
-    /// as soon as all were told.
+    /// Time from the end of the window until connections that are still open are reset. Default 5
+    /// s. 0 = as soon as all were notified.
     pub grace: Duration,
-    /// From the beginning, when `/readyz` turns to 503 and newcomers are told to retry, to the
-    /// first close: time for a load balancer to notice. Default 0: none.
+    /// Time from the start, when `/readyz` turns to 503 and new clients are asked to retry, to the
+    /// first close: a load balancer needs it to notice. Default 0: none.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
     pub code: u16,
@@ -37,7 +38,7 @@ impl DrainPlan {
         self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
     }
 
-    /// From the beginning to the moment when what is still open of so many connections is reset.
+    /// Returns the time from the start until the rest of so many connections is reset.
     #[must_use]
     pub fn length_for(&self, connections: usize) -> Duration {
         let window = self.window_for(connections);
@@ -54,19 +55,19 @@ impl Default for DrainPlan {
 /// Connections a second below which the window is shortened.
 const HERD_PER_SECOND: u32 = 200;
 
-/// How often closes are due while draining.
+/// Interval of closes while draining.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Where a shard stands.
+/// Phase of a shard.
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// Serving.
     Running,
     /// Closing connections on a schedule.
     Draining(Drain),
-    /// Nothing is left; `forced` connections had to be reset.
+    /// No connection is left; `forced` connections had to be reset.
     Stopped {
-        /// How many missed the deadline.
+        /// Returns how many missed the deadline.
         forced: usize,
     },
 }
@@ -74,7 +75,7 @@ pub(crate) enum Phase {
 /// A drain under way.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    /// In random order; closed from the end.
+    /// Connections still to be closed, in random order; closed from the end.
     waiting: Vec<ConnId>,
     total: usize,
     begun: Instant,
@@ -151,7 +152,7 @@ impl Drain {
         self.deadline
     }
 
-    /// What is left of the plan at `now` for a connection whose moment has come.
+    /// Returns the rest of the plan at `now` for a connection whose time has come.
     pub(crate) fn rest(&self, now: Instant) -> DrainPlan {
         let grace = self.deadline.since(now);
         DrainPlan { window: Duration::ZERO, grace, delay: Duration::ZERO, code: self.code }

@@ -42,7 +42,7 @@ pub enum Culprit {
     NoRoute,
 }
 
-/// What is measured, and who is reported.
+/// Settings of stall detection, with the callback for stalls.
 #[derive(Clone)]
 pub struct Watching {
     /// Duration of a turn, or a callback, that is a stall; 0 = off.

@@ -20,7 +20,7 @@ use crate::service::{Close, Refusal, Service};
 use crate::shutdown::Phase;
 use crate::stats::{Added, Snapshot};
 
-/// Everything but the sockets: what may be used while the driver has lent bytes.
+/// State of a shard without its sockets: usable while the driver has lent bytes.
 pub(crate) struct State<S> {
     pub(crate) core: Core,
     pub(crate) service: S,
@@ -42,11 +42,11 @@ pub(crate) struct State<S> {
     pub(crate) seed: u64,
 }
 
-/// What is to be done once the lent bytes are returned.
+/// Action for when the lent bytes are returned.
 pub(crate) enum Then<T> {
     Nothing,
     Flush(ConnId),
-    /// The same, and part of the input was not pulled.
+    /// Flush it; part of its input was not decoded.
     Hold(ConnId),
     Place(T, SocketAddr),
     RestAccept,
@@ -98,7 +98,7 @@ impl<S: Service> State<S> {
 
     #[cold]
     pub(crate) fn on_panic(&mut self, id: ConnId, payload: Box<dyn Any + Send>) {
-        // The panic hook has told people; the payload's own drop must not panic out of here.
+        // The panic hook already reported it. Leak the payload: its `Drop` could panic.
         std::mem::forget(payload);
         self.core.connections.stats.handler_panics += 1;
         match self.core.connections.stage(id) {
@@ -173,7 +173,7 @@ impl<S: Service> State<S> {
                 self.core.connections.drop_queue(id);
                 self.core.connections.finish(id, AfterFlush::Close);
             }
-            // Nobody reads what a session has queued once its peer is gone without a closing
+            // Output queued for a session is lost once its peer is gone without a closing
             // handshake.
             Stage::Open | Stage::Closing => {
                 self.core.connections.drop_queue(id);
@@ -244,8 +244,8 @@ impl<S: Service> State<S> {
         self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
     }
 
-    /// Goes on with the drain, if there is one. True when everyone was told, and listening is to
-    /// end.
+    /// Continues the drain, if there is one. Returns true when all connections were notified, and
+    /// listening is to end.
     pub(crate) fn continue_drain(&mut self) -> bool {
         let Phase::Draining(drain) = &mut self.phase else { return false };
         let now = self.core.now();
@@ -269,7 +269,7 @@ impl<S: Service> State<S> {
     fn drain_connection(&mut self, id: ConnId, code: u16) {
         match self.core.connections.stage(id) {
             Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
-            // Half a request: whoever sends it learns why it ends here.
+            // Half a request: its client gets an answer with the reason.
             Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);
             }
@@ -336,10 +336,10 @@ impl<S: Service> State<S> {
     }
 }
 
-/// Drops what came from a user, whose own drop may panic: nobody's callback is to culprit for it,
-/// and nobody's connection ends with it. True if it did.
+/// Drops a value of a user, whose own drop may panic: that panic belongs to no callback, and ends
+/// no connection. Returns true if it panicked.
 pub(crate) fn drop_guarded<T>(what: T) -> bool {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));
-    // The panic hook has told people; the payload's own drop must not panic out of here.
+    // The panic hook already reported it. Leak the payload: its `Drop` could panic.
     dropped.map_err(std::mem::forget).is_err()
 }

@@ -34,14 +34,14 @@ impl Millis {
 /// counts a reference.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// For this connection alone.
+    /// A message for this connection alone.
     Private { text: bool, payload: Arc<dyn Memory>, compressible: bool },
-    /// For many. `len`: of the message, or of the event that it is here.
+    /// A message for many. `len`: of the message, or of the event that it is here.
     Frame { frame: Frame, len: usize },
 }
 
 impl Content {
-    /// Whether it is text, and the message.
+    /// Returns whether it is text, and the message.
     pub(crate) fn parts(&self) -> (bool, &[u8]) {
         match self {
             Self::Private { text, payload, .. } => (*text, payload.as_ref().as_ref()),
@@ -56,7 +56,7 @@ impl Content {
         }
     }
 
-    /// What it counts as: no less than its own memory.
+    /// Returns the bytes it counts as: no less than its own memory.
     fn weight(&self) -> usize {
         self.len().max(SMALL_FRAME)
     }
@@ -83,7 +83,7 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// See the module's documentation.
+/// The per-message queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Leaves before all others.
@@ -94,7 +94,7 @@ pub(crate) struct Waiting {
     lanes: Vec<Lane>,
     next: u64,
     bytes: usize,
-    /// Of them, those that may not be dropped to make room.
+    /// Bytes of messages that may not be dropped to make room.
     kept: usize,
 }
 
@@ -116,7 +116,7 @@ struct Entry {
     since: Millis,
 }
 
-/// What became of a message that was to wait.
+/// Result of queueing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admitted {
     Queued,
@@ -124,7 +124,7 @@ pub(crate) enum Admitted {
 }
 
 impl Waiting {
-    /// What waits counts as so many bytes.
+    /// Returns the bytes that waiting messages count as.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.unsent_of_partial()
     }
@@ -306,7 +306,7 @@ impl Lane {
         self.entries.is_empty() || self.bytes + weight <= cap
     }
 
-    /// Where the entry of `key` waits: numbers only grow towards the end.
+    /// Finds the entry of `key`: numbers only grow towards the end.
     fn of_key(&self, key: u64) -> Option<usize> {
         let number = *self.by_key.get(&key)?;
         self.entries.binary_search_by_key(&number, |entry| entry.number).ok()

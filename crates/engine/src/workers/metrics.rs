@@ -1,16 +1,16 @@
-//! What a pool did, and does.
+//! Metrics of a pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a pool has done since it began, and what it does now.
+/// Metrics of a pool: totals since it began, and its present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerMetrics {
     /// Threads.
     pub workers: usize,
     /// Jobs that wait, those outside of the full queue included.
     pub queue_depth: usize,
-    /// Of these, jobs that wait for room in the queue.
+    /// The part of these that waits for room in the queue.
     pub waiting_for_room: usize,
     /// Jobs that run.
     pub running: Vec<RunningJob>,
@@ -22,11 +22,11 @@ pub struct WorkerMetrics {
     pub cancelled: u64,
     /// Jobs that ended with a panic.
     pub panics: u64,
-    /// How long jobs waited before they ran: the sum over all that began.
+    /// Time that jobs waited before they ran: the sum over all that began.
     pub wait: Duration,
     /// The longest of these waits within the last second, or two.
     pub longest_wait: Duration,
-    /// How long each worker has been busy, with the job it runs now.
+    /// Time that each worker has been busy, including the job it runs now.
     pub busy: Vec<Duration>,
 }
 
@@ -35,11 +35,11 @@ pub struct WorkerMetrics {
 pub struct RunningJob {
     /// The route it is for.
     pub route: Arc<str>,
-    /// For how long.
+    /// Time that it has run.
     pub runs_for: Duration,
 }
 
-/// The pool's own books.
+/// Recorder of a pool's metrics.
 pub(super) struct Recorder {
     workers: Vec<Worker>,
     pub(super) jobs: u64,
@@ -69,7 +69,7 @@ impl Recorder {
         }
     }
 
-    /// A worker begins a job.
+    /// Records the start of a job.
     pub(super) fn start(
         &mut self,
         worker: usize,
@@ -83,7 +83,7 @@ impl Recorder {
         self.workers[worker].runs = Some((route, now));
     }
 
-    /// That job has ended.
+    /// Records the end of a job.
     pub(super) fn end(&mut self, worker: usize, now: Instant, panicked: bool) {
         self.jobs += 1;
         self.panics += u64::from(panicked);
@@ -92,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// The jobs that run.
+    /// Returns the jobs that run.
     pub(super) fn running(&self, now: Instant) -> Vec<RunningJob> {
         let runs = self.workers.iter().filter_map(|worker| worker.runs.as_ref());
         runs.map(|(route, since)| RunningJob {
@@ -102,7 +102,7 @@ impl Recorder {
         .collect()
     }
 
-    /// All metrics but those of the queue.
+    /// Returns all metrics except those of the queue.
     pub(super) fn metrics(&self, now: Instant) -> WorkerMetrics {
         let busy = |worker: &Worker| match worker.runs {
             Some((_, since)) => worker.busy + now.saturating_duration_since(since),

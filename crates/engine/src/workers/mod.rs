@@ -25,23 +25,23 @@ use crate::state::drop_guarded;
 use metrics::Recorder;
 use queue::Queue;
 
-/// Results of one connection that may be to come at a time. Its jobs run one after the other, so
-/// that more of them gain nothing; and what is to come is not counted as backlog yet, so that many
-/// large answers to a peer that reads slowly would be too much at once.
+/// Credits of one connection: results that may be outstanding at a time. Its jobs run one after the
+/// other, so that more gain nothing; and outstanding results are not counted as backlog yet, so
+/// that many large answers to a peer that reads slowly would take too much memory.
 const MAX_CREDITS: usize = 8;
 
-/// Bytes for which a result counts as one more.
+/// Bytes of retained memory that take one more credit.
 const CREDIT_BYTES: usize = 32 << 10;
 
-/// As how many results that of a job counts which holds so many bytes meanwhile: at least 1, and
-/// with 256 KiB as all that may be to come at a time. Eight messages of a connection may wait for
-/// workers, but not eight of 4 MiB.
+/// Returns the credits that a job takes, given the bytes it retains: at least 1, and with 256 KiB
+/// all that a connection has. Eight messages of a connection may wait for workers, but not eight of
+/// 4 MiB.
 #[must_use]
 pub fn credits_for(bytes: usize) -> usize {
     (bytes / CREDIT_BYTES).min(MAX_CREDITS - 1) + 1
 }
 
-/// What a worker runs.
+/// Work that a worker runs.
 pub type Work = Box<dyn FnOnce() + Send>;
 
 /// A pool of threads that run jobs of connections; clone it freely.
@@ -69,19 +69,19 @@ impl std::error::Error for Busy {}
 struct Inner {
     settings: WorkerSettings,
     state: Mutex<State>,
-    /// Where workers without work sleep: one outcome for each list of the queue.
+    /// Condition variables for idle workers, one per ready list.
     idle: Box<[Condvar]>,
     /// A worker has ended.
     ended: Condvar,
     has_started: AtomicBool,
-    /// Tells a connection that its job has found room.
+    /// Called when the job of a connection has found room.
     on_room: Box<dyn Fn(ConnId) + Send + Sync>,
 }
 
 struct State {
     queue: Queue<Job>,
     recorder: Recorder,
-    /// Workers that sleep, or were woken and have not looked yet, by list.
+    /// Workers that sleep, or were woken and have not run yet, by ready list.
     asleep: Vec<usize>,
     /// Threads that have not ended.
     alive: usize,
@@ -89,8 +89,8 @@ struct State {
 }
 
 impl State {
-    /// Whether a worker whose list is empty may go. A job that waits for room may be for its list
-    /// alone, with affinity.
+    /// Returns whether a worker whose list is empty may end. A job that waits for room may be for
+    /// its list alone, with affinity.
     fn may_end(&self) -> bool {
         self.is_stopping && self.queue.outside() == 0
     }
@@ -103,9 +103,9 @@ struct Job {
 }
 
 impl Workers {
-    /// A pool that will have these settings. `on_room` is called, on a worker's thread, when the
-    /// job of a connection that was submitted with [`OverflowPolicy::WaitAndNotify`] and
-    /// [waited](SubmitOutcome::Waiting) is in the queue.
+    /// Creates a pool with these settings. `on_room` is called, on a worker's thread, when the job
+    /// of a connection that was submitted with [`OverflowPolicy::WaitAndNotify`] and had to
+    /// [wait](SubmitOutcome::Waiting) is in the queue.
     ///
     /// # Errors
     /// As for [`WorkerSettings::check`].
@@ -136,7 +136,7 @@ impl Workers {
         })
     }
 
-    /// The settings in force, with the number of threads that 0 came to.
+    /// Returns the settings in force, with the number of threads that 0 came to.
     #[must_use]
     pub fn settings(&self) -> &WorkerSettings {
         &self.inner.settings
@@ -155,7 +155,7 @@ impl Workers {
         outcome
     }
 
-    /// With `spawn` for the system's way to start a thread. What it gave goes on if it fails.
+    /// Starts the threads with `spawn`. Threads that it started continue if it fails.
     fn start_with(
         &self,
         spawn: impl Fn(String, Box<dyn FnOnce() + Send>) -> io::Result<()>,
@@ -189,9 +189,9 @@ impl Workers {
         outcome
     }
 
-    /// Has `work` run for a connection, after what was submitted for it before. `route` is what
-    /// people are notified it belongs to. `policy` counts with [`Overload::Pause`] only. A panic in
-    /// it ends there, and is counted.
+    /// Submits `work` for a connection, to run after its earlier jobs. `route` is the route that
+    /// metrics and logs name for it. `policy` applies with [`Overload::Pause`] only. A panic in it
+    /// ends there, and is counted.
     ///
     /// # Errors
     /// The queue is full; `work` is dropped.
@@ -203,8 +203,8 @@ impl Workers {
         work: Work,
     ) -> Result<SubmitOutcome, Busy> {
         let inner = &self.inner;
-        // With fewer threads than asked for it goes on; with none there is none to tell but the
-        // caller.
+        // With fewer threads than requested the pool works; with none, only the caller can report
+        // it.
         if !inner.has_started.load(Ordering::Acquire)
             && self.start_with(spawn).is_err()
             && !inner.has_started.load(Ordering::Acquire)
@@ -241,23 +241,23 @@ impl Workers {
         pushed.map_err(|_| Busy)
     }
 
-    /// This connection has dealt with the result of a job that was submitted with
-    /// [`OverflowPolicy::WaitAndNotify`], and counted as `credits`. Whether it may submit more.
+    /// Returns the credits of a job that was submitted with [`OverflowPolicy::WaitAndNotify`],
+    /// after the connection has handled its result. Returns whether the connection may submit more.
     pub fn release_credits(&self, id: ConnId, credits: usize) -> bool {
         self.inner.lock().queue.release(id, credits);
         self.wants_more(id)
     }
 
-    /// Whether this connection may submit more after it [waited](SubmitOutcome::Waiting) for room
-    /// or had [enough](SubmitOutcome::Saturated) to come: not as soon as there is room for one,
-    /// since stopping and reading on costs more than a job's way.
+    /// Returns whether this connection may submit more after a job had to
+    /// [wait](SubmitOutcome::Waiting) or it was [saturated](SubmitOutcome::Saturated): not as soon
+    /// as there is room for one, since stopping and resuming costs more than a job.
     #[must_use]
     pub fn wants_more(&self, id: ConnId) -> bool {
         let state = self.inner.lock();
         !state.queue.waits(id) && state.queue.credits(id) <= MAX_CREDITS / 2
     }
 
-    /// Drops what this connection has submitted and what does not run yet: it has gone.
+    /// Drops the jobs of a connection that has gone, except the one that runs.
     pub fn cancel(&self, id: ConnId) {
         let inner = &self.inner;
         if !inner.has_started.load(Ordering::Acquire) {
@@ -278,7 +278,7 @@ impl Workers {
         inner.discard(jobs);
     }
 
-    /// The metrics of this moment. Before the threads have started, all are 0.
+    /// Returns the metrics of this moment. Before the threads have started, all are 0.
     #[must_use]
     pub fn metrics(&self) -> WorkerMetrics {
         let state = self.inner.lock();
@@ -289,9 +289,9 @@ impl Workers {
         }
     }
 
-    /// Ends the threads when all that was submitted has run, or at `deadline`: returns the jobs
-    /// that run then. Their threads cannot be ended and are left to themselves; what has not begun
-    /// is dropped. Nothing more is taken.
+    /// Ends the threads when all submitted jobs have run, or at `deadline`; returns the jobs that
+    /// run then. Their threads cannot be ended and keep running; jobs that have not begun are
+    /// dropped. No more jobs are accepted.
     #[must_use]
     pub fn stop(&self, deadline: Instant) -> Vec<RunningJob> {
         let inner = &self.inner;
@@ -331,8 +331,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a worker for each connection that was listed. Whoever is awake looks at its list
-    /// before it sleeps, under the same lock, so nobody sleeps while there is work.
+    /// Wakes a worker for each connection that was listed. A worker that is awake checks its list
+    /// before it sleeps, under the same lock, so no worker sleeps while there is work.
     fn wake(&self, state: &mut State) {
         let State { queue, asleep, .. } = state;
         queue.each_grown(|list| {
@@ -342,15 +342,15 @@ impl Inner {
         });
     }
 
-    /// Wakes everybody when there is nothing left to stay for.
+    /// Wakes all workers when there is nothing left to wait for.
     fn wake_to_end(&self, state: &State) {
         if state.may_end() {
             self.idle.iter().for_each(Condvar::notify_all);
         }
     }
 
-    /// Drops jobs that will not run. What they hold is the user's, and if its own drop panics, that
-    /// ends there.
+    /// Drops jobs that will not run. Their values are the user's, and a drop that panics ends
+    /// there.
     fn discard(&self, jobs: Vec<Job>) {
         let panics = jobs.into_iter().map(drop_guarded).map(u64::from).sum::<u64>();
         if panics > 0 {
@@ -358,7 +358,7 @@ impl Inner {
         }
     }
 
-    /// A worker's life.
+    /// Runs a worker.
     fn run(&self, worker: usize) {
         let list = if self.settings.affinity { worker } else { 0 };
         let mut notified = Vec::new();
@@ -368,7 +368,8 @@ impl Inner {
                 let Job { route, submitted, work } = job;
                 state.recorder.start(worker, route, submitted, Instant::now());
                 state.queue.admit(&mut notified);
-                // Only now: what finishing the job before has listed may be what was just taken.
+                // Only now: the connection listed by finishing the previous job may be the one just
+                // taken.
                 self.wake(&mut state);
                 self.wake_to_end(&state);
                 drop(state);
@@ -376,15 +377,14 @@ impl Inner {
                 let outcome = catch_unwind(AssertUnwindSafe(work));
                 let ended = Instant::now();
                 let panicked = outcome.is_err();
-                // The panic hook has notified people; the payload's own drop must not panic out of
-                // here.
+                // The panic hook already reported it. Leak the payload: its `Drop` could panic.
                 std::mem::forget(outcome);
                 state = self.lock();
                 state.recorder.end(worker, ended, panicked);
                 state.queue.finish(id);
                 continue;
             }
-            // What this worker's own jobs listed for others is theirs to take.
+            // Connections listed by this worker's own jobs are for others to take.
             self.wake(&mut state);
             if state.may_end() {
                 break;

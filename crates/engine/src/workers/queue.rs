@@ -1,4 +1,4 @@
-//! Which job is next: the pool's rules without its threads.
+//! Order of jobs: the pool's rules without its threads.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ pub(super) struct Queue<J> {
     /// Connections whose next job may run, longest waiting first. One list for each worker with
     /// affinity, else one for all.
     ready: Vec<VecDeque<ConnId>>,
-    /// Lists that got a connection since somebody was last woken for them; several times if they
+    /// Lists that got a connection since a worker was last woken for them; several times if they
     /// got several.
     grown: Vec<usize>,
     /// Jobs that found no room, at most one a connection, longest waiting first.
@@ -26,55 +26,54 @@ pub(super) struct Queue<J> {
     capacity: usize,
 }
 
-/// One connection's jobs. It is there while it has any, one of them runs, it is listed, or it is
-/// credits results.
+/// One connection's jobs. It exists while it has any, one of them runs, it is listed, or it has
+/// credits in use.
 struct Lane<J> {
     jobs: VecDeque<J>,
     is_running: bool,
     is_listed: bool,
-    /// Its next job is in [`Queue::waiting`].
+    /// Whether its next job is in [`Queue::waiting`].
     waits: bool,
-    /// As how many jobs those count whose results it has not dealt with, where those count.
+    /// Credits of its jobs whose results it has not handled, where those count.
     credits: usize,
 }
 
 struct Waiting<J> {
     id: ConnId,
     job: J,
-    /// Whoever submitted it wants to know when it is in the queue.
+    /// Whether its connection is notified when it is in the queue.
     notify: bool,
 }
 
-/// What became of a job that was pushed.
+/// Result of submitting a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitOutcome {
-    /// It is in the queue.
+    /// The job is in the queue.
     Queued,
-    /// It is in the queue, and with it as many results of this connection are to come as may be at
-    /// a time. No more are to be submitted until
-    /// [`Workers::release_credits`](super::Workers::release_credits) says so.
+    /// The job is in the queue, and the connection has no credits left. It should submit no more
+    /// until [`Workers::release_credits`](super::Workers::release_credits) returns true.
     Saturated,
-    /// The queue is full: it will be in it when there is room, and no other of this connection is
-    /// taken before.
+    /// The queue is full: the job enters it when there is room, and no other of this connection is
+    /// accepted before.
     Waiting,
 }
 
-/// Whether a job may wait for room, outside of the queue.
+/// Policy for a job that finds the queue full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverflowPolicy {
-    /// It is refused where the queue is full.
+    /// The job is refused.
     Refuse,
-    /// It may, and nobody needs to know when there is room: its connection asks for nothing else
-    /// until it is done.
+    /// The job waits for room outside of the queue, without a notification: its connection submits
+    /// nothing else until it is done.
     Wait,
-    /// It may, and its connection is to be notified when there is room. Its result is one that the
-    /// connection deals with, and [settles](super::Workers::release_credits) then; it counts as so
-    /// many: see [`credits_for`](super::credits_for).
+    /// The job waits for room outside of the queue, and its connection is notified when there is
+    /// room. Its result takes so many credits (see [`credits_for`](super::credits_for)) until the
+    /// connection has handled it and [released](super::Workers::release_credits) them.
     WaitAndNotify(usize),
 }
 
 impl<J> Queue<J> {
-    /// For `lists` lists and `capacity` jobs, both at least 1.
+    /// Creates a queue of `lists` lists and `capacity` jobs, both at least 1.
     pub(super) fn new(lists: usize, capacity: usize) -> Self {
         Self {
             lanes: ConnMap::default(),
@@ -86,17 +85,17 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Jobs that wait: in the queue, and for room in it.
+    /// Returns the jobs that wait: in the queue, and for room in it.
     pub(super) fn depth(&self) -> usize {
         self.queued + self.waiting.len()
     }
 
-    /// Jobs that wait for room.
+    /// Returns the jobs that wait for room.
     pub(super) fn outside(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether a job of this connection waits for room.
+    /// Returns whether a job of this connection waits for room.
     pub(super) fn waits(&self, id: ConnId) -> bool {
         self.lanes.get(&id).is_some_and(|lane| lane.waits)
     }
@@ -104,8 +103,8 @@ impl<J> Queue<J> {
     /// Adds a job.
     ///
     /// # Errors
-    /// Gives it back: there is no room, and it has no policy, or another of its connection waits
-    /// already.
+    /// Returns the job: there is no room, and its policy is to refuse it, or another of its
+    /// connection waits already.
     pub(super) fn push(
         &mut self,
         id: ConnId,
@@ -113,7 +112,7 @@ impl<J> Queue<J> {
         policy: OverflowPolicy,
     ) -> Result<SubmitOutcome, J> {
         let waits = self.waits(id);
-        // Nobody overtakes those that wait for room.
+        // No job overtakes those that wait for room.
         if self.queued < self.capacity && self.waiting.is_empty() {
             self.lane(id).jobs.push_back(job);
             self.queued += 1;
@@ -132,15 +131,14 @@ impl<J> Queue<J> {
         Ok(SubmitOutcome::Waiting)
     }
 
-    /// A result of this connection is to come, which counts as `credits`. As how many all do that
-    /// are to come, with it.
+    /// Takes credits for a result of this connection. Returns the credits in use.
     pub(super) fn reserve(&mut self, id: ConnId, credits: usize) -> usize {
         let lane = self.lane(id);
         lane.credits += credits;
         lane.credits
     }
 
-    /// It has come, and was dealt with.
+    /// Releases the credits of a result that was handled.
     pub(super) fn release(&mut self, id: ConnId, credits: usize) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.credits = lane.credits.saturating_sub(credits);
@@ -148,12 +146,12 @@ impl<J> Queue<J> {
         self.forget_if_idle(id);
     }
 
-    /// As how many the results of this connection count that are to come.
+    /// Returns the credits of this connection in use.
     pub(super) fn credits(&self, id: ConnId) -> usize {
         self.lanes.get(&id).map_or(0, |lane| lane.credits)
     }
 
-    /// The next job of a list, which the caller runs. There is room for another one then.
+    /// Takes the next job of a list, which the caller runs. There is room for another one then.
     pub(super) fn take(&mut self, list: usize) -> Option<(ConnId, J)> {
         loop {
             let id = self.ready[list].pop_front()?;
@@ -171,7 +169,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// The job of this connection that ran has ended.
+    /// Records that the running job of this connection has ended.
     pub(super) fn finish(&mut self, id: ConnId) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.is_running = false;
@@ -180,7 +178,8 @@ impl<J> Queue<J> {
         self.forget_if_idle(id);
     }
 
-    /// Moves jobs that wait into the room there is. Appends to `notified` whom to tell.
+    /// Moves waiting jobs into the queue as far as there is room. Appends connections to notify to
+    /// `notified`.
     pub(super) fn admit(&mut self, notified: &mut Vec<ConnId>) {
         while self.queued < self.capacity {
             let Some(Waiting { id, job, notify }) = self.waiting.pop_front() else { return };
@@ -195,7 +194,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Takes a connection's jobs out, but for the one that runs. It is credits nothing any more.
+    /// Removes a connection's jobs, except the one that runs, and releases its credits.
     pub(super) fn cancel(&mut self, id: ConnId) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(&id) else { return Vec::new() };
         let mut jobs: Vec<J> = lane.jobs.drain(..).collect();
@@ -210,7 +209,7 @@ impl<J> Queue<J> {
         jobs
     }
 
-    /// Takes all jobs out, but for those that run.
+    /// Removes all jobs, except those that run.
     pub(super) fn cancel_all(&mut self) -> Vec<J> {
         let ids: Vec<ConnId> = self.lanes.keys().copied().collect();
         ids.into_iter().flat_map(|id| self.cancel(id)).collect()

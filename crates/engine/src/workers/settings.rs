@@ -1,4 +1,4 @@
-//! How large the pool is, and what happens when it is not large enough.
+//! Settings of the pool: its size, and its overload policy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub struct WorkerSettings {
     /// A connection's jobs always run on the same worker, say for what that keeps in its thread.
     /// Default false: on whichever is free, which leaves none idle while there is work.
     pub affinity: bool,
-    /// What happens when the queue is full.
+    /// Policy for a full queue.
     pub overload: Overload,
 }
 
@@ -28,21 +28,22 @@ impl Default for WorkerSettings {
     }
 }
 
-/// What happens to work that finds the queue full.
+/// Policy for work that finds the queue full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overload {
-    /// It waits for room, and its connection is not read until there is: TCP carries the delay to
-    /// the peer, and nothing is lost. The default. The last work of a session that has ended has
-    /// nobody to wait for it: it is refused.
+    /// Work waits for room, and its connection is not read until there is: TCP carries the delay to
+    /// the peer, and nothing is lost. The default. The last work of a session that has ended has no
+    /// connection that could wait: it is refused.
     #[default]
     Pause,
-    /// It is refused: a session is closed with 1013 (try again later), a request answered with 503.
+    /// Work is refused: a session is closed with 1013 (try again later), a request answered with
+    /// 503.
     Close,
 }
 
 impl Overload {
-    /// As it is written in settings.
+    /// Returns the name used in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +53,7 @@ impl Overload {
     }
 }
 
-/// The error says what can be written; whoever read the name knows which setting it was for.
+/// The error names the possible values; the caller knows the setting.
 impl FromStr for Overload {
     type Err = String;
 
@@ -66,10 +67,10 @@ impl FromStr for Overload {
 }
 
 impl WorkerSettings {
-    /// Says what cannot work, naming the setting, the value and the remedy.
+    /// Checks these settings.
     ///
     /// # Errors
-    /// The caller's mistake.
+    /// The caller's mistake, naming the setting, the value and the remedy.
     pub fn check(&self) -> Result<(), WorkerError> {
         if self.pool_size > MAX_POOL_SIZE {
             return Err(WorkerError::PoolSize(self.pool_size));
@@ -96,11 +97,13 @@ pub fn usable_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many workers keep `cpus` busy with handlers that block for `blocking` and compute for `cpu`, of each message:
+/// Returns how many workers keep `cpus` busy with handlers that block for `blocking` and compute
+/// for `cpu`, for each message:
 /// `cpus + (blocking / cpu) * cpus`, rounded up, at most [`MAX_POOL_SIZE`].
 ///
-/// It is the size at which the CPUs become the limit; fewer workers leave them idle while messages wait, more only wait for each
-/// other. Measure both times under load: a database that slows down with many queries at once wants fewer.
+/// At this size the CPUs become the limit; fewer workers leave them idle while messages wait, and
+/// more only wait for each other. Measure both times under load: a database that slows down with
+/// many queries at once needs fewer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,7 +121,7 @@ pub fn suggested_size(cpus: usize, blocking: Duration, cpu: Duration) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX).min(MAX_POOL_SIZE)
 }
 
-/// Why there is no pool of workers as asked for.
+/// Error of the settings or the start of a pool.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -128,11 +131,11 @@ pub enum WorkerError {
     QueueSize,
     /// The system gave fewer threads.
     Threads {
-        /// How many were to be.
+        /// Number of threads requested.
         asked: usize,
-        /// How many there were when it refused.
+        /// Number of threads started.
         started: usize,
-        /// Its reason.
+        /// Reason given by the system.
         source: std::io::Error,
     },
 }
