@@ -11,7 +11,7 @@ use crate::service::{Refusal, Service};
 use crate::shard::Shard;
 use crate::shutdown::Phase;
 
-/// Connections at a time that are told why they are turned away; the rest are just closed.
+/// Refused connections at a time that get an answer with the reason; the rest are just closed.
 const MAX_REFUSING: usize = 32;
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -59,7 +59,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.due_in(id, connections.limits.handshake);
     }
 
-    /// Says why, to the first few; a crowd at the door is just closed.
+    /// Answers the first refused connections with a reason; closes the rest.
     pub(crate) fn refuse(&mut self, socket: D::Socket, _peer: SocketAddr, why: Refusal) {
         self.state.core.connections.stats.refused += 1;
         if self.state.refusing >= MAX_REFUSING {
@@ -87,7 +87,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         for (socket, peer) in sockets {
             match self.state.phase {
                 Phase::Running => self.adopt(socket, peer),
-                // Accepted before the drain began, and nobody's yet: it is turned away like those
+                // Accepted before the drain began, and not entered yet: it is refused like those
                 // that come later.
                 _ => {
                     self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));

@@ -1,4 +1,5 @@
-//! Who may come in, and on which shard they live. Shared by all shards, used once a connection.
+//! Admission of connections, and their distribution to shards. Shared by all shards, used once a
+//! connection.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,8 +24,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// For a process of `shards`; `max_connections` is the limit in force, found out where the
-    /// setting says 0.
+    /// Creates it for a process of `shards`; `max_connections` is the limit in force, determined by
+    /// the caller where the setting is 0.
     #[must_use]
     pub fn new(limits: &Limits, max_connections: usize, shards: usize) -> Self {
         let or_no_cap = |cap: usize| if cap == 0 { usize::MAX } else { cap };
@@ -46,7 +47,7 @@ impl Admission {
         self.max_connections
     }
 
-    /// False from the moment a drain was asked for: what `/readyz` says.
+    /// Returns false once a drain was requested: the state of `/readyz`.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.draining.load(Ordering::Relaxed)
@@ -119,7 +120,7 @@ impl Admission {
         (load(&self.live), load(&self.pending), load(self.load(shard)))
     }
 
-    /// Where each connection is a shard of its own, all are counted together.
+    /// With a thread for each connection, all connections are counted together.
     fn load(&self, shard: usize) -> &AtomicUsize {
         self.loads.get(shard).unwrap_or(&self.loads[0])
     }

@@ -1,4 +1,4 @@
-//! What a shard holds, counted from the tables themselves: for the simulator's checkers, not for
+//! Holdings of a shard, counted from the tables themselves: for the simulator's checkers, not for
 //! serving.
 
 use throng_io::Driver;
@@ -8,12 +8,12 @@ use crate::receive::Inbound;
 use crate::service::Service;
 use crate::shard::Shard;
 
-/// See the module's documentation.
+/// Counts of a shard's tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Slots in use.
     pub connections: usize,
-    /// Slots in use whose `on_close` is owed.
+    /// Slots in use for which `on_close` is still to be called.
     pub sessions: usize,
     /// Cold records in use.
     pub cold: usize,

@@ -113,7 +113,7 @@ pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     pub(crate) policy: SlowPolicy,
     pub(crate) max_backlog: usize,
-    /// In milliseconds; 0 = no limit.
+    /// Longest wait in milliseconds; 0 = unlimited.
     pub(crate) max_age: u32,
 }
 

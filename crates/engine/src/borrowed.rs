@@ -24,7 +24,7 @@ impl Borrowed {
         self.lent = Some((conn, addresses(bytes)));
     }
 
-    /// They are returned.
+    /// Ends the loan.
     pub(crate) fn give_back(&mut self) {
         self.lent = None;
     }
@@ -41,8 +41,8 @@ impl Borrowed {
         (addresses(joined.as_ref().as_ref()) == addresses(payload)).then(|| Arc::clone(joined))
     }
 
-    /// `payload` as a segment of output for `to`, if it is of that memory. Slices that are alive
-    /// overlap only if they are of the same memory, so comparing addresses tells.
+    /// Returns `payload` as a segment of output for `to`, if it is part of that memory. Live slices
+    /// overlap only if they are parts of the same memory, so comparing addresses is enough.
     pub(crate) fn segment(&self, to: ConnId, payload: &[u8]) -> Option<Segment> {
         let wanted = addresses(payload);
         if let Some(kept) = self.kept(payload) {
@@ -59,7 +59,7 @@ impl Borrowed {
     }
 }
 
-/// Where a slice lies: slices that are alive are at the same addresses only if they are the same
+/// Address range of a slice: live slices are at the same addresses only if they are the same
 /// memory.
 pub(crate) fn addresses(bytes: &[u8]) -> Range<usize> {
     let Range { start, end } = bytes.as_ptr_range();

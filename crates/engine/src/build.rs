@@ -23,7 +23,7 @@ use crate::stats::Snapshot;
 /// accepted.
 const HANDOVER_CAPACITY: usize = 4096;
 
-/// What [`build`] gives.
+/// Result of [`build`].
 pub struct Built<D: Driver, S: Service> {
     /// One shard a driver, in order; each runs on a thread of its own.
     pub shards: Vec<Shard<D, S>>,
@@ -37,23 +37,22 @@ pub struct Built<D: Driver, S: Service> {
     pub admission: Arc<Admission>,
 }
 
-/// What [`build`] needs to know besides the drivers.
+/// Options of [`build`] besides the drivers.
 #[derive(Clone, Debug, Default)]
 pub struct BuildOptions {
-    /// Every ceiling and timeout.
+    /// Limits and timeouts.
     pub limits: Limits,
-    /// What happens to messages for slow receivers.
+    /// Rules for messages to slow receivers.
     pub classes: Classes,
-    /// By route; routes beyond have the defaults.
+    /// Indexed by route; routes beyond have the defaults.
     pub routes: Arc<[RouteOptions]>,
-    /// Whether `*` and `>` mean something in subscriptions.
+    /// Whether `*` and `>` are wildcards in subscriptions.
     pub wildcards: bool,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
-    /// What of the time that turns take is measured; `None`: nothing, and the clock is read less
-    /// often.
+    /// Settings of stall detection; `None`: nothing is measured, and the clock is read less often.
     pub watching: Option<Watching>,
-    /// For simulations: another [`MAILBOX_MARK`].
+    /// Replacement of [`MAILBOX_MARK`], for simulations.
     pub mailbox_mark: Option<usize>,
     /// Drives what is random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
@@ -73,12 +72,12 @@ impl BuildOptions {
     }
 }
 
-/// Of a server's seed, one shard's.
+/// Derives a shard's seed from the server's.
 pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
     seed.wrapping_add(shard.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Makes one shard of each driver.
+/// Builds one shard for each driver.
 ///
 /// # Errors
 /// Limits or classes contradict themselves.

@@ -12,25 +12,25 @@ use crate::borrowed::addresses;
 use crate::frame::Frame;
 use crate::stats::Stats;
 
-/// See the module's documentation.
+/// Compression state of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Compression {
     /// All that were made so far, few.
     agreements: Vec<Agreement>,
-    /// By slot: the number of its agreement, counted from 1; 0 = none.
+    /// Indexed by slot: the number of its agreement, counted from 1; 0 = none.
     of: Vec<u16>,
-    /// By slot; as long as the highest slot that keeps a context.
+    /// Indexed by slot; as long as the highest slot that keeps a context.
     histories: Vec<Option<Box<Histories>>>,
-    /// By policy: they differ in effort.
+    /// Indexed by policy: they differ in effort.
     deflaters: Vec<(Policy, Deflater)>,
-    /// What the last message was compressed to.
+    /// The compressed form of the last message.
     out: Vec<u8>,
-    /// Where the message lies whose callback runs, if it came in a form that can be sent on; else
+    /// Address of the message whose callback runs, if it came in a form that can be relayed; else
     /// empty.
     relayed: Range<usize>,
-    /// That form.
+    /// The form that can be relayed.
     relay: Vec<u8>,
-    /// What the codec did since the bytes at hand came, see [`Compression::has_worked_enough`].
+    /// Work of the codec since the bytes at hand came, see [`Compression::has_worked_enough`].
     work: usize,
 }
 
@@ -52,14 +52,15 @@ struct Histories {
 /// limit, would else be seconds.
 const WORK_BUDGET: usize = 4 << 20;
 
-/// What a message costs beside its bytes and its context, in bytes: about a microsecond.
+/// Cost of a message beside its bytes and its context, in bytes: about a microsecond.
 const WORK_PER_MESSAGE: usize = 512;
 
 /// Compressed messages up to this size leave their memory for the next.
 const MAX_OUT_KEPT: usize = 1 << 20;
 
 impl Compression {
-    /// The connection in `slot` agreed. False if there are too many agreements to tell apart.
+    /// Records the agreement of the connection in `slot`. Returns false if there are too many
+    /// agreements to distinguish.
     pub(crate) fn set(&mut self, slot: usize, policy: Policy, agreed: Agreed) -> bool {
         let agreement = Agreement { policy, agreed };
         let known = self.agreements.iter().position(|other| *other == agreement);
@@ -75,8 +76,7 @@ impl Compression {
         true
     }
 
-    /// Gives back what the codec needed, but not what connections keep from one message to the
-    /// next.
+    /// Frees memory of the codec, but not what connections keep from one message to the next.
     pub(crate) fn shed_memory(&mut self) {
         (self.out, self.relay, self.relayed) = (Vec::new(), Vec::new(), 0..0);
         self.deflaters = Vec::new();
@@ -139,7 +139,7 @@ impl Compression {
         self.relay.extend_from_slice(deflated);
     }
 
-    /// Its callback has returned: other messages may lie there.
+    /// Ends relaying after the callback has returned: other messages may be at that address.
     #[inline]
     pub(crate) fn end_relay(&mut self) {
         self.relayed = 0..0;
@@ -167,12 +167,12 @@ impl Compression {
         self.work += WORK_PER_MESSAGE + len + context;
     }
 
-    /// What [`Compression::deflate`] came to last.
+    /// Returns the last result of [`Compression::deflate`].
     pub(crate) fn deflated(&self) -> &[u8] {
         &self.out
     }
 
-    /// The same, to be [put back](Compression::put_back).
+    /// Takes the last result, to be [put back](Compression::put_back).
     pub(crate) fn take_deflated(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -221,7 +221,7 @@ impl Compression {
         }
     }
 
-    /// What the peer in `slot` may refer to, where it keeps a context.
+    /// Returns the history that the peer in `slot` may refer to, where it keeps a context.
     pub(crate) fn peers_history(&mut self, slot: usize) -> Option<&mut History> {
         let bits = self.agreement(slot)?.agreed.peer_history_bits?;
         Some(self.histories(slot).peers.get_or_insert_with(|| History::new(bits)))

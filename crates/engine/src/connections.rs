@@ -31,7 +31,7 @@ use crate::waiting::Waiting;
 pub(crate) struct Receiving {
     pub(crate) route: u16,
     pub(crate) data: u32,
-    /// See [`Conn::inline_limit`].
+    /// Copy of [`Conn::inline_limit`].
     pub(crate) inline_limit: u16,
 }
 

@@ -227,8 +227,8 @@ impl<'a> Cx<'a> {
         self.core.abort(self.id);
     }
 
-    /// Makes this connection a stream of server-sent events. The head of the answer is written,
-    /// channels are subscribed to, and the callback returns
+    /// Turns this connection into a stream of server-sent events. The head of the answer is
+    /// written, channels are subscribed to, and the callback returns
     /// [`Answer::Events`](crate::Answer::Events).
     pub fn start_events(&mut self) {
         if let Some(conn) = self.core.connections.conn_mut(self.id)
@@ -239,7 +239,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Records that permessage-deflate was agreed on, before the session opens. Returns false if
-    /// that is impossible: only 65,535 different agreements can be told from each other.
+    /// that is impossible: only 65,535 different agreements can be distinguished.
     pub fn set_deflate(&mut self, policy: deflate::Policy, agreed: deflate::Agreed) -> bool {
         self.core.connections.set_deflate(self.id, policy, agreed)
     }

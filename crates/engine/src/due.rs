@@ -1,4 +1,4 @@
-//! What time brings about for a connection.
+//! Per-connection timeouts.
 
 use crate::conn::{AfterFlush, Stage, flag};
 use crate::core::Cx;
@@ -20,7 +20,7 @@ impl<S: Service> State<S> {
             Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
             // The time for its Close begins when ours has left; the write timeout watches that.
             Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
-            // Nothing answers a comment; the write timeouts tell whether the peer is there.
+            // Nothing answers a comment; the write timeouts detect a peer that is gone.
             Stage::Events => {
                 if !in_flight {
                     connections.comment(id);
@@ -97,7 +97,7 @@ impl<S: Service> State<S> {
                 return false;
             };
             if connections.stage(id) != Stage::Open {
-                // Its last message came together with its Close, or nobody waits for the rest.
+                // Its last message came together with its Close, or the rest is not needed.
                 connections.unlist_assembling(id);
                 return false;
             }

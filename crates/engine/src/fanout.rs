@@ -18,11 +18,11 @@ type ListIndex = u32;
 /// Form of a frame on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As it was encoded.
+    /// The frame as encoded.
     Plain,
     /// Compressed.
     Deflated,
-    /// As a server-sent event.
+    /// The frame as a server-sent event.
     Event,
 }
 

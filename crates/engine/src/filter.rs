@@ -1,4 +1,4 @@
-//! Who gets a broadcast.
+//! Selection of the receivers of a broadcast.
 
 use throng_io::ConnId;
 
@@ -8,7 +8,7 @@ use throng_io::ConnId;
 pub struct Filter {
     pub(crate) channel: Option<Box<str>>,
     pub(crate) subprotocol: Option<Box<str>>,
-    /// In order, each once.
+    /// Sorted, each once.
     pub(crate) include: Option<Vec<ConnId>>,
     /// Likewise.
     exclude: Vec<ConnId>,

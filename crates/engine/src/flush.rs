@@ -111,7 +111,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Whether all of it has left.
+    /// Returns whether all of it has left.
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, batch: Box<Batch>) -> bool {
         let connections = &mut self.state.core.connections;

@@ -1,10 +1,10 @@
-//! How long a connection is read and dropped after our FIN.
+//! Bounds on reading and dropping input after our FIN.
 //!
 //! A peer that sends its whole request before it looks for an answer has not read the one that we
 //! gave early: a close with its bytes unread, or a close that further bytes meet, would be a reset,
-//! and destroy that. So we read on for as long as bytes come, within bounds that no honest
-//! request_body needs and that a dishonest one gains nothing by: what is dropped costs a receive,
-//! and no memory.
+//! and destroy that answer. So we read on for as long as bytes come, within bounds that no honest
+//! request needs and that a dishonest one gains nothing by: dropped input costs a receive, and no
+//! memory.
 
 use throng_io::ConnId;
 
@@ -21,8 +21,8 @@ const MOST_SECS: u16 = 30;
 const MOST_BYTES: usize = 1 << 30;
 
 impl Connections {
-    /// So many bytes came from a connection in [`Stage::Lingering`](crate::conn::Stage::Lingering),
-    /// and are dropped.
+    /// Counts bytes from a connection in [`Stage::Lingering`](crate::conn::Stage::Lingering), which
+    /// are dropped.
     #[cold]
     pub(crate) fn linger_on(&mut self, id: ConnId, bytes: usize) {
         let now = self.tick();
@@ -34,8 +34,8 @@ impl Connections {
         }
     }
 
-    /// Has lingered for long enough. Not ended by a reset: the kernel may hold what a slow peer has
-    /// not taken yet, and sees to that without us.
+    /// Closes a connection that has lingered long enough. Not with a reset: the kernel may hold
+    /// output that a slow peer has not taken yet, and delivers that without us.
     pub(crate) fn end_lingering(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             conn.after_flush = AfterFlush::Close;

@@ -1,9 +1,10 @@
-//! Publications that a shard's queue could not take, for the shard to make good.
+//! Publications that a shard's queue could not take, for the shard to make up for.
 //!
-//! Connections that publish are held back long before a queue is full, so this is for what cannot
-//! be held: a callback that publishes more than a whole queue holds, or the queue of a thread whose
-//! handler blocks. The shard is told which publications are missing before it carries out any that
-//! follows them, and does to their receivers what their policy says of a message that does not fit.
+//! Connections that publish are held back long before a queue is full, so this is for publications
+//! that cannot be held back: a callback that publishes more than a whole queue holds, or the queue
+//! of a thread whose handler blocks. The shard learns which publications are missing before it
+//! carries out any that follows them, and applies to their receivers their policy for a message
+//! that does not fit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +13,11 @@ use throng_io::ConnId;
 
 use crate::filter::Filter;
 
-/// Different receivers of what is missing that are told apart. Beyond that everybody may have
+/// Most sets of receivers that are recorded separately. Beyond that every connection may have
 /// missed something.
 const MOST: usize = 256;
 
-/// Who misses something.
+/// Receivers that miss something.
 #[derive(Clone, Debug)]
 pub(crate) enum Receivers {
     /// The members of a channel but one.
@@ -42,7 +43,7 @@ pub(crate) struct Lost {
     pub(crate) count: u64,
 }
 
-/// See the module's documentation.
+/// Missing publications of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     any: AtomicBool,
@@ -50,8 +51,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Notes a publication that is missing. What its sender puts into the queue afterwards comes
-    /// after this.
+    /// Records a missing publication. Commands that its sender queues afterwards come after this.
     #[cold]
     pub(crate) fn add(&self, receivers: Receivers) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl Losses {
             let count = list.iter().map(|lost| lost.count).sum::<u64>() + 1;
             *list = vec![Lost { receivers: Receivers::Filter(Arc::default()), count }];
         }
-        // Release: whoever sees it in a command that was queued later sees the list, too; the
+        // Release: a thread that sees it in a command that was queued later sees the list, too; the
         // queue's lock orders that.
         self.any.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What only a few connections of a shard have, found by their id.
+//! Map from ids to values that only a few connections of a shard have.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,7 @@ use throng_io::ConnId;
 /// spreading them costs one multiplication.
 pub type ConnMap<V> = HashMap<ConnId, V, BuildHasherDefault<IdHasher>>;
 
-/// See [`ConnMap`].
+/// Hasher of a [`ConnMap`].
 #[derive(Debug, Default)]
 pub struct IdHasher(u64);
 

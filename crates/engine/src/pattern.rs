@@ -23,7 +23,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether `name` is one of those it stands for.
+    /// Returns whether `name` matches.
     pub(crate) fn matches(&self, name: &str) -> bool {
         let (mut tokens, mut name) = (self.0.split('.'), name.split('.'));
         loop {

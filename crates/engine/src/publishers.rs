@@ -24,10 +24,10 @@ use crate::shard::Shard;
 /// Publishers of a shard that wait for room in the queues of others.
 #[derive(Debug, Default)]
 pub(crate) struct Publishers {
-    /// Found crowded queues in this turn: the driver is still to be told.
+    /// Connections that found crowded queues in this turn; their reading is still to be paused.
     new: Vec<Publisher>,
-    /// By the shard whose queue is crowded. Of those that have gone since, or need not wait any
-    /// more, some may still be listed.
+    /// Held publishers, indexed by the shard whose queue is crowded. Some that have gone since, or
+    /// need not wait any more, may still be listed.
     held: BTreeMap<usize, Vec<Publisher>>,
 }
 
@@ -66,7 +66,7 @@ impl Connections {
         }
     }
 
-    /// Whether the connection is a publisher that is held.
+    /// Returns whether the connection is a publisher that is held.
     pub(crate) fn awaits_room(&self, id: ConnId) -> bool {
         self.cold(id).is_some_and(|cold| cold.awaits_room)
     }
@@ -146,7 +146,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.release_publisher(publisher.id);
     }
 
-    /// Goes on with the publishers that wait for queues that have room again.
+    /// Resumes publishers that wait for queues that have room again.
     #[inline]
     pub(crate) fn release_publishers(&mut self) {
         if !self.state.core.connections.publishers.held.is_empty() {

@@ -1,8 +1,8 @@
-//! How much one connection may say in a second, where that is limited.
+//! Rate limits on the input of one connection.
 
 use crate::tick::Tick;
 
-/// What each connection has said in the current second; empty while nothing is limited.
+/// Input of each connection in the current second; empty while nothing is limited.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     max_messages: u64,
@@ -30,7 +30,7 @@ impl Rates {
         }
     }
 
-    /// Whether there is anything to count.
+    /// Returns whether any limit is set.
     #[inline]
     pub(crate) fn are_limited(&self) -> bool {
         self.max_messages & self.max_bytes != u64::MAX

@@ -285,8 +285,8 @@ impl Connections {
         sent
     }
 
-    /// Notes a frame for a connection to which nothing but such frames is to be sent. False if it
-    /// needs a queue.
+    /// Adds a frame to the fan-out list of a connection that has no other output. Returns false if
+    /// it needs a queue.
     #[inline]
     fn fan_out(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];

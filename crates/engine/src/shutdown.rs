@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
-/// How to drain.
+/// Plan of a graceful shutdown.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
     /// Connections are closed at moments spread over this time, so that they do not come back all
@@ -137,12 +137,12 @@ impl Drain {
         batch
     }
 
-    /// True when the last of the closes was due.
+    /// Returns true when the last of the closes was due.
     pub(crate) fn has_notified_all(&self) -> bool {
         self.notified_all
     }
 
-    /// True when what is still open must be reset.
+    /// Returns true when connections that are still open must be reset.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         now >= self.deadline
     }

@@ -87,7 +87,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// True when none is in use.
+    /// Returns true when none is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,5 +1,5 @@
-//! A shard without its sockets, and the life of its connections: what each event of the driver
-//! means.
+//! State of a shard without its sockets, and the life of its connections: the handling of each
+//! event of the driver.
 
 use std::any::Any;
 use std::net::SocketAddr;

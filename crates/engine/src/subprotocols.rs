@@ -1,22 +1,22 @@
 //! Which subprotocol each connection speaks: a byte a connection, and only once one was agreed.
 
-/// See the module's documentation.
+/// Subprotocols of the connections of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Subprotocols {
     names: Vec<Box<str>>,
-    /// By slot: the number of the name, counted from 1; 0 = none.
+    /// Indexed by slot: the number of the name, counted from 1; 0 = none.
     of: Vec<u8>,
 }
 
 impl Subprotocols {
-    /// What the connection in `slot` speaks.
+    /// Returns the subprotocol of the connection in `slot`.
     pub(crate) fn of(&self, slot: usize) -> Option<&str> {
         let number = usize::from(*self.of.get(slot)?);
         self.names.get(number.checked_sub(1)?).map(|name| &**name)
     }
 
-    /// Notes what it speaks. Names are those of the server's routes, so few; beyond 255 none is
-    /// noted.
+    /// Records the subprotocol of a connection. Names are those of the server's routes, so few;
+    /// beyond 255 none is recorded.
     pub(crate) fn set(&mut self, slot: usize, name: &str) {
         let known = self.names.iter().position(|other| **other == *name);
         let at = known.unwrap_or_else(|| {

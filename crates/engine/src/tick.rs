@@ -17,7 +17,7 @@ const CYCLE: u32 = u16::MAX as u32;
 impl Tick {
     /// No deadline.
     pub(crate) const NEVER: Self = Self(0);
-    /// Where a shard's time begins.
+    /// Start of a shard's time.
     pub(crate) const START: Self = Self(1);
 
     /// The tick `secs` seconds on, at most [`MAX_SECS`].
@@ -47,7 +47,7 @@ impl Deadlines {
         Self(Vec::with_capacity(slots))
     }
 
-    /// Makes room for `slot`, without a deadline.
+    /// Adds `slot`, without a deadline.
     pub(crate) fn add_slot(&mut self, slot: usize) {
         if self.0.len() <= slot {
             self.0.resize(slot + 1, Tick::NEVER);
@@ -109,7 +109,7 @@ pub(crate) struct Heartbeats {
 const HEARTBEAT_GROUPS: usize = 64;
 
 impl Heartbeats {
-    /// Every `interval` seconds from the last word on; 0 = never.
+    /// Heartbeats every `interval` seconds after the last input; 0 = never.
     #[must_use]
     pub(crate) fn new(interval: u16, now: Tick) -> Self {
         let mut heartbeats = Self { interval, offset: 0, due: [Tick::NEVER; HEARTBEAT_GROUPS] };

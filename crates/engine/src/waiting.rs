@@ -140,7 +140,7 @@ impl Waiting {
         self.partial.as_ref().map_or(0, |partial| partial.content.len() - partial.sent)
     }
 
-    /// True when nothing waits.
+    /// Returns true when no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes == 0 && self.partial.is_none()
     }

@@ -38,7 +38,7 @@ impl Wake for Sleeper {
     }
 }
 
-/// A shard that does nothing but wait and take its command, until it has `count` commands.
+/// A shard that does nothing but wait and take its commands, until it has `count` commands.
 fn collect(sleeper: &Sleeper, commands: &mut Inbox<(u8, u8)>, count: usize) -> Vec<(u8, u8)> {
     let mut got = Vec::new();
     while got.len() < count {
@@ -167,7 +167,7 @@ fn commands_to_an_owner_that_is_gone_are_dropped_and_never_refused_again() {
     });
 }
 
-/// A sender that is told that the queue is crowded waits until it has room, whatever the owner does
+/// A sender that finds the queue crowded waits until it has room, whatever the owner does
 /// meanwhile; with an owner that ends instead, it is woken, too. A wake-up that is lost is a
 /// deadlock, which loom reports.
 #[test]
@@ -203,7 +203,7 @@ fn a_sender_that_waits_for_room_is_woken_when_the_commands_are_taken_or_their_ow
 /// it waits for, so both go on.
 #[test]
 fn shards_that_wait_for_room_with_each_other_both_go_on() {
-    /// A shard's turns: takes its command, and sends the next message if the last has found room.
+    /// A shard's turns: takes its commands, and sends the next message if the last has found room.
     fn shard(
         sleeper: &Arc<Sleeper>,
         mut commands: Inbox<(u8, u8)>,

@@ -1,9 +1,9 @@
-//! Channels of one shard: who gets what is published.
+//! Channels of one shard, and their members.
 //!
 //! A channel's members are a dense vector, so a publish is a linear walk. A membership costs 12
 //! bytes: 4 in the channel (`Member`) and 8 at the connection (`Sub`, in `subs.rs`), which knows
 //! its place among the members, so that leaving is a swap-remove. The connection that is moved
-//! finds the channel among its own: it does not have to be told where, which would be 4 bytes more.
+//! finds the channel among its own: it needs no reference to it, which would be 4 bytes more.
 //! Vectors grow by an eighth and shrink, so that the slack is small too.
 //!
 //! With wildcards a pattern is a channel like any other, and also in a trie (`trie.rs`) that finds
@@ -43,11 +43,11 @@ struct Member {
 #[derive(Debug)]
 struct Channel {
     members: Vec<Member>,
-    /// Its name and its count over all shards; `None` while the index is free.
+    /// Name of the channel and its count over all shards; `None` while the index is free.
     tally: Option<Tally>,
 }
 
-/// See the module's documentation.
+/// Channels of one shard.
 #[derive(Debug)]
 pub(crate) struct Channels {
     by_name: HashMap<Arc<str>, ChannelIndex>,
@@ -56,7 +56,7 @@ pub(crate) struct Channels {
     subs: Subs,
     memberships: usize,
     totals: Arc<Totals>,
-    /// This shard's number, if others post their publications to it.
+    /// This shard's number, if other shards send their publications to it.
     home: Option<u16>,
     wildcards: bool,
     patterns: Trie,
@@ -98,7 +98,8 @@ impl Channels {
         }
     }
 
-    /// From now on others post to this shard what is published to channels with members here.
+    /// Sets the shard's number: from now on other shards send it publications to channels with
+    /// members here.
     pub(crate) fn set_home(&mut self, shard: u16) {
         self.home = Some(shard);
     }
@@ -160,7 +161,7 @@ impl Channels {
         only.into_iter().flat_map(members).for_each(|member| each(member.slot));
     }
 
-    /// Whether this may be subscribed to.
+    /// Checks that this name can be subscribed to.
     ///
     /// # Errors
     /// Wildcards are on, and it is malformed.
@@ -171,8 +172,8 @@ impl Channels {
         Ok(())
     }
 
-    /// Makes the connection in `slot` a member; false if it was one, or if [`Channels::check`]
-    /// refuses the name.
+    /// Adds the connection in `slot` to a channel; returns false if it was a member, or if
+    /// [`Channels::check`] refuses the name.
     pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
         let index = match self.by_name.get(name) {
             Some(&channel) if self.subs.contains(slot, channel) => return false,
@@ -191,7 +192,7 @@ impl Channels {
         true
     }
 
-    /// Ends a membership; false if there was none.
+    /// Removes a membership; returns false if there was none.
     pub(crate) fn unsubscribe(&mut self, slot: u32, name: &str) -> bool {
         let Some(&channel) = self.by_name.get(name) else { return false };
         let channels = &self.channels;
@@ -204,7 +205,7 @@ impl Channels {
         }
     }
 
-    /// Ends all memberships of the connection in `slot`; returns how many.
+    /// Removes all memberships of the connection in `slot`; returns how many.
     pub(crate) fn unsubscribe_all(&mut self, slot: u32) -> usize {
         let mut leaving = std::mem::take(&mut self.leaving);
         let channels = &self.channels;
@@ -280,13 +281,13 @@ impl Channels {
         }
     }
 
-    /// Of a name that was accepted.
+    /// Interns a name that was accepted.
     fn is_pattern(&self, name: &str) -> bool {
         self.wildcards && wildcard::check(name) == Ok(true)
     }
 }
 
-/// A shard that ends takes its members out of the counts.
+/// A shard that ends removes its members from the counts.
 impl Drop for Channels {
     fn drop(&mut self) {
         for channel in &mut self.channels {
@@ -334,15 +335,16 @@ impl Visited {
     }
 }
 
-/// Makes room for `more`, with an eighth to spare instead of the usual whole: still a constant
-/// number of moves for each element, and half a byte of slack for a `Member` instead of four.
+/// Reserves capacity for `more`, with an eighth to spare instead of the usual doubling: still a
+/// constant number of moves for each element, and half a byte of slack for a `Member` instead of
+/// four.
 fn grow<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
         vec.reserve_exact((vec.len() / 8).max(more).max(4));
     }
 }
 
-/// Gives memory back when more than half of it is free.
+/// Frees memory when more than half of it is unused.
 fn trim<T>(vec: &mut Vec<T>) {
     if vec.capacity() > 64 && vec.len() < vec.capacity() / 2 {
         vec.shrink_to(vec.len() * 9 / 8);

@@ -27,7 +27,7 @@ const MAX_LIST: usize = 32;
 /// is cheap there.
 const MIN_TABLE: usize = MAX_LIST * 3 / 4;
 
-/// What a connection has. As `Head` it takes 8 bytes.
+/// Memberships of a connection. As `Head` it takes 8 bytes.
 enum Held {
     Nothing,
     One(Sub),
@@ -64,11 +64,11 @@ impl Head {
     }
 }
 
-/// See the module's documentation.
+/// Memberships of the connections of a shard.
 #[derive(Debug)]
 pub(super) struct Subs {
     heads: Vec<Head>,
-    /// By length; the first two stay empty.
+    /// Indexed by length; the first two stay empty.
     blocks: [Vec<Sub>; MAX_LIST + 1],
     tables: Vec<Table>,
     multiplier: u64,
@@ -208,7 +208,7 @@ impl Subs {
         &self.blocks[len][block * len..][..len]
     }
 
-    /// Makes `list` what the connection has. What it had was taken or freed.
+    /// Replaces the list of a connection with `list`. The previous one was taken or freed.
     fn put(&mut self, slot: u32, list: &[Sub]) {
         let len = list.len();
         self.heads[slot as usize] = match *list {
@@ -228,7 +228,7 @@ impl Subs {
         };
     }
 
-    /// Gives a block back; the last of its length takes its place.
+    /// Frees a block; the last of its length takes its place.
     fn free(&mut self, len: usize, block: usize, owner: impl Fn(Sub) -> u32) {
         let blocks = &mut self.blocks[len];
         let last = blocks.len() - len;

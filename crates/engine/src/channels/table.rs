@@ -7,8 +7,8 @@
 use super::subs::{NO_SUB, Sub};
 use super::{ChannelIndex, NONE};
 
-/// See the module's documentation. Linear probing; what is removed is closed up, so there are no
-/// tombstones.
+/// Hash table of one connection's memberships. Linear probing; removal moves later entries up, so
+/// there are no tombstones.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Box<[Sub]>,
@@ -93,7 +93,7 @@ impl Table {
         Some(removed.position)
     }
 
-    /// Makes places for `capacity` memberships, and puts in those that there are.
+    /// Resizes the table for `capacity` memberships, and inserts the existing ones.
     fn rebuild(&mut self, capacity: usize, subs: &[Sub], multiplier: u64) {
         // One place more than can be taken: it ends every search.
         self.places = vec![NO_SUB; (capacity * 8).div_ceil(7) + 1].into();
@@ -105,7 +105,7 @@ impl Table {
         }
     }
 
-    /// Where the channel is, or the free place where it would be.
+    /// Finds the position of the channel, or the free one where it would be.
     fn find(&self, channel: ChannelIndex, multiplier: u64) -> usize {
         let mut at = self.home(channel, multiplier);
         while self.places[at].channel != channel && self.places[at].channel != NONE {

@@ -41,7 +41,7 @@ fn tokens(name: &str) -> Vec<&str> {
     name.split('.').collect()
 }
 
-/// Whether a subscription may have this name, by the rules in `wildcard.rs`.
+/// Returns whether a subscription may have this name, by the rules in `wildcard.rs`.
 fn may_be_subscribed(name: &str) -> bool {
     let tokens = tokens(name);
     let is_pattern = tokens.iter().any(|token| ["*", ">"].contains(token));
@@ -50,7 +50,7 @@ fn may_be_subscribed(name: &str) -> bool {
         && !(is_pattern && tokens.len() > MAX_PATTERN_TOKENS)
 }
 
-/// What the subscribed to and the published names of a test are made of.
+/// Tokens of the subscribed and published names of a test.
 fn name(dice: &mut Dice) -> String {
     let token = ["a", "b", "c", "*", ">", ""];
     // Mostly lawful: the empty token is rarely drawn.
@@ -327,9 +327,9 @@ fn a_publish_allocates_nothing() {
     assert_eq!(visited, 11 * 2000);
 }
 
-/// What 2^20 memberships hold, `each` for a connection, over channels of 1,024 members: bytes asked
-/// for with all slack, less the 8 by slot that a connection has anyway, and then what is kept when
-/// all have left.
+/// Memory of 2^20 memberships, `each` for a connection, over channels of 1,024 members: bytes
+/// requested with all slack, less the 8 by slot that a connection has anyway, and then the bytes
+/// kept when all have left.
 fn bytes_per_membership(each: u32, churned: bool) -> (f64, i64) {
     const MEMBERSHIPS: u32 = 1 << 20;
     const CHANNELS: u32 = 1 << 10;

@@ -56,7 +56,7 @@ type Stripe = Mutex<HashMap<Arc<str>, Registered>>;
 struct Registered {
     counter: Shared<Counter>,
     /// Tallies given out. Counted here, under the lock, rather than by the counter's own reference
-    /// count, so that whoever brings it to zero knows that nobody can be taking another.
+    /// count, so that the thread that brings it to zero knows that no other can be taking one.
     shards: usize,
     /// The shards of those tallies that gave their number, once for each tally.
     homes: Vec<u16>,
@@ -70,7 +70,7 @@ struct Counter {
     homes: AtomicU64,
 }
 
-/// In a mask of shards: shards above 62 are in the list, which takes a lock to read.
+/// Bit in a mask of shards: shards above 62 are in the list, which takes a lock to read.
 const FAR: u64 = 1 << 63;
 
 fn bit_of(shard: u16) -> u64 {
@@ -116,7 +116,7 @@ struct Patterns {
 struct PatternIndex {
     trie: Trie,
     by_name: HashMap<Arc<str>, ChannelIndex>,
-    /// By the index in the trie: shards that have the pattern, once for each registration.
+    /// Indexed by the index in the trie: shards that have the pattern, once for each registration.
     homes: Vec<Vec<u16>>,
     free: Vec<ChannelIndex>,
 }
@@ -181,8 +181,8 @@ impl Tally {
 
     /// Counts a subscriber.
     pub fn add_one(&self) {
-        // Relaxed, here and below: a thread that was told of a subscription sees it counted,
-        // because telling orders the two; nothing else hangs on the number.
+        // Relaxed, here and below: a thread that was notified of a subscription sees it counted,
+        // because the notification orders the two; nothing else depends on the number.
         self.counter.subscribers.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -244,9 +244,9 @@ impl Totals {
         self.stripes.iter().map(|stripe| lock(stripe).len()).sum()
     }
 
-    /// Every channel and pattern with its subscribers, in no order. Each count was right at some
-    /// moment of the call, not all at the same one. Takes each lock for as long as its part of the
-    /// list takes.
+    /// Returns every channel and pattern with its subscribers, unordered. Each count was right at
+    /// some moment of the call, not all at the same one. Takes each lock for as long as its part of
+    /// the list takes.
     #[must_use]
     pub fn list(&self) -> Vec<(Arc<str>, usize)> {
         let mut list = Vec::new();
@@ -354,7 +354,7 @@ impl Totals {
         homes
     }
 
-    /// Ends a shard's interest. What it counted it has taken back before.
+    /// Ends a shard's interest. Its counts were subtracted before.
     pub fn leave(&self, tally: Tally) {
         if let (Some(patterns), Some(home)) = (&self.patterns, tally.home)
             && wildcard::check(&tally.name) == Ok(true)
@@ -383,7 +383,7 @@ impl Totals {
     }
 }
 
-/// Nothing panics while it holds a lock but for want of memory, so poison means nothing here.
+/// Nothing but a failed allocation panics under a lock, so poison means nothing here.
 #[cfg(not(loom))]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -22,7 +22,7 @@ const ROOT: NodeIndex = 0;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Where `*` leads.
+    /// Child for `*`.
     any: NodeIndex,
     /// The pattern that goes on with `>`.
     tail: ChannelIndex,
@@ -47,7 +47,7 @@ struct Token {
     edges: u32,
 }
 
-/// See the module's documentation.
+/// Trie of patterns.
 #[derive(Debug, Default)]
 pub(super) struct Trie {
     /// The root is the first, if there is any pattern.

@@ -1,10 +1,10 @@
-//! What a subscription may be called where wildcards are on.
+//! Rules for names of subscriptions where wildcards are on.
 //!
 //! Names are tokens between dots. In a subscription the token `*` stands for exactly one token and
 //! `>`, at the end only, for one or more; as a part of a token (`n*`) they are ordinary characters.
-//! A name that is published to is always literal: publishing to `news.*` reaches those that wait
-//! for `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those
-//! of `news.eu`.
+//! A name that is published to is always literal: publishing to `news.*` reaches subscribers of
+//! `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those of
+//! `news.eu`.
 
 /// Tokens of a pattern at most: its nodes in the trie, and so what one subscription can make a
 /// shard hold, are no more. A token of which there is no other costs about 110 bytes and itself, so
@@ -18,7 +18,7 @@ pub(super) const TAIL: &str = ">";
 /// Why a subscription is refused where wildcards are on: the subscriber's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// Nothing before, after or between dots, as in `a..b`.
+    /// Empty token before, after or between dots, as in `a..b`.
     EmptyToken,
     /// `>` before the end, as in `a.>.b`.
     TailNotLast,
@@ -47,7 +47,7 @@ impl std::fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// Whether a subscription's name is a pattern, that is has a wildcard.
+/// Returns whether a subscription's name is a pattern, that is has a wildcard.
 ///
 /// # Errors
 /// It is malformed.

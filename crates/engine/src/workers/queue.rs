@@ -377,7 +377,8 @@ mod tests {
             let mut stopped: Vec<ConnId> = Vec::new();
             let mut running: Vec<ConnId> = Vec::new();
             let mut next = 0;
-            let rest = std::iter::repeat_n([Step::Finish(0), Step::Take(0), Step::Take(1), Step::Take(2)], 300);
+            let last = [Step::Finish(0), Step::Take(0), Step::Take(1), Step::Take(2)];
+            let rest = std::iter::repeat_n(last, 300);
             for step in steps.into_iter().chain(rest.flatten()) {
                 match step {
                     Step::Push(slot, policy) => {
@@ -428,7 +429,8 @@ mod tests {
                     Step::Cancel(slot) => {
                         let mut jobs = queue.cancel(id(slot));
                         jobs.sort_unstable();
-                        let expected: Vec<u32> = due.remove(&id(slot)).into_iter().flatten().collect();
+                        let expected = due.remove(&id(slot));
+                let expected: Vec<u32> = expected.into_iter().flatten().collect();
                         prop_assert_eq!(jobs, expected);
                         stopped.retain(|&other| other != id(slot));
                         let mut notified = Vec::new();

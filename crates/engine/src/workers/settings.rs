@@ -145,15 +145,18 @@ impl fmt::Display for WorkerError {
         match self {
             Self::PoolSize(size) => write!(
                 f,
-                "workers.pool_size is {size}; at most {MAX_POOL_SIZE} are possible, and 0 means one for each usable CPU"
+                "workers.pool_size is {size}; at most {MAX_POOL_SIZE} are possible, and 0 means \
+                 one for each usable CPU"
             ),
             Self::QueueSize => f.write_str(
-                "workers.queue_size is 0, which leaves no job room to wait; give at least 1, or leave it out for 4096",
+                "workers.queue_size is 0, which leaves no job room to wait; give at least 1, or \
+                 leave it out for 4096",
             ),
             Self::Threads { asked, started, source } => write!(
                 f,
-                "workers.pool_size is {asked}, but the system started {started} threads and no more ({source}); lower it, or \
-                 allow more threads: `ulimit -u`, TasksMax= of the systemd unit, pids.max of the container"
+                "workers.pool_size is {asked}, but the system started {started} threads and no \
+                 more ({source}); lower it, or allow more threads: `ulimit -u`, TasksMax= of the \
+                 systemd unit, pids.max of the container"
             ),
         }
     }
