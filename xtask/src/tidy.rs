@@ -23,7 +23,6 @@ const UNCONVERTED: &[&str] = &[
     "CHANGELOG.md",
     "crates/balance/",
     "crates/cli/",
-    "crates/engine/",
     "crates/load/",
     "crates/server/",
     "crates/sim/",

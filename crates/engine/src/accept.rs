@@ -1,4 +1,4 @@
-//! The way in: a home for each accepted socket.
+//! Accepting: the choice of a shard for each accepted socket.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::shutdown::Phase;
 const MAX_REFUSING: usize = 32;
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Finds a home for an accepted socket: here, at a less loaded shard, or nowhere.
+    /// Places an accepted socket: here, at a less loaded shard, or nowhere.
     pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
         self.state.core.connections.stats.accepted += 1;
         if let Err(why) = self.state.admission.enter(peer.ip()) {

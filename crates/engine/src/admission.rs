@@ -41,7 +41,7 @@ impl Admission {
         }
     }
 
-    /// The limit in force; `usize::MAX` if there is none.
+    /// Returns the limit in force; `usize::MAX` if there is none.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.max_connections
@@ -58,7 +58,7 @@ impl Admission {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a connection in, as pending, or says why not.
+    /// Counts a connection in, as pending, or returns the reason to refuse it.
     pub(crate) fn enter(&self, ip: IpAddr) -> Result<(), Refusal> {
         if !self.is_ready() {
             return Err(Refusal::Draining);
@@ -85,12 +85,12 @@ impl Admission {
         Ok(())
     }
 
-    /// A pending connection has sent its first request, or is gone.
+    /// Counts a pending connection that has sent its first request, or is gone.
     pub(crate) fn complete_handshake(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection out, which `shard` was to serve; `pending` if it has not settled.
+    /// Counts a connection of `shard` out; `pending` if it has not sent its first request.
     pub(crate) fn leave(&self, shard: usize, pending: bool, ip: Option<IpAddr>) {
         self.load(shard).fetch_sub(1, Ordering::Relaxed);
         if pending {
@@ -108,13 +108,13 @@ impl Admission {
         }
     }
 
-    /// Connections of `shard`, at this moment; with a thread for each connection, all.
+    /// Returns the connections of `shard` at this moment; with a thread for each connection, all.
     #[must_use]
     pub fn connections_of(&self, shard: usize) -> usize {
         self.load(shard).load(Ordering::Relaxed)
     }
 
-    /// Connections, pending handshakes, and connections of `shard`.
+    /// Returns connections, pending handshakes, and connections of `shard`.
     pub(crate) fn counts(&self, shard: usize) -> (usize, usize, usize) {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         (load(&self.live), load(&self.pending), load(self.load(shard)))
@@ -140,7 +140,8 @@ impl Admission {
         shard
     }
 
-    /// Shard `me` keeps a connection that was placed at another, which could not take it.
+    /// Moves the count of a connection to shard `me`: it was placed at another, which could not
+    /// take it.
     pub(crate) fn keep(&self, me: usize, other: usize) {
         self.loads[other].fetch_sub(1, Ordering::Relaxed);
         self.loads[me].fetch_add(1, Ordering::Relaxed);

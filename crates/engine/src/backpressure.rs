@@ -15,7 +15,7 @@ pub enum SlowPolicy {
     /// missing.
     #[default]
     Close,
-    /// The new message is dropped: what waits is delivered first.
+    /// The new message is dropped: waiting messages are delivered first.
     DropNewest,
     /// The oldest waiting messages of the class are dropped to make room: a receiver that catches
     /// up sees the latest.
@@ -124,8 +124,8 @@ impl Class {
     }
 }
 
-/// Which rules apply to which messages: a channel's if its name matches a pattern (the first that
-/// does), else the receiver's route's, else the default.
+/// Rules by message: a channel's if its name matches a pattern (the first that does), else the
+/// receiver's route's, else the default.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     default: Backpressure,

@@ -1,4 +1,4 @@
-//! Large answers made of what has just come: they leave from where they lie, without a copy.
+//! Large answers that consist of bytes just received: sent from the receive buffer, without a copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ pub(crate) const LARGE: usize = 16 * 1024;
 /// The memory in which the messages of the event at hand lie.
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
-    /// Whose bytes the driver has lent, and their addresses.
+    /// Connection whose bytes the driver has lent, and their addresses.
     lent: Option<(ConnId, Range<usize>)>,
-    /// The message that was joined from segments, as long as its callback runs.
+    /// Message that was joined from fragments, while its callback runs.
     joined: Option<Arc<dyn Memory>>,
 }
 
 impl Borrowed {
-    /// The driver has lent `bytes`, which came from `conn`. They are flushed to it before anything
+    /// Begins a loan of `bytes`, which came from `conn`. They are flushed to it before anything
     /// else happens.
     pub(crate) fn lend(&mut self, conn: ConnId, bytes: &[u8]) {
         self.lent = Some((conn, addresses(bytes)));
@@ -29,13 +29,12 @@ impl Borrowed {
         self.lent = None;
     }
 
-    /// The message at hand was joined in this memory; `None`: it was not.
+    /// Sets the memory in which the message at hand was joined; `None`: it was not.
     pub(crate) fn set_joined(&mut self, joined: Option<Arc<dyn Memory>>) {
         self.joined = joined;
     }
 
-    /// The memory of `payload`, which need not leave at once, if it is all of the message that was
-    /// joined.
+    /// Returns the memory of `payload`, which may leave later, if it is all of the joined message.
     pub(crate) fn kept(&self, payload: &[u8]) -> Option<Arc<dyn Memory>> {
         let joined = self.joined.as_ref()?;
         (addresses(joined.as_ref().as_ref()) == addresses(payload)).then(|| Arc::clone(joined))

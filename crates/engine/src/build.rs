@@ -1,4 +1,4 @@
-//! Puts shards together: drivers in, shards and the ways to them out.
+//! Assembly of shards from drivers, with the handles that reach them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ const HANDOVER_CAPACITY: usize = 4096;
 
 /// Result of [`build`].
 pub struct Built<D: Driver, S: Service> {
-    /// One shard a driver, in order; each runs on a thread of its own.
+    /// One shard per driver, in order; each runs on a thread of its own.
     pub shards: Vec<Shard<D, S>>,
-    /// The way to all of them from any thread.
+    /// Handle that reaches all of them from any thread.
     pub remote: Remote,
     /// Their counters, by shard.
     pub snapshots: Arc<[Arc<Snapshot>]>,
@@ -54,7 +54,7 @@ pub struct BuildOptions {
     pub watching: Option<Watching>,
     /// Replacement of [`MAILBOX_MARK`], for simulations.
     pub mailbox_mark: Option<usize>,
-    /// Drives what is random (masks, the order of draining); `None` outside of simulations.
+    /// Seed of everything random (masks, the order of draining); `None` outside of simulations.
     pub seed: Option<u64>,
 }
 

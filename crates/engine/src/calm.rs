@@ -1,16 +1,16 @@
-//! The calm after a storm of output: when memory that waited for slow readers is worth giving back
-//! to the system.
+//! Detection of the end of an output peak: when memory that waited for slow readers is worth
+//! returning to the system.
 
-/// Less than this is no storm: walking the heap would cost more than it brings.
+/// Bytes below which a peak does not count: walking the heap would cost more than it gains.
 const STORM: usize = 16 << 20;
 
-/// The most that has waited for readers since memory was given back last, as of each second.
+/// Most bytes that have waited for readers since memory was last returned, sampled each second.
 #[derive(Debug, Default)]
 pub(crate) struct Peak(usize);
 
 impl Peak {
-    /// Takes note of what waits now. True if that is less than a quarter of a peak that was a
-    /// storm; then this is the new peak.
+    /// Records the bytes that wait now. Returns true if they are less than a quarter of a large
+    /// peak; then they are the new peak.
     pub(crate) fn is_over(&mut self, waits: usize) -> bool {
         self.0 = self.0.max(waits);
         let is_over = self.0 >= STORM && waits < self.0 / 4;

@@ -1,4 +1,4 @@
-//! permessage-deflate for a shard's connections: who agreed on what, and the one codec they share.
+//! permessage-deflate for a shard's connections: their agreements, and the one codec they share.
 //!
 //! A connection that agreed costs two bytes by slot; one that keeps a context, a box once a message
 //! was compressed.
@@ -15,7 +15,7 @@ use crate::stats::Stats;
 /// Compression state of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Compression {
-    /// All that were made so far, few.
+    /// All agreements made so far; few.
     agreements: Vec<Agreement>,
     /// Indexed by slot: the number of its agreement, counted from 1; 0 = none.
     of: Vec<u16>,
@@ -47,9 +47,9 @@ struct Histories {
     peers: Option<History>,
 }
 
-/// Bytes that go through the codec for the sake of one connection's input before others have their
-/// turn: a few milliseconds. A receive buffer of tiny messages, or of bombs that stay within the
-/// limit, would else be seconds.
+/// Bytes that go through the codec for one connection's input before others have their turn: a few
+/// milliseconds. A receive buffer of tiny messages, or of bombs that stay within the limit, would
+/// otherwise take seconds.
 const WORK_BUDGET: usize = 4 << 20;
 
 /// Cost of a message beside its bytes and its context, in bytes: about a microsecond.
@@ -82,7 +82,7 @@ impl Compression {
         self.deflaters = Vec::new();
     }
 
-    /// The slot has a new owner, or none.
+    /// Clears the slot, which has a new owner, or none.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(number) = self.of.get_mut(slot) {
             *number = 0;
@@ -92,8 +92,8 @@ impl Compression {
         }
     }
 
-    /// Compresses a message for the connection in `slot`, which is now to be sent; `None`: it is to
-    /// be sent as it is.
+    /// Compresses a message for the connection in `slot`, to be sent now; `None`: it must be sent
+    /// uncompressed.
     pub(crate) fn deflate(
         &mut self,
         slot: usize,
@@ -130,8 +130,8 @@ impl Compression {
         Some(&self.out)
     }
 
-    /// The message at hand, which lies in `plaintext` while its callback runs, came as `deflated`,
-    /// and could be sent so wherever no context is kept.
+    /// Sets the relayable form of the message at hand: it lies in `plaintext` while its callback
+    /// runs, came as `deflated`, and can be sent so wherever no context is kept.
     pub(crate) fn set_relay(&mut self, plaintext: &[u8], deflated: &[u8]) {
         self.relayed = addresses(plaintext);
         self.relay.clear();
@@ -150,19 +150,19 @@ impl Compression {
         self.work += WORK_PER_MESSAGE + len;
     }
 
-    /// Bytes of a connection came, for which others may have to wait.
+    /// Starts counting work for the input of one connection, for which others may have to wait.
     #[inline]
     pub(crate) fn begin_work(&mut self) {
         self.work = 0;
     }
 
-    /// The rest of these bytes is to wait until other connections had their turn.
+    /// Returns whether the rest of the input must wait until other connections had their turn.
     #[inline]
     pub(crate) fn has_worked_enough(&self) -> bool {
         self.work > WORK_BUDGET
     }
 
-    /// A message of `len` bytes was decompressed, with so many bytes of context.
+    /// Counts a message of `len` bytes that was decompressed, with so many bytes of context.
     pub(crate) fn record_inflated(&mut self, len: usize, context: usize) {
         self.work += WORK_PER_MESSAGE + len + context;
     }
@@ -184,9 +184,9 @@ impl Compression {
         }
     }
 
-    /// The form of a frame for the connection in `slot`, made once for all that have the same
-    /// window; `None`: it is to be sent as it is. [`Compression::record_sent`] follows if it is
-    /// sent.
+    /// Returns the form of a frame for the connection in `slot`, created once for all that have the
+    /// same window; `None`: it must be sent uncompressed. [`Compression::record_sent`] follows if
+    /// it is sent.
     pub(crate) fn frame<'f>(
         &mut self,
         slot: usize,
@@ -210,8 +210,8 @@ impl Compression {
         })
     }
 
-    /// The compressed form of `frame` goes to the connection in `slot`: where a context is kept,
-    /// what follows may refer to it, and the receiver's context has it.
+    /// Records that the compressed form of `frame` goes to the connection in `slot`: where a
+    /// context is kept, later messages may refer to it, and the receiver's context has it.
     #[inline]
     pub(crate) fn record_sent(&mut self, slot: usize, frame: &Frame) {
         let Some(Agreement { agreed, .. }) = self.agreement(slot) else { return };

@@ -9,7 +9,7 @@ use crate::sending::Sent;
 /// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
-    /// Queued for receivers that keep up.
+    /// Queued for receivers that keep up with output.
     pub delivered: u64,
     /// Queued behind output that a receiver has not taken yet; its policy may still drop it, which
     /// the metrics count.

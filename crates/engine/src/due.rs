@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::tick::Tick;
 
 impl<S: Service> State<S> {
-    /// A connection's deadline has come; what it was for follows from its stage.
+    /// Handles a connection's deadline, whose meaning follows from its stage.
     pub(crate) fn on_due(&mut self, slot: u32) {
         let Some(id) = self.core.connections.in_slot(slot) else { return };
         let Some(conn) = self.core.connections.conn(id) else { return };
@@ -16,7 +16,7 @@ impl<S: Service> State<S> {
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
         match stage {
-            // What it says is not read, so its silence says nothing; the write timeout watches it.
+            // Its input is not read, so its silence means nothing; the write timeout watches it.
             Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
             // The time for its Close begins when ours has left; the write timeout watches that.
             Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
@@ -39,7 +39,7 @@ impl<S: Service> State<S> {
                 self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
                 self.core.connections.finish(id, AfterFlush::Abort);
             }
-            // What it asks is held back until it has read its answers; the write timeout watches
+            // Its requests are held back until it has read its answers; the write timeout watches
             // that.
             Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
             // The request that it belongs to is answered.
@@ -71,7 +71,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Closes sessions that have lived for as long as one may.
+    /// Closes sessions that have reached the longest lifetime.
     pub(crate) fn expire_lifetimes(&mut self, last: Tick, now: Tick) {
         let connections = &mut self.core.connections;
         if connections.limits.lifetime == 0 {
@@ -86,7 +86,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Closes sessions whose message has been coming for too long.
+    /// Closes sessions whose message has been incomplete for too long.
     pub(crate) fn expire_assembling(&mut self, now: Tick) {
         let mut listed = std::mem::take(&mut self.core.connections.assembling);
         listed.retain(|&id| {

@@ -26,11 +26,11 @@ pub(crate) enum Form {
     Event,
 }
 
-/// Lists of several frames are joined, so they must not become large: what is more goes into
-/// queues.
+/// Largest joined list in bytes: lists of several frames are joined, so they must not become large;
+/// further frames go into queues.
 const MAX_JOINED: usize = 64 * 1024;
 
-/// Room for lists that is kept from one flush to the next.
+/// Capacity for lists that is kept from one flush to the next.
 const KEPT_LISTS: usize = 4096;
 
 /// Lists of frames published in this turn, and the list of each connection.
@@ -60,7 +60,7 @@ struct List {
 pub(crate) const COST: usize = 2 * size_of::<List>();
 
 impl Fanout {
-    /// Adds `frame` to what the connection in `slot` is to get; false if that is enough for a
+    /// Adds `frame` to the list of the connection in `slot`; returns false if that is enough for a
     /// queue.
     #[inline]
     pub(crate) fn add(&mut self, slot: usize, frame: &Arc<[u8]>, form: Form) -> bool {
@@ -93,7 +93,7 @@ impl Fanout {
         true
     }
 
-    /// Bytes that the connection in `slot` is to get.
+    /// Returns the bytes that the connection in `slot` is to get.
     pub(crate) fn len(&self, slot: usize) -> usize {
         self.of.get(slot).and_then(|number| self.list(*number)).map_or(0, |list| list.len)
     }
@@ -114,7 +114,7 @@ impl Fanout {
         }
     }
 
-    /// The connection in `slot` has got it, or never will.
+    /// Clears the list of the connection in `slot`, which was sent or dropped.
     #[inline]
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(number) = self.of.get_mut(slot) {
@@ -122,8 +122,8 @@ impl Fanout {
         }
     }
 
-    /// Moves what the connection in `slot` is to get into its queue; by reference, unless that
-    /// costs more.
+    /// Moves the list of the connection in `slot` into its queue; by reference, unless that costs
+    /// more.
     pub(crate) fn move_to(&mut self, slot: usize, queue: &mut Batch) {
         for frame in self.frames(self.of[slot]) {
             if frame.len() <= SMALL_FRAME {
@@ -153,7 +153,7 @@ impl Fanout {
         self.lists.get((number as usize).checked_sub(1)?)
     }
 
-    /// Oldest first.
+    /// Returns the frames of a list, oldest first.
     fn frames(&self, number: ListIndex) -> impl Iterator<Item = &Arc<[u8]>> {
         let mut lists = Vec::new();
         let mut next = self.list(number);

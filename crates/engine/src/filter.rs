@@ -2,35 +2,35 @@
 
 use throng_io::ConnId;
 
-/// The receivers of a broadcast: those for whom all conditions hold. Without conditions it is
-/// everyone: every WebSocket session and every stream of events.
+/// The receivers of a broadcast: connections for which all conditions hold. Without conditions it
+/// is every WebSocket session and every stream of events.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub(crate) channel: Option<Box<str>>,
     pub(crate) subprotocol: Option<Box<str>>,
     /// Sorted, each once.
     pub(crate) include: Option<Vec<ConnId>>,
-    /// Likewise.
+    /// Sorted, each once, as `include`.
     exclude: Vec<ConnId>,
 }
 
 impl Filter {
-    /// Only those that a publish to this channel would reach.
+    /// Selects only connections that a publish to this channel would reach.
     pub fn set_channel(&mut self, name: &str) {
         self.channel = Some(name.into());
     }
 
-    /// Only sessions that agreed on this subprotocol (RFC 6455 section 1.9).
+    /// Selects only sessions that agreed on this subprotocol (RFC 6455 section 1.9).
     pub fn set_subprotocol(&mut self, name: &str) {
         self.subprotocol = Some(name.into());
     }
 
-    /// Only these connections; called again, those too.
+    /// Selects only these connections; further calls add to them.
     pub fn include(&mut self, ids: impl IntoIterator<Item = ConnId>) {
         add(self.include.get_or_insert_default(), ids);
     }
 
-    /// None of these, whatever else holds; called again, none of those either.
+    /// Excludes these connections, whatever else holds; further calls add to them.
     pub fn exclude(&mut self, ids: impl IntoIterator<Item = ConnId>) {
         add(&mut self.exclude, ids);
     }

@@ -1,4 +1,5 @@
-//! The one way out: what is queued goes to the driver, and what callbacks asked for is carried out.
+//! Flushing, the only place of output: queued bytes go to the driver, and actions that callbacks
+//! requested are carried out.
 
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
@@ -14,7 +15,7 @@ use crate::shard::Shard;
 const QUANTA: usize = 16;
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// The one place where bytes leave.
+    /// Flushes a connection.
     #[inline(always)]
     pub(crate) fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
@@ -28,8 +29,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Sends what was published in this turn and is all that the connection is to get; false if
-    /// there is more to it.
+    /// Sends the frames published in this turn if they are all that the connection is to get;
+    /// returns false if there is more.
     #[inline]
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let connections = &mut self.state.core.connections;
@@ -52,8 +53,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    /// The kernel took only `sent` bytes of what was published: the rest waits like any other
-    /// output.
+    /// Queues the rest of published frames of which the kernel took only `sent` bytes; it waits
+    /// like any other output.
     #[cold]
     fn queue_rest(&mut self, id: ConnId, sent: usize) {
         let connections = &mut self.state.core.connections;
@@ -129,7 +130,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// The kernel did not take all of a batch.
+    /// Records that the kernel did not take all of a batch.
     #[cold]
     pub(crate) fn record_in_flight(&mut self, id: ConnId) {
         let len = self.driver.unsent(id);
@@ -152,7 +153,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.pause_if_behind(id);
     }
 
-    /// A peer that does not read its answers is not read: TCP carries the back-pressure to it.
+    /// Stops reading a peer that does not read its answers: TCP carries the back-pressure to it.
     pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let behind = connections.kept_backlog(id) > connections.high_water();
@@ -199,8 +200,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Flushes every connection that has something to send, and carries out what callbacks asked
-    /// for.
+    /// Flushes every connection with output, and carries out actions that callbacks requested.
     pub fn flush_all(&mut self) {
         let mut at = 0;
         while let Some(&id) = self.state.core.connections.dirty.get(at) {

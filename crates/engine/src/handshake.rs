@@ -164,7 +164,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// A request that cannot be taken is the connection's last.
+    /// Refuses a request that cannot be accepted; it is the connection's last.
     #[cold]
     fn refuse(&mut self, id: ConnId, error: http1::Error) {
         let Self { core, service, request_bodies, .. } = self;
@@ -176,7 +176,7 @@ impl<S: Service> State<S> {
         core.connections.finish(id, AfterFlush::Linger);
     }
 
-    /// There is no memory for another body.
+    /// Refuses a body for which no memory is left.
     #[cold]
     fn turn_away(&mut self, id: ConnId) {
         let Self { core, service, .. } = self;
@@ -219,7 +219,7 @@ impl<S: Service> State<S> {
         true
     }
 
-    /// The first byte of a request starts its deadline; later ones do not move it, so a slow drip
+    /// Starts a request's deadline at its first byte; later bytes do not move it, so a slow drip
     /// ends on time.
     fn record_request(&mut self, id: ConnId, between: bool) {
         let connections = &mut self.core.connections;
@@ -237,7 +237,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// The connection has said what it wants: it is no pending handshake any more.
+    /// Marks a connection that has sent its first request as no pending handshake any more.
     fn complete_handshake(&mut self, id: ConnId) {
         if let Some(conn) = self.core.connections.conn_mut(id)
             && conn.has(flag::PENDING)
@@ -293,8 +293,8 @@ impl<S: Service> State<S> {
         self.service.on_open(&mut Cx::new(&mut self.core, id));
     }
 
-    /// The head of the answer is queued, and the connection subscribed: events follow for as long
-    /// as both want.
+    /// Opens a stream of events: the head of the answer is queued, and the connection subscribed;
+    /// events follow until either side ends it.
     fn open_events(&mut self, id: ConnId) {
         self.inbound[id.slot()] = Inbound::Events;
         let connections = &mut self.core.connections;

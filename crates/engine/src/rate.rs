@@ -36,14 +36,15 @@ impl Rates {
         self.max_messages & self.max_bytes != u64::MAX
     }
 
-    /// A connection was entered in `slot`; what its predecessor said does not count.
+    /// Clears the counts of `slot`, which has a new connection.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(said) = self.said.get_mut(slot) {
             *said = NOTHING;
         }
     }
 
-    /// Counts what came in one read; false if the connection has said too much in this second.
+    /// Counts the input of one read; returns false if the connection has exceeded its limit for
+    /// this second.
     pub(crate) fn admit(&mut self, slot: usize, now: Tick, messages: u64, bytes: u64) -> bool {
         if self.said.len() <= slot {
             self.said.resize(slot + 1, NOTHING);

@@ -23,8 +23,8 @@ pub enum Sent {
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark.
     /// Nothing is lost; `drain` is called when the backlog has fallen.
     Queued,
-    /// Not sent: as much as may waits for the receiver already. Its
-    /// [`SlowPolicy`](crate::SlowPolicy) was to drop this message, or to close the connection.
+    /// Not sent: the backlog has reached its cap. The [`SlowPolicy`](crate::SlowPolicy) was to drop
+    /// this message, or to close the connection.
     Dropped,
     /// Not sent: the connection is closed or closing.
     Closed,
@@ -40,7 +40,7 @@ const REFERENCE_COST: usize = 64;
 /// Marks that the class follows from the receiver's route; looked up only when it matters.
 pub(crate) const UNKNOWN: ClassIndex = ClassIndex::MAX;
 
-/// Why a frame has no form on a connection.
+/// Reason why a frame has no form on a connection.
 enum Formless {
     /// The connection is closed or closing.
     Closed,
@@ -58,14 +58,14 @@ pub(crate) struct Published<'a> {
 }
 
 impl Connections {
-    /// Queues one message. In line wherever it is sent from: a call would cost a tenth of what
-    /// echoing it does.
+    /// Queues one message. Inlined wherever it is called: a call would cost a tenth of echoing the
+    /// message.
     #[inline(always)]
     pub(crate) fn send(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) -> Sent {
         let (high, fast_below) = (self.high_water(), self.limits.fast_below);
         match self.conns.get_mut(id.slot()) {
-            // A small message to a session of a server that is where its sender wants it, so nearly
-            // all: one look and one write.
+            // Fast path: a small message to a session of a server whose flags are as usual, so
+            // nearly all: one read and one write of the record.
             Some(conn)
                 if conn.id == id
                     && payload.len() < fast_below
@@ -132,7 +132,7 @@ impl Connections {
         len > self.limits.fragment_threshold
     }
 
-    /// Queues what was compressed last.
+    /// Queues the message that was compressed last.
     fn put_deflated(&mut self, id: ConnId, text: bool) {
         let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
         let out = self.compression.take_deflated();
@@ -161,9 +161,9 @@ impl Connections {
         }
     }
 
-    /// Queues a message that has waited, in the form that its connection wants now. False, and
-    /// nothing queued, if it is to be sent in fragments: what is compressed is not, since clients
-    /// exist that cannot read it so.
+    /// Queues a message that has waited, in the form that its connection needs now. Returns false,
+    /// with nothing queued, if it must be sent in fragments: compressed messages are not, since
+    /// some clients cannot read them so.
     pub(crate) fn put(&mut self, id: ConnId, content: &Content) -> bool {
         match content {
             Content::Private { text, payload, compressible } => {
@@ -215,8 +215,7 @@ impl Connections {
         }
     }
 
-    /// A stream of events is not sent a frame that would be much larger as an event; what that
-    /// means its policy says.
+    /// Drops a frame that would be much larger as an event, as the policy of the stream decides.
     #[cold]
     fn refuse_event(&mut self, id: ConnId, class: Option<ClassIndex>) -> Sent {
         let class = class.unwrap_or_else(|| self.class_of(id));
@@ -321,7 +320,7 @@ impl Connections {
         flags & flag::IN_FLIGHT != 0 && class().is_per_message()
     }
 
-    /// The class of what is sent to this connection and belongs to no channel with rules of its
+    /// Returns the class of messages to this connection that belong to no channel with rules of its
     /// own. Ids in a broadcast's filter are the user's: one may be made up.
     pub(crate) fn class_of(&self, id: ConnId) -> ClassIndex {
         self.conns.get(id.slot()).map_or(0, |conn| self.rules.of_route(conn.route))

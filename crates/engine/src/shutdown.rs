@@ -31,8 +31,8 @@ impl DrainPlan {
         code: 1001,
     };
 
-    /// The time over which so many connections of a shard are closed: the window, or less if they
-    /// are few.
+    /// Returns the time over which so many connections of a shard are closed: the window, or less
+    /// if they are few.
     #[must_use]
     pub fn window_for(&self, connections: usize) -> Duration {
         self.window.min(Duration::from_secs(connections as u64) / HERD_PER_SECOND)
@@ -87,7 +87,7 @@ pub(crate) struct Drain {
 }
 
 impl Phase {
-    /// Connections that missed the deadline so far.
+    /// Returns the connections that missed the deadline so far.
     pub(crate) fn forced(&self) -> usize {
         match self {
             Self::Running => 0,
@@ -96,7 +96,7 @@ impl Phase {
         }
     }
 
-    /// A connection missed its deadline while draining.
+    /// Counts a connection that missed its deadline while draining.
     pub(crate) fn count_forced(&mut self) {
         if let Self::Draining(drain) = self {
             drain.forced += 1;
@@ -120,7 +120,7 @@ impl Drain {
         }
     }
 
-    /// Connections to close now.
+    /// Returns connections to close now.
     pub(crate) fn next_batch(&mut self, now: Instant) -> Vec<ConnId> {
         if now < self.begun {
             return Vec::new();
@@ -147,7 +147,7 @@ impl Drain {
         now >= self.deadline
     }
 
-    /// When what is still open is reset.
+    /// Returns when connections that are still open are reset.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -158,8 +158,8 @@ impl Drain {
         DrainPlan { window: Duration::ZERO, grace, delay: Duration::ZERO, code: self.code }
     }
 
-    /// When to look again: after the deadline, too, not at once, since a driver may take its time
-    /// to close.
+    /// Returns when to check again: after the deadline, too, but not at once, since a driver may
+    /// take its time to close.
     pub(crate) fn next_step(&self, now: Instant) -> Instant {
         match self.deadline {
             _ if now < self.begun => self.begun,

@@ -25,14 +25,14 @@ pub(crate) struct State<S> {
     pub(crate) core: Core,
     pub(crate) service: S,
     pub(crate) inbound: Vec<Inbound>,
-    /// Input that was not pulled yet; its connections are paused.
+    /// Input that was not decoded yet; its connections are paused.
     pub(crate) held: ConnMap<Vec<u8>>,
     pub(crate) assembly: Assembly,
     pub(crate) request_bodies: RequestBodies,
     pub(crate) admission: Arc<Admission>,
     pub(crate) inbox: ShardInbox,
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The snapshot is common to many shards, of one connection each: what was added to it. Such a
+    /// Counts added to a snapshot that is common to many shards, of one connection each. Such a
     /// shard sleeps until something is due, however long that is.
     pub(crate) added: Option<Box<Added>>,
     pub(crate) phase: Phase,
@@ -152,7 +152,7 @@ impl<S: Service> State<S> {
         self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
     }
 
-    /// The peer will send no more.
+    /// Handles the end of the peer's stream.
     pub(crate) fn on_finished(&mut self, id: ConnId) {
         let Some(conn) = self.core.connections.conn_mut(id) else { return };
         conn.set(flag::FINISHED, true);
@@ -221,8 +221,8 @@ impl<S: Service> State<S> {
         self.core.connections.leave(id);
     }
 
-    /// `on_close`, exactly once for each `on_open`, whatever the way out.
-    /// `clean`: by a closing handshake.
+    /// Calls `on_close`, exactly once for each `on_open`, however the session ends. `clean`: by a
+    /// closing handshake.
     pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
         let Some(conn) = self.core.connections.conn_mut(id) else { return };
         if !conn.has(flag::SESSION) {
@@ -256,7 +256,8 @@ impl<S: Service> State<S> {
         } else {
             for id in batch {
                 if id.shard() != self.core.shard {
-                    // On a thread of its own, which sees to its deadline as well.
+                    // The connection is on a thread of its own, which enforces its deadline as
+                    // well.
                     self.core.remote.drain_one(id, rest);
                     continue;
                 }
@@ -290,7 +291,7 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// The deadline has come for whatever is still here. What only lingers has had its answer.
+    /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.
     fn force(&mut self) {
         let late: Vec<ConnId> = self.core.connections.ids().collect();
         for id in late {
@@ -306,8 +307,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Bytes that wait for peers that do not read: their output, and input that is held back for
-    /// it.
+    /// Returns the bytes that wait for peers that do not read: their output, and input that is held
+    /// back for it.
     pub(crate) fn waiting_memory(&self) -> usize {
         let connections = &self.core.connections;
         let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
