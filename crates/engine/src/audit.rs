@@ -30,7 +30,7 @@ pub struct Audit {
     pub largest_partial: usize,
     /// Connections of whose input part is held back.
     pub held: usize,
-    /// Connections whose request's body is coming to who asked for it.
+    /// Connections whose request's body is incomplete.
     pub request_bodies: usize,
     /// Channels with members.
     pub channels: usize,
@@ -45,7 +45,7 @@ pub struct Audit {
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
-    /// Counts what is held.
+    /// Counts the holdings of this shard.
     #[must_use]
     pub fn audit(&self) -> Audit {
         let state = self.state();

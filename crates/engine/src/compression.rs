@@ -177,7 +177,7 @@ impl Compression {
         std::mem::take(&mut self.out)
     }
 
-    /// Returns the memory for the next message, unless it is much: that may be long in coming.
+    /// Keeps the memory for the next message, unless it is much: the next may be a long time away.
     pub(crate) fn put_back(&mut self, out: Vec<u8>) {
         if out.capacity() <= MAX_OUT_KEPT {
             self.out = out;

@@ -209,7 +209,7 @@ impl Connections {
         }
     }
 
-    /// Records that permessage-deflate was agreed on.
+    /// Records that permessage-deflate was agreed on. Returns false if that is impossible.
     pub(crate) fn set_deflate(
         &mut self,
         id: ConnId,
@@ -351,7 +351,7 @@ impl Connections {
         }
     }
 
-    /// Marks a request as begun and not answered.
+    /// Returns whether part of a request has arrived, and its answer is still due.
     pub(crate) fn is_in_request(&self, id: ConnId) -> bool {
         self.conn(id).is_some_and(|conn| conn.has(flag::REQUEST))
     }

@@ -14,7 +14,7 @@ use crate::connections::Connections;
 /// Seconds of silence after which it is closed.
 pub(crate) const SILENCE_SECS: u16 = 2;
 
-/// Seconds after which it is closed, whatever comes.
+/// Seconds after which it is closed, however much it sends.
 const MOST_SECS: u16 = 30;
 
 /// Bytes after which no more are waited for.

@@ -22,7 +22,7 @@ const MOST: usize = 256;
 pub(crate) enum Receivers {
     /// The members of a channel but one.
     Channel(Arc<str>, Option<ConnId>),
-    /// All that a filter lets through.
+    /// Connections that a filter selects.
     Filter(Arc<Filter>),
 }
 
@@ -68,8 +68,8 @@ impl Losses {
         self.any.store(true, Ordering::Release);
     }
 
-    /// All that is missing since this was asked last. Asked after the commands were taken and
-    /// before they are carried out.
+    /// Takes the publications that are missing since the last call. Called after the commands were
+    /// taken and before they are carried out.
     pub(crate) fn take(&self) -> Vec<Lost> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();

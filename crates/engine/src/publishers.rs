@@ -34,8 +34,8 @@ pub(crate) struct Publishers {
 #[derive(Debug)]
 struct Publisher {
     id: ConnId,
-    /// Other shards whose queues it found crowded. It goes on when each had room once: one shard
-    /// that is stuck would else get another message for each time that a quick one has room.
+    /// Other shards whose queues it found crowded. It resumes when each had room once: one shard
+    /// that is stuck would otherwise get another message each time that a quick one has room.
     others: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Connections {
         self.cold(id).is_some_and(|cold| cold.awaits_room)
     }
 
-    /// A publisher does not have to wait any more.
+    /// Releases a publisher that does not have to wait any more.
     pub(crate) fn release_publisher(&mut self, id: ConnId) {
         if !self.awaits_room(id) {
             return;
@@ -83,7 +83,8 @@ impl Connections {
         self.mark_drained(id);
     }
 
-    /// A receiver misses so many publications, which were lost on their way to this shard.
+    /// Applies its policy to a receiver that misses so many publications, which were lost on their
+    /// way to this shard.
     pub(crate) fn miss(&mut self, id: ConnId, of: Published<'_>, count: u64) {
         if !matches!(self.stage(id), Stage::Open | Stage::Events) {
             return;
@@ -126,8 +127,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
     }
 
-    /// Lists a publisher under the first of its shards whose queue is still crowded, or lets it go
-    /// on.
+    /// Lists a publisher under the first of its shards whose queue is still crowded, or resumes it.
     fn await_room(&mut self, mut publisher: Publisher) {
         let Core { remote, connections, shard: own, .. } = &mut self.state.core;
         let waker = self.driver.waker();

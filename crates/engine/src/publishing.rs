@@ -114,7 +114,7 @@ impl Core {
         delivery
     }
 
-    /// One command a shard; each finds its own receivers.
+    /// Sends to receivers on this shard that the filter selects; each shard finds its own.
     pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
         let mut delivery = Delivery::default();
         self.each_receiver(filter, |connections, id, of| {

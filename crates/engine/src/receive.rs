@@ -94,7 +94,7 @@ impl<S: Service> State<S> {
     }
 
     /// Keeps undecoded input until the connection's answers have left, or others had their turn.
-    /// Input that is not needed any more is dropped.
+    /// Input that is not needed any more is dropped. Returns true if input was kept.
     #[cold]
     fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
         if self.core.connections.stage(id) == Stage::Lingering {

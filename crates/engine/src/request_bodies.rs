@@ -131,7 +131,7 @@ impl RequestBodies {
         Some(request_body)
     }
 
-    /// Returns a body for reuse.
+    /// Puts a body back for reuse.
     pub(crate) fn put_back(&mut self, mut request_body: Box<RequestBody>) {
         request_body.head.clear();
         request_body.body.clear();

@@ -67,7 +67,7 @@ pub(crate) enum Phase {
     Draining(Drain),
     /// No connection is left; `forced` connections had to be reset.
     Stopped {
-        /// Returns how many missed the deadline.
+        /// Number of connections that missed the deadline.
         forced: usize,
     },
 }

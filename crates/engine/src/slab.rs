@@ -1,5 +1,5 @@
-//! Side tables: what only some connections have, reached by a 32-bit index that is 0 when they have
-//! none.
+//! Side tables: state that only some connections have, reached by a 32-bit index that is 0 when
+//! they have none.
 
 /// Index of an entry; the zero niche makes `Option<Index>` four bytes.
 pub type Index = std::num::NonZeroU32;
@@ -48,7 +48,7 @@ impl<T> Slab<T> {
         Index::new(index).expect("the length after a push is not 0")
     }
 
-    /// The entry at `index`, if it is in use.
+    /// Returns the entry at `index`, if it is in use.
     #[inline]
     pub fn entry(&self, index: Index) -> Option<&T> {
         match self.entries.get(index.get() as usize - 1) {
@@ -57,7 +57,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The entry at `index`, if it is in use.
+    /// Returns the entry at `index`, if it is in use.
     #[inline]
     pub fn entry_mut(&mut self, index: Index) -> Option<&mut T> {
         match self.entries.get_mut(index.get() as usize - 1) {
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes the entry at `index` out.
+    /// Removes the entry at `index`.
     pub fn remove(&mut self, index: Index) -> Option<T> {
         let at = index.get() as usize - 1;
         let entry = self.entries.get_mut(at)?;

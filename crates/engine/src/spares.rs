@@ -6,16 +6,16 @@ use throng_io::Batch;
 const SMALL_SPARES: usize = 1024;
 /// A batch whose memory is at most this is small.
 const SMALL_CAPACITY: usize = 16 * 1024;
-/// Batches with larger memory that are kept as such, so that large answers do not allocate each
-/// time.
+/// Number of batches with larger memory that are kept as such, so that large answers do not
+/// allocate each time.
 const LARGE_SPARES: usize = 4;
-/// And this is how large.
+/// Largest memory of such a batch.
 const LARGE_CAPACITY: usize = 8 << 20;
 
 /// One shard's batches that are not in use.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
-    /// The one that came home last: an echo never needs another.
+    /// The batch returned last: an echo never needs another.
     at_hand: Option<Box<Batch>>,
     #[allow(
         clippy::vec_box,
@@ -27,7 +27,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// An empty batch, with memory if there is one that has some.
+    /// Returns an empty batch, with memory if there is one that has some.
     #[inline]
     pub(crate) fn take(&mut self) -> Box<Batch> {
         match self.at_hand.take() {

@@ -1,4 +1,4 @@
-//! Which subprotocol each connection speaks: a byte a connection, and only once one was agreed.
+//! Subprotocol of each connection: a byte a connection, and only once one was agreed on.
 
 /// Subprotocols of the connections of a shard.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Subprotocols {
         self.of[slot] = u8::try_from(at + 1).unwrap_or(0);
     }
 
-    /// The slot has a new owner.
+    /// Clears the slot, which has a new owner.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Some(number) = self.of.get_mut(slot) {
             *number = 0;

@@ -93,10 +93,10 @@ impl Deadlines {
     }
 }
 
-/// When a session that is heard now is to be pinged.
+/// Time of the next ping of a session that is active now.
 ///
-/// Up to a quarter of the interval is taken off, by slot, so that a mass reconnect does not ping in
-/// lock-step. Worked out once a tick, because it is wanted with every message.
+/// Up to a quarter of the interval is subtracted, by slot, so that a mass reconnect does not ping
+/// in lock-step. Computed once a tick, because it is needed with every message.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     interval: u16,
@@ -123,7 +123,7 @@ impl Heartbeats {
         self.refresh(now);
     }
 
-    /// A new second has begun.
+    /// Starts a new second.
     pub(crate) fn refresh(&mut self, now: Tick) {
         if self.interval == 0 {
             return;
@@ -136,7 +136,7 @@ impl Heartbeats {
         }
     }
 
-    /// [`Tick::NEVER`] if there are no heartbeats.
+    /// Returns the time of the next ping; [`Tick::NEVER`] if there are no heartbeats.
     #[must_use]
     #[inline]
     pub(crate) fn due(&self, slot: usize) -> Tick {

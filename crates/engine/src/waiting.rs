@@ -30,8 +30,8 @@ impl Millis {
     }
 }
 
-/// A message as it was sent: what becomes of it on the wire is decided when it leaves. Cloning
-/// counts a reference.
+/// A message as it was sent; its form on the wire is decided when it leaves. Cloning counts a
+/// reference.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A message for this connection alone.
@@ -86,11 +86,11 @@ impl AsRef<[u8]> for Part {
 /// The per-message queue of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Leaves before all others.
+    /// Message that leaves before all others.
     pub(crate) partial: Option<Partial>,
-    /// The kernel was asked since, and did not take all: only then is the receiver slow.
+    /// Whether the kernel was asked since, and did not take all: only then is the receiver slow.
     pub(crate) is_slow: bool,
-    /// Few, so they are searched one after the other.
+    /// Few lanes, so they are searched one after the other.
     lanes: Vec<Lane>,
     next: u64,
     bytes: usize,
@@ -107,7 +107,7 @@ struct Lane {
     by_key: HashMap<u64, u64>,
 }
 
-/// A message that waits. 56 bytes at most, and what it refers to.
+/// A message that waits. 56 bytes at most, besides the memory it refers to.
 #[derive(Debug)]
 struct Entry {
     number: u64,
@@ -129,8 +129,8 @@ impl Waiting {
         self.bytes + self.unsent_of_partial()
     }
 
-    /// The part of [`Waiting::bytes`] that may not be dropped to make room. What is left of a
-    /// message that has begun to leave does not count: a peer that takes its fragments is to be
+    /// Returns the part of [`Waiting::bytes`] that may not be dropped to make room. The rest of a
+    /// message that has begun to leave does not count: a peer that takes its fragments must be
     /// read, or its pings would not be answered between them.
     pub(crate) fn kept(&self) -> usize {
         self.kept
@@ -154,8 +154,9 @@ impl Waiting {
         self.lanes.iter().map(over).max().unwrap_or(0)
     }
 
-    /// Lets a message of class number `index` wait, or if the receiver is slow applies the class's
-    /// policy. [`SlowPolicy::Close`] is the caller's to apply: here its messages are always let in.
+    /// Queues a message of class number `index`, or if the receiver is slow applies the class's
+    /// policy. [`SlowPolicy::Close`] is the caller's to apply: here its messages are always
+    /// accepted.
     pub(crate) fn admit(
         &mut self,
         (index, class): (ClassIndex, &Class),
@@ -226,7 +227,7 @@ impl Waiting {
         }
     }
 
-    /// Drops what has grown too old at the head of each lane.
+    /// Drops messages that have grown too old at the head of each lane.
     pub(crate) fn expire<'c>(
         &mut self,
         now: Millis,
@@ -239,7 +240,7 @@ impl Waiting {
         }
     }
 
-    /// The receiver is gone: counts what it will not get.
+    /// Counts the messages that a receiver that is gone will not get.
     pub(crate) fn discard(self, counters: &mut [ClassCounters]) {
         for lane in self.lanes {
             counters[usize::from(lane.class)].discarded += lane.entries.len() as u64;

@@ -60,7 +60,7 @@ pub(crate) struct Channels {
     home: Option<u16>,
     wildcards: bool,
     patterns: Trie,
-    /// Channels that match what is published now; kept for its memory, as are the next.
+    /// Channels that match the name published now; kept for its memory, as are the next.
     matched: Vec<ChannelIndex>,
     scratch: Scratch,
     homes: HomesScratch,
@@ -104,8 +104,8 @@ impl Channels {
         self.home = Some(shard);
     }
 
-    /// Writes the shards with members of a channel, and perhaps this one, to `homes`; the channel's
-    /// name if it has members here.
+    /// Writes the shards with members of a channel, and perhaps this one, to `homes`; returns the
+    /// channel's name if it has members here.
     pub(crate) fn homes(&mut self, name: &str, homes: &mut Vec<u16>) -> Option<&Arc<str>> {
         let index = self.by_name.get(name);
         let known = index.map(|&channel| self.channels[channel as usize].tally());
@@ -244,7 +244,7 @@ impl Channels {
         index
     }
 
-    /// The channel's side of a membership that its connection has no more.
+    /// Removes the channel's side of a membership that its connection has no more.
     fn leave(&mut self, Sub { channel: index, position }: Sub) {
         self.memberships -= 1;
         let channel = &mut self.channels[index as usize];
@@ -281,7 +281,7 @@ impl Channels {
         }
     }
 
-    /// Interns a name that was accepted.
+    /// Returns whether an accepted name is a pattern.
     fn is_pattern(&self, name: &str) -> bool {
         self.wildcards && wildcard::check(name) == Ok(true)
     }
@@ -305,13 +305,13 @@ impl Channel {
     }
 }
 
-/// Whose membership it is.
+/// Returns the connection of a membership.
 fn owner(channels: &[Channel], sub: Sub) -> u32 {
     channels[sub.channel as usize].members[sub.position as usize].slot
 }
 
-/// Which connections one publish has come to. A slot is marked with the publish's number, so that
-/// nothing has to be wiped before the next.
+/// Marks of the connections that one publish has reached. A slot is marked with the publish's
+/// number, so that nothing has to be cleared before the next.
 #[derive(Debug, Default)]
 struct Visited {
     marks: Vec<u32>,

@@ -133,7 +133,7 @@ impl Subs {
         }
     }
 
-    /// Takes out a membership; says which of the channel's members it was.
+    /// Removes a membership; returns which of the channel's members it was.
     pub(super) fn remove(
         &mut self,
         slot: u32,
@@ -169,7 +169,7 @@ impl Subs {
         }
     }
 
-    /// Takes out all memberships of the connection in `slot` and appends them to `into`.
+    /// Removes all memberships of the connection in `slot` and appends them to `into`.
     pub(super) fn take(&mut self, slot: u32, owner: impl Fn(Sub) -> u32, into: &mut Vec<Sub>) {
         into.extend(self.iter(slot));
         match self.held(slot) {
@@ -187,7 +187,7 @@ impl Subs {
         self.heads[slot as usize] = NOTHING;
     }
 
-    /// The channel moved its member: it is now at `position`.
+    /// Updates a membership whose channel moved its member to `position`.
     pub(super) fn set_position(&mut self, slot: u32, channel: ChannelIndex, position: u32) {
         let at = match self.held(slot) {
             Held::Nothing => None,

@@ -62,7 +62,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Takes a membership out; says which of the channel's members it was.
+    /// Removes a membership; returns which of the channel's members it was.
     pub(super) fn remove(&mut self, channel: ChannelIndex, multiplier: u64) -> Option<u32> {
         let mut hole = self.find(channel, multiplier);
         let removed = self.places[hole];

@@ -164,7 +164,7 @@ pub(crate) struct HomesScratch {
     matched: Vec<ChannelIndex>,
 }
 
-/// One shard's share in a channel's count; [`Totals::leave`] takes it back.
+/// One shard's part of a channel's count; [`Totals::leave`] subtracts it.
 #[derive(Debug)]
 pub struct Tally {
     name: Arc<str>,
@@ -186,7 +186,7 @@ impl Tally {
         self.counter.subscribers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back `count` subscribers of those that were counted through this tally.
+    /// Subtracts `count` subscribers of those that were counted through this tally.
     pub fn subtract(&self, count: usize) {
         self.counter.subscribers.fetch_sub(count, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The patterns in use on a shard, and which of them match a name.
+//! Patterns in use on a shard, and the search for those that match a name.
 //!
 //! A node is a prefix of patterns. Tokens are numbered, so that a published token is looked for
 //! once and not once for each prefix that it could continue, and a node is 16 bytes whatever its
@@ -24,7 +24,7 @@ const ROOT: NodeIndex = 0;
 struct Node {
     /// Child for `*`.
     any: NodeIndex,
-    /// The pattern that goes on with `>`.
+    /// The pattern that continues with `>`.
     tail: ChannelIndex,
     /// The pattern that ends here.
     channel: ChannelIndex,
@@ -97,7 +97,7 @@ impl Trie {
         self.nodes[node as usize].channel = channel;
     }
 
-    /// Takes out a pattern that is there, and the nodes that were its alone.
+    /// Removes a pattern that is there, and the nodes that were its alone.
     pub(super) fn remove(&mut self, pattern: &str) {
         self.patterns -= 1;
         if self.patterns == 0 {
