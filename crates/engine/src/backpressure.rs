@@ -53,7 +53,7 @@ impl FromStr for SlowPolicy {
 
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(policy, _)| *policy).ok_or_else(
-            || format!("{name:?} is no policy; give close, drop_newest, drop_oldest or latest"),
+            || format!("unknown policy {name:?}; give close, drop_newest, drop_oldest or latest"),
         )
     }
 }
