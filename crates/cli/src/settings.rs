@@ -16,7 +16,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throng::{Backpressure, Deflate, DrainPlan, Io, Limits, Origins, Pin, WorkerSettings};
+use throng::{Backpressure, Deflate, DrainPlan, IoBackend, Limits, Origins, CpuAffinity, WorkerSettings};
 use throng_load::units::{parse_duration, parse_size};
 
 pub(crate) use channels::Rule;
@@ -388,9 +388,9 @@ impl Settings {
             .max_age(self.duration("max_age")?);
         let channels = self.parse("channels", |text| channels::parse(text, backpressure))?;
         let wildcards = self.switch("wildcards")?;
-        let io = self.parse("io", str::parse::<Io>)?;
+        let io = self.parse("io", str::parse::<IoBackend>)?;
         let thread_stack = self.size("thread_stack")?;
-        let pin = self.parse("pin", str::parse::<Pin>)?;
+        let pin = self.parse("pin", str::parse::<CpuAffinity>)?;
         let stall_warning = self.duration("stall_warning")?;
         let mut addresses = self.parse("listen", |text| {
             text.split(',').map(str::trim).map(address).collect::<Result<Vec<_>, _>>()
@@ -472,9 +472,9 @@ pub struct Checked {
     pub(crate) listen: String,
     pub(crate) listen_also: Vec<String>,
     pub(crate) shards: usize,
-    pub(crate) io: Io,
+    pub(crate) io: IoBackend,
     pub(crate) thread_stack: usize,
-    pub(crate) pin: Pin,
+    pub(crate) pin: CpuAffinity,
     pub(crate) stall_warning: Duration,
     pub(crate) backlog: i32,
     pub(crate) dir: Option<PathBuf>,
@@ -594,9 +594,9 @@ mod tests {
             "pin=cores",
         ])
         .unwrap();
-        assert_eq!((checked.stall_warning, checked.pin), (Duration::from_millis(20), Pin::Cores));
+        assert_eq!((checked.stall_warning, checked.pin), (Duration::from_millis(20), CpuAffinity::Cores));
         let usual = with(&[]).unwrap();
-        assert_eq!((usual.stall_warning, usual.pin), (Duration::from_millis(50), Pin::None));
+        assert_eq!((usual.stall_warning, usual.pin), (Duration::from_millis(50), CpuAffinity::None));
         assert_eq!(checked.limits.max_messages_per_second, 50);
         assert_eq!(checked.limits.max_bytes_per_second, 1 << 20);
         assert_eq!(checked.limits.max_lifetime, Duration::from_secs(7200));

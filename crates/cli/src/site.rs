@@ -44,10 +44,10 @@ pub fn configured(app: App, settings: &Checked) -> Server {
         .shards(settings.shards)
         .io(settings.io)
         .thread_stack(settings.thread_stack)
-        .pin(settings.pin)
+        .cpu_affinity(settings.pin)
         .stall_warning(settings.stall_warning)
         .backlog(settings.backlog)
-        .share_port(settings.share_port);
+        .reuse_port(settings.share_port);
     let rules = settings.channels.iter();
     rules.fold(server, |server, Rule { pattern, rules }| {
         server.channel_backpressure(pattern, *rules)
@@ -57,7 +57,7 @@ pub fn configured(app: App, settings: &Checked) -> Server {
 /// Binds `server` to all addresses of `settings`.
 pub fn listen(server: Server, settings: &Checked) -> throng::Result<Bound> {
     let more = settings.listen_also.iter();
-    let server = more.fold(server, |server, address| server.listen_also(address.as_str()));
+    let server = more.fold(server, |server, address| server.bind_also(address.as_str()));
     server.bind(settings.listen.as_str())
 }
 

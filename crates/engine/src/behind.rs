@@ -67,7 +67,7 @@ impl Connections {
         match admitted {
             Admitted::Queued => {
                 self.stats.messages_out += 1;
-                if is_congested { Sent::Queued } else { Sent::Written }
+                if is_congested { Sent::Queued } else { Sent::Accepted }
             }
             Admitted::Dropped => {
                 self.stats.messages_dropped += 1;

@@ -26,7 +26,7 @@ pub struct Delivery {
 impl Delivery {
     pub(crate) fn count(&mut self, sent: Sent) {
         match sent {
-            Sent::Written => self.delivered += 1,
+            Sent::Accepted => self.delivered += 1,
             Sent::Queued => self.queued += 1,
             Sent::Dropped => self.dropped += 1,
             Sent::Closed => self.closed += 1,

@@ -19,7 +19,7 @@ use crate::waiting::Content;
 #[must_use = "a slow receiver shows here, and only here"]
 pub enum Sent {
     /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
-    Written,
+    Accepted,
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark.
     /// Nothing is lost; `drain` is called when the backlog has fallen.
     Queued,
@@ -76,7 +76,7 @@ impl Connections {
                 self.stats.messages_out += 1;
                 let out = conn.out.get_or_insert_with(|| self.spares.take());
                 out.append(|out| ws::encode(opcode, payload, out));
-                Sent::Written
+                Sent::Accepted
             }
             _ => self.send_slow(id, opcode, payload),
         }
@@ -251,7 +251,7 @@ impl Connections {
         };
         if self.fan_out(id, frame, bytes, form) {
             self.stats.messages_out += 1;
-            return Sent::Written;
+            return Sent::Accepted;
         }
         let large = form != Form::Event && self.needs_fragments(frame.payload().len());
         if large || self.needs_message_queue(id, of.class) {
@@ -275,7 +275,7 @@ impl Connections {
         let class = of.class.unwrap_or_else(|| self.class_of(id));
         let counters = &mut self.counters[usize::from(class)];
         match sent {
-            Sent::Written => counters.delivered += 1,
+            Sent::Accepted => counters.delivered += 1,
             Sent::Queued => counters.queued += 1,
             Sent::Closed => counters.closed += 1,
             // Counted by what was done about it.
@@ -337,8 +337,8 @@ impl Connections {
         if conn.flags & flag::IN_FLIGHT == 0 {
             match &conn.out {
                 None if conn.has(flag::FAN_OUT) => {}
-                None => return Ok(Sent::Written),
-                Some(batch) if batch.len() + len <= high => return Ok(Sent::Written),
+                None => return Ok(Sent::Accepted),
+                Some(batch) if batch.len() + len <= high => return Ok(Sent::Accepted),
                 Some(_) => {}
             }
         }
@@ -367,7 +367,7 @@ impl Connections {
             conn.set(flag::NOTIFY_ON_DRAIN, true);
             return Ok(Sent::Queued);
         }
-        Ok(Sent::Written)
+        Ok(Sent::Accepted)
     }
 
     #[cold]

@@ -12,7 +12,7 @@ use throng_proto::ws::handshake::Refusal;
 /// use throng_http::Reject;
 ///
 /// fn room(name: Option<&str>) -> Result<&str, Reject> {
-///     name.ok_or(Reject::status(404).because("no such room"))
+///     name.ok_or(Reject::status(404).with_reason("no such room"))
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Reject {
 
     /// Creates a 400 with a reason.
     pub fn bad_request(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self::status(Status::BAD_REQUEST).because(reason)
+        Self::status(Status::BAD_REQUEST).with_reason(reason)
     }
 
     /// Creates a 401 with the `WWW-Authenticate` that
@@ -66,7 +66,7 @@ impl Reject {
 
     /// Sets the sentence of the body. The client reads it, so it should help and not disclose
     /// secrets.
-    pub fn because(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
+    pub fn with_reason(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
         self.reason = reason.into();
         self
     }
@@ -126,7 +126,7 @@ impl From<HeaderError> for Reject {
 /// Refuses an invalid WebSocket handshake.
 impl From<Refusal> for Reject {
     fn from(refusal: Refusal) -> Self {
-        let reject = Self::status(refusal.status()).because(refusal.to_string());
+        let reject = Self::status(refusal.status()).with_reason(refusal.to_string());
         refusal.headers().iter().fold(reject, |reject, (name, value)| reject.push(*name, *value))
     }
 }
@@ -153,7 +153,7 @@ mod tests {
             (Reject::status(404), 404, "404 Not Found\n", vec![]),
             (Reject::status(200), 500, "500 Internal Server Error\n", vec![]),
             (Reject::status(101), 500, "500 Internal Server Error\n", vec![]),
-            (Reject::forbidden().because("not yours"), 403, "403 Forbidden: not yours\n", vec![]),
+            (Reject::forbidden().with_reason("not yours"), 403, "403 Forbidden: not yours\n", vec![]),
             (Reject::bad_request("no room"), 400, "400 Bad Request: no room\n", vec![]),
             (
                 Reject::unauthorized(),

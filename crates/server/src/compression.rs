@@ -1,22 +1,25 @@
-//! Which messages are compressed, and how: permessage-deflate (RFC 7692).
+//! Compression of messages: permessage-deflate (RFC 7692).
 
 use throng_proto::ws::deflate::{Mode, Settings};
 
-/// How the messages of an endpoint are compressed, with clients that offer permessage-deflate (RFC 7692).
+/// Compression of a route's messages, for clients that offer permessage-deflate (RFC 7692).
 ///
-/// Compressor and decompressor belong to the shard, not to a connection: zlib would take about 300 KB for each. For
-/// more than the mode there is [`Deflate`](crate::Deflate), which this becomes.
+/// Compressor and decompressor belong to the shard: one per connection would take about 300 KB each
+/// with zlib. This has the modes only; all settings are in [`Deflate`](crate::Deflate), into which
+/// it converts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all. The default.
+    /// No compression. The default.
     #[default]
     Off,
-    /// Each message by itself. Costs a connection two bytes. Good for messages of a kilobyte and more.
+    /// Compresses each message by itself. It costs two bytes per connection, and suits messages of
+    /// a kilobyte and more.
     Shared,
-    /// Each message with the last 2^`bits` bytes that were sent before it as context. Costs a connection up to that
-    /// much memory for each direction in use. Good for short messages that resemble each other.
+    /// Compresses each message with the 2^`bits` bytes sent before it as context. It costs up to
+    /// that much memory per connection for each direction in use, and suits short messages that
+    /// resemble each other.
     Window {
-        /// 9 to 15; 10 is 1 KiB.
+        /// The size of the window in bits, 9 to 15; 10 is 1 KiB.
         bits: u8,
     },
 }

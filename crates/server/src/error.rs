@@ -1,26 +1,34 @@
-//! What can go wrong before a server runs, told so that it can be mended.
+//! Errors of building, binding and running a server.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a server could not be built, bound or run.
-#[derive(Debug)]
+/// The reason why a server could not be built, bound or run.
+///
+/// Its `Debug` text is its `Display` text, so that a `main` which returns [`Result`] prints a
+/// readable message.
 #[non_exhaustive]
 pub enum Error {
-    /// A setting has a value that cannot work. The message names it, and the remedy.
+    /// A setting has a value that cannot work. The message names the setting and the remedy.
     Setting(String),
-    /// The address could not be listened on.
+    /// The address cannot be listened on.
     Bind {
         /// The address asked for.
         address: String,
-        /// The system's reason.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The event loop could not be made, or broke.
+    /// An event loop could not be created, or failed.
     Shard(io::Error),
-    /// A shard's thread ended with a panic: a bug in Throng, since handlers' panics are caught.
+    /// A shard's thread panicked: a bug in Throng, since panics of handlers are caught.
     ShardPanicked,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {
@@ -37,20 +45,21 @@ impl fmt::Display for Error {
                 write!(f, "cannot listen on {address}: ")?;
                 match source.kind() {
                     io::ErrorKind::AddrInUse => f.write_str(
-                        "another program has this port; stop it, choose another port, or port 0 for a free one",
+                        "another program has this port; stop it, choose another port, \
+                         or port 0 for a free one",
                     ),
                     io::ErrorKind::PermissionDenied => f.write_str(
                         "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose a higher port",
                     ),
                     io::ErrorKind::AddrNotAvailable => f.write_str(
-                        "this machine has no such address; 0.0.0.0 stands for all of them",
+                        "this machine has no such address; 0.0.0.0 means all of its addresses",
                     ),
                     _ => write!(f, "{source}"),
                 }
             }
             Self::Shard(source) => write!(f, "the event loop failed: {source}"),
             Self::ShardPanicked => {
-                f.write_str("a shard ended with a panic; please report this bug")
+                f.write_str("an event loop panicked; please report this bug in Throng")
             }
         }
     }
@@ -65,5 +74,17 @@ impl std::error::Error for Error {
     }
 }
 
-/// This crate's results.
+/// A result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_the_error_prints_its_message() {
+        let error = Error::Setting("shards is 2000; at most 1024 are possible".to_owned());
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert_eq!(format!("{error:#?}"), error.to_string());
+    }
+}

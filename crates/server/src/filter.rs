@@ -1,15 +1,17 @@
-//! Who gets a broadcast.
+//! The receivers of a broadcast.
 
 use std::sync::Arc;
 
 use crate::hub::Handle;
 
-/// The receivers of a broadcast: those for whom all conditions hold. Without conditions, everyone.
+/// Selects the receivers of a broadcast: the sessions and event streams that meet all conditions.
+/// Without conditions it selects all.
 ///
 /// ```
 /// # use throng::prelude::*;
 /// # fn announce(hub: &Hub, muted: &[Handle]) {
-/// let filter = Filter::new().channel("lobby").subprotocol("chat.v2").exclude(muted.iter().copied());
+/// let muted = muted.iter().copied();
+/// let filter = Filter::new().channel("lobby").subprotocol("chat.v2").exclude(muted);
 /// let _ = hub.broadcast_to(&filter, "the game begins");
 /// # }
 /// ```
@@ -19,31 +21,32 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Everyone: each WebSocket session and each stream of events.
+    /// Creates a filter that selects every WebSocket session and every event stream.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only those that a publish to this channel would reach.
+    /// Selects only receivers that a publish to this channel would reach.
     #[must_use]
     pub fn channel(self, name: &str) -> Self {
         self.with(|filter| filter.set_channel(name))
     }
 
-    /// Only sessions that agreed on this subprotocol (RFC 6455 section 1.9).
+    /// Selects only sessions that negotiated this subprotocol (RFC 6455 section 1.9).
     #[must_use]
     pub fn subprotocol(self, name: &str) -> Self {
         self.with(|filter| filter.set_subprotocol(name))
     }
 
-    /// Only these connections; called again, those too. Sorts, so give many together rather than one by one.
+    /// Selects only these connections; further calls add to them. Each call sorts, so pass many
+    /// handles in one call.
     #[must_use]
     pub fn include(self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.with(|filter| filter.include(handles.into_iter().map(Handle::id)))
     }
 
-    /// None of these, whatever else holds, even if they are included; called again, none of those either.
+    /// Excludes these connections, even if they are included; further calls exclude more.
     #[must_use]
     pub fn exclude(self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.with(|filter| filter.exclude(handles.into_iter().map(Handle::id)))

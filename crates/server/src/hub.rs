@@ -1,4 +1,4 @@
-//! Connections and channels from any thread.
+//! Access to connections and channels from any thread.
 
 use std::sync::Arc;
 
@@ -7,8 +7,10 @@ use throng_io::ConnId;
 
 use crate::filter::Filter;
 
-/// Names a connection: 64 bits, `Copy`, `Send`. A handle kept after its connection ended names nobody, not
-/// whoever came later.
+/// The identifier of a connection: 64 bits, `Copy`, `Send`.
+///
+/// A handle kept after its connection has ended refers to no connection: identifiers are not reused
+/// for later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(ConnId);
 
@@ -21,13 +23,13 @@ impl Handle {
         self.0
     }
 
-    /// The 64 bits, to store.
+    /// Returns the handle as 64 bits, to store.
     #[must_use]
     pub fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// The inverse of [`Handle::to_bits`].
+    /// Creates a handle from the bits that [`Handle::to_bits`] returned.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(ConnId::from_bits(bits))
@@ -36,10 +38,11 @@ impl Handle {
 
 /// Reaches every connection and channel of a server from any thread; clone it freely.
 ///
-/// Each call puts one letter into the mailbox of each shard concerned and wakes it if it slept. A mailbox holds 65,536
-/// letters and 64 MiB of messages; a thread that meets a full one gets an error. Connections that publish by
-/// [`Socket::publish`](crate::Socket::publish) are held back before that instead. Letters of one thread are carried out in order, after what its callback (if it is one)
-/// does itself.
+/// Each call queues one command for each shard concerned, and wakes the shard if it sleeps. A
+/// shard's queue holds 65,536 commands and 64 MiB of messages; a call that finds it full returns an
+/// error. Connections that publish with [`Socket::publish`](crate::Socket::publish) are held back
+/// before that instead. The commands of one thread are run in order; those of a callback, after the
+/// callback's own sends.
 #[derive(Clone, Debug)]
 pub struct Hub {
     remote: Remote,
@@ -55,10 +58,11 @@ impl Hub {
         &self.remote
     }
 
-    /// Sends to every member of a channel. One letter to each shard that has members at this moment, whatever their number.
+    /// Sends a message to every member of a channel. It costs one command for each shard that has
+    /// members at this moment, whatever their number.
     ///
     /// # Errors
-    /// A shard's mailbox is full; members on the other shards get the message.
+    /// A shard's queue is full. Members on the other shards get the message.
     pub fn publish(
         &self,
         channel: &str,
@@ -67,16 +71,16 @@ impl Hub {
         self.remote.publish(channel, &message.into(), None)
     }
 
-    /// Sends to every session and every stream of events. One letter a shard, encoded once: pass a `&`[`Frame`] to
-    /// send the same message again.
+    /// Sends a message to every session and every event stream. It costs one command per shard, and
+    /// is encoded once. Pass a `&`[`Frame`] to send one message several times.
     ///
     /// # Errors
-    /// A shard's mailbox is full; those on the other shards get the message.
+    /// A shard's queue is full. Receivers on the other shards get the message.
     pub fn broadcast(&self, message: impl Into<Frame>) -> Result<Receipt, MailboxFull> {
         self.broadcast_to(&Filter::new(), message)
     }
 
-    /// Sends to everyone that `filter` lets through.
+    /// Sends a message to every session and event stream that `filter` selects.
     ///
     /// # Errors
     /// As for [`Hub::broadcast`].
@@ -88,32 +92,33 @@ impl Hub {
         self.remote.broadcast(filter.inner(), &message.into())
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count, and
-    /// a session that is being closed does until it has ended.
+    /// Returns the number of subscriptions to exactly this channel, or pattern, on all shards at
+    /// this moment. Event streams count, and a session that is being closed counts until it has
+    /// ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.totals.count(channel)
     }
 
-    /// Channels and patterns that have subscribers, with their number, in no order.
+    /// Returns the channels and patterns that have subscribers, with their numbers, in no order.
     #[must_use]
     pub fn channels(&self) -> Vec<(Arc<str>, usize)> {
         self.totals.list()
     }
 
-    /// Sends to one connection, if it is still there.
+    /// Sends a message to one connection; nothing happens if it has ended.
     ///
     /// # Errors
-    /// Its shard's mailbox is full.
+    /// Its shard's queue is full.
     pub fn send(&self, to: Handle, message: impl Into<Frame>) -> Result<(), MailboxFull> {
         self.remote.send(to.0, &message.into())
     }
 
-    /// Begins the closing handshake with one connection, if it is still there. See
+    /// Begins the closing handshake with one connection; nothing happens if it has ended. See
     /// [`Socket::close`](crate::Socket::close).
     ///
     /// # Errors
-    /// Its shard's mailbox is full.
+    /// Its shard's queue is full.
     pub fn close(&self, to: Handle, code: u16, reason: &str) -> Result<(), MailboxFull> {
         self.remote.close(to.0, code, reason)
     }

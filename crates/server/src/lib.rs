@@ -11,7 +11,8 @@
 //! }
 //! ```
 //!
-//! A chat with rooms: each connection has its user as data, and a message is encoded once and sent to all:
+//! A chat with rooms, where each connection has its user as data, and a message is encoded once and
+//! sent to all:
 //!
 //! ```no_run
 //! use throng::prelude::*;
@@ -46,50 +47,58 @@
 //! }
 //! ```
 //!
-//! An [`App`] is data: routes can be added under conditions, merged and nested, and [`Middleware`] runs before their
-//! handlers. A [`Server`] is an app and its configuration.
+//! An [`App`] is data: routes can be added under conditions, merged and nested, and [`Middleware`]
+//! runs before their handlers. A [`Server`] is an app and its configuration.
 //!
 //! # Channels and slow receivers
 //!
-//! What is published to a channel reaches its members on all shards; a [`Filter`] picks the receivers of a broadcast. A
-//! [`Receipt`] counts what became of each one. Messages for receivers that read too slowly follow rules, by channel, by
-//! route or for all: [`SlowPolicy`] and [`Backpressure`].
+//! A message published to a channel reaches the channel's members on all shards; a [`Filter`]
+//! selects the receivers of a broadcast. A [`Receipt`] counts the outcomes by receiver. Messages
+//! for receivers that read too slowly follow rules that are set by channel, by route or for the
+//! server: [`SlowPolicy`] and [`Backpressure`].
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use throng::prelude::*;
 //!
 //! # fn main() -> throng::Result<()> {
-//! let feed = Ws::on_upgrade(|request| Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR"))))
-//!     .on_open(|ws| {
-//!         let (channel, mut session) = ws.split();
-//!         session.subscribe(channel);
-//!     });
+//! let feed = Ws::on_upgrade(|request| {
+//!     Ok(format!("prices.{}", request.param("symbol").unwrap_or("EUR")))
+//! })
+//! .on_open(|ws| {
+//!     let (channel, mut session) = ws.split();
+//!     session.subscribe(channel);
+//! });
 //! let app = App::new()
 //!     .ws("/prices/{symbol}", feed)
-//!     // The same without a WebSocket; with wildcards, /sse/prices.* is all of them.
-//!     .sse("/sse/{channel}", |request| Ok(request.param("channel").unwrap_or_default().to_owned()));
+//!     // The prices as server-sent events; with wildcards, /sse/prices.* has all of them.
+//!     .sse("/sse/{channel}", |request| {
+//!         Ok(request.param("channel").unwrap_or_default().to_owned())
+//!     });
+//! // A slow receiver gets the newest price, and none that waited for more than five seconds.
+//! let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
 //! let running = Server::new(app)
 //!     .wildcards(true)
-//!     // A slow receiver gets the newest price, and none that waited here for more than five seconds.
-//!     .channel_backpressure("prices.*", Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5)))
+//!     .channel_backpressure("prices.*", newest)
 //!     .bind("127.0.0.1:9001")?
 //!     .spawn()?;
 //! let hub = running.hub();
-//! let receipt = hub.publish("prices.EUR", "1.17").expect("no shard is that far behind");
+//! let receipt = hub.publish("prices.EUR", "1.17").expect("a shard's queue is full");
 //! if let Some(delivery) = receipt.wait(Duration::from_secs(1)) {
 //!     println!("{} of {} keep up", delivery.delivered, delivery.receivers());
 //! }
+//! # running.drain(DrainPlan::default())?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # HTTP
 //!
-//! Routes answer with anything that is [`IntoResponse`], from the memory their request was received in. What takes long is answered by a
-//! [`Responder`] from another thread ([`App::deferred`]); bodies larger than memory are read and written while they come
-//! and go ([`App::streaming`], [`Response::with_stream`]); directories are served by [`App::dir`]. Pipelined requests are answered in
-//! order, whoever answers them.
+//! Handlers return anything that is [`IntoResponse`], and borrow the request from the memory it was
+//! received in. A handler that takes long passes a [`Responder`] to another thread
+//! ([`App::deferred`]). Bodies larger than memory are streamed in both directions
+//! ([`App::streaming`], [`Response::with_stream`]). [`App::dir`] serves directories. Pipelined
+//! requests are always answered in order.
 //!
 //! ```no_run
 //! use throng::prelude::*;
@@ -110,14 +119,16 @@
 //!
 //! # How it works
 //!
-//! One event loop (a *shard*) runs on each CPU; a connection stays on one for life, so its callbacks come in order
-//! and need no locks. A message is lent to the callback from the memory the kernel wrote it to; answers leave in
-//! one system call when the callback returns. An idle connection costs about a hundred bytes and owns no buffer.
+//! One event loop (a *shard*) runs on each CPU. A connection stays on one shard for life, so its
+//! callbacks run in order and need no locks. A callback borrows the message from the memory the
+//! kernel wrote it to; messages sent meanwhile leave in one system call afterwards. An idle
+//! connection costs about a hundred bytes and owns no buffer.
 //!
-//! Callbacks must not block: they would hold up every connection of their shard. What takes long belongs on the server's
-//! pool of workers, whose queue is bounded and which keeps the order of each connection: [`Socket::offload`] for one
-//! piece of work, [`Ws::on_message_blocking`] for a route's messages, [`App::blocking`] for requests. Threads of your own answer
-//! through a [`Hub`] and the connection's [`Handle`], or a [`Responder`].
+//! Callbacks must not block: they would hold up every connection of their shard. Blocking work
+//! belongs on the server's worker pool, whose queue is bounded and which keeps the order of each
+//! connection: [`Socket::offload`] for a single job, [`Ws::on_message_blocking`] for a route's
+//! messages, [`App::blocking`] for requests. Threads of your own answer through a [`Hub`] and the
+//! connection's [`Handle`], or a [`Responder`].
 //!
 //! ```no_run
 //! use throng::prelude::*;
@@ -135,43 +146,50 @@
 //! # }
 //! ```
 //!
-//! With the feature `tokio` a handler can be a future on a runtime of yours: one for each message (`Ws::on_message_async`), or
-//! one for each session with an `AsyncSocket` (`Ws::on_session_async`).
+//! With the feature `tokio` a handler can be a future on a tokio runtime of yours: one for each
+//! message (`Ws::on_message_async`), or one for each session with an `AsyncSocket`
+//! (`Ws::on_session_async`).
 //!
-//! # Errors and blame
+//! # Errors
 //!
-//! What a peer does wrong closes that peer's connection, with the code RFC 6455 section 7.4.1 or the status RFC
-//! 9110 names for it, and is counted in `/metrics`. What the program does wrong is an [`Error`] from
-//! [`Server::bind`]. A panic in a callback closes its connection with 1011.
+//! A peer's fault closes that peer's connection, with the close code of RFC 6455 section 7.4.1 or
+//! the status of RFC 9110, and is counted in the metrics. A mistake in the program's routes or
+//! settings is an [`Error`] of [`Server::bind`]. A panic in a callback closes its connection with
+//! 1011.
 //!
 //! * Duty: the public API: routes, handlers, sockets, the life of a server.
-//! * Not its duty: everything underneath; see the crates `throng-engine`, `throng-proto`, `throng-http`, `throng-io`.
+//! * Not its duty: everything underneath, which is in the crates `throng-engine`, `throng-proto`,
+//!   `throng-http` and `throng-io`.
 //! * Depends on: those four.
-//! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, what the engine calls.
+//! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, which the engine
+//!   calls.
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod app;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod compression;
-mod ending;
+
 mod error;
 mod filter;
 mod http;
 mod hub;
 mod message;
 mod observe;
-mod pin;
+
 pub mod process;
 mod running;
 mod server;
 mod service;
+mod shutdown;
 mod stalls;
 #[cfg(unix)]
 mod threads;
 mod workers;
 mod ws;
 
+pub use affinity::{CpuAffinity, Place, Placement};
 pub use app::{App, Middleware, Next, ThenFn};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
@@ -184,9 +202,9 @@ pub use filter::Filter;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
 pub use message::OwnedMessage;
-pub use pin::{Pin, Place, Placement};
+
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
-pub use server::{Io, Server};
+pub use server::{IoBackend, Server};
 pub use stalls::Stall;
 pub use throng_engine::workers::{
     Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,
@@ -205,7 +223,7 @@ pub use ws::{
     Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,
 };
 
-/// What most programs need: `use throng::prelude::*;`
+/// The items that most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
         App, Backpressure, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle, Handler,
@@ -217,7 +235,7 @@ pub mod prelude {
     pub use crate::{Close, Method, Status};
 }
 
-/// The examples of the manual's pages are tests.
+/// Runs the examples of the manual's pages as tests.
 #[cfg(doctest)]
 mod manual {
     #[doc = include_str!("../../../docs/back-pressure.md")]

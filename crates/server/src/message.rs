@@ -1,18 +1,18 @@
-//! A message that outlives the callback.
+//! Owned messages.
 
 use throng_engine::{Frame, Message};
 
-/// A whole message, owned: for work and futures that go on when the memory it came in is used again.
+/// A whole message, owned: for jobs and futures that outlive the callback which received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedMessage {
-    /// UTF-8, checked.
+    /// Text, valid UTF-8.
     Text(String),
-    /// Any bytes.
+    /// Arbitrary bytes.
     Binary(Vec<u8>),
 }
 
 impl OwnedMessage {
-    /// The payload, whichever kind it is.
+    /// Returns the payload, of either kind.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
@@ -21,7 +21,7 @@ impl OwnedMessage {
         }
     }
 
-    /// The message, borrowed.
+    /// Borrows the message.
     #[must_use]
     pub fn as_message(&self) -> Message<'_> {
         match self {

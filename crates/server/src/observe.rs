@@ -1,4 +1,4 @@
-//! What a running server shows of itself: `/metrics` for Prometheus, `/stats.json` for the page.
+//! Metrics of a running server: the text format of Prometheus, and JSON.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::stalls::Stalls;
 mod load;
 mod workers;
 
-/// The figures of every shard, in the OpenMetrics text format.
+/// Returns the metrics of every shard, in the OpenMetrics text format.
 pub(crate) fn metrics(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
@@ -43,7 +43,7 @@ pub(crate) fn metrics(
         .with_body("application/openmetrics-text; version=1.0.0; charset=utf-8", text)
 }
 
-/// The sums over all shards, for people's pages and scripts.
+/// Returns the metrics summed over all shards as JSON, for pages and scripts.
 pub(crate) fn stats(
     snapshots: &[Arc<Snapshot>],
     admission: &Admission,
@@ -75,7 +75,7 @@ pub(crate) fn stats(
     Response::json(Value::Object(figures).to_string())
 }
 
-/// A class of back-pressure and its figures.
+/// A back-pressure class and its metrics.
 #[derive(Debug)]
 struct Class {
     name: String,
@@ -83,8 +83,8 @@ struct Class {
     figures: ClassCounters,
 }
 
-/// The classes of one shard. Those of the same name and policy, say of a pattern that was given twice, are one:
-/// Prometheus takes no two samples with the same labels.
+/// Returns the classes of one shard. Classes with the same name and policy, such as those of a
+/// pattern that was given twice, are merged: Prometheus rejects two samples with the same labels.
 fn classes(snapshot: &Snapshot) -> Vec<Class> {
     let mut classes = Vec::new();
     for (name, policy, figures) in snapshot.classes() {
@@ -113,7 +113,7 @@ impl Class {
     }
 }
 
-/// What a figure of a class counts: what publishers were told, or what was lost.
+/// The metric that a class's counter belongs to: outcomes of publishing, or lost messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Published,
@@ -121,7 +121,8 @@ enum Family {
 }
 
 impl Family {
-    /// The family of a figure, and its label there. Each family's sum over its label has a meaning.
+    /// Returns the metric of a counter, and the counter's label there. The sum of a metric over
+    /// this label is meaningful.
     fn of(figure: &'static str) -> (Self, &'static str) {
         match figure {
             "delivered" | "queued" | "closed" => (Self::Published, figure),
@@ -151,20 +152,21 @@ impl Collector for Figures {
             outcome = outcome.and_then(|()| self.encode_figure(&mut encoder, name, help, kind));
         });
         outcome?;
-        let help = "Messages published or broadcast, by receiver and by what was told about it: delivered to one that \
-                    keeps up, queued behind output that it has not taken, or closed because it was going away";
+        let help = "Messages published or broadcast, counted per receiver by outcome: delivered to a \
+                    receiver that keeps up, queued behind output it has not taken, or closed because \
+                    the connection was closing";
         let published =
             encoder.encode_descriptor("class_published", help, None, MetricType::Counter)?;
         self.encode_classes(published, Family::Published, "outcome")?;
-        let help = "Messages lost on their way to a slow receiver, by why: the slow_consumer was closed, the newest or \
-                    the oldest was dropped at the cap, it was conflated with a newer value, expired after max_age, or \
-                    discarded with its receiver";
+        let help = "Messages lost on their way to a slow receiver, by reason: slow_consumer was \
+                    closed, newest or oldest dropped at the limit, conflated with a newer value, \
+                    expired after max_age, or discarded with the receiver";
         let dropped =
             encoder.encode_descriptor("class_dropped", help, None, MetricType::Counter)?;
         self.encode_classes(dropped, Family::Dropped, "reason")?;
         if self.max_connections != usize::MAX {
             let limit = ConstGauge::new(self.max_connections as i64);
-            let help = "Connections this process may hold";
+            let help = "Limit on connections";
             let metric =
                 encoder.encode_descriptor("max_connections", help, None, MetricType::Gauge)?;
             limit.encode(metric)?;
@@ -174,7 +176,7 @@ impl Collector for Figures {
         }
         self.load.encode(&mut encoder)?;
         let ready = ConstGauge::new(i64::from(self.ready));
-        let help = "1 while new connections are taken, 0 while draining";
+        let help = "1 while new connections are accepted, 0 while draining";
         ready.encode(encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?)
     }
 }

@@ -1,6 +1,6 @@
-//! What the operating system says about this process.
+//! Resources of this process, as the operating system reports them.
 
-/// Memory of this process that is in RAM, in bytes; 0 where the system does not tell in the way of Linux.
+/// Returns this process's resident memory in bytes; 0 on systems without Linux's `/proc`.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -8,13 +8,13 @@ pub fn resident_bytes() -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// Descriptors open now; 0 where the system does not list them.
+/// Returns the number of open descriptors; 0 where the system does not list them.
 #[must_use]
 pub fn descriptors_in_use() -> usize {
     throng_io::limits::descriptors_in_use()
 }
 
-/// Descriptors this process may have, after raising its soft limit to the hard one.
+/// Raises this process's soft limit on descriptors to the hard limit, and returns it.
 #[must_use]
 pub fn descriptor_limit() -> usize {
     throng_io::limits::raise_descriptors()

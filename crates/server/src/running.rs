@@ -1,4 +1,4 @@
-//! A bound server, and a running one.
+//! The life of a server: bound, running, drained.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,16 +12,20 @@ use throng_engine::{
 };
 use throng_io::Driver;
 
-use crate::ending::Ending;
+use crate::affinity::Placement;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
-use crate::pin::Placement;
+use crate::shutdown::Shutdown;
 use crate::stalls::Stalls;
 use crate::workers::Pool;
 
 /// A server that listens but does not answer yet.
+///
+/// Connections wait in the kernel's queue until [`run`](Self::run) or [`spawn`](Self::spawn).
+/// Dropping it closes the listeners.
+#[must_use = "a bound server answers nothing until `run` or `spawn`"]
 pub struct Bound {
-    /// At least one.
+    /// At least one address.
     addresses: Vec<SocketAddr>,
     shards: Shards,
     placement: Option<Placement>,
@@ -42,37 +46,41 @@ impl Bound {
         Self { addresses, shards, placement, stalls, pool, starts_workers }
     }
 
-    /// Which CPU each event loop is to get; `None` where the system chooses. [`Running::placement`] tells what came of it.
+    /// Returns the CPU that each event loop will be pinned to; `None` without
+    /// [`CpuAffinity::Cores`](crate::CpuAffinity::Cores). [`Running::placement`] also has the CPUs
+    /// that the kernel refused.
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
     }
 
-    /// Where it listens; with port 0 asked for, the port it got.
+    /// Returns the first address it listens on. If port 0 was asked for, this has the real port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// Everywhere it listens: [`Bound::local_addr`], then those of [`Server::listen_also`](crate::Server::listen_also).
+    /// Returns all addresses it listens on: [`Bound::local_addr`], then those of
+    /// [`Server::bind_also`](crate::Server::bind_also).
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The way to its connections and channels from any thread.
+    /// Returns the [`Hub`], which reaches its connections and channels from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
         self.shards.hub.clone()
     }
 
-    /// Connections it may hold: the setting, or what the descriptor limit allows.
+    /// Returns how many connections it may hold: the setting, or what the descriptor limit allows.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.shards.admission.max_connections()
     }
 
-    /// Runs until the process ends.
+    /// Runs the server, and returns only when it has failed. To stop a server, use
+    /// [`spawn`](Self::spawn) and [`Running::drain`].
     ///
     /// # Errors
     /// A shard's thread could not be started, or failed.
@@ -80,13 +88,13 @@ impl Bound {
         self.spawn()?.join().map(drop)
     }
 
-    /// Runs on threads of its own.
+    /// Starts the server on threads of its own, and returns at once.
     ///
     /// # Errors
-    /// A shard's thread could not be started, or as many workers as were asked for.
+    /// A shard's thread, or a thread of the worker pool, could not be started.
     pub fn spawn(self) -> Result<Running> {
         let address = self.local_addr();
-        // Started later, by the first job's shard, they would inherit that shard's CPU.
+        // Worker threads started later, by the first job's shard, would inherit its CPU affinity.
         let starts_workers = self.starts_workers || self.placement.is_some();
         if let Some(workers) = self.pool.get()
             && starts_workers
@@ -95,7 +103,7 @@ impl Bound {
         }
         let Shards { starts, hub, snapshots, admission } = self.shards;
         let threads = Vec::with_capacity(starts.len());
-        let (stalls, ending) = (self.stalls, Arc::new(Ending::of(starts.len())));
+        let (stalls, shutdown) = (self.stalls, Arc::new(Shutdown::new(starts.len())));
         let mut running = Running {
             address,
             hub,
@@ -104,40 +112,40 @@ impl Bound {
             threads,
             placement: self.placement,
             stalls,
-            ending,
+            shutdown,
             pool: self.pool,
         };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
             let shard = running.threads.len();
             let cpu = running.placement.as_ref().map(|placement| placement.places()[shard].cpu);
-            let (say, hear) = mpsc::sync_channel(1);
-            let last_words =
-                LastWords { shard, begin_drain: running.drain_beginner(), must_drain: true };
+            let (report, pinned) = mpsc::sync_channel(1);
+            let exit_guard =
+                ExitGuard { shard, begin_drain: running.drain_beginner(), must_drain: true };
             let name = format!("throng-shard-{shard}");
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                // The whole of it, whatever ends this thread.
-                let mut last_words = last_words;
-                // First of all, so that what the shard touches first lies near its CPU.
-                let _ = say.send(cpu.map_or(Ok(()), throng_io::affinity::pin_thread));
+                // Moves the whole guard into the thread, so that it runs however the thread ends.
+                let mut exit_guard = exit_guard;
+                // Pins before anything else, so that the shard's memory is near its CPU.
+                let _ = report.send(cpu.map_or(Ok(()), throng_io::affinity::pin_thread));
                 let ended = start();
-                last_words.must_drain = ended.is_err();
+                exit_guard.must_drain = ended.is_err();
                 ended
             });
             match thread {
                 Ok(thread) => {
                     running.threads.push(thread);
                     if let Some(placement) = &mut running.placement
-                        && let Ok(Err(reason)) = hear.recv()
+                        && let Ok(Err(reason)) = pinned.recv()
                     {
-                        placement.note_refusal(shard, &reason);
+                        placement.record_refusal(shard, &reason);
                     }
                 }
                 Err(error) => {
-                    // Nobody waits for mail in shards that never ran.
+                    // Shards that never ran read no commands; the drain must not wait for them.
                     let never_ran = shard..=shard + starts.len();
                     drop(starts);
-                    never_ran.for_each(|shard| running.ending.note_end(shard));
+                    never_ran.for_each(|shard| running.shutdown.record_end(shard));
                     let _ = running.drain(DrainPlan::default());
                     return Err(Error::Shard(error));
                 }
@@ -154,6 +162,13 @@ impl fmt::Debug for Bound {
 }
 
 /// A running server.
+///
+/// [`drain`](Self::drain) ends it gracefully; [`join`](Self::join) waits until it has ended.
+///
+/// Dropping it neither stops the server nor waits: the server's threads keep serving for as long as
+/// the process lives, and can no longer be drained or joined. When `main` returns, the process ends
+/// and all connections are reset.
+#[must_use = "keep it to `drain` or `join`; dropped, the server runs on until the process ends"]
 pub struct Running {
     address: SocketAddr,
     hub: Hub,
@@ -163,47 +178,49 @@ pub struct Running {
     placement: Option<Placement>,
     pool: Pool,
     stalls: Arc<Stalls>,
-    ending: Arc<Ending>,
+    shutdown: Arc<Shutdown>,
 }
 
 impl Running {
-    /// Where it listens.
+    /// Returns the first address it listens on.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The way to its connections and channels from any thread.
+    /// Returns the [`Hub`], which reaches its connections and channels from any thread.
     #[must_use]
     pub fn hub(&self) -> Hub {
         self.hub.clone()
     }
 
-    /// Connections it may hold.
+    /// Returns how many connections it may hold.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.admission.max_connections()
     }
 
-    /// Which CPU each event loop got, and which the kernel refused; `None` where the system chooses.
+    /// Returns the CPU of each event loop, and which CPUs the kernel refused; `None` without
+    /// [`CpuAffinity::Cores`](crate::CpuAffinity::Cores).
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
     }
 
-    /// True when a shard has ended: after a drain, or because it failed. [`Running::join`] tells which.
+    /// Returns whether a shard has ended: after a drain, or because it failed. [`Running::join`]
+    /// returns the reason.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// The figures of each shard, at most a second old.
+    /// Returns the metrics of each shard, at most one second old.
     #[must_use]
     pub fn shard_stats(&self) -> Vec<Stats> {
         self.snapshots.iter().map(|snapshot| snapshot.read()).collect()
     }
 
-    /// The figures of all shards together, at most a second old.
+    /// Returns the metrics summed over all shards, at most one second old.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
@@ -213,7 +230,7 @@ impl Running {
         sum
     }
 
-    /// How busy each shard is, at this moment.
+    /// Returns how busy each shard is at this moment.
     #[must_use]
     pub fn shard_loads(&self) -> Vec<ShardLoad> {
         let load = |snapshot: &Arc<Snapshot>| ShardLoad {
@@ -223,9 +240,11 @@ impl Running {
         self.snapshots.iter().map(load).collect()
     }
 
-    /// Ends the server in good order: readiness off, no new connections, every session closed with 1001 at its
-    /// moment of the plan's window, the rest reset at the deadline. Returns when all is over, or half a second after the
-    /// deadline if a handler does not return: see [`Drained::stuck_shards`].
+    /// Shuts the server down gracefully, and waits until it has ended.
+    ///
+    /// Readiness turns off, new connections are refused, sessions are closed with 1001 spread over
+    /// the plan's window, and connections still open at its deadline are reset. If a handler does
+    /// not return, this returns half a second after the deadline: see [`Drained::stuck_shards`].
     ///
     /// # Errors
     /// A shard failed before or while draining.
@@ -234,7 +253,7 @@ impl Running {
         self.join()
     }
 
-    /// The same, without waiting; [`Running::join`] waits.
+    /// Begins a graceful shutdown without waiting for its end, for which [`Running::join`] waits.
     pub fn begin_drain(&self, plan: DrainPlan) {
         self.drain_beginner().begin(plan);
     }
@@ -243,26 +262,27 @@ impl Running {
         BeginDrain {
             admission: Arc::clone(&self.admission),
             remote: self.hub.remote().clone(),
-            ending: Arc::clone(&self.ending),
+            shutdown: Arc::clone(&self.shutdown),
         }
     }
 
-    /// Waits until the server has ended. Once a drain was begun, no longer than [`Running::drain`] does.
+    /// Waits until the server has ended. Once a drain has begun, this waits no longer than
+    /// [`Running::drain`] does.
     ///
     /// # Errors
-    /// A shard failed; it drained the others with the default plan when it did, and they have ended too. The first
-    /// failure in the order of the shards is told.
+    /// A shard failed. Its failure drained the others with the default plan, so they have ended
+    /// too. If several failed, the error is that of the shard with the lowest number.
     pub fn join(self) -> Result<Drained> {
-        let whereabouts = |shard: usize| self.snapshots[shard].progress();
+        let progress = |shard: usize| self.snapshots[shard].progress();
         let remind = |plan| {
             let _ = self.hub.remote().drain(plan);
         };
-        let stuck = self.ending.wait(whereabouts, remind);
+        let stuck = self.shutdown.wait(progress, remind);
         let stuck_shards = self.stuck_shards(&stuck);
         let mut outcome = Ok(Drained { forced: 0, stuck_shards, stuck: Vec::new() });
         for (shard, thread) in self.threads.into_iter().enumerate() {
             if stuck.iter().any(|&(stuck, _)| stuck == shard) {
-                // It ends with the process.
+                // Its thread ends with the process.
                 continue;
             }
             let ended = match thread.join() {
@@ -277,8 +297,9 @@ impl Running {
             }
         }
         if let Some(workers) = self.pool.get() {
-            // No shard ends well without a drain, its own or another's.
-            let stuck = workers.stop(self.ending.deadline().unwrap_or_else(Instant::now));
+            // Shards end without an error only in a drain; without one there is nothing to wait
+            // for.
+            let stuck = workers.stop(self.shutdown.deadline().unwrap_or_else(Instant::now));
             if let Ok(drained) = &mut outcome {
                 drained.stuck = stuck;
             }
@@ -286,7 +307,8 @@ impl Running {
         outcome
     }
 
-    /// Those of event loops, and of connections with threads of their own: the acceptor has waited for these.
+    /// Returns the stuck event loops, and the stuck threads of single connections, for which the
+    /// acceptor has waited.
     fn stuck_shards(&self, stuck: &[(usize, u32)]) -> Vec<StuckShard> {
         let path = |route| self.stalls.path(route).to_owned();
         let shards = stuck.iter().map(|&(shard, route)| StuckShard {
@@ -294,13 +316,13 @@ impl Running {
             route: path(route),
             connections: self.admission.connections_of(shard),
         });
-        let seats = self.hub.remote().in_callbacks();
-        let seats = seats.into_iter().map(|(shard, route)| StuckShard {
+        let threads = self.hub.remote().in_callbacks();
+        let threads = threads.into_iter().map(|(shard, route)| StuckShard {
             shard,
             route: path(route),
             connections: 1,
         });
-        shards.chain(seats).collect()
+        shards.chain(threads).collect()
     }
 }
 
@@ -310,37 +332,43 @@ impl fmt::Debug for Running {
     }
 }
 
-/// A server without one of its shards would go on deaf in part: a shard that fails, or panics, takes the others with
-/// it, so that [`Running::join`] returns and a supervisor starts the process anew.
-struct LastWords {
+/// Records the end of a shard's thread.
+///
+/// If the shard failed or panicked, it also drains the others, so that [`Running::join`] returns
+/// and a supervisor can restart the process: without one of its shards, the server would no longer
+/// answer a part of its clients.
+struct ExitGuard {
     shard: usize,
     begin_drain: BeginDrain,
     must_drain: bool,
 }
 
-impl Drop for LastWords {
+impl Drop for ExitGuard {
     fn drop(&mut self) {
-        self.begin_drain.ending.note_end(self.shard);
+        self.begin_drain.shutdown.record_end(self.shard);
         if self.must_drain {
             self.begin_drain.begin(DrainPlan::default());
         }
     }
 }
 
-/// All it takes to begin a drain.
+/// Begins a drain on all shards.
 struct BeginDrain {
     admission: Arc<Admission>,
     remote: Remote,
-    ending: Arc<Ending>,
+    shutdown: Arc<Shutdown>,
 }
 
 impl BeginDrain {
-    /// A full mailbox empties within a turn, and that of a shard that is gone takes everything. One that stays full is
-    /// that of a shard that is stuck in a handler, for which nobody waits longer than for the drain.
+    /// Sends the command until every shard's queue has taken it, at most until the drain's
+    /// deadline.
+    ///
+    /// A full queue empties within one turn, and that of an ended shard takes everything. Only a
+    /// shard that is stuck in a handler keeps its queue full.
     fn begin(&self, plan: DrainPlan) {
         let shards = 0..self.remote.shards();
         let most = shards.map(|shard| self.admission.connections_of(shard)).max().unwrap_or(0);
-        let deadline = self.ending.begin_drain(plan, most);
+        let deadline = self.shutdown.begin_drain(plan, most);
         self.admission.begin_drain();
         while self.remote.drain(plan).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -348,43 +376,48 @@ impl BeginDrain {
     }
 }
 
-/// How a drain went.
+/// The outcome of a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Drained {
     /// Connections that did not close by the deadline and were reset.
     pub forced: usize,
-    /// Work on workers that had not returned by the deadline, by its route. Its threads are left to themselves, and end with the
-    /// process.
+    /// Jobs of the worker pool that had not returned by the deadline. Their threads are detached,
+    /// and end with the process.
     pub stuck: Vec<RunningJob>,
-    /// Shards that did not come back from a handler. Their threads are left to themselves, with their connections, and end
-    /// with the process.
+    /// Shards in a handler that did not return. Their threads are detached, with their connections,
+    /// and end with the process.
     pub stuck_shards: Vec<StuckShard>,
 }
 
-/// A shard that is in a handler which does not return.
+/// A shard in a handler that does not return.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StuckShard {
-    /// The event loop, from 0; with [`Io::Threads`](crate::Io::Threads) the number in the name of the connection's thread.
+    /// The event loop, from 0; with [`IoBackend::Threads`](crate::IoBackend::Threads) the number in
+    /// the name of the connection's thread.
     pub shard: usize,
-    /// The path of the handler's route, as it was given to the server.
+    /// The path of the handler's route, as it was given to the app.
     pub route: String,
-    /// The shard's connections, of which none was closed. With [`Io::Threads`](crate::Io::Threads) they are among
-    /// [`Drained::forced`], too.
+    /// The shard's connections, none of which was closed. With
+    /// [`IoBackend::Threads`](crate::IoBackend::Threads) they are among [`Drained::forced`], too.
     pub connections: usize,
 }
 
-/// How busy a shard is.
+/// The load of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShardLoad {
-    /// How long its turns have taken since it began, all together.
+    /// The time its turns have taken since it started, in total.
     pub busy: Duration,
-    /// The longest turn since this was asked last, at least of a second: how long an event may have waited for others.
+    /// The longest turn since this was last read, or of the last second if that is longer: how long
+    /// an event may have waited for others.
     pub longest_turn: Duration,
 }
 
 type Start = Box<dyn FnOnce() -> std::io::Result<usize> + Send>;
 
-/// Shards ready to run, whatever their driver.
+/// Shards ready to run, with their driver's type erased.
 pub(crate) struct Shards {
     starts: Vec<Start>,
     hub: Hub,
@@ -407,7 +440,7 @@ impl Shards {
             .map_err(|error| Error::Setting(error.to_string()))
     }
 
-    /// Of the family with a thread for each connection: one shard to start, that of the acceptor.
+    /// Builds a server with one thread per connection: one shard to start, that of the acceptor.
     pub(crate) fn build_threads<D, S>(
         acceptor: D,
         options: &BuildOptions,
@@ -458,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_fails_ends_the_others_and_is_told() {
+    fn a_shard_that_fails_ends_the_others_and_is_reported() {
         let running = run_with(Box::new(|| Err(io::Error::other("no poll"))));
         assert!(
             matches!(running.join(), Err(Error::Shard(error)) if error.to_string() == "no poll")
@@ -468,20 +501,21 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_gone_holds_up_no_drain() {
+    fn a_shard_that_has_ended_holds_up_no_drain() {
         let running = run_with(Box::new(|| Err(io::Error::other("no poll"))));
         let its = throng_io::ConnId::new(2, 0, 0).to_bits();
         for _ in 0..throng_engine::MAILBOX_CAPACITY + 10 {
-            running.hub().send(Handle::from_bits(its), "is anybody there?").unwrap();
+            running.hub().send(Handle::from_bits(its), "hello?").unwrap();
         }
         assert!(running.drain(DrainPlan::default()).is_err());
     }
 
     #[test]
-    fn a_cpu_that_the_kernel_refuses_is_told_and_its_shard_serves() {
+    fn a_cpu_that_the_kernel_refuses_is_reported_and_its_shard_serves() {
         let mut bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let none_such = 1 << 20;
-        bound.placement = crate::pin::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
+        bound.placement =
+            crate::affinity::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
         assert_eq!(bound.placement().unwrap().refusals(), []);
         let running = bound.spawn().unwrap();
         let refused = running.placement().unwrap().refusals();
@@ -490,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_tells_where_and_how_many() {
+    fn debug_shows_the_address_and_the_number_of_shards() {
         let bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let address = bound.local_addr();
         assert_eq!(format!("{bound:?}"), format!("Bound({address}, 2 shards)"));

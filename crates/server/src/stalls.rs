@@ -1,4 +1,4 @@
-//! Handlers that hold their shard for too long: counted by route, and told.
+//! Stalls, which are handlers that hold their shard for too long: counted by route, and reported.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,34 +7,37 @@ use std::time::{Duration, Instant};
 
 use throng_engine::{Culprit, Watching};
 
-/// A turn of an event loop that takes so long is a stall, where nothing else is set.
+/// The default length of a turn from which it is a stall.
 const WARNING: Duration = Duration::from_millis(50);
 
-/// At most one line in this time goes to standard error, whatever stalls.
+/// The least time between two lines on standard error.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
-/// Of several routes in one turn it is not known which it was.
+/// The route of a stall in a turn that called handlers of several routes.
 const SEVERAL: &str = "(several)";
 
-/// No handler was called.
+/// The route of a stall in a turn that called no handler.
 const NONE: &str = "(none)";
 
-/// A handler held up its shard, and so every connection there, for
+/// A report of a handler that held up its shard, and so every connection there, for
 /// [`Server::stall_warning`](crate::Server::stall_warning) or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall<'a> {
-    /// The route's path as it was given to the server: `/chat/{room}`. `(several)` if handlers of more than one route
-    /// were called in the meantime: the shard looks more closely for ten seconds then, and names the next. `(none)` if no
-    /// handler was called, but the system let the shard wait, or it had very much to send.
+    /// The route's path as it was given to the app, such as `/chat/{room}`.
+    ///
+    /// It is `(several)` if handlers of more than one route were called in the turn; for the next
+    /// ten seconds the shard measures each event, so that the next stall has its route. It is
+    /// `(none)` if no handler was called: the system kept the shard waiting, or it had very much to
+    /// send.
     pub route: &'a str,
     /// The event loop, from 0.
     pub shard: usize,
-    /// How long.
+    /// How long the shard was held up.
     pub length: Duration,
 }
 
-/// What happened and what to do, on one line.
+/// The text has the cause and the remedy on one line.
 impl fmt::Display for Stall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { route, shard, length } = self;
@@ -42,27 +45,27 @@ impl fmt::Display for Stall<'_> {
         match *route {
             NONE => write!(
                 f,
-                "shard {shard} took {ms} ms for a turn without a handler: the machine has too few CPUs for what runs on \
-                 it, or very much was sent at once"
+                "shard {shard} took {ms} ms for a turn without a handler: the machine has too few \
+                 CPUs for what runs on it, or very much was sent at once"
             ),
             SEVERAL => write!(
                 f,
-                "handlers of several routes held shard {shard} for {ms} ms, while its other connections waited; the next \
-                 such handler is named"
+                "handlers of several routes held shard {shard} for {ms} ms, while its other \
+                 connections waited; the next such handler is named"
             ),
             route => write!(
                 f,
-                "a handler of {route} held shard {shard} for {ms} ms, while its other connections waited; what takes long \
-                 belongs on another thread: offload, blocking or later"
+                "a handler of {route} held shard {shard} for {ms} ms, while its other connections \
+                 waited; move slow work to another thread: offload, blocking or deferred"
             ),
         }
     }
 }
 
-/// Who is told of stalls.
+/// The callback for stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall<'_>) + Send + Sync>;
 
-/// What a [`Server`](crate::Server) is told about stalls while it is put together.
+/// A [`Server`](crate::Server)'s settings for stalls.
 #[derive(Clone)]
 pub(crate) struct StallSettings {
     pub(crate) warning: Duration,
@@ -75,11 +78,12 @@ impl Default for StallSettings {
     }
 }
 
-/// The stalls of a server.
+/// Counts the stalls of a server.
 pub(crate) struct Stalls {
-    /// Each path once, though several methods may have routes there; then [`SEVERAL`] and [`NONE`].
+    /// One count per path, though several methods may have routes there; then [`SEVERAL`] and
+    /// [`NONE`].
     counts: Vec<Count>,
-    /// Into `counts`.
+    /// Indexes into `counts`, by route.
     by_route: Vec<usize>,
     warning: Duration,
     on_stall: OnStall,
@@ -91,16 +95,16 @@ struct Count {
     longest_nanos: AtomicU64,
 }
 
-/// What was counted of one route.
+/// The stalls of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StallFigures {
+pub(crate) struct StallCount {
     pub(crate) route: String,
     pub(crate) stalls: u64,
     pub(crate) longest: Duration,
 }
 
 impl Stalls {
-    /// Counts by the path of each route, which the engine knows by its index.
+    /// Creates the counts for the paths of all routes, in the order of the engine's route indexes.
     pub(crate) fn new<'p>(
         settings: StallSettings,
         paths: impl IntoIterator<Item = &'p str>,
@@ -118,24 +122,24 @@ impl Stalls {
         Self { counts, by_route, warning, on_stall }
     }
 
-    /// Into `counts`.
+    /// Returns the route's index in `counts`.
     fn index_of(&self, route: u32) -> Option<usize> {
         self.by_route.get(usize::try_from(route).ok()?).copied()
     }
 
-    /// The path of a route; `(none)` if there is no such route.
+    /// Returns the path of a route; `(none)` if there is no such route.
     pub(crate) fn path(&self, route: u32) -> &str {
         self.index_of(route).map_or(NONE, |index| &self.counts[index].route)
     }
 
-    /// What the engine is to watch, and whom it is to tell.
+    /// Returns the engine's settings for stalls, which report to these counts.
     pub(crate) fn watching(self: &Arc<Self>) -> Watching {
         let stalls = Arc::clone(self);
-        Watching { warning: self.warning, on_stall: Arc::new(move |stall| stalls.note(stall)) }
+        Watching { warning: self.warning, on_stall: Arc::new(move |stall| stalls.record(stall)) }
     }
 
-    fn note(&self, stall: throng_engine::Stall) {
-        let throng_engine::Stall { shard, culprit: blame, length } = stall;
+    fn record(&self, stall: throng_engine::Stall) {
+        let throng_engine::Stall { shard, blame, length } = stall;
         let last = self.counts.len() - 1;
         let index = match blame {
             Culprit::Route(route) => self.index_of(route).unwrap_or(last),
@@ -149,9 +153,9 @@ impl Stalls {
         (self.on_stall)(&Stall { route: &count.route, shard, length });
     }
 
-    /// The counts of every route.
-    pub(crate) fn figures(&self) -> impl Iterator<Item = StallFigures> {
-        self.counts.iter().map(|count| StallFigures {
+    /// Returns the counts of every route.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = StallCount> {
+        self.counts.iter().map(|count| StallCount {
             route: count.route.clone(),
             stalls: count.stalls.load(Ordering::Relaxed),
             longest: Duration::from_nanos(count.longest_nanos.load(Ordering::Relaxed)),
@@ -165,15 +169,16 @@ impl Count {
     }
 }
 
-/// Lines on standard error, few enough that they are no trouble of their own.
+/// Lines on standard error, limited in rate so that they cause no stalls themselves.
 #[derive(Default)]
 struct Lines {
-    /// When the last was written, and how many were not since.
+    /// The time of the last line, and the number of stalls since then without one.
     last: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Lines {
-    /// One for the whole process, however many servers it has, would need a static; one for each server does.
+    /// Returns a callback that writes the lines. Each server has its own: one for the whole process
+    /// would need a static.
     fn into_hook(self) -> OnStall {
         Arc::new(move |stall| {
             if let Some(skipped) = self.admit(Instant::now()) {
@@ -181,14 +186,15 @@ impl Lines {
                     0 => String::new(),
                     skipped => format!(" ({skipped} more stalls since the last line)"),
                 };
-                // A server goes on if nobody reads it any more, which `eprintln!` would not.
+                // A closed standard error must not stop the server; `eprintln!` would panic.
                 let line = format!("throng: {stall}{more}\n");
                 let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
             }
         })
     }
 
-    /// How many were not admitted since the last that was; `None`: this one is not.
+    /// Returns `None` if a line would be too early, otherwise the number of stalls without a line
+    /// since the last one.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, skipped) = *last;
@@ -222,18 +228,18 @@ mod tests {
             (Culprit::NoRoute, 50),
             (Culprit::Route(77), 55),
         ] {
-            stalls.note(stall(blame, ms));
+            stalls.record(stall(blame, ms));
         }
-        let figures: Vec<_> =
-            stalls.figures().map(|f| (f.route, f.stalls, f.longest.as_millis())).collect();
+        let counts: Vec<_> =
+            stalls.counts().map(|c| (c.route, c.stalls, c.longest.as_millis())).collect();
         let expected = [("/a", 3, 70), ("/b", 1, 80), (SEVERAL, 1, 90), (NONE, 2, 55)]
             .map(|(route, n, ms)| (route.to_owned(), n, ms));
-        assert_eq!(figures, expected);
+        assert_eq!(counts, expected);
         assert_eq!((stalls.path(2), stalls.path(9)), ("/a", NONE));
     }
 
     #[test]
-    fn lines_are_at_most_one_a_second_and_tell_what_was_left_out() {
+    fn lines_are_at_most_one_per_second_and_count_the_stalls_left_out() {
         let lines = Lines::default();
         let start = Instant::now();
         let at = |ms| lines.admit(start + Duration::from_millis(ms));
@@ -245,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_with_route_shard_length_and_remedy() {
+    fn the_text_of_a_stall_has_route_shard_length_and_remedy() {
         let text = |route| Stall { route, shard: 3, length: Duration::from_millis(73) }.to_string();
-        for part in ["/chat/{room}", "shard 3", "73 ms", "offload, blocking or later"] {
+        for part in ["/chat/{room}", "shard 3", "73 ms", "offload, blocking or deferred"] {
             assert!(text("/chat/{room}").contains(part), "{part}");
         }
         assert!(

@@ -1,4 +1,4 @@
-//! A server with a thread for each connection: how many there can be, and what is put together for them.
+//! Servers with one thread per connection: the limit on their number, and how they are built.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -11,55 +11,58 @@ use crate::error::{Error, Result};
 use crate::running::Shards;
 use crate::server::capacity::FEWEST_CONNECTIONS;
 
-/// Bytes of a stack; less than this is not tried.
-const LEAST_STACK: usize = 64 * 1024;
+/// The smallest stack of a connection's thread, in bytes.
+const MIN_STACK: usize = 64 * 1024;
 
-/// Threads kept back for everything but connections.
+/// Threads reserved for everything but connections.
 const RESERVED_THREADS: usize = 64;
 
-/// Connections turned away that are told why, at a time, on the acceptor's thread; with some to spare.
+/// Refused connections that the acceptor's thread answers with a reason at a time, with some to
+/// spare.
 const REFUSING: usize = 64;
 
-/// Says what is wrong with a stack of so many bytes.
+/// Returns an error if a stack of so many bytes is too small.
 pub(crate) fn check_stack(bytes: usize) -> Result<()> {
-    if bytes < LEAST_STACK {
+    if bytes < MIN_STACK {
         return Err(Error::Setting(format!(
-            "thread_stack is {bytes} bytes, on which a handler's panic could not be told; give at least {LEAST_STACK}"
+            "thread_stack is {bytes} bytes, too few to report a handler's panic; \
+             set it to at least {MIN_STACK}"
         )));
     }
     Ok(())
 }
 
-/// Connections that can have a thread each, where there are descriptors for `described`; `asked` is 0 for as many as
-/// possible.
+/// Returns the number of connections that can have a thread each, where the descriptors suffice for
+/// `described`; `asked` is 0 for as many as possible.
 pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
-    let of_threads = match thread_limit() {
-        Some(ceiling) => choose(asked, ceiling)?,
+    let threads = match thread_limit() {
+        Some(limit) => choose(asked, limit)?,
         None => ConnId::MAX_SHARDS - 1,
     };
-    Ok(of_threads.min(described))
+    Ok(threads.min(described))
 }
 
 fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Result<usize> {
-    // One number is the acceptor's.
-    let (seats, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
-    if asked > seats {
+    // One thread number is the acceptor's.
+    let (numbers, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
+    if asked > numbers {
         return Err(Error::Setting(format!(
-            "max_connections is {asked}, but io is threads, which can name {seats}; lower it, or use io = auto"
+            "max_connections is {asked}, but io is threads, which allows at most {numbers}; \
+             lower max_connections, or use io = auto"
         )));
     }
     if free < FEWEST_CONNECTIONS || asked > free {
         return Err(Error::Setting(format!(
-            "io is threads, but the system allows {threads} threads, too few for {} connections: raise {limit} to {}, lower \
-             max_connections, or use io = auto",
+            "io is threads, but the system allows {threads} threads, too few for {} connections: \
+             raise {limit} to {}, lower max_connections, or use io = auto",
             asked.max(FEWEST_CONNECTIONS),
             (asked.max(1000) + RESERVED_THREADS) * each,
         )));
     }
-    Ok(free.min(seats))
+    Ok(free.min(numbers))
 }
 
-/// The acceptor, and what it starts; sockets are as `base` says.
+/// Builds the acceptor, which starts the connections' threads; `base` has the options of sockets.
 pub(crate) fn build<S: Service + Send + 'static>(
     listeners: impl IntoIterator<Item = TcpListener>,
     base: Options,
@@ -73,7 +76,8 @@ pub(crate) fn build<S: Service + Send + 'static>(
     for listener in listeners {
         acceptor.add_listener(listener).map_err(Error::Shard)?;
     }
-    let driver = move |seat, generation| Threads::new(connection_options(&base, seat, generation));
+    let driver =
+        move |number, generation| Threads::new(connection_options(&base, number, generation));
     let threads = ThreadOptions { stack_size, driver: Box::new(driver) };
     Shards::build_threads(acceptor, options, threads, service)
 }
@@ -83,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_few_threads_are_told_with_the_limit_to_raise() {
+    fn too_few_threads_are_an_error_that_names_the_limit_to_raise() {
         let choose = |asked, threads| {
             choose(asked, ThreadLimit { threads, limit: "kernel.pid_max", each: 1 })
                 .map_err(|error| error.to_string())
@@ -102,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_too_small_is_told() {
-        assert!(check_stack(256 * 1024).is_ok() && check_stack(LEAST_STACK).is_ok());
-        assert!(check_stack(LEAST_STACK - 1).unwrap_err().to_string().contains("thread_stack"));
+    fn a_stack_that_is_too_small_is_an_error() {
+        assert!(check_stack(256 * 1024).is_ok() && check_stack(MIN_STACK).is_ok());
+        assert!(check_stack(MIN_STACK - 1).unwrap_err().to_string().contains("thread_stack"));
     }
 }

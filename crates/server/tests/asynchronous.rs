@@ -16,7 +16,7 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use support::served::{self, dial_narrow, start, stop};
 use support::{Client, Got, PATIENCE, eventually};
 use throng::prelude::*;
-use throng::{CloseReason, Closed, IntoWsRoute, Io, Running};
+use throng::{CloseReason, Closed, IntoWsRoute, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
 
@@ -29,7 +29,7 @@ fn families() -> Vec<fn(App) -> Server> {
     vec![
         |app| Server::new(app).shards(2),
         #[cfg(unix)]
-        |app| Server::new(app).io(Io::Threads),
+        |app| Server::new(app).io(IoBackend::Threads),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use support::PATIENCE;
-use throng::Io;
+use throng::IoBackend;
 use throng::Running;
 use throng::prelude::*;
 
@@ -267,7 +267,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
     let bound =
         Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
-            .io(Io::Threads)
+            .io(IoBackend::Threads)
             .limits(limits)
             .bind("127.0.0.1:0")
             .unwrap();

@@ -24,7 +24,7 @@ fn channels() -> Server {
         });
     Server::new(served::app().ws("/ws/{channel}", member).sse("/sse/{channel}", |request| {
         match request.param("channel") {
-            Some("secret") => Err(Reject::forbidden().because("not for everyone")),
+            Some("secret") => Err(Reject::forbidden().with_reason("not for everyone")),
             channel => Ok(channel.unwrap().to_owned()),
         }
     }))

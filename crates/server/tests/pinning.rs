@@ -5,7 +5,7 @@ mod support;
 
 use support::served::{self, get, start, stop};
 use support::{Client, Got, eventually};
-use throng::Pin;
+use throng::CpuAffinity;
 use throng::WorkerSettings;
 use throng::prelude::*;
 
@@ -54,7 +54,7 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
         });
         let workers = WorkerSettings { pool_size: 2, ..WorkerSettings::default() };
         let server = Server::new(served::app().ws("/work", handler)).shards(shards);
-        server.pin(Pin::Cores).workers(workers).bind("127.0.0.1:0")
+        server.cpu_affinity(CpuAffinity::Cores).workers(workers).bind("127.0.0.1:0")
     };
     let bound = pinned(cpus.len()).unwrap();
     let placement = bound.placement().unwrap().clone();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Client, Got, dial, eventually, exchange, read_head};
-use throng::Io;
+use throng::IoBackend;
 use throng::Running;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
@@ -41,7 +41,7 @@ fn echo() -> Server {
 
 #[test]
 fn echoes_on_every_driver_and_shard_count() {
-    for io in [Io::Auto, Io::Portable, Io::Threads] {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         for shards in [1, 3] {
             let (address, running) = start(echo().io(io).shards(shards));
             let mut clients: Vec<_> = (0..9).map(|_| Client::connect(address, "/echo")).collect();
@@ -66,7 +66,7 @@ fn echoes_on_every_driver_and_shard_count() {
 #[test]
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
-    for io in [Io::Auto, Io::Portable, Io::Threads] {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         let handler = Ws::new().on_message(move |ws, message| {
             let bytes = message.as_bytes();
             let _ = ws.send(message);
@@ -125,9 +125,9 @@ fn one_path_has_a_websocket_and_pages() {
 #[cfg(target_os = "linux")]
 #[test]
 fn it_listens_on_several_addresses() {
-    for io in [Io::Auto, Io::Portable, Io::Threads] {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         for shards in [1, 2] {
-            let server = echo().io(io).shards(shards).listen_also("127.0.0.2:0");
+            let server = echo().io(io).shards(shards).bind_also("127.0.0.2:0");
             let bound = server.bind("127.0.0.1:0").unwrap();
             let addresses = bound.local_addrs().to_vec();
             assert_eq!((addresses.len(), addresses[0]), (2, bound.local_addr()));
@@ -145,7 +145,7 @@ fn it_listens_on_several_addresses() {
             }
         }
     }
-    let mistake = echo().listen_also("nonsense").bind("127.0.0.1:0").unwrap_err();
+    let mistake = echo().bind_also("nonsense").bind("127.0.0.1:0").unwrap_err();
     assert!(mistake.to_string().contains("address"), "{mistake}");
 }
 
@@ -404,7 +404,7 @@ fn a_writer_that_respects_back_pressure_loses_nothing() {
             message[..4].copy_from_slice(&n.to_be_bytes());
             let sent = ws.send(message);
             match sent {
-                Sent::Written => *ws.data_mut() += 1,
+                Sent::Accepted => *ws.data_mut() += 1,
                 Sent::Queued => {
                     *ws.data_mut() += 1;
                     return;
@@ -509,9 +509,9 @@ fn mistakes_are_told_at_bind() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_port_is_shared_only_with_those_that_share_it() {
-    let first = echo().share_port(true).bind("127.0.0.1:0").unwrap();
+    let first = echo().reuse_port(true).bind("127.0.0.1:0").unwrap();
     let port = first.local_addr();
-    assert_eq!(echo().share_port(true).bind(port).unwrap().local_addr(), port);
+    assert_eq!(echo().reuse_port(true).bind(port).unwrap().local_addr(), port);
     assert!(echo().bind(port).is_err());
 }
 
@@ -550,7 +550,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
 /// FACTS: 1 request a second without keep-alive (mORMot2 81).
 #[test]
 fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
-    for io in [Io::Auto, Io::Portable, Io::Threads] {
+    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
         let (address, running) = start(echo().io(io).shards(2));
         for version in ["1.1", "1.0"] {
             for n in 0..100 {

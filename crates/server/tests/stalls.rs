@@ -225,7 +225,7 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     let grace = Duration::from_millis(200);
     let plan = DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT };
     let Drained { stuck_shards, .. } = running.drain(plan).unwrap();
-    let [StuckShard { shard, route, connections }] = &stuck_shards[..] else {
+    let [StuckShard { shard, route, connections, .. }] = &stuck_shards[..] else {
         panic!("one is stuck: {stuck_shards:?}")
     };
     assert!(*shard < 2);
@@ -277,6 +277,6 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
     });
     let drained =
         running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
-    assert_eq!(drained, Drained { forced: 0, stuck_shards: Vec::new(), stuck: Vec::new() });
+    assert_eq!((drained.forced, drained.stuck_shards.len(), drained.stuck.len()), (0, 0, 0));
     end.join().unwrap();
 }

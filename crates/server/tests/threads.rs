@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::served::{self, start, stop};
 use support::{Client, Got, PATIENCE, dial, eventually, exchange, read_head};
-use throng::Io;
+use throng::IoBackend;
 use throng::prelude::*;
 use throng_proto::ws::{Opcode, encode_masked};
 
@@ -22,7 +22,7 @@ const NO_WAIT: DrainPlan = {
 };
 
 fn threads(app: App) -> Server {
-    Server::new(app).io(Io::Threads)
+    Server::new(app).io(IoBackend::Threads)
 }
 
 fn echo() -> Ws {

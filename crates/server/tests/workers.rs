@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::served::{self, get, start, stop};
 use support::{Client, Got, PATIENCE, dial, eventually};
-use throng::Io;
+use throng::IoBackend;
 use throng::prelude::*;
 use throng::{Error, Overload, WorkerSettings};
 use throng_proto::ws::Opcode;
 
 /// Every family of servers this system has.
-fn families() -> Vec<Io> {
-    let mut families = vec![Io::Auto, Io::Portable];
+fn families() -> Vec<IoBackend> {
+    let mut families = vec![IoBackend::Auto, IoBackend::Portable];
     if cfg!(unix) {
-        families.push(Io::Threads);
+        families.push(IoBackend::Threads);
     }
     families
 }
@@ -299,7 +299,7 @@ fn large_messages_wait_with_their_sender() {
 }
 
 /// Brings a connection to where it is not read: its third message waits for room.
-fn paused(gate: &Gate, io: Io) -> (Client, SocketAddr, throng::Running) {
+fn paused(gate: &Gate, io: IoBackend) -> (Client, SocketAddr, throng::Running) {
     let (address, running) = start(gated(gate, workers(1, 1, Overload::Pause)).io(io).shards(1));
     let mut client = Client::connect(address, "/work");
     for number in 0..6 {

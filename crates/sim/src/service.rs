@@ -135,7 +135,7 @@ impl Probe {
             let what = Heard::Direct(message_hash(text, message.as_bytes()));
             match sent {
                 // Without a name to tell it from others, it is a value of the same key as all such.
-                Sent::Written | Sent::Queued => record.offer(peer, what, None, "direct"),
+                Sent::Accepted | Sent::Queued => record.offer(peer, what, None, "direct"),
                 Sent::Dropped => record.refuse(peer),
                 Sent::Closed => {}
             }
@@ -207,10 +207,10 @@ impl Probe {
             let sent = cx.core().send_frame(id, &frame);
             let gone = record.sessions.get(&to).is_some_and(|session| session.closed.is_some());
             match sent {
-                Sent::Written | Sent::Queued if gone => {
+                Sent::Accepted | Sent::Queued if gone => {
                     record.violation(format!("a send to a closed session said {sent:?}"));
                 }
-                Sent::Written | Sent::Queued => record.offer(to, what, None, ""),
+                Sent::Accepted | Sent::Queued => record.offer(to, what, None, ""),
                 Sent::Dropped => record.refuse(to),
                 Sent::Closed => {}
             }
@@ -269,7 +269,7 @@ impl Probe {
                 for _ in 0..count {
                     if !matches!(
                         self.answer(cx, Message::Binary(&bytes)),
-                        Sent::Written | Sent::Queued
+                        Sent::Accepted | Sent::Queued
                     ) {
                         break;
                     }

@@ -102,7 +102,7 @@ impl Server {
     }
 
     fn note(&self, sent: Sent, to: usize, said: &Said) {
-        if matches!(sent, Sent::Written | Sent::Queued) {
+        if matches!(sent, Sent::Accepted | Sent::Queued) {
             self.ledger.borrow_mut().due[to].push(said.clone());
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng::Io;
+use throng::IoBackend;
 use throng::prelude::*;
 
 use super::numbers::{self, Tunnel};
@@ -73,7 +73,7 @@ pub(crate) fn run(slow: Duration) {
         })
         .to_string()
     };
-    let io = if slow.is_zero() { Io::Auto } else { Io::Threads };
+    let io = if slow.is_zero() { IoBackend::Auto } else { IoBackend::Threads };
     let server =
         Server::new(App::new().ws("/count", count).get("/report", report)).io(io).shards(1);
     let bound = server.bind("127.0.0.1:0").unwrap();

@@ -217,7 +217,7 @@ impl ClientPool {
     #[inline]
     pub fn note_sent(&mut self, sent: Sent) {
         match sent {
-            Sent::Written | Sent::Queued => {}
+            Sent::Accepted | Sent::Queued => {}
             Sent::Dropped => {
                 self.errors.sends_refused += 1;
                 self.errors.note(|| {

@@ -1,14 +1,16 @@
-//! Middleware: code that runs before the handlers of several routes, and may change their responses.
+//! Middleware: code that runs before the handlers of several routes, and may change their
+//! responses.
 
 use std::fmt;
 
 use throng_http::{IntoResponse, Request, Response};
 
-/// Code that runs before the handlers of all routes of an [`App`](crate::App), for requests of every kind: answered at
-/// once, later, by a worker, with a stream of events, or with an upgrade to a WebSocket.
+/// Code that runs before the handlers of all routes of an [`App`](crate::App), for requests of
+/// every kind: answered at once, later, by a worker, with a stream of events, or with an upgrade to
+/// a WebSocket.
 ///
-/// It is called on the connection's shard when the head of a request has come, before its body is read, and must not
-/// block. Closures implement it:
+/// It is called on the connection's shard when the head of a request has come, before its body is
+/// read, and must not block. Closures implement it:
 ///
 /// ```
 /// use throng::prelude::*;
@@ -48,8 +50,8 @@ where
 pub enum Next {
     /// The request goes on to the next middleware, or to its handler.
     Continue,
-    /// The request goes on, and its response is passed through this function, on the connection's shard. The 101 of an
-    /// accepted upgrade is not; the response that refuses one is.
+    /// The request goes on, and its response is passed through this function, on the connection's
+    /// shard. The 101 of an accepted upgrade is not; the response that refuses one is.
     Then(ThenFn),
     /// The request is answered with this, and goes no further.
     Respond(Response),

@@ -22,9 +22,10 @@ use crate::ws::IntoWsRoute;
 
 /// The routes of a server.
 ///
-/// Routes are data: they can be added in a loop or under a condition, returned by functions, [merged](App::merge) and
-/// [nested](App::nest). Which route answers does not depend on the order in which they were added: where several
-/// patterns match a path, a segment that is spelled out wins over `{name}`, and that over `{*rest}`.
+/// Routes are data: they can be added in a loop or under a condition, returned by functions,
+/// [merged](App::merge) and [nested](App::nest). Which route answers does not depend on the order
+/// in which they were added: where several patterns match a path, a segment that is spelled out
+/// wins over `{name}`, and that over `{*rest}`.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -45,8 +46,8 @@ use crate::ws::IntoWsRoute;
 /// # }
 /// ```
 ///
-/// Mistakes, such as two routes at the same path, are reported by [`Server::check`](crate::Server::check) and
-/// [`Server::bind`](crate::Server::bind).
+/// Mistakes, such as two routes at the same path, are reported by
+/// [`Server::check`](crate::Server::check) and [`Server::bind`](crate::Server::bind).
 #[derive(Default)]
 #[must_use]
 pub struct App {
@@ -64,10 +65,10 @@ impl App {
         Self::default()
     }
 
-    /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`: a [`Ws`](crate::Ws), a
-    /// [`Handler`](crate::Handler), or a [`WsRoute`](crate::WsRoute) with options. A request there that does not ask
-    /// for an upgrade goes to the HTTP route that matches, which may be at the same path, and is answered with 426
-    /// where there is none.
+    /// Serves WebSockets at `path`, a pattern like `/chat/{room}` or `/files/{*rest}`: a
+    /// [`Ws`](crate::Ws), a [`Handler`](crate::Handler), or a [`WsRoute`](crate::WsRoute) with
+    /// options. A request there that does not ask for an upgrade goes to the HTTP route that
+    /// matches, which may be at the same path, and is answered with 426 where there is none.
     pub fn ws(mut self, path: &str, handler: impl IntoWsRoute) -> Self {
         let route = handler.into_ws_route();
         let names = &route.options.subprotocols;
@@ -77,13 +78,14 @@ impl App {
         self.add(Some(Method::Get), path, Action::Ws(route))
     }
 
-    /// Streams a channel at `path` as server-sent events
-    /// ([WHATWG HTML section 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
-    /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:` lines, binary
-    /// messages as events of type `binary` in base64. `channel` returns the channel that a request is for, or refuses
-    /// it; with [`Server::wildcards`](crate::Server::wildcards) it may be a pattern. Origins are checked as for
-    /// WebSockets, and pages of other hosts that are allowed may read the stream (CORS). The rules for slow receivers
-    /// apply; a stream that is closed for being slow just ends, and browsers reconnect by themselves.
+    /// Streams a channel at `path` as server-sent events ([WHATWG HTML section
+    /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
+    /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:`
+    /// lines, binary messages as events of type `binary` in base64. `channel` returns the channel
+    /// that a request is for, or refuses it; with [`Server::wildcards`](crate::Server::wildcards)
+    /// it may be a pattern. Origins are checked as for WebSockets, and pages of other hosts that
+    /// are allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
+    /// closed for being slow just ends, and browsers reconnect by themselves.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -98,9 +100,10 @@ impl App {
         self.add(Some(Method::Get), path, Action::Sse(Box::new(channel)))
     }
 
-    /// Answers `method` at `path` with what `handler` returns: text, bytes, a [`Response`](crate::Response), or a
-    /// `Result` of them. A route for GET answers HEAD, too. A request's body, of any method, is read before the
-    /// handler is called, up to [`App::max_body`]: [`Request::body`](crate::Request::body).
+    /// Answers `method` at `path` with what `handler` returns: text, bytes, a
+    /// [`Response`](crate::Response), or a `Result` of them. A route for GET answers HEAD, too. A
+    /// request's body, of any method, is read before the handler is called, up to
+    /// [`App::max_body`]: [`Request::body`](crate::Request::body).
     pub fn route<F, T>(self, method: Method, path: &str, handler: F) -> Self
     where
         F: Fn(&Request<'_>) -> T + Send + Sync + 'static,
@@ -172,9 +175,9 @@ impl App {
         self.add(method, path, Action::Http(Box::new(handler)))
     }
 
-    /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on. The body is read
-    /// before it is called, as for [`App::route`]. The client's next request on this connection waits until then;
-    /// other connections are served.
+    /// Answers a request later, from any thread: `handler` gets a [`Responder`] and passes it on.
+    /// The body is read before it is called, as for [`App::route`]. The client's next request on
+    /// this connection waits until then; other connections are served.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -191,8 +194,9 @@ impl App {
         self.add(Some(method), path, Action::Deferred(Box::new(handler)))
     }
 
-    /// Answers a request on the server's pool of workers, where `handler` may block; otherwise like [`App::route`].
-    /// The client's next request on this connection waits; other connections are served.
+    /// Answers a request on the server's pool of workers, where `handler` may block; otherwise like
+    /// [`App::route`]. The client's next request on this connection waits; other connections are
+    /// served.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -210,9 +214,9 @@ impl App {
         self.add(Some(method), path, Action::Blocking(Box::new(handler)))
     }
 
-    /// Takes a request's body while it comes, up to `max_body` bytes (a larger one is refused with 413), and answers
-    /// later: both from a thread that may block. Neither the body nor the response need fit in memory: see
-    /// [`BodyReader`] and [`BodyWriter`](crate::BodyWriter).
+    /// Takes a request's body while it comes, up to `max_body` bytes (a larger one is refused with
+    /// 413), and answers later: both from a thread that may block. Neither the body nor the
+    /// response need fit in memory: see [`BodyReader`] and [`BodyWriter`](crate::BodyWriter).
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -234,11 +238,12 @@ impl App {
         self
     }
 
-    /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all paths that have no
-    /// route of their own. A path, or [`Files`] with its settings. That the directory exists is checked by
-    /// [`Server::bind`](crate::Server::bind), which also keeps a descriptor back from the connections for each file
-    /// that [may be open](Files::max_open): all directories together at most a quarter of what the process may have,
-    /// to which their bounds are lowered.
+    /// Serves the files of a directory below `prefix`: `/assets` for `/assets/app.js`, `/` for all
+    /// paths that have no route of their own. A path, or [`Files`] with its settings. That the
+    /// directory exists is checked by [`Server::bind`](crate::Server::bind), which also keeps a
+    /// descriptor back from the connections for each file that [may be open](Files::max_open): all
+    /// directories together at most a quarter of what the process may have, to which their bounds
+    /// are lowered.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -274,8 +279,8 @@ impl App {
         self.add(Some(Method::Get), path, Action::Stats)
     }
 
-    /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it accepts connections, 503 while it
-    /// drains).
+    /// Serves `/livez` (200 while the process answers) and `/readyz` (200 while it accepts
+    /// connections, 503 while it drains).
     pub fn health(self) -> Self {
         self.add(Some(Method::Get), "/livez", Action::Live).add(
             Some(Method::Get),
@@ -294,8 +299,8 @@ impl App {
         self
     }
 
-    /// Adds the routes of another app below `prefix`: its `/users` is at `/api/users` where the prefix is `/api`, and
-    /// its `/` at `/api`. A prefix may have parameters, such as `/{tenant}`.
+    /// Adds the routes of another app below `prefix`: its `/users` is at `/api/users` where the
+    /// prefix is `/api`, and its `/` at `/api`. A prefix may have parameters, such as `/{tenant}`.
     pub fn nest(mut self, prefix: &str, mut other: App) -> Self {
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() && !prefix.starts_with('/') {
@@ -310,8 +315,9 @@ impl App {
         self.merge(other)
     }
 
-    /// Runs `middleware` before the handlers of all routes added so far, and around the middleware they have. That of
-    /// the app which is given to [`Server::new`](crate::Server::new) also sees requests that no route answers.
+    /// Runs `middleware` before the handlers of all routes added so far, and around the middleware
+    /// they have. That of the app which is given to [`Server::new`](crate::Server::new) also sees
+    /// requests that no route answers.
     pub fn layer(mut self, middleware: impl Middleware) -> Self {
         let middleware: Arc<dyn Middleware> = Arc::new(middleware);
         for route in &mut self.routes {
@@ -321,8 +327,9 @@ impl App {
         self
     }
 
-    /// Limits the bodies of requests to all routes added so far that have no limit of their own, in bytes; a larger
-    /// one is refused with 413. Default: the server's `max_body`, see [`Limits::http`](crate::Limits::http).
+    /// Limits the bodies of requests to all routes added so far that have no limit of their own, in
+    /// bytes; a larger one is refused with 413. Default: the server's `max_body`, see
+    /// [`Limits::http`](crate::Limits::http).
     pub fn max_body(mut self, bytes: u64) -> Self {
         for route in &mut self.routes {
             route.max_body.get_or_insert(bytes);

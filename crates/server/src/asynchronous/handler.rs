@@ -1,4 +1,4 @@
-//! An endpoint whose messages are dealt with by futures.
+//! Handlers whose messages are processed by futures.
 
 use std::any::Any;
 use std::fmt;
@@ -18,29 +18,32 @@ use crate::workers::Continuation;
 use crate::ws::sessions::Endpoint;
 use crate::ws::{Callbacks, IntoWsRoute, Socket, Ws, WsOptions, WsRoute};
 
-/// Messages of a stream that wait before its connection is not read.
+/// The default number of messages of a stream at which its connection is not read.
 const CREDITS: usize = 64;
 
-/// Bytes that wait, each way, before the other side does.
+/// The default bytes that may wait, each way.
 const WINDOW: usize = 256 << 10;
 
-/// What a future of an endpoint may return: nothing, or that the session was over, so that `?` can be used on sends.
+/// The output of a handler's future: nothing, or `Result<(), Closed>`, so that `?` can be used on
+/// sends.
 pub trait AsyncOutcome {}
 
 impl AsyncOutcome for () {}
 impl AsyncOutcome for Result<(), Closed> {}
 
 impl<D: Clone + Send + 'static> Ws<D> {
-    /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The handler's other
-    /// callbacks are set before.
+    /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The
+    /// handler's other callbacks are set before.
     ///
     /// The futures of one connection run one after the other, in the order of its messages, unless
-    /// [`AsyncWs::concurrency`] says otherwise. While `credits` messages wait or are being processed, the connection is
-    /// not read: TCP stops a peer that sends more. Below, it is read again. A panic closes the connection with 1011 and is
-    /// counted. When the session ends, its future is dropped at its next `await`, and so are messages that wait; see
+    /// [`AsyncWs::concurrency`] says otherwise. While `credits` messages wait or are being
+    /// processed, the connection is not read: TCP stops a peer that sends more. Below, it is read
+    /// again. A panic closes the connection with 1011 and is counted. When the session ends, its
+    /// future is dropped at its next `await`, and so are messages that wait; see
     /// [`AsyncWs::finish_after_close`].
     ///
-    /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a message, and no task.
+    /// An idle session costs about 300 bytes more than a plain one, some 650 once it has had a
+    /// message, and no task.
     ///
     /// ```no_run
     /// use throng::prelude::*;
@@ -79,15 +82,18 @@ impl<D: Clone + Send + 'static> Ws<D> {
         AsyncWs::new(self, runtime, 1, true, Box::new(start)).credits(credits)
     }
 
-    /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from and to send to, in place of
-    /// [`Ws::on_message`]. The handler's other callbacks are set before.
+    /// Runs a future for each session on a tokio runtime, with an [`AsyncSocket`] to receive from
+    /// and to send to, in place of [`Ws::on_message`]. The handler's other callbacks are set
+    /// before.
     ///
-    /// When the future has ended and the socket is dropped with it, the session is closed with 1000, behind what was
-    /// sent; the socket may also be given away, say to a task of one's own. A panic closes it with 1011 and is counted. The end of the
-    /// session does not cancel the future: its stream ends, sends say [`Closed`], and
-    /// [`AsyncSocket::closed`] can be waited for beside what else it does.
+    /// When the future has ended and drops the socket, the session is closed with 1000, after the
+    /// messages already sent. The socket may also be moved to another task. A panic closes the
+    /// session with 1011 and is counted. The end of the session does not cancel the future: its
+    /// stream ends, sends return [`Closed`], and [`AsyncSocket::closed`] can be awaited beside
+    /// others.
     ///
-    /// A session costs a task on the runtime: with a small future an idle one is about 1.4 KB more than a plain one.
+    /// A session costs a task on the runtime: with a small future an idle one is about 1.4 KB more
+    /// than a plain one.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -112,8 +118,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// # }
     /// ```
     ///
-    /// With the `futures-util` crate it is a [`Stream`](futures_core::Stream) and a [`Sink`](futures_sink::Sink) like any
-    /// other:
+    /// The socket is a [`Stream`](futures_core::Stream) and a [`Sink`](futures_sink::Sink), for
+    /// example for the `futures-util` crate:
     ///
     /// ```
     /// use futures_util::{SinkExt, StreamExt};
@@ -155,8 +161,8 @@ impl<D: Clone + Send + 'static> Ws<D> {
 /// A WebSocket handler whose messages are processed by futures; made by [`Ws::on_message_async`] or
 /// [`Ws::on_session_async`].
 ///
-/// The callbacks of the `Ws` for upgrades, opening, draining and closing are called as before, on the shard, where they
-/// must not block. `K` is [`PerMessage`] or [`PerSession`].
+/// The callbacks of the `Ws` for upgrades, opening, draining and closing are called as before, on
+/// the shard, where they must not block. `K` is [`PerMessage`] or [`PerSession`].
 pub struct AsyncWs<D, K = PerMessage> {
     callbacks: Callbacks<D>,
     start: Box<StartFn<D>>,
@@ -164,9 +170,9 @@ pub struct AsyncWs<D, K = PerMessage> {
     credits: usize,
     receive: usize,
     send: usize,
-    /// Futures of a session that process messages at once; 0 if the session has one for all.
+    /// The number of a session's futures that process messages at once; 0 for one per session.
     concurrency: usize,
-    /// The end of a session drops the messages that wait.
+    /// The end of a session drops waiting messages and cancels futures.
     cancels: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -203,8 +209,9 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
         }
     }
 
-    /// Messages of a session that wait or are being dealt with before its connection is not read. Default for streams: 64.
-    /// What one read of the connection brought besides is held as well.
+    /// Sets the number of a session's messages, waiting or being processed, at which its connection
+    /// is not read. Default: 64 with [`Ws::on_session_async`]. Messages that the same read of the
+    /// connection received are held as well.
     ///
     /// # Panics
     /// With 0, which would let no message in.
@@ -215,17 +222,17 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
         self
     }
 
-    /// Bytes of messages of a session that wait to be dealt with before its connection is not read; one message of any size is let
-    /// in. Default 256 KiB; 0 = one message at a time.
+    /// Sets the bytes of a session's waiting messages at which its connection is not read. One
+    /// message of any size is accepted. Default: 256 KiB; 0 means one message at a time.
     #[must_use]
     pub fn receive_window(mut self, bytes: usize) -> Self {
         self.receive = bytes.max(1);
         self
     }
 
-    /// Bytes that wait to be sent before senders wait, besides what the connection's own queue holds (half of
-    /// [`Limits::max_backlog`](crate::Limits::max_backlog)); one message of any size is let in. Default 256 KiB; 0 = one message at
-    /// a time.
+    /// Sets the bytes waiting to be sent at which senders wait, besides those in the connection's
+    /// own queue (half of [`Limits::max_backlog`](crate::Limits::max_backlog)). One message of any
+    /// size is accepted. Default: 256 KiB; 0 means one message at a time.
     #[must_use]
     pub fn send_window(mut self, bytes: usize) -> Self {
         self.send = bytes.max(1);
@@ -234,16 +241,17 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
 }
 
 impl<D> AsyncWs<D, PerMessage> {
-    /// Messages of one connection that are dealt with at once; their futures begin in order, and end in any. Default 1, and 0 is the
-    /// same: one after the other. Only as many as there are credits.
+    /// Sets how many messages of one connection are processed at once. Their futures begin in
+    /// order, and end in any order. Default: 1, one after the other; 0 means 1. The credits limit
+    /// it, too.
     #[must_use]
     pub fn concurrency(mut self, messages: usize) -> Self {
         self.concurrency = messages.max(1);
         self
     }
 
-    /// Deals with messages that came before the session ended, in the place of dropping them and the future at work. Sends then say
-    /// [`Closed`]. For peers that tell and go.
+    /// Processes messages received before the close, instead of dropping them and the running
+    /// future. Sends then return [`Closed`]. Use it for fire-and-forget peers.
     #[must_use]
     pub fn finish_after_close(mut self) -> Self {
         self.cancels = false;
@@ -257,7 +265,7 @@ struct Entry<D> {
     link: Option<Link>,
 }
 
-/// The shard's hold on what it shares with the futures.
+/// The shard's reference to the state it shares with the futures.
 struct Link {
     shared: Arc<Shared>,
     cancels: bool,
@@ -269,7 +277,8 @@ impl Link {
     }
 }
 
-/// A shard that fails calls no `close`, and nobody may wait for it. After another end this changes nothing.
+/// Ends the session for its futures even if its shard fails and calls no `on_close`. After another
+/// end this changes nothing.
 impl Drop for Link {
     fn drop(&mut self) {
         self.end(Close { code: 1006, reason: "" });
@@ -297,7 +306,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         callbacks.on_open(&mut ws.with_data(|entry| &mut entry.data));
         let window = Window {
             credits: *credits,
-            // Half of what is not at work: one command for many messages, and no slot of those at work stays empty.
+            // At half of the waiting messages: one event for many messages, and no future runs dry.
             resume_at: credits - (credits.saturating_sub(*concurrency) / 2).max(1),
             receive: self.0.receive,
             send: self.0.send,
@@ -329,7 +338,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         self.0.callbacks.on_drained(&mut ws.with_data(|entry| &mut entry.data));
         if let Some(link) = &ws.data().link {
             let shared = Arc::clone(&link.shared);
-            shared.carry_out(ws.cx_mut(), true);
+            shared.run_commands(ws.cx_mut(), true);
         }
     }
 
@@ -340,7 +349,7 @@ impl<D: Clone + Send + 'static, K: 'static> Endpoint for AsyncEndpoint<D, K> {
         self.0.callbacks.on_close(&mut ws.with_data(|entry| &mut entry.data), close);
     }
 
-    /// Work is offloaded by the callbacks, which know nothing of the link.
+    /// Continues callbacks, whose type of data lacks the link.
     fn resume(&self, ws: &mut Socket<'_, Entry<D>>, continuation: Box<dyn Any + Send>) {
         if let Ok(continuation) = continuation.downcast::<Continuation<D>>() {
             (continuation.0)(&mut ws.with_data(|entry| &mut entry.data));

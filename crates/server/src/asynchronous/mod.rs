@@ -1,14 +1,15 @@
-//! Handlers that are futures: on a tokio runtime of the user's, never on a shard's thread (feature `tokio`).
+//! Handlers that are futures on a tokio runtime of the user's (feature `tokio`).
 //!
-//! A shard and the futures of a session meet in [`Shared`](shared::Shared): messages wait there one way, orders the other. A
-//! side that waits is woken by the other, which for a shard is a letter. Start reading there; then `run.rs`.
+//! A shard and the futures of a session share a [`Shared`](shared::Shared), which queues messages
+//! for the futures, and commands for the shard. A side that waits is woken by the other: futures by
+//! their wakers, the shard by an event. Start reading there; then `run.rs`.
 
 mod handler;
 mod run;
-mod seats;
 mod session;
 mod shared;
 mod socket;
+mod wakers;
 
 pub use handler::{AsyncOutcome, AsyncWs, PerMessage, PerSession};
 pub use session::{AsyncSession, Ended};
@@ -19,9 +20,9 @@ use std::any::Any;
 
 use throng_engine::Cx;
 
-/// Carries out what futures ask of this connection, if that is what another thread has sent.
-pub(crate) fn on_delivery(cx: &mut Cx<'_>, parcel: Box<dyn Any + Send>) {
-    if let Ok(letter) = parcel.downcast::<shared::Letter>() {
-        letter.carry_out(cx);
+/// Runs the commands of futures to this connection, if that is the event.
+pub(crate) fn on_delivery(cx: &mut Cx<'_>, event: Box<dyn Any + Send>) {
+    if let Ok(commands) = event.downcast::<shared::RunCommands>() {
+        commands.run_commands(cx);
     }
 }

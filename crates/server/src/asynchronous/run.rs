@@ -1,4 +1,4 @@
-//! Futures of a session on their way through the runtime.
+//! Runs the futures of a session on the runtime.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,11 +9,11 @@ use std::task::Poll;
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Watch, room};
-use super::shared::{Order, Shared};
+use super::shared::{Command, Shared};
 use super::socket::AsyncSocket;
 use crate::message::OwnedMessage;
 
-/// A task of a session. If it is dropped before it was done, the session ends.
+/// A task of a session. If it is dropped before it is done, the session ends.
 pub(super) struct Task {
     shared: Arc<Shared>,
     done: bool,
@@ -24,7 +24,7 @@ impl Task {
         Self { shared: Arc::clone(shared), done: false }
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn finish(&mut self, outcome: Outcome) {
         if outcome == Outcome::Panicked {
             self.shared.panic();
         }
@@ -38,7 +38,7 @@ impl Drop for Task {
             return;
         }
         if std::thread::panicking() {
-            // In the drop of something of the user's.
+            // A destructor of the user's value panicked.
             self.shared.panic();
         } else {
             close_without_runtime(&self.shared);
@@ -46,13 +46,14 @@ impl Drop for Task {
     }
 }
 
-/// The runtime is shutting down, and nobody is left to answer.
+/// Closes a session whose runtime is shutting down.
 fn close_without_runtime(shared: &Arc<Shared>) {
     // It may be over already.
-    let _ = shared.order(Order::Close(1001, "going away".into()));
+    let _ = shared.submit(Command::Close(1001, "going away".into()));
 }
 
-/// Says why the session closes before the future is dropped with a socket that would close it with 1000.
+/// Closes the session with 1001 if its future is dropped unfinished, before the drop of the
+/// future's socket would close it with 1000.
 struct Running<'a> {
     shared: &'a Arc<Shared>,
     is_over: bool,
@@ -69,19 +70,19 @@ impl Drop for Running<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// The session has ended before.
+    /// The session ended before the future did.
     Cancelled,
     Panicked,
 }
 
-/// Runs a future to its end, its panic, or the end of the session where there is a `watch` for it.
+/// Runs a future until it ends or panics, or until the session ends if there is a `watch` for that.
 async fn run<T>(
     shared: &Arc<Shared>,
     future: impl Future<Output = T>,
     mut watch: Option<&mut Watch>,
 ) -> Outcome {
     let mut future = pin!(future);
-    // After the future, so that it is dropped before.
+    // Declared after the future, so that it is dropped first.
     let mut running = Running { shared, is_over: false };
     let outcome = poll_fn(|cx| {
         if let Some(watch) = &mut watch
@@ -93,7 +94,7 @@ async fn run<T>(
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(_)) => Poll::Ready(Outcome::Done),
             Err(payload) => {
-                // The panic hook has told people; the payload's own drop must not panic out of here.
+                // The panic hook already reported it. Leak the payload: its `Drop` could panic.
                 std::mem::forget(payload);
                 Poll::Ready(Outcome::Panicked)
             }
@@ -104,7 +105,7 @@ async fn run<T>(
     outcome
 }
 
-/// Runs the one future of a session.
+/// Runs the only future of a session.
 pub(super) async fn stream<D, F, Fut>(mut task: Task, session: AsyncSession<D>, handler: Arc<F>)
 where
     F: Fn(AsyncSocket<D>) -> Fut,
@@ -113,10 +114,11 @@ where
     let shared = Arc::clone(&task.shared);
     let future = async { handler(AsyncSocket::new(session)).await };
     let outcome = run(&shared, future, None).await;
-    task.settle(outcome);
+    task.finish(outcome);
 }
 
-/// Deals with messages one after the other until none waits. The end of the session cancels it, if it `cancels`.
+/// Processes messages one after the other until none waits. If it `cancels`, the end of the session
+/// cancels it.
 pub(super) async fn pump<D, F, Fut>(
     mut task: Task,
     session: AsyncSession<D>,
@@ -130,19 +132,19 @@ pub(super) async fn pump<D, F, Fut>(
     let mut watch = cancels.then(|| Watch::new(&session.shared));
     let mut finished = false;
     loop {
-        // What is ordered without waiting for room, such as subscriptions, may be too much otherwise. If there will never
-        // be room again, the session has ended, which is for the next to say.
+        // Bounds commands that do not wait for room themselves, such as subscriptions. An error
+        // means that the session has ended, which the next line finds out.
         let _ = room(&session.shared).await;
         let Some(message) = session.shared.next_for_pump(finished) else { break };
-        // A peer that always has another message is not to keep the runtime's thread for itself.
+        // A peer that always has another message must not monopolize the runtime's thread.
         coop::consume_budget().await;
         let (handler, given) = (&handler, session.clone());
         let future = async move { handler(given, message).await };
         let outcome = run(&session.shared, future, watch.as_mut()).await;
         finished = true;
         if outcome != Outcome::Done {
-            return task.settle(outcome);
+            return task.finish(outcome);
         }
     }
-    task.settle(Outcome::Done);
+    task.finish(Outcome::Done);
 }

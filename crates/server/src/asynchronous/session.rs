@@ -1,4 +1,4 @@
-//! A session, as futures and other tasks reach it.
+//! Access to a session from futures and other tasks.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -8,92 +8,98 @@ use std::task::{Context, Poll};
 
 use throng_engine::Frame;
 
-use super::shared::{CloseReason, Closed, Order, Shared};
+use super::shared::{CloseReason, Closed, Command, Shared};
 use crate::hub::{Handle, Hub};
 
-/// A session outside of its shard: sends to it, from any task or thread. Clones are cheap, and do not keep the session open.
+/// A session outside of its shard: sends to it from any task or thread. Clones are cheap, and do
+/// not keep the session open.
 ///
-/// What is sent through one session, its clones and its [`AsyncSocket`](crate::AsyncSocket) leaves in the order in which it was
-/// given. `D` is what the connection remembers, cloned when the session opened: an `Arc` where it is to be shared.
+/// Messages sent through a session, its clones and its [`AsyncSocket`](crate::AsyncSocket) leave in
+/// the order in which they were sent. `D` is the connection's data, cloned when the session opened;
+/// use an `Arc` to share it.
 pub struct AsyncSession<D = ()> {
     pub(super) shared: Arc<Shared>,
     pub(super) data: D,
 }
 
 impl<D> AsyncSession<D> {
-    /// What the connection remembers.
+    /// Returns the connection's data.
     #[must_use]
     pub fn data(&self) -> &D {
         &self.data
     }
 
-    /// Sends a message, and waits while 256 KiB (see [`AsyncWs::send_window`](crate::AsyncWs::send_window)) wait for a
-    /// receiver that reads too slowly. Cancel-safe: if the future is dropped before it is done, the message is not
-    /// sent; once it is done, it is sent exactly once, without a flush.
+    /// Sends a message, and waits while 256 KiB (see
+    /// [`AsyncWs::send_window`](crate::AsyncWs::send_window)) wait for a receiver that reads too
+    /// slowly. Cancel-safe: if the future is dropped before it is done, the message is not sent;
+    /// once it is done, it is sent exactly once, without a flush.
     ///
     /// # Errors
     /// [`Closed`]: nothing can be sent any more.
     pub async fn send(&self, message: impl Into<Frame>) -> Result<(), Closed> {
         let frame = message.into();
         room(&self.shared).await?;
-        self.shared.order(Order::Send(frame))
+        self.shared.submit(Command::Send(frame))
     }
 
-    /// Sends to every *other* member of a channel, as [`Socket::publish`](crate::Socket::publish) does; waits as
-    /// [`AsyncSession::send`] does. With the [`Hub`] it would reach this session, too.
+    /// Sends a message to every *other* member of a channel, as
+    /// [`Socket::publish`](crate::Socket::publish) does, and waits as [`AsyncSession::send`] does.
+    /// A publish with the [`Hub`] reaches this session, too.
     ///
     /// # Errors
     /// [`Closed`]: the session cannot publish any more; the [`Hub`] can.
     pub async fn publish(&self, channel: &str, message: impl Into<Frame>) -> Result<(), Closed> {
-        let order = Order::Publish(channel.into(), message.into());
+        let command = Command::Publish(channel.into(), message.into());
         room(&self.shared).await?;
-        self.shared.order(order)
+        self.shared.submit(command)
     }
 
-    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a pattern. It comes about
-    /// before what is sent or published afterwards from here.
+    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a
+    /// pattern. It takes effect before messages that are sent or published afterwards from here.
     ///
     /// # Errors
-    /// [`Closed`]: the session is no member of anything any more.
+    /// [`Closed`]: the session has no subscriptions any more.
     pub fn subscribe(&self, channel: &str) -> Result<(), Closed> {
         let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
-        self.shared.order(Order::Subscribe(channel.into(), interest))
+        self.shared.submit(Command::Subscribe(channel.into(), interest))
     }
 
     /// Leaves a channel.
     ///
     /// # Errors
-    /// [`Closed`]: the session is no member of anything any more.
+    /// [`Closed`]: the session has no subscriptions any more.
     pub fn unsubscribe(&self, channel: &str) -> Result<(), Closed> {
-        self.shared.order(Order::Unsubscribe(channel.into()))
+        self.shared.submit(Command::Unsubscribe(channel.into()))
     }
 
-    /// Begins the closing handshake behind what was sent. Nothing can be sent after it; what the peer sends until it answers is
-    /// dropped. The first call counts. For the codes see [`Socket::close`](crate::Socket::close).
+    /// Begins the closing handshake, after the messages already sent. Nothing can be sent after it,
+    /// and messages that the peer sends until it answers are dropped. Only the first call has an
+    /// effect. For the codes see [`Socket::close`](crate::Socket::close).
     pub fn close(&self, code: u16, reason: &str) {
         // It may be over already.
-        let _ = self.shared.order(Order::Close(code, reason.into()));
+        let _ = self.shared.submit(Command::Close(code, reason.into()));
     }
 
-    /// Waits for the end of the session, and tells how it came about. The future is on its own: it can be waited for beside
-    /// anything else. A session that is not read because its messages wait to be dealt with does not see that its peer closes.
+    /// Waits for the end of the session, and returns its reason. The future borrows nothing, so
+    /// that it can be awaited beside others. While a session is not read because its messages wait,
+    /// it does not notice that its peer closes.
     pub fn closed(&self) -> Ended {
         Ended { watch: Watch::new(&self.shared) }
     }
 
-    /// How the session ended; `None` while it has not.
+    /// Returns how the session ended; `None` while it is open.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.shared.end_reason()
     }
 
-    /// The connection's name: 64 bits, `Copy`.
+    /// Returns the connection's [`Handle`].
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle::of(self.shared.id())
     }
 
-    /// The way to all connections and channels.
+    /// Returns the [`Hub`], which reaches all connections and channels.
     #[must_use]
     pub fn hub(&self) -> Hub {
         self.shared.hub().clone()
@@ -102,8 +108,8 @@ impl<D> AsyncSession<D> {
 
 /// Waits until there is room to send.
 pub(super) async fn room(shared: &Shared) -> Result<(), Closed> {
-    let mut writer = Writer { shared, seat: None };
-    poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.seat)).await
+    let mut writer = Writer { shared, slot: None };
+    poll_fn(|cx| writer.shared.poll_ready(cx, &mut writer.slot)).await
 }
 
 impl<D: Clone> Clone for AsyncSession<D> {
@@ -118,19 +124,19 @@ impl<D> fmt::Debug for AsyncSession<D> {
     }
 }
 
-/// Gives its seat back, however the waiting ends.
+/// A future that waits for room. Frees its slot when the wait ends, or is cancelled.
 struct Writer<'a> {
     shared: &'a Shared,
-    seat: Option<usize>,
+    slot: Option<usize>,
 }
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        self.shared.leave_writers(&mut self.seat);
+        self.shared.leave_writers(&mut self.slot);
     }
 }
 
-/// The end of a session, to wait for: [`AsyncSession::closed`].
+/// A future for the end of a session: see [`AsyncSession::closed`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Ended {
     watch: Watch,
@@ -153,24 +159,24 @@ impl fmt::Debug for Ended {
     }
 }
 
-/// Learns of the end of a session.
+/// Watches for the end of a session.
 pub(super) struct Watch {
     shared: Arc<Shared>,
-    seat: Option<usize>,
+    slot: Option<usize>,
 }
 
 impl Watch {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), seat: None }
+        Self { shared: Arc::clone(shared), slot: None }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.shared.poll_end(cx, &mut self.seat)
+        self.shared.poll_end(cx, &mut self.slot)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.shared.leave_watchers(&mut self.seat);
+        self.shared.leave_watchers(&mut self.slot);
     }
 }

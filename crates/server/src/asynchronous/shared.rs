@@ -1,7 +1,7 @@
-//! Where a shard and the futures of one session meet.
+//! The queues between a shard and the futures of one session.
 //!
-//! Wakers are called, and what was received or sent is dropped, outside of the lock: both may run code of the user's that
-//! comes back here.
+//! Wakers are called, and messages dropped, outside of the lock: both may run code of the user's
+//! that calls back into this module.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,17 +11,18 @@ use std::task::{Context, Poll, Waker};
 use throng_engine::{Close, Cx, Frame, Interest, Sent};
 use throng_io::ConnId;
 
-use super::seats::Seats;
+use super::wakers::WakerSet;
 use crate::hub::Hub;
 use crate::message::OwnedMessage;
 
-/// What a waiting message or order costs besides its payload, generously, so that empty ones are bounded by bytes, too.
+/// Bytes that a queued message or command counts besides its payload, so that the byte limits bound
+/// the number of empty ones, too.
 const OVERHEAD: usize = 128;
 
-/// Queues that have room for more than this give it back when they are empty.
+/// Empty queues keep a capacity of at most so many entries.
 const KEPT: usize = 16;
 
-/// Nothing can be sent: the session has ended, or is being closed.
+/// The error of sending to a session that has ended or is being closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -33,40 +34,40 @@ impl fmt::Display for Closed {
 
 impl std::error::Error for Closed {}
 
-/// How a session ended: what [`Close`](crate::Close) says, owned.
+/// The reason why a session ended: an owned [`Close`](crate::Close).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseReason {
-    /// The close code: the peer's if it closed, ours if we did, 1005 if a Close frame carried none, 1006 if the connection
-    /// ended without a closing handshake.
+    /// The close code: the peer's if it closed, ours if we did, 1005 if a Close frame carried none,
+    /// 1006 if the connection ended without a closing handshake.
     pub code: u16,
     /// The reason that came with the code; empty for most.
     pub reason: String,
 }
 
-/// What may wait on either side.
+/// The limits of both queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Messages that wait or are being dealt with; with so many the connection is not read.
+    /// The number of messages waiting or being processed at which the connection is not read.
     pub(super) credits: usize,
-    /// With so many it is read again.
+    /// The number of messages at which it is read again.
     pub(super) resume_at: usize,
-    /// Bytes of messages that wait; with so many the connection is not read.
+    /// The bytes of waiting messages at which the connection is not read.
     pub(super) receive: usize,
-    /// Bytes that wait to be sent; with so many, senders wait.
+    /// The bytes of waiting commands at which senders wait.
     pub(super) send: usize,
 }
 
-/// What futures ask of the connection, in order.
-pub(super) enum Order {
+/// A command of a future to its connection.
+pub(super) enum Command {
     Send(Frame),
     Publish(Box<str>, Frame),
-    /// With what keeps publications coming until it is carried out.
+    /// The interest makes publishers count this shard until the command has run.
     Subscribe(Box<str>, Interest),
     Unsubscribe(Box<str>),
     Close(u16, Box<str>),
 }
 
-impl Order {
+impl Command {
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -79,7 +80,7 @@ impl Order {
     }
 }
 
-/// See the module's documentation.
+/// The state that a shard shares with the futures of one session.
 pub(super) struct Shared {
     hub: Hub,
     id: ConnId,
@@ -91,46 +92,47 @@ pub(super) struct Shared {
 struct State {
     incoming: VecDeque<OwnedMessage>,
     incoming_bytes: usize,
-    /// Messages that were taken and are not done.
+    /// Messages that are being processed.
     running: usize,
-    /// Tasks that take messages.
+    /// Tasks that process messages.
     pumps: usize,
-    outgoing: VecDeque<Order>,
+    outgoing: VecDeque<Command>,
     outgoing_bytes: usize,
-    /// Waits for a message.
+    /// The waker of the future that waits for a message.
     reader: Option<Waker>,
-    /// Wait for room.
-    writers: Seats,
-    /// Wait for the end.
-    watchers: Seats,
+    /// The wakers of futures that wait for room.
+    writers: WakerSet,
+    /// The wakers of futures that wait for the end.
+    watchers: WakerSet,
     end: Option<CloseReason>,
     /// The shard has stopped reading.
     stopped: bool,
-    /// It is to go on, but does not know yet.
+    /// The shard must resume reading, and has not seen this yet.
     read_on: bool,
-    /// A letter is on its way to the shard: whatever is here will be seen.
-    letter: bool,
-    /// The shard takes no orders before its next `on_drain`.
-    behind: bool,
+    /// An event is on its way to the shard, which will then see this state.
+    notified: bool,
+    /// The connection is congested: the shard runs no commands before its next `on_drain`.
+    congested: bool,
     /// Nothing can be sent any more.
     closing: bool,
-    /// Nobody takes messages any more.
+    /// No future receives messages any more.
     unread: bool,
-    /// A future has panicked; the shard is to hear of it.
+    /// A future has panicked, and the shard has not seen this yet.
     panicked: bool,
 }
 
 impl State {
-    /// Whether a letter must be sent now.
-    #[must_use = "nobody else will send it"]
-    fn needs_letter(&mut self) -> bool {
-        let needed = !self.letter && self.end.is_none();
-        self.letter |= needed;
+    /// Returns whether the shard must be notified now.
+    #[must_use = "the caller must notify the shard"]
+    fn needs_notice(&mut self) -> bool {
+        let needed = !self.notified && self.end.is_none();
+        self.notified |= needed;
         needed
     }
 
-    /// A message has left the queue or is done. Whether a letter must be sent.
-    #[must_use = "nobody else will send it"]
+    /// Resumes reading if a message that has left the queue, or is done, made enough room. Returns
+    /// whether the shard must be notified.
+    #[must_use = "the caller must notify the shard"]
     fn resume(&mut self, window: &Window) -> bool {
         let has_room = self.incoming.len() + self.running <= window.resume_at
             && self.incoming_bytes <= window.receive / 2;
@@ -139,7 +141,7 @@ impl State {
         }
         self.stopped = false;
         self.read_on = true;
-        self.needs_letter()
+        self.needs_notice()
     }
 
     fn pop(&mut self) -> Option<OwnedMessage> {
@@ -152,20 +154,20 @@ impl State {
     }
 }
 
-/// Says that there is something for the shard to do.
-pub(super) struct Letter(Arc<Shared>);
+/// The event that makes the shard run the commands of futures.
+pub(super) struct RunCommands(Arc<Shared>);
 
-impl Letter {
-    pub(super) fn carry_out(&self, cx: &mut Cx<'_>) {
-        self.0.carry_out(cx, false);
+impl RunCommands {
+    pub(super) fn run_commands(&self, cx: &mut Cx<'_>) {
+        self.0.run_commands(cx, false);
     }
 }
 
-/// What the shard is to do about a message.
+/// The actions that a queued message requires of the shard.
 pub(super) struct Pushed {
-    /// Read no more for now.
+    /// Stop reading the connection.
     pub(super) stop: bool,
-    /// Start a task that takes messages.
+    /// Start a task that processes messages.
     pub(super) start: bool,
 }
 
@@ -175,7 +177,7 @@ impl Shared {
         Arc::new(Self { hub, id, window, state: Mutex::default() })
     }
 
-    /// Takes in a message, where up to `pumps` tasks are started for them.
+    /// Queues a message, for which up to `pumps` tasks are started.
     pub(super) fn push(&self, message: OwnedMessage, pumps: usize) -> Pushed {
         let mut state = self.lock();
         if state.unread {
@@ -193,63 +195,65 @@ impl Shared {
         if let Some(reader) = reader {
             reader.wake();
         }
-        // Even if it was said before: someone else may have gone on.
+        // Stop even if it was stopped before: reading may have been resumed elsewhere.
         Pushed { stop: is_full, start }
     }
 
-    /// Does what futures have asked for: because of a letter, or because what was sent before has left (`drained`).
-    pub(super) fn carry_out(&self, cx: &mut Cx<'_>, drained: bool) {
+    /// Runs the commands of futures: because of an event, or because the connection's queue has
+    /// drained.
+    pub(super) fn run_commands(&self, cx: &mut Cx<'_>, drained: bool) {
         let mut state = self.lock();
         match drained {
-            true => state.behind = false,
-            false => state.letter = false,
+            true => state.congested = false,
+            false => state.notified = false,
         }
-        let mut orders = VecDeque::new();
-        if !state.behind {
-            std::mem::swap(&mut orders, &mut state.outgoing);
+        let mut commands = VecDeque::new();
+        if !state.congested {
+            std::mem::swap(&mut commands, &mut state.outgoing);
         }
         let read_on = std::mem::take(&mut state.read_on);
         let panicked = std::mem::take(&mut state.panicked);
         drop(state);
         if panicked && cx.is_open() {
-            // The panic hook has told people where it happened. Passed on, it is counted and answered as any handler's.
+            // The panic hook already reported it. Resumed here, it is handled like any handler's.
             std::panic::resume_unwind(Box::new("a future of this session has panicked"));
         }
         if read_on {
             cx.resume_reading();
         }
-        if orders.is_empty() {
+        if commands.is_empty() {
             return;
         }
-        let (mut behind, mut closed, mut done) = (false, false, 0);
-        while !behind
+        let (mut congested, mut closed, mut done) = (false, false, 0);
+        while !congested
             && !closed
-            && let Some(order) = orders.pop_front()
+            && let Some(command) = commands.pop_front()
         {
-            done += order.cost();
-            match order {
-                // What goes to a connection that is behind would be dropped sooner or later: it waits here instead.
-                Order::Send(frame) => match cx.send_frame(&frame) {
-                    Sent::Written => {}
-                    Sent::Queued | Sent::Dropped => behind = true,
+            done += command.cost();
+            match command {
+                // A congested connection would sooner or later drop messages: they wait here
+                // instead.
+                Command::Send(frame) => match cx.send_frame(&frame) {
+                    Sent::Accepted => {}
+                    Sent::Queued | Sent::Dropped => congested = true,
                     Sent::Closed => closed = true,
                 },
-                Order::Publish(channel, frame) => {
+                Command::Publish(channel, frame) => {
                     cx.publish(&channel, &frame);
                     if cx.is_held_back() {
-                        // The rest waits until the shard that is behind has room.
+                        // The rest waits until the receiving shard's queue has room.
                         cx.core().await_drain(self.id);
-                        behind = true;
+                        congested = true;
                     }
                 }
-                Order::Subscribe(channel, interest) => {
+                Command::Subscribe(channel, interest) => {
                     cx.subscribe(&channel);
                     drop(interest);
                 }
-                Order::Unsubscribe(channel) => {
+                Command::Unsubscribe(channel) => {
                     cx.unsubscribe(&channel);
                 }
-                Order::Close(code, reason) => {
+                Command::Close(code, reason) => {
                     cx.close(code, &reason);
                     closed = true;
                 }
@@ -258,17 +262,17 @@ impl Shared {
         let mut wakers = Vec::new();
         let mut state = self.lock();
         state.outgoing_bytes -= done;
-        state.behind = behind;
+        state.congested = congested;
         if closed {
             state.closing = true;
-            orders.append(&mut state.outgoing);
+            commands.append(&mut state.outgoing);
             state.outgoing_bytes = 0;
-        } else if !orders.is_empty() {
-            // They were first.
-            orders.append(&mut state.outgoing);
-            std::mem::swap(&mut orders, &mut state.outgoing);
-        } else if state.outgoing.capacity() == 0 && orders.capacity() <= KEPT {
-            std::mem::swap(&mut orders, &mut state.outgoing);
+        } else if !commands.is_empty() {
+            // Unfinished commands go before those submitted meanwhile.
+            commands.append(&mut state.outgoing);
+            std::mem::swap(&mut commands, &mut state.outgoing);
+        } else if state.outgoing.capacity() == 0 && commands.capacity() <= KEPT {
+            std::mem::swap(&mut commands, &mut state.outgoing);
         }
         if closed || state.outgoing_bytes < self.window.send {
             state.writers.take_waiting(&mut wakers);
@@ -277,7 +281,7 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The session has ended. With `cancel`, messages that wait are dropped.
+    /// Records the end of the session. With `cancel`, waiting messages are dropped.
     pub(super) fn end(&self, close: Close<'_>, cancel: bool) {
         let mut wakers = Vec::new();
         let mut dropped = VecDeque::new();
@@ -285,7 +289,7 @@ impl Shared {
         if state.end.is_none() {
             state.end = Some(CloseReason { code: close.code, reason: close.reason.to_owned() });
         }
-        let orders = std::mem::take(&mut state.outgoing);
+        let commands = std::mem::take(&mut state.outgoing);
         state.outgoing_bytes = 0;
         if cancel {
             state.unread = true;
@@ -296,12 +300,12 @@ impl Shared {
         state.writers.take_waiting(&mut wakers);
         state.watchers.take_waiting(&mut wakers);
         drop(state);
-        drop((orders, dropped));
+        drop((commands, dropped));
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// The futures' side.
+/// The side of the futures.
 impl Shared {
     pub(super) fn id(&self) -> ConnId {
         self.id
@@ -311,13 +315,13 @@ impl Shared {
         &self.hub
     }
 
-    /// The next message, or `None` after the last of a session that has ended.
+    /// Receives the next message; `None` after the last of a session that has ended.
     pub(super) fn poll_next(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<OwnedMessage>> {
         let mut state = self.lock();
         if let Some(message) = state.pop() {
-            let letter = state.resume(&self.window);
+            let notice = state.resume(&self.window);
             drop(state);
-            self.send_letter(letter);
+            self.notify(notice);
             return Poll::Ready(Some(message));
         }
         if state.end.is_some() {
@@ -332,7 +336,8 @@ impl Shared {
         Poll::Pending
     }
 
-    /// The next message for a task, which has `finished` one before. Without one the task has ended.
+    /// Returns the next message for a task, which has `finished` one before. With `None` the task
+    /// must end.
     pub(super) fn next_for_pump(self: &Arc<Self>, finished: bool) -> Option<OwnedMessage> {
         let mut state = self.lock();
         state.running -= usize::from(finished);
@@ -341,17 +346,17 @@ impl Shared {
             Some(_) => state.running += 1,
             None => state.pumps -= 1,
         }
-        let letter = state.resume(&self.window);
+        let notice = state.resume(&self.window);
         drop(state);
-        self.send_letter(letter);
+        self.notify(notice);
         message
     }
 
-    /// Whether there is room to send.
+    /// Waits for room to send.
     pub(super) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
-        seat: &mut Option<usize>,
+        slot: &mut Option<usize>,
     ) -> Poll<Result<(), Closed>> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
@@ -360,44 +365,44 @@ impl Shared {
         if state.outgoing_bytes < self.window.send {
             return Poll::Ready(Ok(()));
         }
-        let old = state.writers.wait(seat, cx.waker());
+        let old = state.writers.wait(slot, cx.waker());
         drop(state);
         drop(old);
         Poll::Pending
     }
 
-    /// Hands an order to the shard, whether there is room or not.
-    pub(super) fn order(self: &Arc<Self>, order: Order) -> Result<(), Closed> {
+    /// Queues a command for the shard, even if there is no room.
+    pub(super) fn submit(self: &Arc<Self>, command: Command) -> Result<(), Closed> {
         let mut state = self.lock();
         if state.closing || state.end.is_some() {
             drop(state);
             return Err(Closed);
         }
-        state.closing = matches!(order, Order::Close(..));
-        state.outgoing_bytes += order.cost();
-        state.outgoing.push_back(order);
-        let letter = !state.behind && state.needs_letter();
+        state.closing = matches!(command, Command::Close(..));
+        state.outgoing_bytes += command.cost();
+        state.outgoing.push_back(command);
+        let notice = !state.congested && state.needs_notice();
         let mut wakers = Vec::new();
         if state.closing {
             state.writers.take_waiting(&mut wakers);
         }
         drop(state);
-        self.send_letter(letter);
+        self.notify(notice);
         wakers.into_iter().for_each(Waker::wake);
         Ok(())
     }
 
-    /// A future has panicked: nothing else matters.
+    /// Reports to the shard that a future has panicked.
     pub(super) fn panic(self: &Arc<Self>) {
         let mut state = self.lock();
         state.panicked = true;
-        let letter = state.needs_letter();
+        let notice = state.needs_notice();
         drop(state);
-        self.send_letter(letter);
+        self.notify(notice);
     }
 
-    /// Nobody takes messages any more.
-    pub(super) fn stop_taking(&self) {
+    /// Drops waiting and future messages, which no future receives any more.
+    pub(super) fn discard_messages(&self) {
         let mut state = self.lock();
         state.unread = true;
         state.incoming_bytes = 0;
@@ -407,38 +412,38 @@ impl Shared {
         drop((dropped, reader));
     }
 
-    /// How the session ended, if it has.
+    /// Returns how the session ended; `None` while it is open.
     pub(super) fn end_reason(&self) -> Option<CloseReason> {
         self.lock().end.clone()
     }
 
-    /// Waits for the end.
-    pub(super) fn poll_end(&self, cx: &mut Context<'_>, seat: &mut Option<usize>) -> Poll<()> {
+    /// Waits for the end of the session.
+    pub(super) fn poll_end(&self, cx: &mut Context<'_>, slot: &mut Option<usize>) -> Poll<()> {
         let mut state = self.lock();
         if state.end.is_some() {
             return Poll::Ready(());
         }
-        let old = state.watchers.wait(seat, cx.waker());
+        let old = state.watchers.wait(slot, cx.waker());
         drop(state);
         drop(old);
         Poll::Pending
     }
 
-    /// Waits for room no more.
-    pub(super) fn leave_writers(&self, seat: &mut Option<usize>) {
-        let old = seat.is_some().then(|| self.lock().writers.leave(seat));
+    /// Stops waiting for room.
+    pub(super) fn leave_writers(&self, slot: &mut Option<usize>) {
+        let old = slot.is_some().then(|| self.lock().writers.leave(slot));
         drop(old);
     }
 
-    /// Waits for the end no more.
-    pub(super) fn leave_watchers(&self, seat: &mut Option<usize>) {
-        let old = seat.is_some().then(|| self.lock().watchers.leave(seat));
+    /// Stops waiting for the end.
+    pub(super) fn leave_watchers(&self, slot: &mut Option<usize>) {
+        let old = slot.is_some().then(|| self.lock().watchers.leave(slot));
         drop(old);
     }
 
-    fn send_letter(self: &Arc<Self>, needed: bool) {
+    fn notify(self: &Arc<Self>, needed: bool) {
         if needed {
-            self.hub.remote().post(self.id, Box::new(Letter(Arc::clone(self))));
+            self.hub.remote().post(self.id, Box::new(RunCommands(Arc::clone(self))));
         }
     }
 
@@ -451,7 +456,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// What the documentation of the feature says of idle sessions.
+    /// The documentation of `on_message_async` states the memory of idle sessions.
     #[test]
     fn an_idle_session_is_small() {
         assert!(size_of::<Shared>() <= 320, "Shared is {} bytes", size_of::<Shared>());

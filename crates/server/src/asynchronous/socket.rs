@@ -1,4 +1,4 @@
-//! A session as a stream of messages and a sink.
+//! Sessions as a stream of messages and a sink.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,38 +11,43 @@ use throng_engine::Frame;
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Ended, Watch};
-use super::shared::{CloseReason, Closed, Order};
+use super::shared::{CloseReason, Closed, Command};
 use crate::message::OwnedMessage;
 
-/// A session as a [`Stream`] of its messages and a [`Sink`] for anything that becomes a [`Frame`]. It can be split.
+/// A session as a [`Stream`] of its messages and a [`Sink`] for anything that converts to a
+/// [`Frame`]. It can be split.
 ///
-/// *Receiving.* While [`credits`](crate::AsyncWs::credits) messages or [`receive_window`](crate::AsyncWs::receive_window) bytes
-/// wait here, the connection is not read, and TCP stops the peer. The stream ends after the last message of a
-/// session that has ended; [`close_reason`](Self::close_reason) then tells how.
+/// *Receiving.* While [`credits`](crate::AsyncWs::credits) messages or
+/// [`receive_window`](crate::AsyncWs::receive_window) bytes wait here, the connection is not read,
+/// and TCP stops the peer. The stream ends after the last message of a session that has ended;
+/// [`close_reason`](Self::close_reason) then returns the reason.
 ///
-/// *Sending.* Whatever is given to the sink leaves without a flush, in order. The sink is ready while less than
-/// [`send_window`](crate::AsyncWs::send_window) bytes wait besides the connection's own queue; a slow receiver is never
-/// closed and loses nothing because of what is sent from here. (Messages of 1 byte count as 129.)
+/// *Sending.* Messages given to the sink leave without a flush, in order. The sink is ready while
+/// less than [`send_window`](crate::AsyncWs::send_window) bytes wait besides the connection's own
+/// queue; a slow receiver is never closed and loses nothing because of what is sent from here.
+/// (Messages of 1 byte count as 129.)
 ///
-/// *Cancel-safe.* [`next`](Self::next) and [`send`](Self::send) can be dropped in a `select!`: a message is received by a call
-/// that is done, or by a later one; one is sent exactly once if the call is done, and not at all otherwise.
+/// *Cancel-safe.* [`next`](Self::next) and [`send`](Self::send) can be dropped in a `select!`: a
+/// message is received by a call that is done, or by a later one; one is sent exactly once if the
+/// call is done, and not at all otherwise.
 ///
-/// *Closing.* Dropping the socket closes the session with 1000, behind what was sent; a panic that drops it, with 1011. The sink's
-/// own `poll_close` closes with 1000 and waits for the end of the session.
+/// *Closing.* Dropping the socket closes the session with 1000, after the messages already sent; a
+/// panic that drops it, with 1011. The sink's own `poll_close` closes with 1000 and waits for the
+/// end of the session.
 pub struct AsyncSocket<D = ()> {
     session: AsyncSession<D>,
-    /// Among those who wait for room.
-    seat: Option<usize>,
-    /// Among those who wait for the end.
+    /// Its slot in the waker set for room to send.
+    slot: Option<usize>,
+    /// Watches for the end of the session.
     watch: Watch,
 }
 
 impl<D> AsyncSocket<D> {
     pub(super) fn new(session: AsyncSession<D>) -> Self {
-        Self { watch: Watch::new(&session.shared), session, seat: None }
+        Self { watch: Watch::new(&session.shared), session, slot: None }
     }
 
-    /// The next message; `None` after the last of a session that has ended. Cancel-safe.
+    /// Receives the next message; `None` after the last of a session that has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<OwnedMessage> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
@@ -55,7 +60,8 @@ impl<D> AsyncSocket<D> {
         self.session.send(message).await
     }
 
-    /// Begins the closing handshake behind what was sent. See [`AsyncSession::close`]; the stream ends when the session has.
+    /// Begins the closing handshake, after the messages already sent. See [`AsyncSession::close`].
+    /// The stream ends when the session has ended.
     pub fn close(&mut self, code: u16, reason: &str) {
         self.session.close(code, reason);
     }
@@ -65,26 +71,27 @@ impl<D> AsyncSocket<D> {
         self.session.closed()
     }
 
-    /// How the session ended; `None` while it has not.
+    /// Returns how the session ended; `None` while it is open.
     #[must_use]
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.session.close_reason()
     }
 
-    /// What the connection remembers.
+    /// Returns the connection's data.
     #[must_use]
     pub fn data(&self) -> &D {
         self.session.data()
     }
 
-    /// The session itself: channels, its [`Handle`](crate::Handle), and clones to send from other tasks.
+    /// Returns the session itself: for channels, its [`Handle`](crate::Handle), and clones to send
+    /// from other tasks.
     #[must_use]
     pub fn session(&self) -> &AsyncSession<D> {
         &self.session
     }
 
     fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Option<OwnedMessage>> {
-        // A peer that always has another message is not to keep the runtime's thread for itself.
+        // A peer that always has another message must not monopolize the runtime's thread.
         let turn = ready!(coop::poll_proceed(cx));
         let message = ready!(self.session.shared.poll_next(cx));
         turn.made_progress();
@@ -92,7 +99,7 @@ impl<D> AsyncSocket<D> {
     }
 }
 
-/// Nothing in it refers to itself.
+/// It holds no references to itself.
 impl<D> Unpin for AsyncSocket<D> {}
 
 impl<D> Stream for AsyncSocket<D> {
@@ -107,15 +114,16 @@ impl<D, T: Into<Frame>> Sink<T> for AsyncSocket<D> {
     type Error = Closed;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        let Self { session, seat, .. } = &mut *self;
-        session.shared.poll_ready(cx, seat)
+        let Self { session, slot, .. } = &mut *self;
+        session.shared.poll_ready(cx, slot)
     }
 
     fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), Closed> {
-        self.session.shared.order(Order::Send(item.into()))
+        self.session.shared.submit(Command::Send(item.into()))
     }
 
-    /// There is nothing to wait for: what was given to the sink is on its way. That is what makes a `send` cancel-safe.
+    /// Returns at once: messages given to the sink leave without a flush. This makes `send`
+    /// cancel-safe.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         Poll::Ready(Ok(()))
     }
@@ -129,8 +137,8 @@ impl<D, T: Into<Frame>> Sink<T> for AsyncSocket<D> {
 impl<D> Drop for AsyncSocket<D> {
     fn drop(&mut self) {
         let shared = &self.session.shared;
-        shared.leave_writers(&mut self.seat);
-        shared.stop_taking();
+        shared.leave_writers(&mut self.slot);
+        shared.discard_messages();
         match std::thread::panicking() {
             true => shared.panic(),
             false => self.session.close(1000, ""),

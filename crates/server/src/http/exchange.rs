@@ -1,38 +1,38 @@
-//! What a shard knows of a request whose answer comes later, or is still being sent.
+//! The state of requests whose response comes later, or is still being sent.
 
 use throng_engine::Cx;
 use throng_http::{Pull, ReplyTo, Response, Source, Stream};
 use throng_proto::http1::{self, HeaderName, HeaderValue};
 
-use super::reader::Inlet;
+use super::reader::BodySender;
 use crate::app::Pending;
 
-/// Bytes a source is asked for at a time: few enough that ten thousand slow readers fit in memory, many enough that a
-/// fast one costs little.
-const HELPING: usize = 64 << 10;
+/// Bytes that a source is asked for at a time: few enough that ten thousand slow readers fit in
+/// memory, many enough that a fast one costs little.
+const CHUNK: usize = 64 << 10;
 
-/// One request, from its head to the end of its answer. At most one a connection.
+/// One request, from its head to the end of its response. A connection has at most one.
 pub(crate) struct Exchange {
     /// The request was HEAD.
     pub(crate) is_head: bool,
     /// It was HTTP/1.1.
     pub(crate) is_http11: bool,
-    /// The client said `TE: trailers`.
+    /// The client sent `TE: trailers`.
     pub(crate) wants_trailers: bool,
-    /// Whose it is, as the engine calls it.
+    /// The engine's index of its route.
     pub(crate) route: Option<u32>,
-    /// The connection may go on after the answer.
+    /// The connection may be kept open after the response.
     pub(crate) keep_alive: bool,
-    /// Where its body goes, while more of it may come.
-    pub(crate) inlet: Option<Inlet>,
-    /// What is left of its answer, once that has begun.
+    /// The sender of its body to the handler, while more of it may come.
+    pub(crate) body_sender: Option<BodySender>,
+    /// The rest of its response's body, once sending has begun.
     pub(crate) outgoing: Option<Outgoing>,
-    /// What middleware does to its answer.
+    /// Middleware's changes to the response.
     pub(crate) pending: Pending,
 }
 
 impl Exchange {
-    /// For a request with this head to this route.
+    /// Creates the state of a request with this head to this route.
     pub(crate) fn new(head: &http1::Request<'_>, route: Option<u32>, pending: Pending) -> Self {
         Self {
             is_head: head.method() == "HEAD",
@@ -42,28 +42,28 @@ impl Exchange {
             }),
             route,
             keep_alive: head.keep_alive(),
-            inlet: None,
+            body_sender: None,
             outgoing: None,
             pending,
         }
     }
 
-    /// How it is to be answered.
+    /// Returns how the response must be encoded.
     pub(crate) fn reply_to<'d>(&self, date: &'d str) -> ReplyTo<'d> {
         ReplyTo {
             is_head: self.is_head,
             is_http11: self.is_http11,
-            // Whoever answers before the body is read to its end will not read it.
-            keep_alive: self.keep_alive && self.inlet.is_none(),
+            // A handler that answers before the end of the body will not read the rest.
+            keep_alive: self.keep_alive && self.body_sender.is_none(),
             date,
         }
     }
 }
 
-/// The rest of a body that is made while it is sent.
+/// The rest of a body that is produced while it is sent.
 pub(crate) struct Outgoing {
     source: Box<dyn Source>,
-    /// Bytes to the end of what was announced.
+    /// Bytes left of the announced length.
     left: Option<u64>,
     is_chunked: bool,
     wants_trailers: bool,
@@ -71,27 +71,27 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Whether the client can tell a body that ends too early from a whole one.
+    /// Returns whether the client can distinguish a truncated body from a whole one.
     pub(crate) fn is_delimited(&self) -> bool {
         self.is_chunked || self.left.is_some()
     }
 }
 
-/// How sending went on.
+/// The state of sending a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// There is more when this has left.
+    /// More follows when this has been sent.
     Sending,
-    /// There may be more when the source's maker says so.
+    /// The source has no bytes now, and will report when it does.
     Waiting,
-    /// That was all.
+    /// The body is complete.
     Ended,
-    /// The source failed, or its length was not what it said: the peer must not take what it has for the whole.
+    /// The source failed or did not keep its length: the peer must not take the body for complete.
     Broken,
 }
 
 impl Outgoing {
-    /// The body of `response` after its head, if it is made while it is sent.
+    /// Returns the body of `response`, if it is produced while it is sent.
     pub(crate) fn of(response: Response, to: &ReplyTo<'_>, wants_trailers: bool) -> Option<Self> {
         if !response.has_body_bytes(to) {
             return None;
@@ -103,10 +103,10 @@ impl Outgoing {
         Some(Self { source, left: length, is_chunked, wants_trailers, keep_alive })
     }
 
-    /// Writes the next helping. `scratch` is anybody's.
+    /// Writes the next chunk. `scratch` is any buffer; its content is dropped.
     pub(crate) fn send(&mut self, cx: &mut Cx<'_>, scratch: &mut Vec<u8>) -> Progress {
         scratch.clear();
-        let Ok(pull) = self.source.pull(HELPING, scratch) else { return Progress::Broken };
+        let Ok(pull) = self.source.pull(CHUNK, scratch) else { return Progress::Broken };
         if let Some(left) = &mut self.left {
             match left.checked_sub(scratch.len() as u64) {
                 Some(rest) if rest == 0 || pull != Pull::End => *left = rest,
@@ -118,7 +118,7 @@ impl Outgoing {
             false => out.extend_from_slice(scratch),
         });
         match pull {
-            // Nothing more is needed to be whole, whether the source knows it or not.
+            // The announced length is reached, even if the source has not reported its end.
             _ if self.left == Some(0) => Progress::Ended,
             Pull::More => Progress::Sending,
             Pull::Wait => Progress::Waiting,

@@ -1,7 +1,6 @@
-//! Requests that are not answered at once: by another thread, or with bodies that are longer than memory; and what other
-//! threads send to connections.
+//! Requests that are answered later, by other threads, or with streamed bodies.
 //!
-//! Start reading at [`Exchange`](exchange::Exchange): what a shard knows of such a request.
+//! Start reading at [`Exchange`](exchange::Exchange), a shard's state of such a request.
 
 pub(crate) mod exchange;
 pub(crate) mod reader;
@@ -16,22 +15,22 @@ use std::any::Any;
 
 use throng_http::Response;
 
-/// Bytes of a body that may wait between a connection and another thread, each way.
+/// Bytes of a body that may be buffered between a connection and another thread, each way.
 pub(crate) const WINDOW: usize = 256 << 10;
 
-/// What another thread sends to an exchange, or to a session.
+/// An event that another thread sends to an exchange or a session.
 pub(crate) enum Delivered {
-    /// The answer.
+    /// The response.
     Answer(Response),
-    /// There is room again for more of the request's body.
+    /// There is room for more of the request's body.
     Room,
     /// There is more of the response's body.
     More,
-    /// What was offloaded has been done: a [`Continuation`](crate::workers::Continuation) for the session, and as how many
-    /// it counted.
+    /// An offloaded job is done: the [`Continuation`](crate::workers::Continuation) for the
+    /// session, and the number of credits of the job.
     Then(Box<dyn Any + Send>, usize),
-    /// It ended with a panic.
+    /// An offloaded job panicked.
     WorkPanicked,
-    /// What waited for room in the workers' queue has it.
+    /// A job that waited for room in the workers' queue has been queued.
     RoomInQueue,
 }

@@ -1,4 +1,4 @@
-//! A request's body, read by another thread.
+//! Request bodies that other threads read.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -9,22 +9,25 @@ use throng_io::ConnId;
 
 use super::{Delivered, WINDOW};
 
-/// Reads a request's body while it comes. It blocks, so it belongs on a thread that may: never in a handler.
+/// Reads a request's body while it is received. Reading blocks, so use it on a thread that may
+/// block, never in a handler.
 ///
-/// At most 256 KiB and what one read brought wait in memory; a client that sends faster is not read meanwhile. The end of
-/// the body is an `Ok(0)`; a client that goes away before it, is too slow, or breaks HTTP is an error of kind
-/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). What is not read is received and dropped.
+/// At most 256 KiB, and the bytes of one read of the socket, are buffered; a client that sends
+/// faster is not read meanwhile. The end of the body is `Ok(0)`. If the client disconnects before
+/// it, is too slow, or violates HTTP, reading fails with
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). If the reader is dropped, the rest of the body
+/// is received and discarded.
 pub struct BodyReader {
     shared: Arc<Shared>,
     remote: Remote,
     id: ConnId,
-    /// Taken and not yet read from here.
+    /// Bytes taken from the shared buffer and not yet read.
     taken: Vec<u8>,
     at: usize,
 }
 
-/// The connection's side.
-pub(crate) struct Inlet(Arc<Shared>);
+/// The connection's side of a request's body.
+pub(crate) struct BodySender(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -34,10 +37,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// The connection waits for room.
+    /// The connection is not read, because the buffer is full.
     stopped: bool,
     end: Option<End>,
-    /// Nobody reads.
+    /// The reader was dropped.
     unwanted: bool,
     trailers: Vec<(String, String)>,
 }
@@ -54,15 +57,15 @@ impl Shared {
     }
 }
 
-/// Both ends of a request's body.
-pub(crate) fn body(remote: Remote, id: ConnId) -> (Inlet, BodyReader) {
+/// Creates both ends of a request's body.
+pub(crate) fn body(remote: Remote, id: ConnId) -> (BodySender, BodyReader) {
     let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
     let reader = BodyReader { shared: Arc::clone(&shared), remote, id, taken: Vec::new(), at: 0 };
-    (Inlet(shared), reader)
+    (BodySender(shared), reader)
 }
 
-impl Inlet {
-    /// Takes in what came.
+impl BodySender {
+    /// Buffers bytes that were received.
     pub(crate) fn push(&self, bytes: &[u8]) -> Flow {
         let mut state = self.0.lock();
         if state.unwanted {
@@ -76,7 +79,7 @@ impl Inlet {
         flow
     }
 
-    /// It is complete.
+    /// Records that the body is complete.
     pub(crate) fn end(&self, trailers: Vec<(String, String)>) {
         let mut state = self.0.lock();
         state.end = Some(End::Whole);
@@ -86,7 +89,7 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for BodySender {
     fn drop(&mut self) {
         self.0.lock().end.get_or_insert(End::Broken);
         self.0.changed.notify_one();
@@ -94,14 +97,14 @@ impl Drop for Inlet {
 }
 
 impl BodyReader {
-    /// The fields after a body that came in chunks (RFC 9112 section 7.1.2), once it is read to its end; empty before, and
-    /// for most.
+    /// Returns the trailer fields of a chunked body (RFC 9112 section 7.1.2). They are empty until
+    /// the body was read to its end, and for most bodies.
     #[must_use]
     pub fn trailers(&self) -> Vec<(String, String)> {
         self.shared.lock().trailers.clone()
     }
 
-    /// Waits until there is more to read; false at the end.
+    /// Waits until there is more to read; returns false at the end.
     fn refill(&mut self) -> io::Result<bool> {
         self.taken.clear();
         self.at = 0;
@@ -110,7 +113,7 @@ impl BodyReader {
             match state.end {
                 Some(End::Whole) => return Ok(false),
                 Some(End::Broken) => {
-                    let message = "the client went away before the end of the body";
+                    let message = "the client disconnected before the end of the body";
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
                 None => {

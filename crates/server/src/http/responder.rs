@@ -1,4 +1,4 @@
-//! The right to answer one request, from any thread.
+//! Responses from other threads.
 
 use std::fmt;
 
@@ -9,16 +9,17 @@ use throng_io::ConnId;
 use super::Delivered;
 use super::writer::{BodyWriter, body};
 
-/// Answers one request, now or later, from any thread. The connection's next request waits until then, so answers keep their
-/// order, and other connections are served meanwhile.
+/// Answers one request, now or later, from any thread.
 ///
-/// One that is dropped without an answer answers 500. If the client has gone, the answer goes nowhere.
-#[must_use = "dropped without an answer, it answers 500"]
+/// The connection's next request waits until then, so responses keep their order. Other connections
+/// are served meanwhile. A responder that is dropped without a response answers with 500. If the
+/// client has disconnected, the response is dropped.
+#[must_use = "dropped without a response, it answers with 500"]
 pub struct Responder {
     remote: Remote,
     id: ConnId,
     answered: bool,
-    /// What is answered if nothing is.
+    /// Makes the response if this is dropped without one.
     fallback: fn() -> Response,
 }
 
@@ -27,24 +28,25 @@ impl Responder {
         Self { remote, id, answered: false, fallback: Self::no_answer }
     }
 
-    /// What a responder answers that was forgotten.
+    /// Returns the response of a responder that was dropped without one.
     pub(crate) fn no_answer() -> Response {
         Response::error(Status::INTERNAL_SERVER_ERROR, "this request got no answer")
     }
 
-    /// What is answered if this is dropped from now on.
+    /// Sets the response that is sent if this is dropped from now on.
     pub(crate) fn set_fallback(&mut self, fallback: fn() -> Response) {
         self.fallback = fallback;
     }
 
-    /// Answers.
+    /// Sends the response.
     pub fn send(mut self, answer: impl IntoResponse) {
         self.deliver(answer.into_response());
     }
 
-    /// Answers with the head of `response` and a body that is written bit by bit, from a thread that may block; never from a
-    /// handler, which would wait for itself. `length` in bytes is the Content-Length where it is known; otherwise the
-    /// body is sent in chunks. A body that `response` has is dropped.
+    /// Sends the head of `response`, and returns a writer for its body. `length` is the
+    /// Content-Length in bytes where it is known; without one the body is chunked. A body that
+    /// `response` has is dropped. Writing blocks, so write on a thread that may block, never in a
+    /// handler, which would wait for itself.
     pub fn stream(mut self, response: Response, length: Option<u64>) -> BodyWriter {
         let (writer, source) = body(self.remote.clone(), self.id);
         self.deliver(response.with_stream(length, source));

@@ -1,4 +1,4 @@
-//! A response's body, written by another thread.
+//! Response bodies that other threads write.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,21 +10,22 @@ use throng_io::ConnId;
 
 use super::{Delivered, WINDOW};
 
-/// Writes a response's body while it is sent. It blocks while 256 KiB wait for the client, so it belongs on a thread that may:
-/// never in a handler.
+/// Writes a response's body while it is sent. Writing blocks while 256 KiB wait for the client, so
+/// use it on a thread that may block, never in a handler.
 ///
-/// Call [`finish`](Self::finish) at the end. One that is dropped before ends the connection without the end of the body, so that the
-/// client does not take what it has for the whole. Writing fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) when nobody reads: the client
-/// has gone, was too slow, or asked for the head only.
-#[must_use = "dropped without `finish`, it leaves the body without an end"]
+/// Call [`finish`](Self::finish) at the end. A writer that is dropped before closes the connection
+/// without the end of the body, so that the client does not take a truncated body for complete.
+/// Writing fails with [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the client has disconnected,
+/// was too slow, or asked for the head only.
+#[must_use = "dropped without `finish`, it leaves the body truncated"]
 pub struct BodyWriter {
     shared: Arc<Shared>,
     remote: Remote,
     id: ConnId,
 }
 
-/// The connection's side.
-struct Outlet(Arc<Shared>);
+/// The connection's side of a response's body.
+struct BodySource(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -34,9 +35,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// The connection has nothing to send, and waits to be told of more.
+    /// The connection has nothing to send, and waits for [`Delivered::More`].
     waits: bool,
-    /// Nobody takes anything.
+    /// The connection takes no more bytes.
     gone: bool,
     end: Option<End>,
     trailers: Vec<(String, String)>,
@@ -54,20 +55,20 @@ impl Shared {
     }
 }
 
-/// Both ends of a response's body.
+/// Creates both ends of a response's body.
 pub(super) fn body(remote: Remote, id: ConnId) -> (BodyWriter, impl Source) {
     let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
-    let outlet = Outlet(Arc::clone(&shared));
-    (BodyWriter { shared, remote, id }, outlet)
+    let source = BodySource(Arc::clone(&shared));
+    (BodyWriter { shared, remote, id }, source)
 }
 
 impl BodyWriter {
-    /// The body is complete. What is not sent yet will be.
+    /// Ends the body. Bytes that are not sent yet will be.
     pub fn finish(self) {
         self.finish_with(Vec::new());
     }
 
-    /// The same, with fields after a body that is sent in chunks; see [`Source::trailers`].
+    /// Ends the body with trailer fields, which follow a chunked body; see [`Source::trailers`].
     pub fn finish_with(self, trailers: Vec<(String, String)>) {
         self.shared.lock().trailers = trailers;
         self.end(End::Whole);
@@ -76,11 +77,11 @@ impl BodyWriter {
     fn end(&self, end: End) {
         let mut state = self.shared.lock();
         state.end.get_or_insert(end);
-        self.tell(state);
+        self.wake(state);
     }
 
     /// Wakes the connection if it waits.
-    fn tell(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
         let waits = std::mem::take(&mut state.waits);
         drop(state);
         if waits {
@@ -97,15 +98,18 @@ impl Write for BodyWriter {
             state = waiting.unwrap_or_else(PoisonError::into_inner);
         }
         if state.gone {
-            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "nobody reads this response"));
+            return Err(io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "the client takes no more of this response",
+            ));
         }
         let count = bytes.len().min(WINDOW - state.bytes.len());
         state.bytes.extend_from_slice(&bytes[..count]);
-        self.tell(state);
+        self.wake(state);
         Ok(count)
     }
 
-    /// Nothing to do: what is written is on its way.
+    /// Does nothing: bytes written are sent without a flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -123,7 +127,7 @@ impl fmt::Debug for BodyWriter {
     }
 }
 
-impl Source for Outlet {
+impl Source for BodySource {
     fn pull(&mut self, room: usize, out: &mut Vec<u8>) -> io::Result<Pull> {
         let mut state = self.0.lock();
         let count = state.bytes.len().min(room);
@@ -149,7 +153,7 @@ impl Source for Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for BodySource {
     fn drop(&mut self) {
         self.0.lock().gone = true;
         self.0.changed.notify_one();

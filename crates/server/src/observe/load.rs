@@ -1,4 +1,4 @@
-//! How busy the shards are, and which routes hold them up.
+//! Metrics of the shards' load, and of stalls by route.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Map, Value, json};
 use throng_engine::Snapshot;
 
-use crate::stalls::{StallFigures, Stalls};
+use crate::stalls::{StallCount, Stalls};
 
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// By shard: the time of all its turns, and of the longest.
+    /// By shard: the time of all its turns, and that of the longest.
     shards: Vec<(Duration, Duration)>,
-    stalls: Vec<StallFigures>,
+    stalls: Vec<StallCount>,
 }
 
 impl Figures {
     pub(super) fn of(snapshots: &[Arc<Snapshot>], stalls: &Stalls) -> Self {
         let load = |snapshot: &Arc<Snapshot>| (snapshot.busy(), snapshot.longest_turn());
-        Self { shards: snapshots.iter().map(load).collect(), stalls: stalls.figures().collect() }
+        Self { shards: snapshots.iter().map(load).collect(), stalls: stalls.counts().collect() }
     }
 
     pub(super) fn add_to(&self, figures: &mut Map<String, Value>) {
@@ -31,21 +31,22 @@ impl Figures {
         };
         figures.insert("shard_busy_seconds".to_owned(), each(|load| load.0));
         figures.insert("shard_longest_turn_seconds".to_owned(), each(|load| load.1));
-        let stalls = self.stalls.iter().map(|StallFigures { route, stalls, longest }| {
+        let stalls = self.stalls.iter().map(|StallCount { route, stalls, longest }| {
             json!({"route": route, "stalls": stalls, "longest_seconds": longest.as_secs_f64()})
         });
         figures.insert("stalls".to_owned(), stalls.collect());
     }
 
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
-        let help = "Seconds that the turns of a shard have taken: one that is always busy adds a second each second";
+        let help = "Seconds that the turns of a shard have taken: a shard that is always busy adds \
+                    one second per second";
         let mut metric =
             encoder.encode_descriptor("shard_busy_seconds", help, None, MetricType::Counter)?;
         self.each_shard(&mut metric, |(busy, _), sample| {
             ConstCounter::new(busy.as_secs_f64()).encode(sample)
         })?;
-        let help = "The longest turn of a shard since the last scrape, and of a second at least: how long an event may \
-                    have waited for others";
+        let help = "The longest turn of a shard since the last scrape, or of the last second if that \
+                    is longer: how long an event may have waited for others";
         let mut metric = encoder.encode_descriptor(
             "shard_longest_turn_seconds",
             help,
@@ -55,16 +56,16 @@ impl Figures {
         self.each_shard(&mut metric, |(_, longest), sample| {
             ConstGauge::new(longest.as_secs_f64()).encode(sample)
         })?;
-        let help = "Times that handlers of a route held their shard for stall_warning or longer";
+        let help = "Times handlers of a route held their shard for stall_warning or longer";
         let mut metric = encoder.encode_descriptor("stalls", help, None, MetricType::Counter)?;
-        for StallFigures { route, stalls, .. } in &self.stalls {
+        for StallCount { route, stalls, .. } in &self.stalls {
             let labels = [("route", route.as_str())];
             ConstCounter::new(*stalls).encode(metric.encode_family(&labels)?)?;
         }
-        let help = "The longest of them since the server began";
+        let help = "The longest stall of a route since the server started";
         let mut metric =
             encoder.encode_descriptor("longest_stall_seconds", help, None, MetricType::Gauge)?;
-        for StallFigures { route, longest, .. } in &self.stalls {
+        for StallCount { route, longest, .. } in &self.stalls {
             let labels = [("route", route.as_str())];
             ConstGauge::new(longest.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
         }
@@ -102,7 +103,7 @@ mod tests {
 
     fn figures() -> Figures {
         let ms = Duration::from_millis;
-        let stall = |route: &str, stalls, longest| StallFigures {
+        let stall = |route: &str, stalls, longest| StallCount {
             route: route.to_owned(),
             stalls,
             longest: ms(longest),

@@ -1,20 +1,21 @@
-//! How many connections a server may hold: what was asked for, and what descriptors and threads allow.
+//! The number of connections a server may hold: the setting, and the limits of descriptors and
+//! threads.
 
 use throng_http::Files;
 
 #[cfg(unix)]
-use super::Io;
+use super::IoBackend;
 use super::Server;
 use crate::error::{Error, Result};
 
-/// Descriptors kept back for listeners, polls, wake-ups, logs and refusals.
+/// Descriptors reserved for listeners, polls, wake-ups, logs and refusals.
 pub(super) const RESERVED_DESCRIPTORS: usize = 64;
 
-/// Fewer connections than this are no server: a descriptor limit that allows no more is told, not obeyed.
+/// The fewest connections worth serving: a descriptor limit that allows fewer is an error.
 pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 
 impl Server {
-    /// The limit in force: what the descriptors allow, or what was set if they allow it.
+    /// Returns the limit in force: the setting, or as many as the descriptors allow.
     pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
         let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
         let used = throng_io::limits::descriptors_in_use();
@@ -24,7 +25,7 @@ impl Server {
         let free = descriptors_usable.saturating_sub(reserve);
         let asked = self.limits.max_connections;
         #[cfg(unix)]
-        if self.io == Io::Threads {
+        if self.io == IoBackend::Threads {
             let each = throng_io::threads::DESCRIPTORS;
             let possible = crate::threads::possible(asked, free / each)?;
             return choose_max_connections(asked, possible, descriptors, reserve, each);
@@ -33,22 +34,25 @@ impl Server {
     }
 }
 
-/// Lowers how many files each may have open so that all have no more than `most`, in proportion; returns how many they have.
+/// Lowers the limits on open files in proportion, so that all directories together have at most
+/// `most`. Returns their sum.
 fn share_among(files: &[Files], most: usize) -> usize {
     let limits: Vec<u128> = files.iter().map(|files| files.open_limit() as u128).collect();
     let wanted: u128 = limits.iter().sum();
     if wanted > most as u128 {
         for (files, limit) in files.iter().zip(limits) {
             let share = usize::try_from(limit * most as u128 / wanted).unwrap_or(usize::MAX);
-            // One at least: none would be no directory at all.
+            // At least one: with none, no file of the directory could be served.
             files.lower_max_open(share.max(1));
         }
     }
     files.iter().map(Files::open_limit).sum()
 }
 
-/// Of `descriptors`, `reserve` are spoken for, which leaves `possible` connections of `each` descriptors; `asked` is 0
-/// for as many as possible.
+/// Chooses the limit on connections.
+///
+/// Of `descriptors`, `reserve` are reserved, which leaves `possible` connections of `each`
+/// descriptors; `asked` is 0 for as many as possible.
 fn choose_max_connections(
     asked: usize,
     possible: usize,
@@ -67,8 +71,9 @@ fn choose_max_connections(
         _ => (asked * each + reserve, ", or lower max_connections"),
     };
     Err(Error::Setting(format!(
-        "{problem}the descriptor limit of {descriptors} allows {possible} connections, {reserve} descriptors being \
-         needed otherwise; raise it with `ulimit -n {wanted}` (or LimitNOFILE= in the systemd unit){remedy}"
+        "{problem}the descriptor limit of {descriptors} allows {possible} connections, since \
+         {reserve} descriptors are needed for other purposes; raise it with `ulimit -n {wanted}` \
+         (or LimitNOFILE= in the systemd unit){remedy}"
     )))
 }
 
@@ -93,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_descriptors_are_told_in_the_words_of_who_set_what() {
+    fn too_few_descriptors_are_an_error_that_names_the_setting_if_there_is_one() {
         let choose = |asked, possible: usize| {
             choose_max_connections(asked, possible, possible as u64 + 80, 80, 1)
                 .map_err(|error| error.to_string())

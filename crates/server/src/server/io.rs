@@ -1,29 +1,31 @@
-//! Which way a server speaks to the kernel.
+//! The I/O backend of a server.
 
-/// Which way the kernel is spoken to.
+/// The I/O backend: how a server waits for and moves bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Io {
-    /// The best this system has: epoll on Linux, else the portable driver.
+pub enum IoBackend {
+    /// The best of this system: epoll on Linux, otherwise the portable driver. The default.
     #[default]
     Auto,
     /// Level-triggered epoll. Linux only.
     Epoll,
-    /// mio: kqueue on the BSDs and macOS, epoll on Linux.
+    /// The mio crate: kqueue on the BSDs and macOS, epoll on Linux.
     Portable,
-    /// One thread for each connection, and one that accepts. Unix only.
+    /// One thread per connection, and one thread that accepts. Unix only.
     ///
-    /// Handlers of different connections run in parallel, and may block: they hold up their own connection and
-    /// nobody else. Simplest to reason about, and right for a few thousand connections: each takes two
-    /// descriptors and 27 KiB of memory, besides 16 KiB of the kernel's for its thread, where an event loop takes a hundred
-    /// bytes, 300 KB more once a message was compressed for it, and a publication wakes a thread for each receiver. All else is
-    /// the same. [`Server::shards`](crate::Server::shards) has no meaning; see
+    /// Handlers of different connections run in parallel and may block: a blocked handler holds up
+    /// its own connection only. This is the simplest model to reason about, and suits up to a few
+    /// thousand connections. Each connection takes two descriptors and 27 KiB of memory, besides
+    /// 16 KiB of kernel memory for its thread, where an event loop takes about a hundred bytes. It
+    /// takes 300 KB more once a message was compressed for it, and a publish wakes one thread per
+    /// receiver. Everything else works as with event loops.
+    /// [`Server::shards`](crate::Server::shards) has no effect; the size of the stacks is
     /// [`Server::thread_stack`](crate::Server::thread_stack).
     Threads,
 }
 
-/// The error says what can be written; whoever read the name knows which setting it was for.
-impl std::str::FromStr for Io {
+/// The error lists the accepted values; the caller adds the name of the setting.
+impl std::str::FromStr for IoBackend {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -32,7 +34,7 @@ impl std::str::FromStr for Io {
             "epoll" => Ok(Self::Epoll),
             "portable" => Ok(Self::Portable),
             "threads" => Ok(Self::Threads),
-            _ => Err("write auto, epoll, portable or threads".to_owned()),
+            _ => Err("expected auto, epoll, portable or threads".to_owned()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A server's configuration, and how it starts.
 //!
-//! Start reading at [`Server`]; settings are in `settings.rs`, and [`Server::bind`] in `startup.rs`.
+//! Start reading at [`Server`]; settings are in `settings.rs`, and [`Server::bind`] in
+//! `startup.rs`.
 
 pub(crate) mod capacity;
 mod io;
@@ -15,19 +16,20 @@ use throng_engine::{Classes, Limits};
 use throng_http::Origins;
 use throng_proto::ws::deflate::Settings as Deflate;
 
-pub use io::Io;
+pub use io::IoBackend;
 pub(crate) use startup::workers;
 
+use crate::affinity::CpuAffinity;
 use crate::app::App;
-use crate::pin::Pin;
 use crate::stalls::StallSettings;
 
-/// Stack of a connection's thread, where it has one.
+/// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
 const THREAD_STACK: usize = 256 * 1024;
 
-/// A server: an [`App`] and the configuration to serve it with. See the [crate's page](crate) for a whole one.
+/// A server: an [`App`] and the configuration to serve it with.
 ///
-/// Nothing happens before [`Server::bind`], which reports mistakes in routes and settings.
+/// The [crate's page](crate) has complete examples. Mistakes in routes and settings are reported by
+/// [`Server::bind`], or earlier by [`Server::check`].
 #[must_use]
 pub struct Server {
     app: App,
@@ -37,22 +39,22 @@ pub struct Server {
     compression: Deflate,
     origins: Origins,
     workers: WorkerSettings,
-    /// The threads of the pool of workers are started with the server, even if no route needs them at once.
+    /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
     shards: usize,
-    io: Io,
+    io: IoBackend,
     thread_stack: usize,
     backlog: i32,
-    share_port: bool,
+    reuse_port: bool,
     stalls: StallSettings,
-    pin: Pin,
-    /// Besides the address given to `bind`.
+    cpu_affinity: CpuAffinity,
+    /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     mistake: Option<String>,
 }
 
 impl Server {
-    /// A server for `app`, with default settings and [`Limits`].
+    /// Creates a server for `app`, with default settings and [`Limits`].
     pub fn new(app: App) -> Self {
         Self {
             app,
@@ -64,18 +66,18 @@ impl Server {
             workers: WorkerSettings::default(),
             starts_workers: false,
             shards: 0,
-            io: Io::Auto,
+            io: IoBackend::Auto,
             thread_stack: THREAD_STACK,
             backlog: 4096,
-            share_port: false,
+            reuse_port: false,
             stalls: StallSettings::default(),
-            pin: Pin::None,
+            cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
             mistake: None,
         }
     }
 
-    /// Keeps the first mistake for `bind`, so that building reads as one chain.
+    /// Keeps the first mistake for `bind`, so that the builder can be used as one chain.
     fn note(&mut self, mistake: String) {
         self.mistake.get_or_insert(mistake);
     }

@@ -1,4 +1,4 @@
-//! The builder's settings: all that is not a route.
+//! Settings of [`Server`]'s builder: everything that is not a route.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use throng_http::Origins;
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use super::startup::resolve;
-use super::{Io, Server};
-use crate::pin::Pin;
+use super::{IoBackend, Server};
+use crate::affinity::CpuAffinity;
 use crate::stalls::Stall;
 
 impl Server {
-    /// What happens to messages for receivers that read too slowly, where neither the channel nor the route has rules
-    /// of its own. Default: [`SlowPolicy::Close`](crate::SlowPolicy::Close) at [`Limits::max_backlog`].
+    /// Sets the rules for messages to receivers that read too slowly, where neither the channel nor
+    /// the route has rules of its own. Default: [`SlowPolicy::Close`](crate::SlowPolicy::Close) at
+    /// [`Limits::max_backlog`].
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
         self.classes.set_default(rules.into());
         self
     }
 
-    /// The same for what is published to the channels that match `pattern`: tokens separated by dots, `*` for any one
-    /// token, `>` at the end for any that follow. Of several patterns that match, the one given first rules; a
-    /// channel's rules win over those of its receivers' routes.
+    /// Sets the back-pressure rules of the channels that match `pattern`: tokens separated by dots,
+    /// `*` for any one token, `>` at the end for all that follow. Of several patterns that match,
+    /// the first one added applies. A channel's rules win over those of its receivers' routes.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -42,61 +43,66 @@ impl Server {
         self
     }
 
-    /// Whether subscriptions may be patterns: `news.*` for all channels of two tokens of which the first is `news`,
-    /// `news.>` for all that begin with `news.`. Default false: a star is a character like any other. Then a
-    /// malformed pattern is not subscribed to; what is published to stays literal.
+    /// Sets whether subscriptions may be patterns: `news.*` for all channels of two tokens of which
+    /// the first is `news`, `news.>` for all channels that begin with `news.`. Default: false,
+    /// where a star is a character like any other. With true, a subscription to a malformed pattern
+    /// is ignored. The channel given to a publish is always literal.
     pub fn wildcards(mut self, wildcards: bool) -> Self {
         self.wildcards = wildcards;
         self
     }
 
-    /// Sets the [`Limits`].
+    /// Sets the [`Limits`] on connections, sizes and times. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// How messages are compressed where an endpoint does not say otherwise, with clients that offer it: a
-    /// [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default: not at all.
+    /// Sets how messages are compressed for clients that offer it, where a route has no setting of
+    /// its own: a [`Compression`](crate::Compression), or all settings as a [`Deflate`]. Default:
+    /// no compression.
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.compression = compression.into();
         self
     }
 
-    /// Which web pages may open WebSockets here. Default: those of the same host; clients that are not browsers
-    /// send no Origin and are let in.
+    /// Sets which web pages may open WebSockets. Default: those of the same host. Clients that send
+    /// no Origin header, because they are not browsers, are accepted.
     pub fn origins(mut self, origins: Origins) -> Self {
         self.origins = origins;
         self
     }
 
-    /// Event loops, each on a thread of its own. Default 0: one for each usable CPU. A connection stays on one for
-    /// life.
+    /// Sets the number of event loops, each on a thread of its own. Default: 0, which is one per
+    /// usable CPU on Linux, and one elsewhere. A connection stays on one event loop for life.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = shards;
         self
     }
 
-    /// Which way the kernel is spoken to. Default [`Io::Auto`].
-    pub fn io(mut self, io: Io) -> Self {
+    /// Sets the I/O backend. Default: [`IoBackend::Auto`].
+    pub fn io(mut self, io: IoBackend) -> Self {
         self.io = io;
         self
     }
 
-    /// Bytes of a connection's stack with [`Io::Threads`]. Default 256 KiB, of which memory is taken as it is used: 8 KiB by
-    /// an idle connection whose handler is shallow. A handler that needs more, for deep recursion or large
-    /// arrays, ends the process when it overflows, as on any thread. At least 64 KiB.
+    /// Sets the stack size of a connection's thread with [`IoBackend::Threads`], in bytes. Default:
+    /// 256 KiB; minimum: 64 KiB. The system allocates memory for it as it is used: 8 KiB for an
+    /// idle connection with a shallow handler. A handler that overflows its stack, by deep
+    /// recursion or large arrays, aborts the process, as on any thread.
     pub fn thread_stack(mut self, bytes: usize) -> Self {
         self.thread_stack = bytes;
         self
     }
 
-    /// The pool of workers for what blocks: [`Socket::offload`](crate::Socket::offload), [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
-    /// [`App::blocking`](crate::App::blocking). Default: one for each usable CPU, 4,096 jobs that wait, and connections that are not read while the
-    /// queue is full. For how many to ask see [`suggested_size`](crate::suggested_size).
+    /// Sets the worker pool for blocking work: [`Socket::offload`](crate::Socket::offload),
+    /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
+    /// [`App::blocking`](crate::App::blocking). Default: one thread per usable CPU, a queue of
+    /// 4,096 jobs, and connections that are not read while the queue is full.
+    /// [`suggested_size`](crate::suggested_size) computes a pool size.
     ///
-    /// The threads are started with the server if a route always uses them, or if this is called; otherwise when the first
-    /// work comes.
+    /// The threads are started with the server if a route always uses them or if this is called;
+    /// otherwise with the first job.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -117,52 +123,58 @@ impl Server {
         self
     }
 
-    /// Connections the kernel keeps until they are accepted. Default 4096; the kernel caps it at
-    /// `net.core.somaxconn`.
+    /// Sets the listen backlog: how many connections the kernel queues until they are accepted.
+    /// Default: 4,096; Linux caps it at `net.core.somaxconn`.
     pub fn backlog(mut self, backlog: i32) -> Self {
         self.backlog = backlog;
         self
     }
 
-    /// Lets other processes that ask for the same listen on the port, too (Linux): the kernel spreads connections
-    /// over them, so that several processes hold more connections than one may have descriptors. Channels are each
-    /// process's own. Default false: a port that another program has is an error.
-    pub fn share_port(mut self, share: bool) -> Self {
-        self.share_port = share;
+    /// Sets whether other processes with the same setting may listen on the port, too
+    /// (`SO_REUSEPORT`, Linux). The kernel spreads connections over them, so that several processes
+    /// can hold more connections than the descriptor limit of one allows. Channels are not shared
+    /// between processes. Default: false, where a port in use is an error.
+    pub fn reuse_port(mut self, reuse: bool) -> Self {
+        self.reuse_port = reuse;
         self
     }
 
-    /// Whether each event loop stays on a CPU of its own. Default [`Pin::None`]. Where they are: [`Running::placement`](crate::Running::placement).
-    pub fn pin(mut self, pin: Pin) -> Self {
-        self.pin = pin;
+    /// Sets whether each event loop is pinned to a CPU of its own. Default: [`CpuAffinity::None`].
+    /// [`Running::placement`](crate::Running::placement) returns the CPUs chosen.
+    pub fn cpu_affinity(mut self, affinity: CpuAffinity) -> Self {
+        self.cpu_affinity = affinity;
         self
     }
 
-    /// A callback that holds its shard for this long or longer, while the shard's other connections wait, is a stall: counted
-    /// by route in the metrics, and told to [`on_stall`](Self::on_stall). Default 50 ms; 0 = never. The clock is read at
-    /// the end of each turn of the event loop, and after each event only for ten seconds after a stall; so a first stall
-    /// may be that of several short callbacks of one route, and one of several routes is not named. It has no meaning with
-    /// [`Io::Threads`], where a handler holds up its own connection alone.
+    /// Sets how long callbacks may hold their shard before it is reported as a stall: counted by
+    /// route in the metrics, and passed to [`on_stall`](Self::on_stall). Default: 50 ms; 0 turns it
+    /// off.
+    ///
+    /// The clock is read at the end of each turn of the event loop, and after each event only for
+    /// ten seconds after a stall. So a first stall may be the sum of several short callbacks of one
+    /// route, and one of several routes is reported without a route. It has no effect with
+    /// [`IoBackend::Threads`], where a handler holds up its own connection only.
     pub fn stall_warning(mut self, warning: Duration) -> Self {
         self.stalls.warning = warning;
         self
     }
 
-    /// Who is told of stalls, instead of standard error, which gets a line a second at most. Called for each stall on the
-    /// stalled shard's thread, so it must not take long itself.
+    /// Sets the callback for stalls. Default: at most one line per second on standard error. It is
+    /// called for each stall on the stalled shard's thread, so it must not take long itself.
     ///
     /// ```
     /// # use throng::prelude::*;
     /// Server::new(App::new()).on_stall(|stall| eprintln!("{} took {:?}", stall.route, stall.length));
     /// ```
-    pub fn on_stall(mut self, tell: impl Fn(&Stall<'_>) + Send + Sync + 'static) -> Self {
-        self.stalls.on_stall = Arc::new(tell);
+    pub fn on_stall(mut self, callback: impl Fn(&Stall<'_>) + Send + Sync + 'static) -> Self {
+        self.stalls.on_stall = Arc::new(callback);
         self
     }
 
-    /// Listens on `address` besides the one given to [`bind`](Self::bind): on `[::1]:80` and on `127.0.0.1:80`, say. Port 0
-    /// takes the port of the first address. May be called several times.
-    pub fn listen_also(mut self, address: impl ToSocketAddrs) -> Self {
+    /// Adds an address to listen on, besides the one given to [`bind`](Self::bind): for example
+    /// `[::1]:80` besides `127.0.0.1:80`. Port 0 takes the port of the first address. May be called
+    /// several times.
+    pub fn bind_also(mut self, address: impl ToSocketAddrs) -> Self {
         match resolve(address) {
             Ok(address) => self.more_addresses.push(address),
             Err(error) => self.note(error.to_string()),

@@ -1,4 +1,4 @@
-//! From routes and settings to a server that listens.
+//! Starts a server: checks routes and settings, listens, and builds the shards.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -15,7 +15,7 @@ use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::capacity::RESERVED_DESCRIPTORS;
-use super::{Io, Server};
+use super::{IoBackend, Server};
 use crate::app::{Action, Route};
 use crate::error::{Error, Result};
 use crate::http::Delivered;
@@ -24,25 +24,27 @@ use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
 use crate::workers::{Pool, RouteContext};
 
-/// More event loops than any machine has CPUs are a mistake.
-const MOST_SHARDS: usize = 1024;
+/// The maximum number of event loops; more than any machine has CPUs is a mistake.
+const MAX_SHARDS: usize = 1024;
 
-/// Silence after which the kernel asks whether the peer's host is still there. Heartbeats find out sooner; this is
-/// for programs that turned them off, and for connections that are no WebSockets yet.
+/// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
+/// sooner; this is for programs that turned them off, and for connections that are not WebSockets.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// How much later than the shard the kernel gives a peer up that takes nothing, so that the figures tell why.
+/// The time that the kernel's user timeout is later than the shard's write timeout, so that the
+/// shard closes the connection first and counts the reason.
 const KERNEL_LATER: Duration = Duration::from_secs(5);
 
-/// What the kernel holds of a connection's output besides what is on its way. More would be memory that no limit of ours
-/// knows, up to 4 MB for each client that does not read; less, and a fast one would wait for us.
+/// Bytes of unsent output that the kernel may hold per connection (`TCP_NOTSENT_LOWAT`). More would
+/// be memory outside every limit, up to 4 MB per client that does not read; less would make a fast
+/// client wait.
 const UNSENT_LOW_WATER: u32 = 128 << 10;
 
 impl Server {
     /// Checks the routes and settings, as [`bind`](Self::bind) does before it listens.
     ///
     /// # Errors
-    /// The caller's mistake, naming the setting, the value and the remedy.
+    /// [`Error::Setting`] names the setting, the value and the remedy.
     pub fn check(&self) -> Result<()> {
         if let Some(mistake) = &self.mistake {
             return Err(Error::Setting(mistake.clone()));
@@ -56,16 +58,18 @@ impl Server {
         self.classes().check(&self.limits).map_err(wrong)
     }
 
-    /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] returns. Connections wait in the
-    /// kernel until the server runs.
+    /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] returns.
+    /// Connections wait in the kernel's queue until the server runs.
     ///
     /// # Errors
-    /// A route or setting that cannot work, an address that cannot be had, or no descriptors for the event loops.
+    /// [`Error::Setting`] for a route or setting that cannot work, [`Error::Bind`] for an address
+    /// that cannot be listened on, [`Error::Shard`] if the system refuses resources for the event
+    /// loops.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
         self.check()?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
-        let placement = self.pin.place(self.io, count)?;
+        let placement = self.cpu_affinity.place(self.io, count)?;
         let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
@@ -99,7 +103,7 @@ impl Server {
         Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers))
     }
 
-    /// The rules for slow receivers of the server, its channels and its routes.
+    /// Returns the back-pressure rules of the server, its channels and its routes.
     fn classes(&self) -> Classes {
         let mut classes = self.classes.clone();
         for (index, route) in (0..).zip(&self.app.routes) {
@@ -112,7 +116,7 @@ impl Server {
         classes
     }
 
-    /// The listeners of each shard, and the addresses they got.
+    /// Returns the listeners of each shard, and the addresses bound.
     fn listen(
         &self,
         address: SocketAddr,
@@ -120,7 +124,7 @@ impl Server {
     ) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>)> {
         let options = ListenOptions {
             backlog: self.backlog,
-            reuse_port: self.share_port,
+            reuse_port: self.reuse_port,
             ..ListenOptions::default()
         };
         listen_everywhere(address, &self.more_addresses, options, shards)
@@ -155,24 +159,24 @@ impl Server {
     fn shard_count(&self) -> Result<usize> {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         match self.shards {
-            _ if self.io == Io::Threads => Ok(1),
+            _ if self.io == IoBackend::Threads => Ok(1),
             0 if cfg!(target_os = "linux") => Ok(usable),
-            // Elsewhere one port cannot be shared by several listeners in a useful way.
+            // On other systems, SO_REUSEPORT does not spread connections over the listeners.
             0 => Ok(1),
-            n if n > MOST_SHARDS => Err(Error::Setting(format!(
-                "shards is {n}; at most {MOST_SHARDS} are possible, and one for each CPU is enough"
+            n if n > MAX_SHARDS => Err(Error::Setting(format!(
+                "shards is {n}; at most {MAX_SHARDS} are possible, and one per CPU is enough"
             ))),
             n => Ok(n),
         }
     }
 }
 
-/// Its message names the setting and the remedy.
+/// Converts an error of the worker pool, whose message names the setting and the remedy.
 pub(crate) fn workers(error: WorkerError) -> Error {
     Error::Setting(error.to_string())
 }
 
-/// The listeners of each of `count` shards, and the addresses they got, in the order they were asked for.
+/// Returns the listeners of each of `count` shards, and the addresses bound, in the order given.
 fn listen_everywhere(
     first: SocketAddr,
     more: &[SocketAddr],
@@ -193,15 +197,15 @@ fn listen_everywhere(
     Ok((of_shards, bound))
 }
 
-/// How the shards' drivers are made.
+/// The configuration of the shards' drivers.
 struct Drivers {
-    io: Io,
+    io: IoBackend,
     thread_stack: usize,
     base: Options,
 }
 
 impl Drivers {
-    /// Makes the shards, each with the driver that `io` asks for and its listeners.
+    /// Builds the shards, each with its listeners and a driver of the backend chosen.
     fn build(
         self,
         listeners: Vec<Vec<TcpListener>>,
@@ -211,27 +215,27 @@ impl Drivers {
         let base = self.base;
         match self.io {
             #[cfg(target_os = "linux")]
-            Io::Auto | Io::Epoll => {
+            IoBackend::Auto | IoBackend::Epoll => {
                 let drivers = each_listening(base, listeners, Epoll::new, Epoll::add_listener)?;
                 Shards::build(drivers, options, service)
             }
             #[cfg(not(target_os = "linux"))]
-            Io::Epoll => {
+            IoBackend::Epoll => {
                 let message = "io is epoll, which only Linux has; use auto or portable";
                 Err(Error::Setting(message.to_owned()))
             }
             #[cfg(unix)]
-            Io::Threads => {
+            IoBackend::Threads => {
                 let listeners = listeners.into_iter().flatten();
                 crate::threads::build(listeners, base, self.thread_stack, options, service)
             }
             #[cfg(not(unix))]
-            Io::Threads => {
+            IoBackend::Threads => {
                 let message = "io is threads, which only Unix has; use auto or portable";
                 Err(Error::Setting(message.to_owned()))
             }
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
-            Io::Auto | Io::Portable => {
+            IoBackend::Auto | IoBackend::Portable => {
                 let drivers =
                     each_listening(base, listeners, Portable::new, Portable::add_listener)?;
                 Shards::build(drivers, options, service)
@@ -240,7 +244,7 @@ impl Drivers {
     }
 }
 
-/// One driver for each shard's listeners.
+/// Creates one driver per shard, with that shard's listeners.
 fn each_listening<D>(
     base: Options,
     listeners: Vec<Vec<TcpListener>>,
@@ -255,21 +259,21 @@ fn each_listening<D>(
     listeners.into_iter().enumerate().map(driver).collect::<io::Result<_>>().map_err(Error::Shard)
 }
 
-/// The options of the drivers of all shards.
+/// Returns the options of the drivers of all shards.
 fn driver_options(max_connections: usize, limits: &Limits) -> Options {
     Options {
-        // A refused connection is told why, so it is adopted for a moment too.
+        // A connection over the limit is adopted for a moment, to be answered with the reason.
         max_connections: max_connections + RESERVED_DESCRIPTORS,
-        // Both are set on the listener, which what it accepts inherits: no system call per connection.
+        // Both are set on the listener, and accepted sockets inherit them: no system call each.
         keepalive: Some(KEEP_ALIVE),
-        // What left for the kernel is out of the engine's sight: there the kernel keeps the same promise.
+        // The engine cannot see output the kernel has taken; this timeout covers it.
         user_timeout: Some(limits.write_timeout + KERNEL_LATER),
         unsent_low_water: Some(UNSENT_LOW_WATER),
         ..Options::default()
     }
 }
 
-/// How the messages of a route are decoded.
+/// Returns how the messages of a route are decoded.
 fn route_options(route: &Route) -> RouteOptions {
     let Action::Ws(ws) = &route.action else { return RouteOptions::default() };
     let limits = |bytes| ws::Limits { max_frame_size: bytes, max_message_size: bytes };
@@ -279,31 +283,32 @@ fn route_options(route: &Route) -> RouteOptions {
     }
 }
 
-/// What a route offers to clients that compress messages.
+/// Returns the compression that a route negotiates with clients that offer it.
 fn compression(route: &Route, usual: Deflate) -> Result<Option<deflate::Policy>> {
     let Action::Ws(ws) = &route.action else { return Ok(None) };
     let settings = ws.options.compression.unwrap_or(usual);
     let policy = settings.check().map_err(|error| Error::Setting(error.to_string()))?;
-    // A message that is passed on as it comes has no compressed whole.
+    // Messages of a streaming route are passed on in chunks as they come, never decompressed.
     Ok(policy.filter(|_| !ws.options.streaming))
 }
 
 pub(super) fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {
     let mut addresses = address
         .to_socket_addrs()
-        .map_err(|error| Error::Setting(format!("the address cannot be understood: {error}")))?;
+        .map_err(|error| Error::Setting(format!("cannot resolve the address: {error}")))?;
     addresses
         .next()
-        .ok_or_else(|| Error::Setting("the address names no host; give HOST:PORT".to_owned()))
+        .ok_or_else(|| Error::Setting("the address has no host; write HOST:PORT".to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// That accepted sockets inherit both is tested where the driver is (`accepted_sockets_inherit_their_options`).
+    /// The driver's own test shows that accepted sockets inherit both options
+    /// (`accepted_sockets_inherit_their_options`).
     #[test]
-    fn the_kernel_gives_vanished_peers_up_too() {
+    fn the_kernel_also_times_out_vanished_peers() {
         let options = driver_options(100, &Limits::default());
         assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
         assert_eq!(options.user_timeout, Some(Limits::default().write_timeout + KERNEL_LATER));

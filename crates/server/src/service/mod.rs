@@ -1,7 +1,8 @@
 //! One shard's side of a server: what the engine calls.
 //!
-//! Start reading at [`ShardService`]. Requests are routed in `request.rs` and answered in `response.rs`; `upgrade.rs`
-//! is where HTTP becomes WebSocket, `sse.rs` where it becomes a stream of events.
+//! Start reading at [`ShardService`]. Requests are routed in `request.rs` and answered in
+//! `response.rs`; `upgrade.rs` is where HTTP becomes WebSocket, `sse.rs` where it becomes a stream
+//! of events.
 
 mod request;
 mod response;
@@ -33,7 +34,8 @@ pub(crate) const RETRY_AFTER: u64 = 5;
 pub(crate) struct ShardService {
     shared: Arc<Shared>,
     admission: Arc<Admission>,
-    /// By route: the sessions of WebSocket routes that have had one, and [`NoSessions`](crate::ws::sessions::NoSessions) for the others.
+    /// By route: the sessions of WebSocket routes that have had one, and
+    /// [`NoSessions`](crate::ws::sessions::NoSessions) for the others.
     sessions: Vec<Box<dyn Sessions>>,
     /// Requests whose body is read before their handler is called.
     awaited: ConnMap<AwaitedBody>,
@@ -59,7 +61,7 @@ impl ShardService {
         }
     }
 
-    /// Reads the calendar once a second at most; in between the turn's own time tells that it still holds.
+    /// Updates the cached date, at most once per second by the turn's clock.
     fn refresh_date(&mut self, now: Instant) {
         if now >= self.date_until {
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -119,8 +121,8 @@ impl Service for ShardService {
 
     fn on_body_chunk(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) -> Flow {
         let exchange = self.exchanges.get(&cx.id());
-        match exchange.and_then(|exchange| exchange.inlet.as_ref()) {
-            Some(inlet) => inlet.push(bytes),
+        match exchange.and_then(|exchange| exchange.body_sender.as_ref()) {
+            Some(body_sender) => body_sender.push(bytes),
             None => Flow::More,
         }
     }
@@ -129,11 +131,11 @@ impl Service for ShardService {
         let Some(exchange) = self.exchanges.get_mut(&cx.id()) else {
             return Answer::Done { keep_alive: false };
         };
-        if let Some(inlet) = exchange.inlet.take() {
+        if let Some(body_sender) = exchange.body_sender.take() {
             let text = |field: http1::Header<'_>| {
                 Some((field.name.to_owned(), str::from_utf8(field.value).ok()?.to_owned()))
             };
-            inlet.end(trailers.iter().filter_map(text).collect());
+            body_sender.end(trailers.iter().filter_map(text).collect());
         }
         Answer::Later
     }
@@ -152,7 +154,7 @@ impl Service for ShardService {
             // Once its body has come to its end, there is another request to wait with.
             Delivered::Room => {
                 let id = cx.id();
-                if self.exchanges.get(&id).is_some_and(|exchange| exchange.inlet.is_some()) {
+                if self.exchanges.get(&id).is_some_and(|exchange| exchange.body_sender.is_some()) {
                     cx.core().resume_reading(id);
                 }
             }

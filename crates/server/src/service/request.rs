@@ -33,7 +33,8 @@ struct Routed<'r, 'h> {
 }
 
 impl ShardService {
-    /// Finds the route of a request and runs its middleware; the handler follows at once, or when the body has come.
+    /// Finds the route of a request and runs its middleware; the handler follows at once, or when
+    /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
         let Match::Found { value: route, params } = shared.find(head) else {
@@ -160,16 +161,16 @@ impl ShardService {
         };
         let remote = cx.core_ref().remote();
         let responder = Responder::new(remote.clone(), cx.id());
-        let (inlet, reader) = reader::body(remote.clone(), cx.id());
+        let (body_sender, reader) = reader::body(remote.clone(), cx.id());
         handler(&request, reader, responder);
         let mut exchange = Exchange::new(head, cx.entered_route(), pending);
         let answer = match head.has_body() {
             true => {
-                exchange.inlet = Some(inlet);
+                exchange.body_sender = Some(body_sender);
                 Answer::Chunks { max_body: route.max_body.unwrap_or(cx.core_ref().max_body()) }
             }
             false => {
-                inlet.end(Vec::new());
+                body_sender.end(Vec::new());
                 Answer::Later
             }
         };

@@ -8,8 +8,9 @@ use super::ShardService;
 use crate::app::Pending;
 use crate::http::exchange::{Exchange, Outgoing, Progress};
 
-/// Whether an answer before the body must be the connection's last. A client that waits for a 100 and gets this instead
-/// may send the body or not (RFC 9110 section 10.1.1), and one that is too large is not worth reading.
+/// Whether an answer before the body must be the connection's last. A client that waits for a 100
+/// and gets this instead may send the body or not (RFC 9110 section 10.1.1), and one that is too
+/// large is not worth reading.
 fn is_last(request: &http1::Request<'_>, max_body: u64) -> bool {
     let too_large = matches!(request.body_length(), BodyLength::Known(length) if length > max_body);
     request.expects_continue() || too_large
@@ -45,8 +46,8 @@ impl ShardService {
         }
     }
 
-    /// Answers instead of a handler: to bytes that are not a request, or to one that has no answer yet and will get
-    /// none from its handler.
+    /// Answers instead of a handler: to bytes that are not a request, or to one that has no answer
+    /// yet and will get none from its handler.
     pub(super) fn reply_to_fault(&mut self, cx: &mut Cx<'_>, response: &Response) {
         let exchange = self.exchanges.remove(&cx.id());
         if exchange.is_some_and(|exchange| exchange.outgoing.is_some()) {
@@ -102,7 +103,8 @@ impl ShardService {
                 let is_delimited = outgoing.is_delimited();
                 self.exchanges.remove(&id);
                 match is_delimited {
-                    // The missing end shows it (RFC 9112 section 8), and what was answered before still arrives.
+                    // The missing end shows it (RFC 9112 section 8), and what was answered before
+                    // still arrives.
                     true => cx.core().finish_answer(id, false),
                     false => cx.abort(),
                 }

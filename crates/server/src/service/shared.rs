@@ -35,8 +35,8 @@ pub(crate) struct BoundRoute {
     pub(crate) compression: Option<deflate::Policy>,
 }
 
-/// True for requests that ask for an upgrade to WebSocket, and not to `h2c`, say, which is to be ignored where it is
-/// not spoken (RFC 9110 section 7.8).
+/// True for requests that ask for an upgrade to WebSocket, and not to `h2c`, say, which is to be
+/// ignored where it is not spoken (RFC 9110 section 7.8).
 fn wants_websocket(request: &http1::Request<'_>) -> bool {
     let is_websocket = |name: &str| name.eq_ignore_ascii_case("websocket");
     request.wants_upgrade() && handshake::list(request.values("Upgrade")).any(is_websocket)
@@ -47,8 +47,9 @@ impl Shared {
         &self.routes[usize::from(route)]
     }
 
-    /// The route of a request. A path can have a WebSocket and an HTTP route: the first is for requests that ask for an
-    /// upgrade. Where there is only the other kind, that answers: a WebSocket route with 426.
+    /// The route of a request. A path can have a WebSocket and an HTTP route: the first is for
+    /// requests that ask for an upgrade. Where there is only the other kind, that answers: a
+    /// WebSocket route with 426.
     pub(crate) fn find(&self, head: &http1::Request<'_>) -> Match<'_, u16> {
         let (method, path) = (head.method(), head.path());
         let wants_websocket = wants_websocket(head);

@@ -47,7 +47,8 @@ fn events_head(head: &http1::Request<'_>) -> Result<Response, HeaderError> {
         .with_bytes("text/event-stream", Vec::new())
         .header("Cache-Control", "no-store")?
         .header("X-Accel-Buffering", "no")?;
-    // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section 3.2).
+    // It was let in; a page of another host may then read the stream, too (WHATWG Fetch section
+    // 3.2).
     match head.origins().next().map(str::from_utf8) {
         Some(Ok(origin)) => response
             .header("Access-Control-Allow-Origin", origin.to_owned())?

@@ -58,10 +58,10 @@ impl ShardService {
     /// Refuses connections that would last, while the server drains or from foreign origins.
     pub(super) fn check_admitted(&self, head: &http1::Request<'_>) -> Result<(), Reject> {
         if !self.admission.is_ready() {
-            return Err(Reject::unavailable(RETRY_AFTER).because("the server is shutting down"));
+            return Err(Reject::unavailable(RETRY_AFTER).with_reason("the server is shutting down"));
         }
         if !self.shared.origins.allow(head.origins(), head.host()) {
-            return Err(Reject::forbidden().because("this origin is not allowed"));
+            return Err(Reject::forbidden().with_reason("this origin is not allowed"));
         }
         Ok(())
     }

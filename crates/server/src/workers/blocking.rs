@@ -1,4 +1,4 @@
-//! A request that is answered on a worker.
+//! Requests that are answered on a worker thread.
 
 use std::net::SocketAddr;
 
@@ -8,8 +8,8 @@ use throng_proto::http1::{self, SavedRequest};
 use crate::app::HttpFn;
 use crate::http::Responder;
 
-/// One request for a handler that may block. The bytes it was lent are gone by the time a worker comes to it: it has
-/// copies.
+/// One request for a handler that may block. It owns copies, since the bytes received are no longer
+/// there when a worker runs it.
 pub(crate) struct BlockingJob {
     head: SavedRequest,
     ranges: Ranges,
@@ -20,7 +20,8 @@ pub(crate) struct BlockingJob {
 }
 
 impl BlockingJob {
-    /// Until it runs, `responder` answers that the server is busy if this is dropped.
+    /// Creates the job. If it is dropped before it runs, `responder` answers that the server is
+    /// busy.
     pub(crate) fn new(
         head: &http1::Request<'_>,
         request: Request<'_>,
@@ -41,7 +42,8 @@ impl BlockingJob {
         }
     }
 
-    /// Answers it; `names` are those of the route's parameters. A panic leaves the answer to the responder.
+    /// Runs the handler and sends its response; `names` are those of the route's parameters. If the
+    /// handler panics, the responder answers with 500.
     pub(crate) fn run(mut self, names: &[Box<str>], handler: &HttpFn) {
         self.responder.set_fallback(Responder::no_answer);
         let Some(head) = self.head.request() else { return };

@@ -1,6 +1,7 @@
-//! Work that blocks: handed to the pool, and what comes back to the shard.
+//! Blocking work: jobs for the worker pool, and their results on the shard.
 //!
-//! Start reading at [`Socket::offload`](crate::Socket::offload); the pool itself is `throng_engine::workers`.
+//! Start reading at [`Socket::offload`](crate::Socket::offload); the pool itself is
+//! `throng_engine::workers`.
 
 mod blocking;
 mod offload;
@@ -14,7 +15,7 @@ pub(crate) use blocking::BlockingJob;
 pub(crate) use offload::{BUSY, Continuation};
 pub use replies::Replies;
 
-/// What the handlers of a route need besides their connection.
+/// The context of a route's handlers, shared by its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteContext {
     /// The route's path as it was given to the app.
@@ -22,13 +23,13 @@ pub(crate) struct RouteContext {
     pub(crate) pool: Pool,
 }
 
-/// The server's pool of workers: nobody's before `bind`, since it has to know the way back to the shards.
+/// The server's worker pool. It is empty before `bind`, since it needs the shards' command queues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool(Arc<OnceLock<Workers>>);
 
 impl Pool {
     pub(crate) fn set(&self, workers: Workers) {
-        // There is one `bind` a server.
+        // A server is bound once.
         let _ = self.0.set(workers);
     }
 

@@ -1,4 +1,4 @@
-//! One piece of work of a session, and how the session goes on after it.
+//! Offloaded jobs of a session, and their continuations.
 
 use throng_engine::Remote;
 use throng_engine::workers::{Busy, OverflowPolicy, Overload, SubmitOutcome, credits_for};
@@ -10,20 +10,23 @@ use crate::ws::Socket;
 /// The reason that comes with a close code of 1013.
 pub(crate) const BUSY: &str = "the server is busy; try again later";
 
-/// How a session goes on.
+/// Runs on the shard after a job.
 type Then<D> = Box<dyn for<'a, 's> FnOnce(&'s mut Socket<'a, D>) + Send>;
 
-/// The same on its way to the session's route, which alone knows `D`.
+/// A [`Then`] on its way to the session's route, which alone knows `D`.
 pub(crate) struct Continuation<D>(pub(crate) Then<D>);
 
 impl<D: 'static> Socket<'_, D> {
-    /// Runs `work` on the server's pool of workers, where it may block, and then `then` with its result: here on the shard, as any
-    /// callback. Messages that come meanwhile are dealt with; the offloads of one connection are carried out one at a time, in
-    /// order, and so is what follows them; while eight of them are to come, the connection is not read. If the session has ended,
-    /// `work` may not be run, and `then` is not.
+    /// Runs `work` on the server's worker pool, where it may block, and then `then` with its result
+    /// on the shard, like any callback.
     ///
-    /// What `work` holds is not known here: eight messages that it keeps are up to eight times `max_message_size` for each
-    /// connection. [`offload_holding`](Self::offload_holding) is for work that holds much.
+    /// Messages that arrive meanwhile are processed. The jobs of one connection run one at a time,
+    /// in order, and so do their continuations. While eight jobs of a connection are pending, it is
+    /// not read. If the session has ended, `then` is not called, and `work` may not be.
+    ///
+    /// The memory that `work` holds is not accounted for: if it keeps its message, the eight jobs
+    /// of a connection hold up to eight times `max_message_size`. Use
+    /// [`offload_holding`](Self::offload_holding) for work that holds much memory.
     ///
     /// A panic in `work` closes the connection with 1011 and is counted.
     ///
@@ -41,11 +44,15 @@ impl<D: 'static> Socket<'_, D> {
     /// ```
     ///
     /// # Errors
-    /// [`Busy`]: the pool's queue is full, and `work` was dropped. With [`Overload::Close`] the connection is being closed with 1013
-    /// then. With [`Overload::Pause`], the default, `work` waits for room instead and the connection is not read until it has it;
-    /// only a second one that would have to wait, say from the same callback, is refused. So is that of a session that has ended or
-    /// is being closed, from `close` say: nothing is left to pause, and without an end to what such sessions leave behind, memory would
-    /// have none. Whoever cannot do without it does it then and there, or sees to a `queue_size` for as many as may leave at once.
+    /// [`Busy`]: the pool's queue is full, and `work` was dropped.
+    ///
+    /// With [`Overload::Close`], the connection is then being closed with 1013. With
+    /// [`Overload::Pause`], the default, `work` waits for room in the queue instead, and the
+    /// connection is not read until then. Refused are only a second job that would have to wait,
+    /// such as one of the same callback, and a job of a session that has ended or is being closed,
+    /// such as one of `on_close`: such a session cannot be paused, and its jobs would take
+    /// unbounded memory. If the work must not be lost, run it inline, or size `queue_size` for the
+    /// largest simultaneous disconnect.
     pub fn offload<T, W, C>(&mut self, work: W, then: C) -> Result<(), Busy>
     where
         T: Send + 'static,
@@ -55,9 +62,10 @@ impl<D: 'static> Socket<'_, D> {
         self.offload_holding(0, work, then)
     }
 
-    /// [`offload`](Self::offload) for `work` that holds `bytes`, of a message say: the connection is not read while 256 KiB of them are
-    /// to come, or eight. So a peer that sends large messages has one of them wait, whatever their size. (Each 32 KiB count as one more
-    /// of the eight.)
+    /// Runs `work` like [`offload`](Self::offload), where `work` holds `bytes`, such as a message.
+    ///
+    /// The connection is not read while its pending jobs hold 256 KiB, or are eight: each 32 KiB
+    /// count as one more of the eight. So of a peer's large messages only one waits at a time.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -80,26 +88,22 @@ impl<D: 'static> Socket<'_, D> {
         W: FnOnce() -> T + Send + 'static,
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
-        let debt = credits_for(bytes);
+        let credits = debt_of(bytes);
         let context = self.context();
         let Some(pool) = context.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
-        let mut way_back = WayBack::new(self.cx().core_ref().remote().clone(), id);
+        let mut reporter = ResultReporter::new(self.cx().core_ref().remote().clone(), id);
         let work = move || {
-            way_back.must_tell = true;
+            reporter.must_report = true;
             let result = work();
             let then: Then<D> = Box::new(move |ws| then(ws, result));
-            way_back.deliver(Delivered::Then(Box::new(Continuation(then)), debt));
+            reporter.report(Delivered::Then(Box::new(Continuation(then)), credits));
         };
-        // After its end a session deals with no result, and has nothing to pause.
-        let patience = if self.cx().is_open() {
-            OverflowPolicy::WaitAndNotify(debt)
-        } else {
-            OverflowPolicy::Refuse
-        };
-        match pool.submit(id, &context.path, patience, Box::new(work)) {
-            Ok(SubmitOutcome::Queued) => Ok(()),
-            Ok(SubmitOutcome::Waiting | SubmitOutcome::Saturated) => {
+        // A session that has ended takes no result, and cannot be paused.
+        let when_full = if self.cx().is_open() { OverflowPolicy::Told(credits) } else { OverflowPolicy::None };
+        match pool.submit(id, &context.path, when_full, Box::new(work)) {
+            Ok(Place::Queued) => Ok(()),
+            Ok(Place::Waits | Place::Enough) => {
                 self.cx_mut().stop_reading();
                 Ok(())
             }
@@ -113,29 +117,29 @@ impl<D: 'static> Socket<'_, D> {
     }
 }
 
-/// Tells the session of its work's result, or that a panic took its place.
-struct WayBack {
+/// Reports the result of a job to its session, or that the job panicked.
+struct ResultReporter {
     remote: Remote,
     id: ConnId,
-    /// The work has begun, and its end was not told.
-    must_tell: bool,
+    /// The job has begun, and its end was not reported.
+    must_report: bool,
 }
 
-impl WayBack {
+impl ResultReporter {
     fn new(remote: Remote, id: ConnId) -> Self {
-        Self { remote, id, must_tell: false }
+        Self { remote, id, must_report: false }
     }
 
-    fn deliver(&mut self, what: Delivered) {
-        self.must_tell = false;
-        self.remote.post(self.id, Box::new(what));
+    fn report(&mut self, result: Delivered) {
+        self.must_report = false;
+        self.remote.post(self.id, Box::new(result));
     }
 }
 
-impl Drop for WayBack {
+impl Drop for ResultReporter {
     fn drop(&mut self) {
-        if self.must_tell {
-            self.deliver(Delivered::WorkPanicked);
+        if self.must_report {
+            self.report(Delivered::WorkPanicked);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! What a handler on a worker wants done on its connection's shard.
+//! Replies of handlers that run on worker threads.
 
 use throng_engine::Frame;
 
 use crate::ws::Socket;
 
-/// What a handler on a worker answers: collected while it runs, and carried out on the connection's shard when it has returned, in
-/// order. See [`Ws::blocking`](crate::Ws::on_message_blocking).
+/// Collects the replies of a handler on a worker thread. They are run in order on the connection's
+/// shard when the handler has returned. See
+/// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking).
 #[derive(Debug, Default)]
 pub struct Replies(Vec<Reply>);
 
@@ -19,32 +20,32 @@ enum Reply {
 }
 
 impl Replies {
-    /// See [`Socket::send`](crate::Socket::send). It is encoded here.
+    /// Sends a message, as [`Socket::send`](crate::Socket::send) does. It is encoded here.
     pub fn send(&mut self, message: impl Into<Frame>) {
         self.0.push(Reply::Send(message.into()));
     }
 
-    /// See [`Socket::publish`](crate::Socket::publish).
+    /// Publishes a message, as [`Socket::publish`](crate::Socket::publish) does.
     pub fn publish(&mut self, channel: impl Into<String>, message: impl Into<Frame>) {
         self.0.push(Reply::Publish(channel.into(), message.into()));
     }
 
-    /// See [`Socket::subscribe`](crate::Socket::subscribe).
+    /// Joins a channel, as [`Socket::subscribe`](crate::Socket::subscribe) does.
     pub fn subscribe(&mut self, channel: impl Into<String>) {
         self.0.push(Reply::Subscribe(channel.into()));
     }
 
-    /// See [`Socket::unsubscribe`](crate::Socket::unsubscribe).
+    /// Leaves a channel, as [`Socket::unsubscribe`](crate::Socket::unsubscribe) does.
     pub fn unsubscribe(&mut self, channel: impl Into<String>) {
         self.0.push(Reply::Unsubscribe(channel.into()));
     }
 
-    /// See [`Socket::close`](crate::Socket::close).
+    /// Closes the connection, as [`Socket::close`](crate::Socket::close) does.
     pub fn close(&mut self, code: u16, reason: impl Into<String>) {
         self.0.push(Reply::Close(code, reason.into()));
     }
 
-    pub(crate) fn carry_out<D>(self, ws: &mut Socket<'_, D>) {
+    pub(crate) fn run<D>(self, ws: &mut Socket<'_, D>) {
         for reply in self.0 {
             match reply {
                 Reply::Send(frame) => {

@@ -12,8 +12,8 @@ use super::socket::Socket;
 use crate::message::OwnedMessage;
 use crate::workers::{BUSY, Replies};
 
-/// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no `let _`: nothing, or
-/// what [`Socket::send`](crate::Socket::send) returned.
+/// The result of a message callback, so that a one-line `|ws, message| ws.send(message)` needs no
+/// `let _`: nothing, or what [`Socket::send`](crate::Socket::send) returned.
 #[diagnostic::on_unimplemented(
     message = "a message callback cannot return `{Self}`",
     label = "it returns `()` or `Sent`",
@@ -32,7 +32,8 @@ mod sealed {
 
 /// A WebSocket handler made of closures. `D` is the data of a connection.
 ///
-/// The message callback is inlined into the loop over the messages of a read; the others are called by pointer.
+/// The message callback is inlined into the loop over the messages of a read; the others are called
+/// by pointer.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -101,7 +102,8 @@ impl Default for Ws<()> {
 }
 
 impl<D: Send + 'static> Ws<D> {
-    /// A handler whose connections have the data that `on_upgrade` returns, or are refused with its [`Reject`].
+    /// A handler whose connections have the data that `on_upgrade` returns, or are refused with its
+    /// [`Reject`].
     #[must_use]
     pub fn on_upgrade<F>(on_upgrade: F) -> Self
     where
@@ -137,11 +139,12 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for messages to one that runs on the server's pool of workers, where it may block: with a
-    /// clone of the connection's data, and [`Replies`] that are carried out when it has returned. The messages of a
-    /// connection are processed one at a time, in order, and those of different connections at once. See
-    /// [`Server::workers`](crate::Server::workers) for how many, and for what happens when more come than they can do.
-    /// While eight messages of a connection wait, or 256 KiB of them, it is not read.
+    /// Sets the callback for messages to one that runs on the server's pool of workers, where it
+    /// may block: with a clone of the connection's data, and [`Replies`] that are carried out when
+    /// it has returned. The messages of a connection are processed one at a time, in order, and
+    /// those of different connections at once. See [`Server::workers`](crate::Server::workers) for
+    /// how many, and for what happens when more come than they can do. While eight messages of a
+    /// connection wait, or 256 KiB of them, it is not read.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -162,8 +165,8 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for parts of messages as they come, instead of one for whole messages, and makes the route
-    /// [streaming](crate::WsRoute::streaming).
+    /// Sets the callback for parts of messages as they come, instead of one for whole messages, and
+    /// makes the route [streaming](crate::WsRoute::streaming).
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -186,7 +189,8 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for a backlog that has drained. See [`Handler::on_drained`](crate::Handler::on_drained).
+    /// Sets the callback for a backlog that has drained. See
+    /// [`Handler::on_drained`](crate::Handler::on_drained).
     #[must_use]
     pub fn on_drained<F>(mut self, on_drained: F) -> Self
     where
@@ -196,7 +200,8 @@ impl<D: Send + 'static> Ws<D> {
         self
     }
 
-    /// Sets the callback for the end of the session. See [`Handler::on_close`](crate::Handler::on_close).
+    /// Sets the callback for the end of the session. See
+    /// [`Handler::on_close`](crate::Handler::on_close).
     #[must_use]
     pub fn on_close<F>(mut self, on_close: F) -> Self
     where
@@ -350,7 +355,7 @@ where
             handler(&data, message.as_message(), &mut replies);
             replies
         };
-        if ws.offload_holding(bytes, work, |ws, replies| replies.carry_out(ws)).is_err() {
+        if ws.offload_holding(bytes, work, |ws, replies| replies.run(ws)).is_err() {
             // A message must not be lost silently.
             ws.close(1013, BUSY);
         }

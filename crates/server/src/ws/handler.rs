@@ -7,13 +7,13 @@ use super::socket::Socket;
 
 /// A WebSocket handler.
 ///
-/// Callbacks of one connection run on its shard, in order, one at a time; those of different connections may run
-/// at once on different threads, which is why they get `&self`. They must not block: a blocked callback holds up
-/// every connection of its shard, and is reported as a [`Stall`](crate::Stall). A panic in one closes its connection
-/// with 1011 and nothing else.
+/// Callbacks of one connection run on its shard, in order, one at a time; those of different
+/// connections may run at once on different threads, which is why they get `&self`. They must not
+/// block: a blocked callback holds up every connection of its shard, and is reported as a
+/// [`Stall`](crate::Stall). A panic in one closes its connection with 1011 and nothing else.
 ///
-/// [`Ws`](crate::Ws) makes a handler of closures. Options of a route, such as its largest message, are set on its
-/// [`WsRoute`](crate::WsRoute).
+/// [`Ws`](crate::Ws) makes a handler of closures. Options of a route, such as its largest message,
+/// are set on its [`WsRoute`](crate::WsRoute).
 ///
 /// ```
 /// use throng::prelude::*;
@@ -54,23 +54,26 @@ pub trait Handler: Send + Sync + 'static {
         let _ = ws;
     }
 
-    /// Called with each whole message. It is borrowed from the memory it was received in: copy what you keep.
+    /// Called with each whole message. It is borrowed from the memory it was received in: copy what
+    /// you keep.
     fn on_message(&self, ws: &mut Socket<'_, Self::Data>, message: Message<'_>);
 
     /// Called with each part of a message as it comes, on routes that are
-    /// [streaming](crate::WsRoute::streaming). A message that came in one part is `first` and `last`.
+    /// [streaming](crate::WsRoute::streaming). A message that came in one part is `first` and
+    /// `last`.
     fn on_chunk(&self, ws: &mut Socket<'_, Self::Data>, chunk: Chunk<'_>) {
         let _ = (ws, chunk);
     }
 
     /// Called when the backlog has fallen to a quarter of `max_backlog`, after a send returned
-    /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending can continue.
+    /// [`Sent::Queued`](crate::Sent::Queued) or [`Sent::Dropped`](crate::Sent::Dropped): sending
+    /// can continue.
     fn on_drained(&self, ws: &mut Socket<'_, Self::Data>) {
         let _ = ws;
     }
 
-    /// Called when the session has ended, for whatever reason: exactly once, after all others. Sends return
-    /// [`Sent::Closed`](crate::Sent::Closed).
+    /// Called when the session has ended, for whatever reason: exactly once, after all others.
+    /// Sends return [`Sent::Closed`](crate::Sent::Closed).
     fn on_close(&self, ws: &mut Socket<'_, Self::Data>, close: Close<'_>) {
         let _ = (ws, close);
     }

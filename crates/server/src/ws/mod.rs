@@ -1,6 +1,7 @@
 //! WebSocket routes: handlers, their sockets, and the sessions of one shard.
 //!
-//! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the engine comes in.
+//! Start reading at [`Handler`]; [`Ws`] is the same from closures, and `sessions.rs` is where the
+//! engine comes in.
 
 mod closures;
 mod handler;

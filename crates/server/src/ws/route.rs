@@ -39,7 +39,8 @@ pub(crate) struct WsOptions {
     pub(crate) uses_workers: bool,
 }
 
-/// A type that can be served at a WebSocket route: a [`Handler`], a [`Ws`], or a [`WsRoute`] with options.
+/// A type that can be served at a WebSocket route: a [`Handler`], a [`Ws`], or a [`WsRoute`] with
+/// options.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be served at a WebSocket route",
     label = "not a WebSocket handler",
@@ -77,33 +78,34 @@ impl WsRoute {
         handler.into_ws_route()
     }
 
-    /// The subprotocols this route speaks ([RFC 6455 section 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)).
-    /// The first one that the client offers and that is among them is chosen; if there is none, the session has none.
-    /// Default: none.
+    /// The subprotocols this route speaks ([RFC 6455 section
+    /// 1.9](https://www.rfc-editor.org/rfc/rfc6455#section-1.9)). The first one that the client
+    /// offers and that is among them is chosen; if there is none, the session has none. Default:
+    /// none.
     #[must_use]
     pub fn subprotocols<S: Into<Box<str>>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.options.subprotocols = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The largest message in bytes, instead of the server's `max_message_size`; with 0 only empty messages are
-    /// accepted. A larger message closes the connection with 1009.
+    /// The largest message in bytes, instead of the server's `max_message_size`; with 0 only empty
+    /// messages are accepted. A larger message closes the connection with 1009.
     #[must_use]
     pub fn max_message_size(mut self, bytes: usize) -> Self {
         self.options.max_message_size = Some(bytes);
         self
     }
 
-    /// How messages are compressed, instead of the server's setting: a [`Compression`](crate::Compression), or all
-    /// settings as a [`Deflate`](crate::Deflate).
+    /// How messages are compressed, instead of the server's setting: a
+    /// [`Compression`](crate::Compression), or all settings as a [`Deflate`](crate::Deflate).
     #[must_use]
     pub fn compression(mut self, compression: impl Into<Deflate>) -> Self {
         self.options.compression = Some(compression.into());
         self
     }
 
-    /// The rules for messages to connections of this route that read too slowly, instead of the server's. Those of a
-    /// channel win over both.
+    /// The rules for messages to connections of this route that read too slowly, instead of the
+    /// server's. Those of a channel win over both.
     #[must_use]
     pub fn backpressure(mut self, rules: impl Into<Backpressure>) -> Self {
         self.options.backpressure = Some(rules.into());
@@ -111,9 +113,10 @@ impl WsRoute {
     }
 
     /// Whether messages are passed to [`Handler::on_chunk`] as they come, instead of whole to
-    /// [`Handler::on_message`]: nothing of them is held, so that an upload larger than memory runs in the shard's
-    /// receive buffer. [`max_message_size`](Self::max_message_size) still bounds the whole message; the reassembly
-    /// timeout does not apply, and no compression is agreed on. Default: false, or true for [`Ws::on_chunk`].
+    /// [`Handler::on_message`]: nothing of them is held, so that an upload larger than memory runs
+    /// in the shard's receive buffer. [`max_message_size`](Self::max_message_size) still bounds the
+    /// whole message; the reassembly timeout does not apply, and no compression is agreed on.
+    /// Default: false, or true for [`Ws::on_chunk`].
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.options.streaming = streaming;

@@ -91,7 +91,8 @@ pub(crate) trait Sessions: Send {
 
     fn on_open(&mut self, cx: Cx<'_>);
 
-    /// The one indirect call of a read: the loop over its messages is compiled into the implementation.
+    /// The one indirect call of a read: the loop over its messages is compiled into the
+    /// implementation.
     fn on_read(&mut self, messages: &mut Messages<'_, '_>);
 
     fn on_drained(&mut self, cx: Cx<'_>);
@@ -134,8 +135,8 @@ struct EndpointSessions<E: Endpoint> {
 }
 
 impl<E: Endpoint> EndpointSessions<E> {
-    /// Calls the handler with the connection's socket. The data is always there: `on_upgrade` inserts it and
-    /// `on_close` removes it.
+    /// Calls the handler with the connection's socket. The data is always there: `on_upgrade`
+    /// inserts it and `on_close` removes it.
     fn with_socket(&mut self, cx: Cx<'_>, call: impl FnOnce(&E, &mut Socket<'_, E::Data>)) {
         let index = Index::new(cx.data());
         if let Some(data) = index.and_then(|index| self.data.entry_mut(index)) {

@@ -11,10 +11,11 @@ use crate::hub::{Handle, Hub};
 use crate::message::OwnedMessage;
 use crate::workers::RouteContext;
 
-/// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes, and has the data that the
-/// handler keeps for it.
+/// A WebSocket connection inside a callback: sends messages, subscribes to channels, closes, and
+/// has the data that the handler keeps for it.
 ///
-/// It lives on its shard; to reach the connection later or from another thread, keep its [`Handle`].
+/// It lives on its shard; to reach the connection later or from another thread, keep its
+/// [`Handle`].
 pub struct Socket<'a, D> {
     cx: Cx<'a>,
     data: &'a mut D,
@@ -93,18 +94,19 @@ impl<'a, D> Socket<'a, D> {
         (self.data, session)
     }
 
-    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is, a [`Frame`]
-    /// as a reference to bytes that were encoded before.
+    /// Sends a message: `&str` and `String` as text, bytes as binary, a [`Message`] as what it is,
+    /// a [`Frame`] as a reference to bytes that were encoded before.
     ///
-    /// It is queued and leaves when the callback returns; the result says whether the receiver keeps up.
+    /// It is queued and leaves when the callback returns; the result says whether the receiver
+    /// keeps up.
     #[inline]
     pub fn send(&mut self, message: impl Sendable) -> Sent {
         message.send_with(&mut self.cx)
     }
 
-    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is 1000 (normal),
-    /// 1001 (going away), 1003, 1007 to 1014, or 3000 to 4999
-    /// ([RFC 6455 section 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)); another is sent as no code.
+    /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is
+    /// 1000 (normal), 1001 (going away), 1003, 1007 to 1014, or 3000 to 4999 ([RFC 6455 section
+    /// 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)); another is sent as no code.
     /// `reason` is cut to 123 bytes.
     pub fn close(&mut self, code: u16, reason: &str) {
         self.cx.close(code, reason);
@@ -115,9 +117,10 @@ impl<'a, D> Socket<'a, D> {
         self.cx.abort();
     }
 
-    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a pattern; false if it
-    /// had joined before, or if the pattern is malformed. Costs 12 bytes while it lasts, and ends with the session. A
-    /// connection gets a message once, however many of its subscriptions match.
+    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a
+    /// pattern; false if it had joined before, or if the pattern is malformed. Costs 12 bytes while
+    /// it lasts, and ends with the session. A connection gets a message once, however many of its
+    /// subscriptions match.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
     }
@@ -132,29 +135,31 @@ impl<'a, D> Socket<'a, D> {
         self.cx.subscriptions()
     }
 
-    /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per member.
+    /// Sends to every *other* member of a channel, on all shards. Encoded once, never copied per
+    /// member.
     ///
-    /// The counts are those of this shard's members; the other shards count their own. What one callback publishes
-    /// is held until it returns: a loop over very many messages belongs on another thread, with the
-    /// [`Hub`].
+    /// The counts are those of this shard's members; the other shards count their own. What one
+    /// callback publishes is held until it returns: a loop over very many messages belongs on
+    /// another thread, with the [`Hub`].
     pub fn publish(&mut self, channel: &str, message: impl Into<Frame>) -> Delivery {
         self.cx.publish(channel, &message.into())
     }
 
-    /// Sends to every *other* session and every stream of events, on all shards. The counts are this shard's.
+    /// Sends to every *other* session and every stream of events, on all shards. The counts are
+    /// this shard's.
     pub fn broadcast(&mut self, message: impl Into<Frame>) -> Delivery {
         let others = Filter::new().exclude([self.handle()]);
         self.broadcast_to(&others, message)
     }
 
-    /// Sends to all receivers that `filter` selects, on all shards, this connection included if it is selected. The
-    /// counts are this shard's.
+    /// Sends to all receivers that `filter` selects, on all shards, this connection included if it
+    /// is selected. The counts are this shard's.
     pub fn broadcast_to(&mut self, filter: &Filter, message: impl Into<Frame>) -> Delivery {
         self.cx.broadcast(filter.inner(), &message.into())
     }
 
-    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of events count, and
-    /// a session that is being closed does until it has ended.
+    /// Subscriptions to exactly this channel, or pattern, on all shards, at this moment. Streams of
+    /// events count, and a session that is being closed does until it has ended.
     #[must_use]
     pub fn subscribers(&self, channel: &str) -> usize {
         self.cx.core_ref().subscribers(channel)
@@ -193,7 +198,8 @@ impl<D> fmt::Debug for Socket<'_, D> {
     }
 }
 
-/// A type that can be sent as a message. It is sealed: to send a type of your own, convert it to one of these.
+/// A type that can be sent as a message. It is sealed: to send a type of your own, convert it to
+/// one of these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent as a message",
     note = "text is sent from `&str` or `String`, binary data from `&[u8]` or `Vec<u8>`, encoded messages from `Frame`"
@@ -214,8 +220,8 @@ mod sealed {
     }
 }
 
-/// A message that is not worth compressing, because it is compressed already: `ws.send(Incompressible(&jpeg))`. For a
-/// frame, see [`Frame::incompressible`].
+/// A message that is not worth compressing, because it is compressed already:
+/// `ws.send(Incompressible(&jpeg))`. For a frame, see [`Frame::incompressible`].
 #[derive(Clone, Copy, Debug)]
 pub struct Incompressible<T>(pub T);
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::broadcast::message::compose;
 use crate::broadcast::wire::{ChildMessage, Order, Variant, hear, say};
 use throng::prelude::*;
-use throng::{Deflate, Io, WorkerSettings};
+use throng::{Deflate, IoBackend, WorkerSettings};
 use throng_load::machine_now_ns;
 use throng_load::units::parse_duration;
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     deflate: Deflate,
     /// The I/O model
     #[arg(long, default_value = "auto")]
-    io: Io,
+    io: IoBackend,
     /// Workers; 0: none before they are needed, and then one for each usable CPU
     #[arg(long, default_value_t = 0)]
     workers: usize,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let bound = server
         .io(args.io)
         .shards(args.shards)
-        .share_port(args.share_port)
+        .reuse_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
         .compression(args.deflate)

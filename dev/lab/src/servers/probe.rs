@@ -43,7 +43,7 @@ fn bind(settings: &Checked) -> throng::Result<Bound> {
 
 /// Sends until the connection is behind; the shard then sees to all others before it comes back.
 fn push(ws: &mut Socket<'_, ()>, frame: &Frame) {
-    while ws.send(frame) == Sent::Written {}
+    while ws.send(frame) == Sent::Accepted {}
 }
 
 fn echo(request: &Request<'_>) -> Response {

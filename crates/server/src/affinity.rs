@@ -1,4 +1,4 @@
-//! Which CPU each event loop runs on.
+//! The CPU affinity of event loops.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,52 +7,55 @@ use std::io;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::server::Io;
+use crate::server::IoBackend;
 
-/// Whether event loops stay on their CPUs.
+/// The CPU affinity of event loops: whether each is pinned to a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pin {
-    /// The system moves them between CPUs as it likes: right where other programs want CPUs, too.
+pub enum CpuAffinity {
+    /// The system may move event loops between CPUs: right where other programs need CPUs, too.
+    /// The default.
     #[default]
     None,
-    /// Each shard has one of the CPUs that the process may use, and no other shard of it has. Linux only; more shards than
-    /// such CPUs are an error. Two servers on one machine choose the same CPUs, unless each is started with its own
-    /// (`taskset`, a container's cpuset).
+    /// Each shard is pinned to a CPU of its own, among those that the process may use. Linux only;
+    /// more shards than such CPUs are an error. Two servers on one machine choose the same CPUs,
+    /// unless each is started with its own set (`taskset`, a container's cpuset).
     ///
-    /// As few NUMA nodes as will do are taken, and of each all cores before any core's second thread: what one shard
-    /// publishes the others send, so they are to be near each other. A shard's large tables and its receive buffer are touched
-    /// first by its own thread, so that Linux places them on its node, unless the process was given another memory policy.
+    /// As few NUMA nodes as possible are used, and of each node all cores before any core's second
+    /// thread: messages that one shard publishes are sent by the others, so shards should be near
+    /// each other. A shard's large tables and its receive buffer are first touched by its own
+    /// thread, so that Linux places them on its node, unless the process has another memory policy.
     ///
-    /// Workers are not pinned. A thread that a handler starts on its shard inherits the shard's CPU.
+    /// Worker threads are not pinned. A thread that a handler starts inherits the CPU of its shard.
     ///
-    /// A CPU that the kernel refuses after all is told by [`Running::placement`](crate::Running::placement), and its shard
-    /// runs where the system puts it. Who cannot live with that drains and ends.
+    /// If the kernel refuses a CPU, its shard runs unpinned, and
+    /// [`Running::placement`](crate::Running::placement) reports it.
     Cores,
 }
 
-/// The error says what can be written; whoever read the name knows which setting it was for.
-impl std::str::FromStr for Pin {
+/// The error lists the accepted values; the caller adds the name of the setting.
+impl std::str::FromStr for CpuAffinity {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
         match name {
             "none" => Ok(Self::None),
             "cores" => Ok(Self::Cores),
-            _ => Err("write cores or none".to_owned()),
+            _ => Err("expected cores or none".to_owned()),
         }
     }
 }
 
 /// The CPU of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Place {
-    /// As the system numbers them.
+    /// The number of the CPU, as the system numbers them.
     pub cpu: usize,
-    /// Its NUMA node; 0 where the system tells of none.
+    /// The CPU's NUMA node; 0 where the system reports none.
     pub node: usize,
 }
 
-/// The CPUs of all shards, as [`Pin::Cores`] gives them.
+/// The CPUs of all shards with [`CpuAffinity::Cores`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     places: Vec<Place>,
@@ -61,38 +64,39 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// By shard.
+    /// Returns the CPU of each shard, by the number of the shard.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// NUMA nodes that have a CPU which the process may use. With one, all memory is equally near.
+    /// Returns the number of NUMA nodes that have a CPU which the process may use.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Shards that are not where they should be, with the kernel's reason. Empty before the server runs.
+    /// Returns the shards that the kernel did not let run on their CPU, with its reason. Empty
+    /// before the server runs.
     #[must_use]
     pub fn refusals(&self) -> &[(usize, String)] {
         &self.refusals
     }
 
-    /// The kernel did not let `shard` have its CPU.
-    pub(crate) fn note_refusal(&mut self, shard: usize, reason: &io::Error) {
+    /// Records that the kernel did not let `shard` run on its CPU.
+    pub(crate) fn record_refusal(&mut self, shard: usize, reason: &io::Error) {
         self.refusals.push((shard, reason.to_string()));
     }
 }
 
-/// One line.
+/// The text has one line.
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refused = |shard| self.refusals.iter().find(|refusal| refusal.0 == shard);
         f.write_str(if self.refusals.is_empty() {
             "each event loop has a CPU of its own: "
         } else {
-            "not each event loop has a CPU of its own: "
+            "not every event loop has a CPU of its own: "
         })?;
         for (shard, Place { cpu, node }) in self.places.iter().enumerate() {
             let between = if shard == 0 { "" } else { ", " };
@@ -112,20 +116,21 @@ impl fmt::Display for Placement {
     }
 }
 
-impl Pin {
-    /// The places of so many shards; `None` where nothing is pinned.
-    pub(crate) fn place(self, io: Io, shards: usize) -> Result<Option<Placement>> {
+impl CpuAffinity {
+    /// Chooses the CPUs of so many shards; `None` if they are not pinned.
+    pub(crate) fn place(self, io: IoBackend, shards: usize) -> Result<Option<Placement>> {
         if self == Self::None {
             return Ok(None);
         }
-        if io == Io::Threads {
-            let message = "pin is cores, but io is threads, which has a thread for each connection and no event loops; \
-                           set pin to none, or io to auto";
+        if io == IoBackend::Threads {
+            let message = "pin is cores, but io is threads, which has one thread per connection \
+                           and no event loops; set pin to none, or io to auto";
             return Err(Error::Setting(message.to_owned()));
         }
         let cpus = throng_io::affinity::usable_cpus().map_err(|error| {
             Error::Setting(format!(
-                "pin is cores, but this system does not say which CPUs can be used ({error}); set pin to none"
+                "pin is cores, but the usable CPUs of this system are unknown ({error}); \
+                 set pin to none"
             ))
         })?;
         let nodes = nodes(Path::new("/sys/devices/system/node"));
@@ -134,7 +139,7 @@ impl Pin {
     }
 }
 
-/// The NUMA nodes and their CPUs, in order; none if the system does not say.
+/// Returns the NUMA nodes and their CPUs, in order; none if the system does not report them.
 fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let node = |entry: std::fs::DirEntry| {
@@ -147,7 +152,8 @@ fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
     nodes
 }
 
-/// `0-3,8` as the kernel writes it; the list of a node without CPUs is empty.
+/// Parses a list of CPUs in the kernel's format, such as `0-3,8`; that of a node without CPUs is
+/// empty.
 fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -157,15 +163,19 @@ fn cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// The first of the CPUs that are threads of the same core; `cpu` itself if the system does not say.
+/// Returns the lowest of the CPUs that are threads of the same core; `cpu` itself if the system
+/// does not report them.
 fn core_of(directory: &Path, cpu: usize) -> usize {
     let list = directory.join(format!("cpu{cpu}/topology/thread_siblings_list"));
     let siblings = std::fs::read_to_string(list).ok().and_then(|list| cpu_list(&list));
     siblings.and_then(|siblings| siblings.into_iter().min()).unwrap_or(cpu)
 }
 
-/// Node after node, that with most usable CPUs first, so that as few as possible are taken; of each the cores in ascending
-/// order, and only then their second threads, whatever order the system numbers them in.
+/// Chooses the CPUs of so many shards.
+///
+/// It fills one node after the other, starting with the one that has most usable CPUs, so that as
+/// few nodes as possible are used. Of each node it takes the cores in ascending order, and then
+/// their second threads, however the system numbers them.
 pub(crate) fn place(
     nodes: &[(usize, Vec<usize>)],
     core_of: impl Fn(usize) -> usize,
@@ -174,7 +184,8 @@ pub(crate) fn place(
 ) -> std::result::Result<Placement, String> {
     if shards > cpus.len() {
         return Err(format!(
-            "shards is {shards}, but pin is cores and the process may use {} CPU{}; lower shards, or set pin to none",
+            "shards is {shards}, but pin is cores and the process may use {} CPU{}; \
+             lower shards, or set pin to none",
             cpus.len(),
             if cpus.len() == 1 { "" } else { "s" }
         ));
@@ -182,7 +193,7 @@ pub(crate) fn place(
     let node_of = |cpu: usize| nodes.iter().find(|(_, of)| of.contains(&cpu)).map_or(0, |of| of.0);
     let all: Vec<Place> = cpus.iter().map(|&cpu| Place { cpu, node: node_of(cpu) }).collect();
     let cores: Vec<usize> = cpus.iter().map(|&cpu| core_of(cpu)).collect();
-    // How many threads of its core come before each CPU: 0 for all but second threads.
+    // The number of earlier threads of the same core: 0 for all but second threads.
     let before = |index: usize| cores[..index].iter().filter(|&&core| core == cores[index]).count();
     let size = |node: usize| all.iter().filter(|place| place.node == node).count();
     let mut order: Vec<usize> = (0..all.len()).collect();
@@ -224,13 +235,13 @@ mod tests {
         let first: Vec<usize> = ten[..8].iter().map(|place| place.0).collect();
         assert_eq!(first, [0, 1, 2, 3, 8, 9, 10, 11]);
         assert_eq!(ten[8..], [(4, 1), (5, 1)]);
-        // What the process may not use is left out.
+        // CPUs that the process may not use are left out.
         assert_eq!(placed(&[2, 5, 9, 12], 4), [(2, 0), (9, 0), (5, 1), (12, 1)]);
     }
 
     #[test]
     fn the_node_with_most_usable_cpus_is_filled_first() {
-        // Both shards fit on node 1, where the lower numbers would have them on two nodes.
+        // Both shards fit on node 1; in ascending order of CPUs they would be on two nodes.
         assert_eq!(placed(&[3, 4, 5], 2), [(4, 1), (5, 1)]);
         assert_eq!(placed(&[3, 4, 5], 3), [(4, 1), (5, 1), (3, 0)]);
     }
@@ -244,12 +255,12 @@ mod tests {
         let all: Vec<usize> = (0..8).collect();
         assert_eq!(cpus(|cpu| cpu / 2 * 2, &all, 5), [0, 2, 4, 6, 1], "neighbours");
         assert_eq!(cpus(|cpu| cpu % 4, &all, 5), [0, 1, 2, 3, 4], "last");
-        // A core whose first thread is not ours is a core.
+        // A core counts even if the process may not use its first thread.
         assert_eq!(cpus(|cpu| cpu / 2 * 2, &[1, 2, 3], 3), [1, 2, 3]);
     }
 
     #[test]
-    fn a_placement_tells_the_cpus_and_how_many_nodes_there_are() {
+    fn a_placement_shows_the_cpus_and_the_number_of_nodes() {
         let text = |nodes: &[(usize, Vec<usize>)], cpus: &[usize], shards| {
             place(nodes, |cpu| cpu, cpus, shards).unwrap().to_string()
         };
@@ -268,10 +279,10 @@ mod tests {
     fn a_placement_does_not_claim_what_the_kernel_refused() {
         let mut placement = place(&two_nodes(), |cpu| cpu, &[3, 4], 2).unwrap();
         assert_eq!(placement.refusals(), []);
-        placement.note_refusal(1, &io::Error::from_raw_os_error(22));
+        placement.record_refusal(1, &io::Error::from_raw_os_error(22));
         let text = placement.to_string();
         assert!(
-            text.starts_with("not each event loop has a CPU of its own: shard 0 CPU 3"),
+            text.starts_with("not every event loop has a CPU of its own: shard 0 CPU 3"),
             "{text}"
         );
         assert!(text.contains("shard 1 any, since CPU 4 was refused (Invalid argument"), "{text}");
@@ -281,9 +292,9 @@ mod tests {
     fn more_shards_than_cpus_are_an_error_that_names_both() {
         let error = place(&two_nodes(), |cpu| cpu, &[0, 1], 3).unwrap_err();
         assert!(error.contains("shards is 3") && error.contains("2 CPUs"), "{error}");
-        let error = Pin::Cores.place(Io::Threads, 1).unwrap_err().to_string();
+        let error = CpuAffinity::Cores.place(IoBackend::Threads, 1).unwrap_err().to_string();
         assert!(error.contains("pin is cores") && error.contains("io is threads"), "{error}");
-        assert_eq!(Pin::None.place(Io::Threads, 1).unwrap(), None);
+        assert_eq!(CpuAffinity::None.place(IoBackend::Threads, 1).unwrap(), None);
     }
 
     #[test]
@@ -305,8 +316,8 @@ mod tests {
         let topology = directory.join("cpu5/topology");
         std::fs::create_dir_all(&topology).unwrap();
         std::fs::write(topology.join("thread_siblings_list"), "1,5\n").unwrap();
-        let (told, untold) = (core_of(&directory, 5), core_of(&directory, 6));
+        let (known, unknown) = (core_of(&directory, 5), core_of(&directory, 6));
         std::fs::remove_dir_all(&directory).unwrap();
-        assert_eq!((told, untold), (1, 6));
+        assert_eq!((known, unknown), (1, 6));
     }
 }
