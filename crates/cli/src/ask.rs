@@ -1,7 +1,8 @@
-//! One HTTP request and its answer, for the small talk between our own processes: an admin API, a registration.
+//! One HTTP request and its answer, for the small talk between our own processes: an admin API, a
+//! registration.
 //!
-//! Blocking, a connection each: these come a few times a minute, and a connection that is kept would be one more thing
-//! that can have died meanwhile.
+//! Blocking, a connection each: these come a few times a minute, and a connection that is kept
+//! would be one more thing that can have died meanwhile.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -22,7 +23,7 @@ pub(crate) struct Peer {
     token: Option<String>,
 }
 
-/// What it said.
+/// The peer's answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -30,17 +31,17 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// 2xx.
+    /// Returns whether the status is 2xx.
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// The body, or nothing where it is no JSON.
+    /// Parses the body as JSON; null if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Why it refused, in its words.
+    /// Returns the reason of a refusal, from the body.
     pub(crate) fn reason(&self) -> String {
         match self.json()["error"].as_str() {
             Some(error) => error.to_owned(),
@@ -53,7 +54,7 @@ impl Peer {
     /// Reads `http://host:port`, or `host:port` alone.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The message names the remedy.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let url = match text.contains("://") {
             true => text.to_owned(),
@@ -72,7 +73,7 @@ impl Peer {
         self
     }
 
-    /// Asks once, and gives up after `patience`.
+    /// Asks once, and gives up after `timeout`.
     ///
     /// # Errors
     /// It is away, does not answer in time, or does not speak HTTP.
@@ -81,21 +82,22 @@ impl Peer {
         method: &str,
         path: &str,
         body: Option<&Value>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Answer, String> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let request = self.request(method, path, body)?;
         let address = self.target.resolve().map_err(|error| error.to_string())?;
-        let mut stream = TcpStream::connect_timeout(&address, patience)
+        let mut stream = TcpStream::connect_timeout(&address, timeout)
             .map_err(|error| format!("cannot connect: {}", plain(&error)))?;
-        let told = |error| format!("it does not answer: {}", plain(&error));
-        stream.set_write_timeout(Some(patience)).map_err(told)?;
-        stream.write_all(&request).map_err(told)?;
+        let failed = |error| format!("it does not answer: {}", plain(&error));
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+        stream.write_all(&request).map_err(failed)?;
         let (status, body) = read(&mut stream, until)?;
         Ok(Answer { status, body })
     }
 
-    /// The address of this machine on the way there: what a process that listens on all addresses can be reached by.
+    /// The address of this machine on the way there: what a process that listens on all addresses
+    /// can be reached by.
     ///
     /// # Errors
     /// There is no way there.
@@ -161,12 +163,12 @@ fn read(stream: &mut TcpStream, until: Instant) -> Result<(u16, Vec<u8>), String
         if left.is_zero() {
             return Err("it does not answer in time".to_owned());
         }
-        let told = |error| format!("it does not answer: {}", plain(&error));
-        stream.set_read_timeout(Some(left)).map_err(told)?;
+        let failed = |error| format!("it does not answer: {}", plain(&error));
+        stream.set_read_timeout(Some(left)).map_err(failed)?;
         let count = match stream.read(&mut buffer) {
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(failed(error)),
         };
         let garbage = |error| format!("its answer is no HTTP: {error}");
         if count == 0 {
@@ -189,7 +191,7 @@ fn read(stream: &mut TcpStream, until: Instant) -> Result<(u16, Vec<u8>), String
 /// An error in words, without the number of the operating system.
 fn plain(error: &std::io::Error) -> String {
     match error.kind() {
-        ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer in time".to_owned(),
         _ => error.to_string(),
     }
@@ -204,9 +206,9 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// What was asked, when the answer is `answer` in two pieces.
+    /// Returns the request, where the answer is `answer` in two chunks.
     fn exchange(
         answer: &'static str,
         ask: impl FnOnce(Peer) -> Result<Answer, String>,
@@ -240,7 +242,7 @@ mod tests {
                     "POST",
                     "/register",
                     Some(&json!({"weight": 2})),
-                    PATIENCE,
+                    TIMEOUT,
                 )
             });
             let answer = answer.unwrap();
@@ -256,25 +258,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
-        let get = |peer: Peer| peer.ask("GET", "/", None, PATIENCE);
-        for (answer, told) in [
+    fn a_malformed_answer_is_an_error() {
+        let get = |peer: Peer| peer.ask("GET", "/", None, TIMEOUT);
+        for (answer, expected) in [
             ("", "without an answer"),
             ("SSH-2.0-OpenSSH\r\n\r\n", "no HTTP"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "no HTTP"),
         ] {
             let error = exchange(answer, get).1.unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         let error = get(Peer::parse("127.0.0.1:1").unwrap()).unwrap_err();
-        assert_eq!(error, "cannot connect: nobody listens there");
+        assert_eq!(error, "cannot connect: connection refused");
     }
 
     #[test]
     fn a_refusal_has_its_reason() {
         let (_, answer) = exchange(
             "HTTP/1.1 403 Forbidden\r\nContent-Length: 23\r\n\r\n{\"error\":\"not\\tto you\"}",
-            |peer| peer.ask("GET", "/", None, PATIENCE),
+            |peer| peer.ask("GET", "/", None, TIMEOUT),
         );
         let answer = answer.unwrap();
         assert_eq!((answer.status, answer.reason().as_str()), (403, "not\tto you"));
@@ -293,7 +295,7 @@ mod tests {
         let peer = Peer::parse("127.0.0.1:1").unwrap();
         assert_eq!(peer.own_address().unwrap(), Ipv4Addr::LOCALHOST);
         let peer = peer.with_token(Some("a\r\nB: c".to_owned()));
-        let error = peer.ask("GET", "/", None, PATIENCE).unwrap_err();
+        let error = peer.ask("GET", "/", None, TIMEOUT).unwrap_err();
         assert!(error.contains("Authorization"), "{error}");
     }
 }

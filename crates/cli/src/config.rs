@@ -15,9 +15,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print every setting as it would be in force.
+    /// Print every setting with its value and meaning.
     Show {
-        /// Say where each value comes from, instead of what it means.
+        /// Print where each value comes from instead of its meaning
         #[arg(long)]
         origin: bool,
         #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         let note = if origin { from.to_string() } else { setting.help.to_owned() };
         let pair = format!("{} = {value:?}", setting.key);
         if !say::line(format_args!("{pair:<40} # {note}")) {
-            // Whoever read this has seen enough (`| head -1`).
+            // The reader has exited (`| head -1`).
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! `throng demo`: a server, a page and a crowd, in one process, to see it all in a minute.
+//! `throng demo`: a server, a web page and simulated clients in one process.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -16,28 +16,29 @@ use crate::{Failure, say, serve, site};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// End by itself after this time, for example 30s; otherwise on Ctrl-C
+    /// Stop after this time, for example 30s [default: on Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Clients that talk, spread over 50 channels; fewer than 100 clients over half as many
+    /// Simulated clients, spread over 50 channels; fewer than 100 clients over half as many
+    /// channels
     #[arg(long, value_name = "N", default_value_t = 1000)]
     clients: usize,
-    /// Messages a second that each client says
+    /// Messages per second that each client sends
     #[arg(long, value_name = "RATE", default_value_t = 0.5)]
     rate: f64,
-    /// Where to listen; port 0 takes a free port
+    /// Address and port to listen on; port 0 takes a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     listen: String,
 }
 
-const EXAMPLES: &str = "What the live line says, once a second:
-  connections      open now, and how many the descriptor limit allows
-  in, out          messages a second that the server received and sent
-  busy             of the server's busiest event loop, and its longest turn: so long a
-                   message may have waited for others
-  p99              from a message's planned time to each listener; 99 % were faster
-  memory           of this process: the server and its clients
-  descriptors      open, and the limit
+const EXAMPLES: &str = "The status line, updated every second:
+  connections      open connections, and the limit
+  in, out          messages per second that the server received and sent
+  busy             load of the server's busiest event loop, and its longest turn: how long
+                   a message may have waited for others
+  p99              99th percentile of the time from a message's planned time to each receiver
+  memory           resident memory of this process: the server and its clients
+  descriptors      open descriptors, and the limit
 
 Examples:
   throng demo --for 30s
@@ -45,11 +46,11 @@ Examples:
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.clients == 0 {
-        return Err(Failure::usage("--clients is 0; a crowd needs at least 1"));
+        return Err(Failure::usage("--clients is 0; expected at least 1"));
     }
     if !(1e-3..=1e3).contains(&args.rate) {
         let message =
-            format!("--rate is {}; write messages a second from 0.001 to 1000", args.rate);
+            format!("--rate is {}; expected 0.001 to 1000 messages per second", args.rate);
         return Err(Failure::usage(message));
     }
     let mut settings = Settings::new();
@@ -61,8 +62,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.clients.saturating_mul(2).saturating_add(200) > limit {
         let possible = limit.saturating_sub(200) / 2;
         return Err(Failure::usage(format!(
-            "--clients is {}, but the descriptor limit of {limit} allows {possible}; take fewer, or raise it with \
-             `ulimit -n`: two for each client, and 200",
+            "--clients is {}, but the descriptor limit of {limit} allows {possible}; \
+             lower --clients, or raise the limit with `ulimit -n`: two per client, and 200",
             args.clients
         )));
     }
@@ -71,12 +72,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let address = running.local_addr();
     say::line(format_args!("throng listens on http://{address}  <- open this page and join in"));
     let clients = grouped(args.clients as u64);
-    say::line(format_args!("{clients} clients come and talk; Ctrl-C ends it"));
+    say::line(format_args!("connecting {clients} clients; Ctrl-C stops"));
     let target = Target::parse(&format!("ws://{address}/")).map_err(Failure::runtime)?;
     let plan = CrowdPlan { clients: args.clients, rate_per_s: args.rate, ..CrowdPlan::new(target) };
     let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
 
-    // An end beyond what a clock can show is none.
+    // An end beyond the range of the clock means no end.
     let ends = args.duration.and_then(|duration| Instant::now().checked_add(duration));
     let mut line = Line::new(limit);
     loop {
@@ -87,13 +88,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         line.show(&running, &crowd.snapshot());
     }
     line.finish();
-    say::line("ending: the clients say goodbye, the server closes in good order");
+    say::line("stopping: the clients close their connections, then the server drains");
     let last = crowd.stop();
     if let Some(error) = &last.first_error {
         say::trouble(format_args!("{} connections failed; the first: {error}", last.failures));
     }
     say::line(format_args!(
-        "the crowd said {} messages and heard {}",
+        "the clients sent {} messages and received {}",
         grouped(last.messages_out),
         grouped(last.messages_in)
     ));
@@ -101,7 +102,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     serve::finish(running, plan)
 }
 
-/// The line that is written anew each second; on a terminal in place, else one below the other.
+/// The status line, written every second: on a terminal in place, otherwise as a new line.
 struct Line {
     in_place: bool,
     before: (Instant, Stats),
@@ -128,7 +129,8 @@ impl Line {
         self.loads = loads;
         let p99 = crowd.latency.as_ref().map_or_else(|| "-".to_owned(), show_p99);
         let text = format!(
-            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  busy {:>3.0} %, turns to {:>8}  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
+            "{:>7} connections of {}  |  {:>7} in/s  {:>9} out/s  |  \
+             busy {:>3.0} %, turns to {:>8}  |  p99 {:>8}  |  memory {}  |  descriptors {} of {}",
             grouped(stats.connections),
             grouped(running.max_connections() as u64),
             grouped(rate_in),
@@ -153,7 +155,7 @@ impl Line {
     }
 }
 
-/// What the shard that did most has done between two looks.
+/// Returns the busy time of the busiest shard between two measurements.
 fn busiest(before: &[ShardLoad], now: &[ShardLoad]) -> Duration {
     let was = |shard: usize| before.get(shard).map_or(Duration::ZERO, |load| load.busy);
     let done = now.iter().enumerate().map(|(shard, load)| load.busy.saturating_sub(was(shard)));

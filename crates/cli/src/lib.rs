@@ -1,6 +1,6 @@
 //! The `throng` binary, as a library so that `dev/lab` can share its flags, settings and output.
 //!
-//! * Duty: flags, settings, signals, what people see. Every command is thin glue over a library.
+//! * Duty: flags, settings, signals, output. Every command is a thin layer over a library.
 //! * Not its duty: serving (`throng`), balancing (`throng-balance`), load (`throng-load`).
 //! * Depends on: those three, and `throng-proto` for the few requests that it makes itself.
 //! * Start reading at: `Command`.
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// A WebSocket and HTTP server for a crowd, and the tools to see it.
+/// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
 #[command(name = "throng", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
@@ -32,47 +32,47 @@ struct Cli {
 }
 
 const EXAMPLES: &str = "Examples:
-  throng demo                                   see a thousand clients talk, then Ctrl-C
+  throng demo                                   watch a server with 1,000 clients; Ctrl-C ends it
   throng serve --listen 0.0.0.0:9001            serve /echo and /ws/{channel} to the network
   throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002
-                                                stand before several servers
+                                                balance several servers
   throng bench echo ws://127.0.0.1:9001/echo    measure any WebSocket server
   throng bench http http://127.0.0.1:9001/      measure any HTTP server
 
-Exit codes: 0 done, 1 failed while running, 2 a flag or setting is wrong,
+Exit codes: 0 success, 1 failed while running, 2 a flag or setting is invalid,
 3 a shutdown had to be forced, 130 ended at once by a second Ctrl-C or SIGTERM.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a server with a page to open, and a thousand clients that talk on its channels.
+    /// Run a server with a web page and 1,000 simulated clients, and print statistics every second.
     Demo(demo::Args),
-    /// Serve /echo, channels at /ws/{channel} and /sse/{channel}, a page at /, health and metrics.
+    /// Serve WebSocket channels, server-sent events, files, health checks and metrics.
     Serve(serve::Args),
-    /// Pass clients on to several servers, and never drop a tunnel because something changed.
+    /// Load-balance WebSocket and HTTP traffic without dropping connections on reconfiguration.
     Balance(Box<balance::Args>),
-    /// Generate honest load against any WebSocket or HTTP server.
+    /// Measure the throughput, latency and memory of any WebSocket or HTTP server.
     Bench(bench::Args),
-    /// Show the settings of `serve` and where each comes from.
+    /// Print the settings of `serve`, and where each comes from.
     Config(config::Args),
 }
 
-/// Why a command ended otherwise than well: one line for people, and the exit code.
+/// The failure of a command: its message and the exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// One line for people.
+    /// The message, on one line.
     pub message: String,
     /// The exit code.
     pub code: u8,
 }
 
 impl Failure {
-    /// A flag, setting or file is wrong; exit code 2.
+    /// Creates the failure of an invalid flag, setting or file; exit code 2.
     #[must_use]
     pub fn usage(message: impl ToString) -> Self {
         Self { message: message.to_string(), code: 2 }
     }
 
-    /// Something failed while running; exit code 1.
+    /// Creates a failure while running; exit code 1.
     #[must_use]
     pub fn runtime(message: impl ToString) -> Self {
         Self { message: message.to_string(), code: 1 }

@@ -13,9 +13,9 @@ use crate::ask::{Answer, Peer};
 use crate::{Failure, say};
 
 /// One request may take this long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// A balancer that is away must not hold up the end of this process.
-const PATIENCE_AT_THE_END: Duration = Duration::from_secs(2);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between the first two tries while a balancer is away; doubled until [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -23,7 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The flags.
 #[derive(clap::Args)]
 pub(crate) struct Flags {
-    /// Tell a balancer (the address of its admin API) that this server is a backend, and when it goes; may be repeated
+    /// Tell a balancer (the address of its admin API) that this server is a backend, and when it
+    /// goes; may be repeated
     #[arg(long, value_name = "URL")]
     register: Vec<String>,
     /// The balancer's token for backends is in this file
@@ -88,9 +89,9 @@ impl Flags {
 }
 
 impl Registrations {
-    /// Tells the balancers that this backend goes: they send nobody here any more.
+    /// Ends the registrations, so that the balancers send no more clients here.
     pub(crate) fn end(self) {
-        // All are told to stop before the first is waited for.
+        // Signals all before it waits for the first.
         let threads: Vec<_> = self.threads.into_iter().map(|(_stop, thread)| thread).collect();
         for thread in threads {
             let _ = thread.join();
@@ -117,11 +118,11 @@ struct Backend {
     weight: u32,
 }
 
-/// How one try to register or to renew went.
+/// The outcome of registering or renewing.
 enum Try {
-    /// It was registered, for so long.
+    /// Registered for this time.
     Holds(Duration),
-    /// The same goes on.
+    /// Nothing has changed.
     Renewed,
     /// The balancer does not know this backend (any more).
     Forgotten,
@@ -182,10 +183,10 @@ impl Backend {
                 _ => break,
             }
         }
-        match self.balancer.ask("DELETE", &self.path(), None, PATIENCE_AT_THE_END) {
+        match self.balancer.ask("DELETE", &self.path(), None, FINAL_TIMEOUT) {
             Ok(answer) if answer.is_success() => {
                 say::line(format_args!(
-                    "the balancer {} sends nobody here any more",
+                    "the balancer {} no longer sends clients here",
                     self.balancer
                 ));
             }
@@ -196,14 +197,15 @@ impl Backend {
                 self.balancer
             )),
             Err(why) if registered => say::trouble(format_args!(
-                "the balancer {} could not be told that this backend goes: {why}",
+                "the balancer {} did not learn that this backend leaves: {why}",
                 self.balancer
             )),
             Err(_) => {}
         }
     }
 
-    /// Its own at the admin API; an IPv6 address has brackets, which a path has not (RFC 3986 section 3.3).
+    /// Its own at the admin API; an IPv6 address has brackets, which a path has not (RFC 3986
+    /// section 3.3).
     fn path(&self) -> String {
         let address = self.address.to_string().replace('[', "%5B").replace(']', "%5D");
         format!("/register/{address}")
@@ -219,11 +221,11 @@ impl Backend {
         let asked = match registered {
             true => {
                 let path = format!("{}/heartbeat", self.path());
-                self.balancer.ask("POST", &path, Some(&json!({})), PATIENCE)
+                self.balancer.ask("POST", &path, Some(&json!({})), TIMEOUT)
             }
             false => {
                 let body = json!({ "address": self.address.to_string(), "weight": self.weight });
-                self.balancer.ask("POST", "/register", Some(&body), PATIENCE)
+                self.balancer.ask("POST", "/register", Some(&body), TIMEOUT)
             }
         };
         match asked {
@@ -241,7 +243,8 @@ impl Backend {
     }
 }
 
-/// Between half of `pause` and the whole: backends that lost their balancer together do not come back together.
+/// Between half of `pause` and the whole: backends that lost their balancer together do not come
+/// back together.
 fn jittered(pause: Duration) -> Duration {
     let chance = RandomState::new().hash_one(std::process::id()) as u32;
     pause / 2 + pause.mul_f64(f64::from(chance) / f64::from(u32::MAX) / 2.0)

@@ -1,17 +1,17 @@
-//! What people see, whoever still listens.
+//! Output to the terminal that never panics.
 //!
-//! `println!` panics when its reader has gone (`throng serve | head -1`) or the disk is full. A server must not end
-//! for that, so every line of this program goes through here.
+//! `println!` panics when its reader has exited (`throng serve | head -1`) or the disk is full.
+//! That must not end a server, so every line of this program goes through this module.
 
 use std::fmt::Display;
 use std::io::{Write, stderr, stdout};
 
-/// Writes a line to standard output; false if nobody takes it.
+/// Writes a line to standard output; returns false if that fails.
 pub fn line(text: impl Display) -> bool {
     text_as_is(format!("{text}\n"))
 }
 
-/// Writes `text` to standard output without adding to it; false if nobody takes it.
+/// Writes `text` to standard output as it is; returns false if that fails.
 pub fn text_as_is(text: impl Display) -> bool {
     write(stdout().lock(), &text.to_string())
 }
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_and_not_a_panic() {
-        let mut room = [0; 4];
-        assert!(write(&mut room[..], "abcd"));
-        assert!(!write(&mut room[..], "abcde"));
+    fn a_full_disk_is_reported_without_a_panic() {
+        let mut disk = [0; 4];
+        assert!(write(&mut disk[..], "abcd"));
+        assert!(!write(&mut disk[..], "abcde"));
     }
 }

@@ -20,13 +20,13 @@ pub(crate) struct Args {
 }
 
 const EXAMPLES: &str = "Paths:
-  /echo            a WebSocket that answers with what it gets
+  /echo            a WebSocket that echoes messages
   /ws/{channel}    a WebSocket whose messages go to the channel's other members;
-                   with ?echo=1 to oneself, too
-  /sse/{channel}   the same messages to read, as server-sent events
-  /upload          a WebSocket that takes messages as they come, holds none, and
+                   with ?echo=1 to the sender, too
+  /sse/{channel}   the channel's messages as server-sent events
+  /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)
-  /                a page to try it, or with --dir its index.html; /stats.json its figures
+  /                a test page, or with --dir its index.html; /stats.json has its metrics
   /metrics         for Prometheus; /livez and /readyz for supervisors
 
 Examples:
@@ -38,22 +38,22 @@ Examples:
   throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
                                                           be a backend of `throng balance`
 
-Slow receivers: what waits for one is capped by max_backlog and max_age; at the cap,
-slow_policy acts. Channels can have rules of their own; of several that match, the first
-rules: --channel, or [[channel]] tables in TOML, or THRONG_CHANNELS with ; between them.
-  close            the receiver is closed with 1008: nothing may be missing
-  drop_newest      new messages are dropped: what waits is delivered first
-  drop_oldest      waiting messages are dropped to make room: the latest are delivered
-  latest           of each channel only its newest message waits (the channel is the key)
-With --set wildcards=true, /ws/news.* and /sse/news.> get what is published to all channels
-that match; a message sent on a pattern's WebSocket closes it with 1008.
+Slow receivers: the queue of a receiver is limited by max_backlog and max_age; at the limit,
+slow_policy applies. Channels can have rules of their own, of which the first match applies:
+--channel, or [[channel]] tables in TOML, or THRONG_CHANNELS with ; between them.
+  close            closes the receiver with 1008, so that no receiver misses a message
+  drop_newest      drops new messages
+  drop_oldest      drops the oldest queued messages
+  latest           queues only the newest message of each channel
+With --set wildcards=true, /ws/news.* and /sse/news.> get the messages of all channels that
+match; a message sent on a pattern's WebSocket closes it with 1008.
 
 Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate window:10` for
-short ones that resemble each other, at little more than 1 KB a connection and direction in use.
+short similar messages, at little more than 1 KB per connection and direction in use.
 
 Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
 `throng config show` lists them all. The variables that Kubernetes sets for a
-service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are left alone.
+service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
 Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
 or a handler did not return.
@@ -66,24 +66,26 @@ pub struct SettingFlags {
     /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Event loops; 0 = one for each usable CPU [default: 0]
+    /// Event loops; 0 = one per usable CPU [default: 0]
     #[arg(long, value_name = "N")]
     shards: Option<String>,
-    /// How to speak to the kernel: auto, epoll or portable; or threads, one for each connection [default: auto]
+    /// I/O backend: auto, epoll, portable, or threads (one per connection) [default: auto]
     #[arg(long, value_name = "IO")]
     io: Option<String>,
-    /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default: 4MiB]
+    /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default:
+    /// 4MiB]
     #[arg(long, value_name = "SIZE")]
     max_message_size: Option<String>,
     /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
     #[arg(long, value_name = "SIZE")]
     max_frame_size: Option<String>,
-    /// Rules for slow receivers of the channels that match, for example 'prices.*=latest,max_backlog=64KiB,max_age=5s';
-    /// may be repeated, and then the first that matches rules
+    /// Rules for slow receivers of the channels that match, for example
+    /// 'prices.*=latest,max_backlog=64KiB,max_age=5s'; may be repeated, and then the first that
+    /// matches rules
     #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
     channel: Vec<String>,
-    /// Compress for clients that can (permessage-deflate): each message by itself (shared), with the last 2^BITS bytes
-    /// as context (window:BITS, 9 to 15), or not [default: off]
+    /// Compress for clients that can (permessage-deflate): each message by itself (shared), with
+    /// the last 2^BITS bytes as context (window:BITS, 9 to 15), or not [default: off]
     #[arg(long, value_name = "shared|window:BITS|off")]
     deflate: Option<String>,
     /// Serve the files of a directory, at every path that has no other meaning
@@ -142,7 +144,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let running = listen(site::bind(&settings)?)?;
     let registrations = args.registration.begin(balancers, running.local_addr())?;
     let ended = wait(&running, &stop);
-    // Before the first close: whoever comes back is to come to another backend.
+    // Before the first close, so that clients which reconnect get another backend.
     registrations.end();
     match ended {
         true => running.join().map(|_| ExitCode::SUCCESS).map_err(Failure::from),
@@ -208,7 +210,7 @@ pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Fail
             if drained.forced == 1 { "" } else { "s" }
         ));
     }
-    for throng::StuckShard { shard, route, connections } in &drained.stuck_shards {
+    for throng::StuckShard { shard, route, connections, .. } in &drained.stuck_shards {
         let end = if *connections == 1 { "connection ends" } else { "connections end" };
         say::trouble(format_args!(
             "shard {shard} did not come back from a handler of {route}; its {connections} {end} with the process"
@@ -224,6 +226,6 @@ pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Fail
     if drained.forced > 0 || !drained.stuck.is_empty() || !drained.stuck_shards.is_empty() {
         return Ok(ExitCode::from(3));
     }
-    say::line("stopped; every connection was closed in good order");
+    say::line("stopped; every connection was closed cleanly");
     Ok(ExitCode::SUCCESS)
 }

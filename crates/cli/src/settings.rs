@@ -1,7 +1,7 @@
-//! Every setting of `throng serve`: one table, four sources, one order.
+//! The settings of `throng serve`: one table, four sources, one precedence.
 //!
-//! Flags win over `THRONG_*` variables, those over the configuration file, that over the defaults. Each value keeps
-//! where it came from, so that a mistake can be told where it was made and `throng config show` can explain.
+//! Flags win over `THRONG_*` variables, those over the configuration file, that over the defaults.
+//! Each value keeps its origin, for error messages and `throng config show`.
 
 mod channels;
 mod deflate;
@@ -16,7 +16,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throng::{Backpressure, Deflate, DrainPlan, IoBackend, Limits, Origins, CpuAffinity, WorkerSettings};
+use throng::{
+    Backpressure, CpuAffinity, Deflate, DrainPlan, IoBackend, Limits, Origins, WorkerSettings,
+};
 use throng_load::units::{parse_duration, parse_size};
 
 pub(crate) use channels::Rule;
@@ -25,68 +27,64 @@ pub(crate) use channels::Rule;
 pub(crate) struct Setting {
     /// The key in the configuration file and after `--set`.
     pub(crate) key: &'static str,
-    /// As it would be written.
+    /// The default value, as text.
     pub(crate) default: &'static str,
-    /// One line.
+    /// The meaning, on one line.
     pub(crate) help: &'static str,
 }
 
-/// In the order people read them.
+/// All settings, in the order of `throng config show`.
 pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "listen",
         "127.0.0.1:9001",
         "address and port, or several with commas; port 0 takes a free one",
     ),
-    setting("shards", "0", "event loops; 0 = one for each usable CPU"),
-    setting("io", "auto", "auto, epoll, portable, or threads: one for each connection"),
-    setting("thread_stack", "256KiB", "of a connection with io = threads; taken as it is used"),
+    setting("shards", "0", "event loops; 0 = one per usable CPU"),
+    setting("io", "auto", "I/O backend: auto, epoll, portable, or threads (one per connection)"),
+    setting("thread_stack", "256KiB", "stack of a connection's thread with io = threads"),
     setting("pin", "none", "cores: each event loop on a CPU of its own (Linux); or none"),
     setting(
         "stall_warning",
         "50ms",
-        "a handler that holds its event loop for so long is told and counted; 0s = never",
+        "report and count handlers that hold their event loop for so long; 0s = never",
     ),
-    setting("backlog", "4096", "connections the kernel keeps until they are accepted, at least 1"),
-    setting(
-        "dir",
-        "",
-        "serve the files of this directory, at every path that has no other meaning",
-    ),
-    setting("share_port", "false", "let other processes that share it listen on the port, too"),
+    setting("backlog", "4096", "connections the kernel queues until they are accepted, at least 1"),
+    setting("dir", "", "serve the files of this directory, at every path without another meaning"),
+    setting("share_port", "false", "let other processes listen on the port, too (SO_REUSEPORT)"),
     setting(
         "allowed_origins",
         "",
         "web pages that may connect, comma-separated; empty = same host, * = any",
     ),
-    setting("max_connections", "0", "0 = what the descriptor limit allows"),
-    setting("max_pending_handshakes", "0", "connections without a whole request yet; 0 = no cap"),
-    setting("max_connections_per_ip", "0", "0 = no cap"),
+    setting("max_connections", "0", "open connections; 0 = as many as descriptors allow"),
+    setting("max_pending_handshakes", "0", "connections before their first request; 0 = no limit"),
+    setting("max_connections_per_ip", "0", "open connections of one address; 0 = no limit"),
     setting(
         "max_message_size",
         "4MiB",
-        "larger messages are closed with 1009; raises max_frame_size, too, unless that is set",
+        "message size; larger close with 1009; raises max_frame_size unless that is set",
     ),
     setting(
         "max_upload_size",
         "1GiB",
-        "messages to /upload, of which nothing is held; larger get 1009",
+        "size of messages to /upload, which are not buffered; larger close with 1009",
     ),
-    setting("max_frame_size", "4MiB", "larger frames are closed with 1009"),
-    setting("max_header_bytes", "16KiB", "request heads; larger ones get 431"),
+    setting("max_frame_size", "4MiB", "frame size; larger close with 1009"),
+    setting("max_header_bytes", "16KiB", "size of a request's head; larger get 431"),
     setting("max_headers", "100", "header lines of a request; more get 431"),
-    setting("max_body", "1MiB", "request bodies; larger ones get 413; 0 = only empty ones"),
-    setting("max_backlog", "1MiB", "output that waits for one connection before slow_policy acts"),
+    setting("max_body", "1MiB", "size of a request's body; larger get 413; 0 = only empty ones"),
+    setting("max_backlog", "1MiB", "output queued for a connection before slow_policy applies"),
     setting(
         "slow_policy",
         "close",
-        "then: close (1008), drop_newest, drop_oldest or latest (of each channel)",
+        "for slow receivers: close (1008), drop_newest, drop_oldest or latest (per channel)",
     ),
-    setting("max_age", "0s", "messages that waited longer are dropped; 0s = no limit"),
+    setting("max_age", "0s", "queued messages older than this are dropped; 0s = no limit"),
     setting(
         "channels",
         "",
-        "rules of their own, the first match rules: prices.*=latest,max_backlog=64KiB,max_age=5s; ...",
+        "rules by channel, first match wins: prices.*=latest,max_backlog=64KiB,max_age=5s; ...",
     ),
     setting("wildcards", "false", "let /ws/news.* and /sse/news.> subscribe to all that match"),
     setting(
@@ -98,34 +96,38 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "max_messages_per_second",
         "0",
-        "of one session; more are closed with 1008; 0 = no limit",
+        "messages received from one session; more close it with 1008; 0 = no limit",
     ),
-    setting("max_bytes_per_second", "0", "of one session; more are closed with 1008; 0 = no limit"),
-    setting("max_lifetime", "0s", "a session that is older is closed with 1001; 0s = no end"),
-    setting("handshake_timeout", "10s", "from accept to a whole request, at least 1s; 408"),
+    setting(
+        "max_bytes_per_second",
+        "0",
+        "bytes received from one session; more close it with 1008; 0 = no limit",
+    ),
+    setting("max_lifetime", "0s", "age at which sessions are closed with 1001; 0s = no limit"),
+    setting("handshake_timeout", "10s", "from accept to a complete request, at least 1s; 408"),
     setting(
         "min_body_rate",
         "1KiB",
-        "a request's body comes at this rate a second, or 408; 0 = within handshake_timeout",
+        "least bytes per second of a request's body, or 408; 0 = within handshake_timeout",
     ),
     setting(
         "max_body_memory",
         "256MiB",
-        "request bodies on their way, of all connections together; more get 503",
+        "request bodies being received, of all connections together; more get 503",
     ),
     setting(
         "min_response_rate",
         "256B",
-        "a response that waits for its client leaves at least so fast, in bytes a second; 0 = any progress will do",
+        "least bytes per second that a client must read of a response; 0 = any progress",
     ),
-    setting("keep_alive_timeout", "75s", "silence between two requests, at least 1s"),
+    setting("keep_alive_timeout", "75s", "idle time between two requests, at least 1s"),
     setting(
         "reassembly_timeout",
         "60s",
         "from a message's first byte to its last, at least 1s; 1008",
     ),
-    setting("write_timeout", "30s", "output pending without progress, at least 1s; a reset"),
-    setting("close_timeout", "5s", "from our Close frame to the peer's, at least 1s; a reset"),
+    setting("write_timeout", "30s", "queued output without progress, at least 1s; then a reset"),
+    setting("close_timeout", "5s", "wait for the peer's Close frame, at least 1s; then a reset"),
     setting(
         "deflate.enabled",
         "false",
@@ -134,31 +136,31 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting(
         "deflate.mode",
         "shared",
-        "shared: each message by itself; window: with those before it as context",
+        "shared: each message by itself; window: with earlier messages as context",
     ),
     setting(
         "deflate.window_bits",
         "10",
-        "of mode window: 2^bits bytes of context a connection; 9 to 15",
+        "for mode window: 2^bits bytes of context per connection; 9 to 15",
     ),
     setting("deflate.level", "1", "1 (fastest) to 9 (smallest)"),
-    setting("deflate.mem_level", "5", "1 to 9; memory of an event loop, not of a connection"),
+    setting("deflate.mem_level", "5", "1 to 9; memory per event loop, not per connection"),
     setting(
         "deflate.threshold",
         "auto",
-        "shorter messages go as they are; auto = 256, or 0 with context",
+        "shorter messages are not compressed; auto = 256, or 0 with context",
     ),
     setting(
         "deflate.max_size",
         "4MiB",
-        "longer messages go uncompressed: they would hold up all others",
+        "longer messages are not compressed: they would hold up all others",
     ),
     setting(
         "deflate.server_max_window_bits",
         "15",
-        "the window clients have to keep for us; 9 to 15",
+        "largest window for messages to clients; 9 to 15",
     ),
-    setting("deflate.client_max_window_bits", "15", "the window we allow clients; 9 to 15"),
+    setting("deflate.client_max_window_bits", "15", "largest window of clients; 9 to 15"),
     setting(
         "deflate.server_no_context_takeover",
         "auto",
@@ -169,28 +171,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "auto",
         "true, false; auto = true in mode shared",
     ),
-    setting(
-        "workers.pool_size",
-        "0",
-        "threads for handlers that block; 0 = one for each usable CPU",
-    ),
-    setting(
-        "workers.queue_size",
-        "4096",
-        "messages and requests that may wait for them in all, at least 1",
-    ),
+    setting("workers.pool_size", "0", "threads for handlers that block; 0 = one per usable CPU"),
+    setting("workers.queue_size", "4096", "jobs that may wait for a worker thread, at least 1"),
     setting("workers.affinity", "false", "each connection always on the same worker"),
     setting(
         "workers.overload",
         "pause",
         "when the queue is full: pause (connections wait) or close (1013, 503)",
     ),
-    setting("heartbeat.interval", "25s", "silence before a ping; 0s = no pings"),
-    setting("heartbeat.timeout", "60s", "from an unanswered ping to the end, at least 1s"),
-    setting("heartbeat.always", "false", "ping connections that are not silent, too"),
+    setting("heartbeat.interval", "25s", "idle time before a ping; 0s = no pings"),
+    setting("heartbeat.timeout", "60s", "wait for an answer to a ping, at least 1s"),
+    setting("heartbeat.always", "false", "ping connections that are not idle, too"),
     setting("drain.delay", "0s", "from /readyz turning to 503 to the first close of a shutdown"),
-    setting("drain.window", "10s", "closes of a shutdown are spread over this time; 0s = at once"),
-    setting("drain.grace", "5s", "from the end of the window to a reset; 0s = at once"),
+    setting("drain.window", "10s", "spreads the closes of a shutdown; 0s = at once"),
+    setting("drain.grace", "5s", "from the end of drain.window to a reset; 0s = at once"),
 ];
 
 const fn setting(key: &'static str, default: &'static str, help: &'static str) -> Setting {
@@ -201,7 +195,7 @@ fn default_of(key: &str) -> &'static str {
     SETTINGS.iter().find(|setting| setting.key == key).map_or("", |setting| setting.default)
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -211,7 +205,7 @@ pub(crate) enum Origin {
     },
     Environment(String),
     Flag(String),
-    /// Not set; raised by another setting that was.
+    /// Not set, but raised by another setting.
     Follows(&'static str),
 }
 
@@ -227,7 +221,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The values in force, as text, with their origins.
+/// The effective values, as text, with their origins.
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: BTreeMap<&'static str, (String, Origin)>,
@@ -288,7 +282,7 @@ impl Settings {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
             let hint = did_you_mean(key, SETTINGS.iter().map(|setting| setting.key))
                 .unwrap_or_else(|| "; `throng config show` lists all settings".to_owned());
-            return Err(format!("there is no setting {} ({origin}){hint}", key.escape_debug()));
+            return Err(format!("unknown key `{}` ({origin}){hint}", key.escape_debug()));
         };
         self.values.insert(setting.key, (value, origin));
         if setting.key == "max_message_size" {
@@ -297,7 +291,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What is the default from here on, because of the flag `origin`.
+    /// Changes the default of a setting, because of the flag `origin`.
     pub fn set_default(
         &mut self,
         key: &str,
@@ -310,7 +304,7 @@ impl Settings {
         }
     }
 
-    /// A message may come in one frame: who allows larger messages means larger frames, too.
+    /// Raises max_frame_size to max_message_size, since a message may come in a single frame.
     fn raise_max_frame_size(&mut self) {
         let default = default_of("max_frame_size");
         if !matches!(self.values["max_frame_size"].1, Origin::Default | Origin::Follows(_)) {
@@ -326,7 +320,7 @@ impl Settings {
         self.values.insert("max_frame_size", raised);
     }
 
-    /// Key, value and origin of every setting, in the order of the table.
+    /// Returns key, value and origin of every setting, in the order of the table.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Setting, &str, &Origin)> {
         SETTINGS.iter().map(|setting| {
             let (value, origin) = &self.values[setting.key];
@@ -334,7 +328,7 @@ impl Settings {
         })
     }
 
-    /// The values as the library takes them.
+    /// Converts the values to the library's types.
     pub fn checked(&self) -> Result<Checked, String> {
         let Limits { mut ws, mut http, .. } = Limits::default();
         ws.max_message_size = self.size("max_message_size")?;
@@ -494,7 +488,8 @@ pub struct Checked {
     pub(crate) max_upload_size: usize,
 }
 
-/// The word of `known` that is closest to `word`, as a hint, if it is close enough for a typing mistake.
+/// The word of `known` that is closest to `word`, as a hint, if it is close enough for a typing
+/// mistake.
 fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     let (far, near) =
         known.into_iter().map(|near| (strsim::levenshtein(word, near), near)).min()?;
@@ -594,9 +589,15 @@ mod tests {
             "pin=cores",
         ])
         .unwrap();
-        assert_eq!((checked.stall_warning, checked.pin), (Duration::from_millis(20), CpuAffinity::Cores));
+        assert_eq!(
+            (checked.stall_warning, checked.pin),
+            (Duration::from_millis(20), CpuAffinity::Cores)
+        );
         let usual = with(&[]).unwrap();
-        assert_eq!((usual.stall_warning, usual.pin), (Duration::from_millis(50), CpuAffinity::None));
+        assert_eq!(
+            (usual.stall_warning, usual.pin),
+            (Duration::from_millis(50), CpuAffinity::None)
+        );
         assert_eq!(checked.limits.max_messages_per_second, 50);
         assert_eq!(checked.limits.max_bytes_per_second, 1 << 20);
         assert_eq!(checked.limits.max_lifetime, Duration::from_secs(7200));

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as a condition to wait for; SIGHUP as one to ask for; and what other signals mean to a server.
+//! Signals as conditions: Ctrl-C, SIGTERM and SIGHUP.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// Set by the first SIGINT or SIGTERM; the second ends the process at once, as people expect of a second Ctrl-C.
+/// The condition that the process was asked to stop, set by the first SIGINT or SIGTERM. The second
+/// one ends the process at once, as users expect of a second Ctrl-C.
 pub struct Stop {
     asked: Arc<AtomicBool>,
 }
@@ -27,8 +28,9 @@ impl Stop {
         Ok(Self { asked })
     }
 
-    /// The same for a server, which other signals would end without a drain: SIGQUIT and SIGHUP, unless that one is ignored
-    /// already (`nohup`), ask it to stop, however often they come. SIGUSR1 and SIGUSR2 mean nothing to it.
+    /// Registers the signals of a server, besides those of [`Stop::on_signals`]. SIGQUIT and
+    /// SIGHUP, which would end it without a drain, ask it to stop, however often they come; SIGHUP
+    /// only if it is not ignored already (`nohup`). SIGUSR1 and SIGUSR2 are ignored.
     pub(crate) fn on_signals_to_a_server() -> io::Result<Self> {
         let stop = Self::on_signals()?;
         signal_hook::flag::register(SIGQUIT, Arc::clone(&stop.asked))?;
@@ -45,13 +47,13 @@ impl Stop {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The same, for a loop that looks for itself.
+    /// Returns the flag, for a loop that polls it.
     #[must_use]
     pub fn flag(&self) -> &AtomicBool {
         &self.asked
     }
 
-    /// Waits for `timeout` at most; true if the process was asked to stop.
+    /// Waits for at most `timeout`; returns whether the process was asked to stop.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         while !self.is_asked() {
@@ -59,15 +61,15 @@ impl Stop {
             if left.is_zero() {
                 return false;
             }
-            // A signal does not end a sleep of std, which sleeps on; so sleep in pieces. Four a second cost a hundredth of
-            // a per cent of a CPU; people wait a quarter of a second at most.
+            // A signal does not end std's `sleep`, so sleep in short steps. Four wake-ups per
+            // second cost 0.01 % of a CPU, and delay a shutdown by 250 ms at most.
             std::thread::sleep(left.min(Duration::from_millis(250)));
         }
         true
     }
 }
 
-/// Set by SIGHUP: read the configuration again.
+/// The condition that SIGHUP asked to reload the configuration.
 pub(crate) struct Hangup {
     asked: Arc<AtomicBool>,
 }
@@ -79,18 +81,18 @@ impl Hangup {
         Ok(Self { asked })
     }
 
-    /// Whether it came since the last time.
+    /// Returns whether SIGHUP came since the last call.
     pub(crate) fn was_asked(&self) -> bool {
         self.asked.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Whether whoever started this process has had it ignore a signal; false where the system does not say.
+/// Returns whether this process was started with a signal ignored; false where that is unknown.
 fn is_ignored(signal: i32) -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| is_in_mask(&status, signal))
 }
 
-/// `SigIgn` of proc_pid_status(5): a bit for each signal from 1 on, in hexadecimal.
+/// Reads `SigIgn` of proc_pid_status(5), in hexadecimal: one bit per signal, from signal 1 on.
 fn is_in_mask(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -1,4 +1,4 @@
-//! What `throng serve` and `throng demo` serve: an echo, channels to talk on and to listen to, a page.
+//! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
 use throng::{Bound, Status};
@@ -7,7 +7,8 @@ use crate::settings::{Checked, Rule};
 
 const PAGE: &str = include_str!("page.html");
 
-/// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription alone.
+/// A member of `/ws/{channel}`. Sixteen bytes: the channel's name is kept with the subscription
+/// alone.
 enum Member {
     /// Between the upgrade and the session.
     Joining(Box<(String, bool)>),
@@ -19,7 +20,8 @@ enum Member {
     ListensOnly,
 }
 
-/// The longest channel name: long enough for any path a person writes, short enough not to matter in memory.
+/// The longest channel name: long enough for any path a person writes, short enough not to matter
+/// in memory.
 const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
@@ -27,7 +29,7 @@ pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
     listen(configured(app(settings), settings), settings)
 }
 
-/// Says what [`bind`] would refuse, without listening.
+/// Checks the settings as [`bind`] does, without listening.
 pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
     configured(app(settings), settings).check()
 }

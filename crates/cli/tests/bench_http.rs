@@ -1,4 +1,5 @@
-//! `throng bench http` as people run it: the real binary, on its own server, on `throng serve`, and on nobody.
+//! `throng bench http` as people run it: the real binary, on its own server, on `throng serve`, and
+//! on nobody.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,4 +1,5 @@
-//! `throng bench broadcast` and `throng bench fanout` as people run them: the real binary, which starts its own server. No figure is asserted that time decides; only what was counted and said.
+//! `throng bench broadcast` and `throng bench fanout` as people run them: the real binary, which
+//! starts its own server. No figure is asserted that time decides; only what was counted and said.
 
 use std::process::{Command, Output};
 
@@ -84,7 +85,8 @@ fn mistakes_are_told_in_one_line_before_anything_starts() {
     }
 }
 
-/// The children end with whoever started them: a server that outlives its benchmark would keep the port and the CPU.
+/// The children end with whoever started them: a server that outlives its benchmark would keep the
+/// port and the CPU.
 #[test]
 #[cfg(target_os = "linux")]
 fn children_end_when_their_input_does() {

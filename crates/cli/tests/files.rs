@@ -5,9 +5,10 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::time::Instant;
 
-use support::{PATIENCE, Served, exchange};
+use support::{Served, TIMEOUT, exchange};
 
-/// Each of these holds two descriptors, its socket and its file; whoever comes after them is answered all the same.
+/// Each of these holds two descriptors, its socket and its file; whoever comes after them is
+/// answered all the same.
 #[test]
 fn stalled_downloads_leave_descriptors_for_other_clients() {
     let directory = std::env::temp_dir().join(format!("throng-stalled-{}", std::process::id()));
@@ -39,7 +40,7 @@ fn stalled_downloads_leave_descriptors_for_other_clients() {
     assert_eq!(ask("/large").header("Retry-After"), Some("1"));
     // The places are there again, once their holders have gone.
     drop(stalled);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while ask("/large").status() != 200 {
         assert!(Instant::now() < until, "still taken");
     }

@@ -4,13 +4,13 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Client, PATIENCE, Served};
+use support::{Client, Served, TIMEOUT};
 use throng_proto::ws::Opcode;
 
 const MIB: usize = 1 << 20;
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "still not: {what}");
         std::thread::sleep(Duration::from_millis(20));

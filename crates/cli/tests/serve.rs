@@ -1,5 +1,5 @@
-//! `throng serve`, `demo` and `config show` as people and supervisors run them: the real binary, its lines, signals
-//! and exit codes.
+//! `throng serve`, `demo` and `config show` as people and supervisors run them: the real binary,
+//! its lines, signals and exit codes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use throng_proto::Input;
 use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn throng(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
@@ -79,7 +79,7 @@ impl Served {
 
 /// Polls until there is an answer.
 fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = poll() {
             return answer;
@@ -90,9 +90,9 @@ fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 }
 
 fn dial(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 

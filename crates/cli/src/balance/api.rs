@@ -32,13 +32,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longer than a browser's page or Prometheus asks again.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What every handler knows.
+/// The state that all handlers share.
 pub(super) struct Api {
     pub(super) balancer: Balancer,
     pub(super) reloader: Arc<Reloader>,
     /// The process is about to end.
     pub(super) is_ending: Arc<AtomicBool>,
-    /// What was changed, for whoever reads the process's output.
+    /// Changes, to be printed to the process's output.
     pub(super) notes: Sender<String>,
 }
 
@@ -140,7 +140,8 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
     .bind(address)
 }
 
-/// The status page, which may load and ask nothing but what is ours, and be in nobody's frame.
+/// Returns the status page, which may load and request only this server's resources, and which no
+/// page may frame.
 fn page() -> Response {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                   frame-ancestors 'none'; form-action 'none'; base-uri 'none'";
@@ -296,7 +297,7 @@ impl Api {
     }
 
     fn note(&self, text: String) {
-        // Nobody reads any more while the process ends.
+        // The reader is gone while the process ends.
         let _ = self.notes.send(text);
     }
 }
@@ -355,7 +356,7 @@ fn body<T: for<'d> Deserialize<'d>>(request: &Request<'_>, example: &Value) -> R
     })
 }
 
-/// The same, and the default where there is none.
+/// Reads a body, or returns the default where there is none.
 fn optional_body<T: Default + for<'d> Deserialize<'d>>(
     request: &Request<'_>,
     example: &Value,

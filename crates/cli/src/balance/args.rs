@@ -7,47 +7,49 @@ use throng_balance::{Config, ConfigError};
 
 use super::file;
 
-/// What `throng balance` runs with. Flags win over the file.
+/// The flags of `throng balance`; they win over the configuration file.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Flags {
-    /// Where clients connect: address and port; may be repeated; port 0 takes a free one [default: 127.0.0.1:8080]
+    /// Address and port to listen on; may be repeated; port 0 takes a free port
+    /// [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
     listen: Vec<String>,
-    /// A backend; may be repeated. Its part of the load is its weight, 1 to 1000; with send_proxy it is told the client by
-    /// a PROXY v2 header
+    /// A backend; may be repeated. weight, 1 to 1000, is its share of the load; send_proxy sends it
+    /// the client's address in a PROXY v2 header
     #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy]")]
     backend: Vec<String>,
     /// Read the configuration from a TOML file; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Only say whether the configuration is right
+    /// Only check the configuration
     #[arg(long)]
     pub(super) check: bool,
-    /// How a backend is picked: power_of_two, least_connections, round_robin, rendezvous, random or ip_hash
-    /// [default: power_of_two]
+    /// Load-balancing algorithm: power_of_two, least_connections, round_robin, rendezvous, random
+    /// or ip_hash [default: power_of_two]
     #[arg(long, value_name = "PICK")]
     pick: Option<String>,
-    /// What binds a client to a backend: none, ip, cookie:NAME, header:NAME or query:NAME [default: none]
+    /// Session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME
+    /// [default: none]
     #[arg(long, value_name = "BY")]
     sticky: Option<String>,
-    /// Serve the admin API, the status page and the metrics on this address; without a token, a loopback address
-    /// [default: nowhere]
+    /// Serve the admin API, the status page and the metrics on this address; without a token it
+    /// must be a loopback address [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<String>,
-    /// Operators have to show the token in this file
+    /// Require the token in this file for the admin API
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// Let backends register themselves that show the token in this file
+    /// Let backends register themselves with the token in this file
     #[arg(long, value_name = "FILE")]
     register_token_file: Option<PathBuf>,
-    /// Event loops; 0 = one for each usable CPU [default: 0]
+    /// Event loops; 0 = one per usable CPU [default: 0]
     #[arg(long, value_name = "N")]
     shards: Option<String>,
-    /// Believe X-Forwarded-*, Forwarded and PROXY headers that come from this network; may be repeated
+    /// Trust X-Forwarded-*, Forwarded and PROXY headers from this network; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
-    /// Connect to backends from this address, in turn with the others; may be repeated: one serves about 28,000
-    /// connections to each backend
+    /// Source address of connections to backends, used in turn; may be repeated: each allows about
+    /// 28,000 connections per backend
     #[arg(long, value_name = "ADDRESS")]
     source: Vec<String>,
     /// Set any key of the file, for example --set timeouts.connect=2s; may be repeated
@@ -56,20 +58,20 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    // Addresses and numbers are texts here: what is wrong with one is told as for the file, by the same reader.
+    // Addresses and numbers are texts here, so that the reader of the file reports their mistakes.
 
-    /// Everything, checked: the defaults, the file over them, the flags over that.
+    /// Returns the checked configuration: the defaults, overridden by the file, then by the flags.
     ///
     /// # Errors
-    /// One line: where, what, and what to write instead.
+    /// The message names the place, the mistake and the remedy on one line.
     pub(super) fn config(&self) -> Result<Config, String> {
         self.config_by(file::read)
     }
 
-    /// The same while it runs, when the file may be being written.
+    /// Reads the configuration again while the balancer runs, when the file may be being written.
     ///
     /// # Errors
-    /// As [`Flags::config`], and where the file does not look whole.
+    /// Those of [`Flags::config`], or the file looks incomplete.
     pub(super) fn config_again(&self) -> Result<Config, String> {
         self.config_by(file::read_whole)
     }
@@ -83,7 +85,7 @@ impl Flags {
         for (flag, text) in self.as_toml()? {
             config.read(&text, flag).map_err(|error| shown(&error))?;
         }
-        // Last, as what is set may need what a flag says: a token's time, for example, the token.
+        // Last, since a key may need another flag: the time of a token, for example, the token.
         for pair in &self.set {
             config = set(&config, pair)?;
         }
@@ -92,7 +94,7 @@ impl Flags {
         Ok(config)
     }
 
-    /// Each flag that was given, and the same in the words of the file: so both are read, checked and explained alike.
+    /// Returns each flag given and its setting as TOML, so that flags and file share one reader.
     fn as_toml(&self) -> Result<Vec<(&'static str, String)>, String> {
         let mut all = Vec::new();
         let list = |items: Vec<String>| format!("[{}]", items.join(", "));
@@ -116,7 +118,8 @@ impl Flags {
                 None if matches!(by.as_str(), "none" | "ip") => quoted(by),
                 _ => {
                     return Err(format!(
-                        "--sticky is {by:?}: write none, ip, cookie:NAME, header:NAME or query:NAME"
+                        "--sticky is {by:?}: expected none, ip, cookie:NAME, header:NAME or \
+                         query:NAME"
                     ));
                 }
             };
@@ -149,12 +152,12 @@ impl Flags {
     }
 }
 
-/// What is right by itself, but not for this process on this machine.
+/// Returns an error if a valid configuration does not fit this process or machine.
 fn fits_here(config: &Config) -> Result<(), String> {
     if config.admin.is_none() {
         let needs = [
             ("register", config.register.is_some(), "no backend can register itself"),
-            ("admin.token", config.admin_token.is_some(), "nobody can show a token"),
+            ("admin.token", config.admin_token.is_some(), "it protects nothing"),
         ];
         if let Some((key, _, what)) = needs.into_iter().find(|(_, is_given, _)| *is_given) {
             return Err(format!(
@@ -163,7 +166,7 @@ fn fits_here(config: &Config) -> Result<(), String> {
             ));
         }
     }
-    // Each connection to a backend would fail, and that be taken for the backend's failure.
+    // Otherwise each connection to a backend would fail, and count as the backend's failure.
     for (at, &source) in config.settings.sources.iter().enumerate() {
         UdpSocket::bind((source, 0)).map_err(|error| {
             format!(
@@ -175,7 +178,7 @@ fn fits_here(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// What came by a flag has no line that would help.
+/// Returns the error's text; one of a flag has no line number.
 fn shown(error: &ConfigError) -> String {
     match error.location() {
         Some(place) if place.file.starts_with("--") => format!("{}: {}", place.file, error.what()),
@@ -187,7 +190,7 @@ fn quoted(text: impl ToString) -> String {
     toml::Value::from(text.to_string()).to_string()
 }
 
-/// `127.0.0.1:9002,weight=2,send_proxy` as a table.
+/// Converts a backend such as `127.0.0.1:9002,weight=2,send_proxy` to a TOML table.
 fn backend(text: &str) -> Result<String, String> {
     let mut parts = text.split(',');
     let address = quoted(parts.next().unwrap_or_default().trim());
@@ -212,7 +215,7 @@ fn backend(text: &str) -> Result<String, String> {
     Ok(format!("{{ {} }}", table.join(", ")))
 }
 
-/// With `key=value`, as a line of the file would have it. Quotes may be left out.
+/// Sets `key=value`, as a line of the file would. Quotes may be left out.
 fn set(config: &Config, pair: &str) -> Result<Config, String> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         return Err(format!(
@@ -224,7 +227,7 @@ fn set(config: &Config, pair: &str) -> Result<Config, String> {
         let mut config = config.clone();
         config.read(&format!("{key} = {value}"), "--set").map(|()| config)
     };
-    // First as it is: 2, true, ["a"]. Then as a text: 2s, random, and 0 where that is a duration.
+    // First as a TOML value: 2, true, ["a"]. Then as text: 2s, random, and 0 for a duration.
     read(value).or_else(|as_it_is| {
         read(&quoted(value)).map_err(|as_text| {
             let is_value = format!("x = {value}").parse::<toml::Table>().is_ok();
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_the_file_can_say() {
+    fn flags_set_the_same_settings_as_the_file() {
         let config = config(&[
             "--listen",
             "127.0.0.1:0,127.0.0.2:0",
@@ -326,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_the_flag_they_were_made_with() {
+    fn errors_name_the_flag_with_the_mistake() {
         let good = ["--backend", "127.0.0.1:9001"];
         for (words, parts) in [
             (&["--backend", "127.0.0.1"][..], &["--backend: ", "127.0.0.1:9001"][..]),
@@ -348,7 +351,7 @@ mod tests {
             (&["--set", "shards=many"], &["--set: ", "shards is \"many\""]),
             (&["--set", "timeouts.connect=5"], &["--set: ", "5s"]),
             (&["--admin", "0.0.0.0:8081"], &["--admin: ", "loopback"]),
-            // Of the net for documentation: no machine has it.
+            // An address of the network reserved for documentation: no machine has it.
             (&["--source", "192.0.2.1"], &["sources[0]", "192.0.2.1", "of this machine"]),
             (&["--set", "register.token=0123456789abcdef"], &["register", "--admin 127."]),
             (&["--set", "admin.token=0123456789abcdef"], &["admin.token", "--admin 127."]),

@@ -13,17 +13,17 @@ use crate::ask::Peer;
 use crate::register::read_token;
 use crate::{Failure, say};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Where the balancer's admin API is
+    /// Address of the balancer's admin API
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: String,
-    /// The admin API's token is in this file
+    /// File with the admin API's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Print the answer as the API gives it
+    /// Print the API's JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -32,16 +32,16 @@ pub(super) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the backends.
+    /// List the backends.
     List,
-    /// Add a backend. It stays over reloads, and is gone with the next start.
+    /// Add a backend. It is kept on reloads, until the balancer restarts.
     Add {
         #[arg(value_parser = backend)]
         address: SocketAddr,
-        /// Its part of the load, 1 to 1000
+        /// Share of the load, 1 to 1000
         #[arg(long, default_value_t = 1)]
         weight: u32,
-        /// Tell it the client by a PROXY v2 header
+        /// Send it the client's address in a PROXY v2 header
         #[arg(long)]
         send_proxy: bool,
     },
@@ -51,20 +51,20 @@ enum Command {
         address: SocketAddr,
         weight: u32,
     },
-    /// Send a backend nobody any more, and close its tunnels.
+    /// Stop sending clients to a backend, and close its tunnels.
     Drain {
         #[arg(value_parser = backend)]
         address: SocketAddr,
-        /// Spread over this time, for example 30s; otherwise close_rate a second
+        /// Spread the closes over this time, for example 30s [default: close_rate per second]
         #[arg(long)]
         window: Option<String>,
     },
-    /// End a drain: the backend is picked again.
+    /// End a drain: the backend gets clients again.
     Undrain {
         #[arg(value_parser = backend)]
         address: SocketAddr,
     },
-    /// Drain a backend, and take it out of the list.
+    /// Drain a backend, and remove it.
     Remove {
         #[arg(value_parser = backend)]
         address: SocketAddr,
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let peer = peer.with_token(token.transpose().map_err(Failure::usage)?);
     let (method, path, body) = request(&args.command);
     let answer = peer
-        .ask(method, &path, body.as_ref(), PATIENCE)
+        .ask(method, &path, body.as_ref(), TIMEOUT)
         .map_err(|why| Failure::runtime(format!("the admin API at {peer}: {why}")))?;
     if !answer.is_success() {
         return Err(Failure::runtime(answer.reason()));

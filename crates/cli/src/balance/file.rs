@@ -5,16 +5,16 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-/// More than any configuration has: what is larger is another file, or a device without end.
+/// The largest configuration file in bytes; a larger file is not a configuration.
 const MAX_SIZE: u64 = 4 << 20;
 
-/// Between two looks at a file that may be being written.
+/// The time between two reads of a file that may be being written.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The text of the file at `path`.
+/// Reads the text of the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, is too large or no text; with what to do.
+/// It cannot be read, is too large, or is not UTF-8.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let name = path.display();
     let cannot = |error| format!("cannot read {name}: {error}; check the path after --config");
@@ -23,18 +23,18 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > MAX_SIZE {
         return Err(format!(
-            "{name} has more than {} MiB: it is no configuration; check the path after --config",
+            "{name} has more than {} MiB: it is not a configuration; check the path after --config",
             MAX_SIZE >> 20
         ));
     }
     String::from_utf8(text)
-        .map_err(|_| format!("{name} is no UTF-8 text; check the path after --config"))
+        .map_err(|_| format!("{name} is not UTF-8 text; check the path after --config"))
 }
 
-/// The same of a file that is in use, and may be being written just now.
+/// Reads the text of a file that is in use, and may be being written.
 ///
 /// # Errors
-/// As [`read`], and where the file does not look whole.
+/// Those of [`read`], or the file looks incomplete.
 pub(super) fn read_whole(path: &Path) -> Result<String, String> {
     let text = read(path)?;
     std::thread::sleep(PAUSE);
@@ -44,7 +44,7 @@ pub(super) fn read_whole(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Whether `text` looks like all of a file that reads `later` a moment later.
+/// Returns an error if `text` does not look complete, where the file was `later` a moment later.
 fn whole(text: &str, later: &str) -> Result<(), &'static str> {
     match () {
         () if text != later => Err("is being written"),
@@ -70,8 +70,8 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_without_end_is_told() {
+    fn a_file_without_end_is_an_error() {
         let error = read(Path::new("/dev/zero")).unwrap_err();
-        assert!(error.contains("/dev/zero") && error.contains("no configuration"), "{error}");
+        assert!(error.contains("/dev/zero") && error.contains("not a configuration"), "{error}");
     }
 }

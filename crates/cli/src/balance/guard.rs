@@ -1,14 +1,16 @@
-//! Who may ask the admin API for what.
+//! Access control of the admin API.
 //!
-//! With a token, whoever shows it. Without, the API listens on a loopback address, where everybody on the machine may ask,
-//! the operator's browser included: and with it any web page that is open in it. Three rules keep those out, and every
-//! one is needed:
+//! With a token, requests must carry it. Without one, the API listens on a loopback address, where
+//! every program of the machine can send requests, including web pages open in the operator's
+//! browser. Three rules keep those pages out, and each is needed:
 //!
-//! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same origin. So the Host
-//!   must be an address or `localhost`, which no page but ours can have as its name.
-//! * A page may send requests anywhere without reading the answers. So what changes something must not come from another
-//!   origin by the browser's own word (`Origin`, `Sec-Fetch-Site`),
-//! * and must be declared as JSON, which a page can send to no other origin without asking (CORS), and we allow nobody.
+//! * A page may give its own name the address 127.0.0.1 (DNS rebinding), and is then of the same
+//!   origin. So the Host must be an address or `localhost`, which no page but ours can have as its
+//!   name.
+//! * A page may send requests anywhere without reading the answers. So what changes something must
+//!   not come from another origin by the browser's own word (`Origin`, `Sec-Fetch-Site`),
+//! * and must be declared as JSON, which a page can send to another origin only with permission
+//!   (CORS), which is never given.
 
 use std::net::IpAddr;
 

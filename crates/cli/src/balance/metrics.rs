@@ -11,7 +11,7 @@ use throng_balance::{Metrics, Row, Status};
 /// The media type of [`text`].
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All figures.
+/// Returns all metrics as text.
 pub(super) fn text(status: Status) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("throng_balance");
     registry.register_collector(Box::new(Shown(status)));
@@ -23,34 +23,37 @@ pub(super) fn text(status: Status) -> Result<String, std::fmt::Error> {
 #[derive(Debug)]
 struct Shown(Status);
 
-/// What a figure is, and what it is of a backend or of all.
+/// A metric: name, help, type, and its value of a backend or of the balancer.
 type Figure<S> = (&'static str, &'static str, MetricType, fn(&S) -> f64);
 
 const OF_BACKENDS: &[Figure<Row>] = &[
-    ("backend_weight", "Its part of the load", MetricType::Gauge, |row| row.weight.into()),
-    ("backend_share", "Its part at present: less in a slow start", MetricType::Gauge, |row| {
-        row.share
-    }),
-    ("backend_tunnels", "Live tunnels", MetricType::Gauge, |row| row.tunnels.into()),
-    ("backend_requests", "Requests under way, handshakes included", MetricType::Gauge, |row| {
+    ("backend_weight", "Weight: its share of the load", MetricType::Gauge, |row| row.weight.into()),
+    (
+        "backend_share",
+        "Current share of new connections (reduced during slow start)",
+        MetricType::Gauge,
+        |row| row.share,
+    ),
+    ("backend_tunnels", "Open tunnels", MetricType::Gauge, |row| row.tunnels.into()),
+    ("backend_requests", "Requests in progress, handshakes included", MetricType::Gauge, |row| {
         row.requests.into()
     }),
-    ("backend_handshakes", "Connects and handshakes under way", MetricType::Gauge, |row| {
+    ("backend_handshakes", "Connects and handshakes in progress", MetricType::Gauge, |row| {
         row.handshakes.into()
     }),
     (
         "backend_handshake_p99_seconds",
-        "The 99th percentile of the time to a handshake's answer, of the last half to whole minute",
+        "99th percentile of the time to a handshake's answer, over the last 30 to 60 seconds",
         MetricType::Gauge,
         |row| row.handshake_p99_ms / 1000.0,
     ),
-    ("backend_tunnels_opened", "Tunnels ever opened", MetricType::Counter, |row| {
+    ("backend_tunnels_opened", "Tunnels opened", MetricType::Counter, |row| {
         row.totals.tunnels as f64
     }),
-    ("backend_requests_answered", "Requests ever answered", MetricType::Counter, |row| {
+    ("backend_requests_answered", "Requests answered", MetricType::Counter, |row| {
         row.totals.requests as f64
     }),
-    ("backend_connects", "Connections ever begun", MetricType::Counter, |row| {
+    ("backend_connects", "Connections begun", MetricType::Counter, |row| {
         row.totals.connects as f64
     }),
     (
@@ -72,23 +75,25 @@ const OF_BACKENDS: &[Figure<Row>] = &[
 
 const OF_ALL: &[Figure<Metrics>] = &[
     ("connections", "Client connections open", MetricType::Gauge, |all| all.connections as f64),
-    ("tunnels", "Live tunnels", MetricType::Gauge, |all| all.tunnels as f64),
+    ("tunnels", "Open tunnels", MetricType::Gauge, |all| all.tunnels as f64),
     (
         "idle_backend_connections",
         "Connections to backends kept for the next request",
         MetricType::Gauge,
         |all| all.idle_backends as f64,
     ),
-    ("queued", "Clients that wait for a place for their handshake", MetricType::Gauge, |all| {
+    ("queued", "Clients waiting for a permit for their handshake", MetricType::Gauge, |all| {
         all.queued as f64
     }),
     ("accepted", "Client connections accepted", MetricType::Counter, |all| all.accepted as f64),
-    ("refused", "Client connections turned away", MetricType::Counter, |all| all.refused as f64),
+    ("refused", "Client connections refused", MetricType::Counter, |all| all.refused as f64),
     ("requests", "Requests begun, upgrades included", MetricType::Counter, |all| {
         all.requests as f64
     }),
-    ("tunnels_opened", "Tunnels ever opened", MetricType::Counter, |all| all.tunnels_opened as f64),
-    ("retries", "Requests tried again elsewhere", MetricType::Counter, |all| all.retries as f64),
+    ("tunnels_opened", "Tunnels opened", MetricType::Counter, |all| all.tunnels_opened as f64),
+    ("retries", "Requests retried with another backend", MetricType::Counter, |all| {
+        all.retries as f64
+    }),
     ("client_errors", "Requests answered with 4xx by the balancer", MetricType::Counter, |all| {
         all.client_errors as f64
     }),
@@ -97,28 +102,28 @@ const OF_ALL: &[Figure<Metrics>] = &[
     }),
     (
         "own_failures",
-        "Connects that failed for want of a port, a descriptor or memory here",
+        "Connects that failed for lack of a port, a descriptor or memory on this machine",
         MetricType::Counter,
         |all| all.own_failures as f64,
     ),
     (
         "tunnels_lost",
-        "Tunnels whose backend went without a Close frame",
+        "Tunnels that a backend ended without a Close frame",
         MetricType::Counter,
         |all| all.lost as f64,
     ),
     ("tunnels_closed", "Tunnels that the balancer closed", MetricType::Counter, |all| {
         all.closed as f64
     }),
-    ("bytes_up", "Bytes of clients after the upgrade", MetricType::Counter, |all| {
+    ("bytes_up", "Bytes from clients after the upgrade", MetricType::Counter, |all| {
         all.bytes_up as f64
     }),
-    ("bytes_down", "Bytes of backends after the upgrade", MetricType::Counter, |all| {
+    ("bytes_down", "Bytes from backends after the upgrade", MetricType::Counter, |all| {
         all.bytes_down as f64
     }),
 ];
 
-/// The states of a backend; it is in one of them.
+/// The states of a backend.
 const STATES: [&str; 3] = ["up", "down", "draining"];
 
 impl Collector for Shown {

@@ -35,31 +35,32 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Ask a running balancer, or change it, through its admin API.
+    /// Query and control a running balancer through its admin API.
     Ctl(ctl::Args),
 }
 
 const EXAMPLES: &str = "Examples:
   throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002,weight=2
   throng balance --listen 0.0.0.0:80 --config balance.toml --admin 127.0.0.1:8081
-  throng balance --config balance.toml --check            say what is wrong with it
+  throng balance --config balance.toml --check            check the configuration
   throng balance --sticky cookie:lb --pick rendezvous --backend 127.0.0.1:9001
   throng balance --admin 127.0.0.1:8081 --register-token-file token.txt
-                                                          backends come by themselves:
+                                                          backends register themselves:
   throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
-  throng balance ctl --admin 127.0.0.1:8081 list          backends in rows
+  throng balance ctl --admin 127.0.0.1:8081 list          list the backends
   throng balance ctl --admin 127.0.0.1:8081 drain 127.0.0.1:9001 --window 30s
 
-The admin API is also a page for browsers at /, metrics for Prometheus at /metrics, and JSON at /status.json.
+The admin API also serves a status page at /, metrics for Prometheus at /metrics, and JSON at
+/status.json.
 
-Signals: SIGHUP reads --config again and says what changed; a mistake in it changes nothing.
-SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if something had to
-be cut at shutdown.deadline. A second one ends at once: exit code 130.";
+Signals: SIGHUP reloads --config and prints the changes; a file with a mistake changes nothing.
+SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if connections had to
+be reset at shutdown.deadline. A second one ends at once: exit code 130.";
 
-/// Between two looks at signals and notes: what people wait at most.
+/// The interval at which signals and notes are polled.
 const TICK: Duration = Duration::from_millis(100);
 
-/// So long the admin API has for its last answers.
+/// The time that the admin API has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -72,7 +73,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         say::trouble(warning);
     }
     if flags.check {
-        say::line(format_args!("the configuration is right: {}", summary(&config)));
+        say::line(format_args!("the configuration is valid: {}", summary(&config)));
         return Ok(ExitCode::SUCCESS);
     }
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
@@ -136,25 +137,25 @@ fn start_admin(api: Api, address: std::net::SocketAddr) -> Result<Running, Failu
     Ok(api::bind(Arc::new(api), address)?.spawn()?)
 }
 
-/// Closes everything, and says how it went.
+/// Closes everything, and reports the outcome.
 fn end(balancer: &Balancer, reloader: &Reloader) -> Result<ExitCode, Failure> {
     let plan = reloader.shutdown();
     say::line(format_args!(
-        "draining: tunnels are closed with 1001 over {:?}, what is left after {:?} is cut",
+        "draining: tunnels are closed with 1001 over {:?}, the rest is reset after {:?}",
         plan.window, plan.deadline
     ));
     let began = Instant::now();
     balancer.shut_down(plan.window, plan.deadline).map_err(Failure::runtime)?;
-    // Nothing waits for the deadline but what has to be cut there.
+    // The shutdown takes until the deadline only if connections have to be reset.
     if began.elapsed() >= plan.deadline && !plan.deadline.is_zero() {
         say::trouble("not everything had ended by shutdown.deadline; the rest was cut");
         return Ok(ExitCode::from(3));
     }
-    say::line("stopped; every connection was closed in good order");
+    say::line("stopped; every connection was closed cleanly");
     Ok(ExitCode::SUCCESS)
 }
 
-/// The backends and the pick, in one line.
+/// Returns the backends and the load-balancing algorithm on one line.
 fn summary(config: &Config) -> String {
     const SHOWN: usize = 8;
     let mut backends: Vec<String> = config

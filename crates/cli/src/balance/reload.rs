@@ -1,4 +1,4 @@
-//! Reading the configuration again, for whoever asks: a signal or the API.
+//! Reloads of the configuration, by a signal or the admin API.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(super) struct Reloader {
     is_exposed: bool,
 }
 
-/// What is not the balancer's to know.
+/// Settings that the balancer itself does not have.
 #[derive(Clone, PartialEq, Eq)]
 struct Own {
     shutdown: Shutdown,
@@ -43,7 +43,7 @@ impl Reloader {
     /// Reads all again, and makes it so.
     ///
     /// # Errors
-    /// What is wrong, and where. Nothing is changed then.
+    /// The mistake and its place. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Changes, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if self.flags.config.is_none() {
@@ -70,7 +70,7 @@ impl Reloader {
         self.own().shutdown
     }
 
-    /// What operators have to show.
+    /// Returns the token of the admin API.
     pub(super) fn admin_token(&self) -> Option<Token> {
         self.own().admin_token.clone()
     }
@@ -80,12 +80,12 @@ impl Reloader {
     }
 }
 
-/// What changed, in one line.
+/// Returns the changes on one line.
 pub(super) fn in_words(changes: &Changes) -> String {
     json_in_words(&json!(changes))
 }
 
-/// The same of the admin API's answer.
+/// Returns the changes for the admin API's answer.
 pub(super) fn json_in_words(changes: &Value) -> String {
     let list = |name: &str| -> Vec<&str> {
         changes[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

@@ -1,4 +1,4 @@
-//! What an operator is told while nothing is asked: changes of state, and on a terminal a line that lives.
+//! The balancer's output: changes of state, and on a terminal a status line.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -27,7 +27,7 @@ impl Watch {
     pub(super) fn new(balancer: &Balancer) -> Self {
         let status = balancer.status();
         Self {
-            // All begin up: one that went down before the first look is told of.
+            // All start as up, so that a backend which failed before the first look is reported.
             states: status.backends.iter().map(|row| (row.address, "up")).collect(),
             on_terminal: std::io::stdout().is_terminal(),
             shown: false,
@@ -67,7 +67,7 @@ impl Watch {
         self.before = ever;
     }
 
-    /// What became of backends since the last look.
+    /// Returns the changes of backends since the last call.
     fn changes(&mut self, status: &Status) -> Vec<String> {
         let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
             // Of a backend that is new, or that an operator drains, others tell.
@@ -79,7 +79,7 @@ impl Watch {
         changes
     }
 
-    /// Makes room for a line of somebody else's.
+    /// Clears the status line, before another line is written.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             say::text_as_is("\r\x1b[2K");

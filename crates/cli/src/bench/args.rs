@@ -10,10 +10,11 @@ use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 use super::output::OutputArgs;
 use super::{broadcast, compare, deflate, fanout, http, own};
 
-/// Put a WebSocket or HTTP server under load, and report what it costs the server.
+/// Measure the throughput, latency and memory of a WebSocket or HTTP server under load.
 ///
-/// Works against any server; `broadcast`, `fanout` and `http` start one of their own when none is given. Every answer is
-/// checked. The last line says whether the server or the generator was the limit; only a server-limited figure is the server's.
+/// Works against any server; `broadcast`, `fanout` and `http` start one of their own when none is
+/// given. Every answer is checked. The last line says whether the server or the generator was the
+/// limit; only a server-limited figure is the server's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo
@@ -25,8 +26,8 @@ use super::{broadcast, compare, deflate, fanout, http, own};
   throng bench http http://127.0.0.1:9001/ --connections 1000
   throng bench compare before.json after.json
 
-Exit codes: 0 done, 1 the run failed or its figures do not count, 2 a mistake in the command,
-99 a threshold was not kept.")]
+Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an invalid flag,
+99 a threshold was exceeded.")]
 pub struct Args {
     #[command(subcommand)]
     work: Work,
@@ -34,11 +35,12 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Work {
-    /// Messages that come back: how many a second, how soon
+    /// Echo messages: throughput and latency
     ///
-    /// Closed loop by default: --pipeline messages are under way on each connection, and each answer triggers the
-    /// next. With --rate an open loop: every connection sends at that rate whether or not answers come, and
-    /// latency counts from the planned time, so a stall of the server cannot hide.
+    /// Closed loop by default: --pipeline messages are under way on each connection, and each
+    /// answer triggers the next. With --rate an open loop: every connection sends at that rate
+    /// whether or not answers come, and latency counts from the planned time, so a stall of the
+    /// server cannot hide.
     #[command(after_help = "Examples:
   throng bench echo ws://127.0.0.1:9001/echo --connections 100 --size 1KiB --pipeline 16
   throng bench echo ws://127.0.0.1:9001/echo --connections 10000 --rate 10
@@ -46,41 +48,45 @@ enum Work {
   throng bench echo ws://127.0.0.1:9001/echo --deflate --size 1KiB
   throng bench echo ws://127.0.0.1:9001/echo --deflate window:10 --size 136 --html echo.html")]
     Echo(Echo),
-    /// Connections that do nothing: what each costs the server in memory, and its CPU meanwhile
+    /// Idle connections: memory per connection, and the server's CPU time
     ///
-    /// Start the server afresh for it: memory that an earlier run left behind hides what these connections need.
+    /// Start the server afresh for it: memory that an earlier run left behind hides what these
+    /// connections need.
     #[command(after_help = "Example:
   throng bench idle ws://127.0.0.1:9001/echo --connections 15000 --hold 10s")]
     Idle(Idle),
-    /// Connect, upgrade, one echo, reset: how many a second, and where the time goes
+    /// Connect, upgrade, one echo, reset: connections per second, and time by phase
     #[command(after_help = "Example:
   throng bench connect ws://127.0.0.1:9001/echo --concurrency 64 --duration 10s")]
     Connect(Connect),
-    /// One message to all members of a channel: time until the last has it, and what it costs the server
+    /// One message to all members of a channel: time until the last receives it, and server cost
     ///
-    /// All connections join by the URL (our server: /ws/{channel}), and a message from one more goes to all of them. By
-    /// itself it starts a server; --against takes any other that sends a message of one connection to the others.
+    /// All connections join by the URL (our server: /ws/{channel}), and a message from one more
+    /// goes to all of them. By itself it starts a server; --against takes any other that sends a
+    /// message of one connection to the others.
     #[command(after_help = broadcast::EXAMPLES)]
     Broadcast(broadcast::Args),
-    /// Many channels at a fixed rate: how late messages reach their subscribers, and which never do
+    /// Many channels at a fixed rate: delivery latency, and lost, duplicate or reordered messages
     ///
-    /// An open loop: every publish has its planned time, whatever became of those before it, and latency counts from
-    /// there to each subscriber. Each message carries its channel and number, so that what is lost, comes twice or
-    /// comes out of order is counted exactly. By itself it starts a server; --against takes any other that sends a
-    /// message of one connection to the others of its channel.
+    /// An open loop: every publish has its planned time, whatever became of those before it, and
+    /// latency counts from there to each subscriber. Each message carries its channel and number,
+    /// so that what is lost, comes twice or comes out of order is counted exactly. By itself it
+    /// starts a server; --against takes any other that sends a message of one connection to the
+    /// others of its channel.
     #[command(after_help = fanout::EXAMPLES)]
     Fanout(fanout::Args),
-    /// HTTP/1.1 requests: how many a second, how soon they are answered, what each costs the server
+    /// HTTP/1.1 requests: throughput, latency, and the server's cost per request
     ///
-    /// Closed loop by default: --pipeline requests are under way on each connection, and each answer triggers the
-    /// next. With --rate an open loop: requests leave by a fixed schedule whether or not answers come, and latency
-    /// counts from the planned time, so a stall of the server cannot hide.
+    /// Closed loop by default: --pipeline requests are under way on each connection, and each
+    /// answer triggers the next. With --rate an open loop: requests leave by a fixed schedule
+    /// whether or not answers come, and latency counts from the planned time, so a stall of the
+    /// server cannot hide.
     #[command(after_help = http::EXAMPLES)]
     Http(http::Args),
-    /// Compare the reports of two sides: what became better or worse, and by how much
+    /// Compare two sets of reports: improvements and regressions
     ///
-    /// For every figure that both sides have: the change, its confidence interval when there are several runs of each
-    /// side, and whether it is a regression.
+    /// For every figure that both sides have: the change, its confidence interval when there are
+    /// several runs of each side, and whether it is a regression.
     #[command(after_help = compare::EXAMPLES)]
     Compare(compare::Args),
     /// The server that `broadcast`, `fanout` and `http` start
@@ -97,20 +103,21 @@ struct Echo {
     connections: usize,
     #[command(flatten)]
     message: MessageArgs,
-    /// Messages under way on each connection (closed loop)
+    /// Messages in flight on each connection (closed loop)
     #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "rate")]
     pipeline: usize,
-    /// Messages a second on each connection (open loop)
+    /// Messages per second on each connection (open loop)
     #[arg(long, short, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// What the payload is [default: letters, or json with --deflate]
+    /// Kind of payload [default: letters, or json with --deflate]
     #[arg(long, value_name = "KIND")]
     payload: Option<PayloadArg>,
-    /// What the JSON documents are made from: the same seed, the same documents
+    /// Seed of the JSON documents: the same seed gives the same documents
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15; those before it are
-    /// the context). The report has the ratio of both directions, and says so if the server declines
+    /// Offer permessage-deflate: no-context (each message by itself), or window:BITS (9 to 15;
+    /// those before it are the context). The report has the ratio of both directions, and says so
+    /// if the server declines
     #[arg(long, value_name = "MODE", num_args = 0..=1, default_missing_value = "no-context",
           value_parser = deflate::parse)]
     deflate: Option<Deflate>,
@@ -122,7 +129,7 @@ struct Echo {
     connecting: Connecting,
 }
 
-/// What a payload is.
+/// The kind of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PayloadArg {
     /// Random letters, the same in every message
@@ -199,13 +206,13 @@ pub(super) struct MessageArgs {
     pub(super) text: bool,
 }
 
-/// How long is measured.
+/// The times of a measurement.
 #[derive(Debug, ClapArgs)]
 pub struct TimeArgs {
     /// Time measured, such as 10s, 1.5s or 2m
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub duration: Duration,
-    /// Time run before and not counted
+    /// Warm-up time, which is not measured
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub warmup: Duration,
 }
@@ -218,7 +225,7 @@ struct Common {
     connecting: Connecting,
 }
 
-/// How this generator makes its connections, and whom it watches.
+/// How this generator connects, and which processes it measures.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Connecting {
     /// Threads of this generator; one keeps up with one server thread
@@ -238,7 +245,7 @@ pub(super) struct Connecting {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration,
           help_heading = "Connecting")]
     pub(super) setup_timeout: Duration,
-    /// The server's process, or several: 12,13 [default: whoever listens on the port]
+    /// The server's process, or several: 12,13 [default: the process listening on the port]
     #[arg(
         long,
         alias = "pid",
@@ -261,7 +268,7 @@ impl Connecting {
     }
 }
 
-/// What was typed, sorted by who runs it.
+/// The task of a command line.
 #[derive(Debug)]
 pub(super) enum Task {
     /// A plan for one run of the generator.
@@ -279,7 +286,7 @@ pub(super) enum Task {
 }
 
 impl Args {
-    /// What was typed.
+    /// Returns the task of the command line.
     pub(super) fn task(self) -> Result<Task, Error> {
         let (target, mode, connections, message, common) = match self.work {
             Work::Echo(echo) => {

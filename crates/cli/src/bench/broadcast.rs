@@ -1,4 +1,5 @@
-//! `throng bench broadcast`: one message to all members of a channel, on a server of our own or a foreign one.
+//! `throng bench broadcast`: one message to all members of a channel, on a server of our own or a
+//! foreign one.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -43,7 +43,8 @@ pub(super) struct Args {
     /// Event loops of our own server
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "against")]
     shards: usize,
-    /// Measure this server instead, as ws://host:port/path with {channel} where a channel's name goes
+    /// Measure this server instead, as ws://host:port/path with {channel} where a channel's name
+    /// goes
     #[arg(long, alias = "url", value_name = "URL")]
     against: Option<String>,
     #[command(flatten)]
@@ -55,7 +56,7 @@ pub(super) struct Args {
 /// Measures, and shows the report.
 pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
-    // Of the address only what a mistake in the other flags needs: those are told before a server is started.
+    // The address is a placeholder: mistakes in the flags are reported before a server is started.
     let (plan, output, shards) = args.plan("ws://127.0.0.1:1")?;
     let (plan, own) = match shards {
         Some(shards) => {

@@ -49,7 +49,8 @@ pub(super) struct Args {
     /// Requests a second of all connections together, such as 20000 or 20000/s (open loop)
     #[arg(long, short, value_name = "PER_SECOND", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// A connection for each request: connect, ask with Connection: close, read the answer to its end
+    /// A connection for each request: connect, ask with Connection: close, read the answer to its
+    /// end
     #[arg(long)]
     no_keep_alive: bool,
     /// Event loops of our own server
@@ -71,7 +72,7 @@ pub(super) struct Args {
     connecting: Connecting,
 }
 
-/// What is asked, and which answers count.
+/// The request, and the expected answers.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Request")]
 struct RequestArgs {
@@ -84,7 +85,7 @@ struct RequestArgs {
     /// Body of every request, with any method
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["body_file", "body_size"])]
     body: Option<String>,
-    /// The same from a file
+    /// Send the content of this file as the request's body
     #[arg(long, value_name = "PATH", conflicts_with = "body_size")]
     body_file: Option<PathBuf>,
     /// A body of so many letters, such as 100, 4KiB or 1MiB
@@ -101,7 +102,7 @@ struct RequestArgs {
 /// Measures, and shows the report.
 pub(super) fn run(args: Args, stop: &Stop) -> Result<ExitCode, Failure> {
     args.output.check()?;
-    // Of the address only what a mistake in the other flags needs: those are told before a server is started.
+    // The address is a placeholder: mistakes in the flags are reported before a server is started.
     let (plan, output, shards) = args.plan("http://127.0.0.1:1")?;
     let (plan, own) = match shards {
         Some(shards) => {

@@ -28,11 +28,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// Runs the load that was asked for, prints its report on standard output, and returns the exit code.
+/// Runs the load that was asked for, prints its report on standard output, and returns the exit
+/// code.
 ///
-/// Ctrl-C ends the run early with a report of what was measured until then; a second one ends the process.
+/// Ctrl-C ends the run early with a report of what was measured until then; a second one ends the
+/// process.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    // For the server of our own, too, which gets a terminal's Ctrl-C as well: it ends when this process lets it go.
+    // For the server of our own, too, which gets a terminal's Ctrl-C as well: it ends when this
+    // process lets it go.
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     match args.task()? {
         Task::Run(plan, output) => measure(&plan, &output, &stop),

@@ -1,8 +1,9 @@
 //! The server that `broadcast`, `fanout` and `http` start when no URL is given.
 //!
-//! A process of its own, so that its CPU time and memory are its own: this program again, with the hidden subcommand
-//! `own-server`. `/ws/{channel}` sends each message to the channel's other members, as `throng serve` does; `/` answers
-//! OK, or the request's body. It ends when its standard input does.
+//! A process of its own, so that its CPU time and memory are its own: this program again, with the
+//! hidden subcommand `own-server`. `/ws/{channel}` sends each message to the channel's other
+//! members, as `throng serve` does; `/` answers OK, or the request's body. It ends when its
+//! standard input does.
 
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::process::{Child, Command, ExitCode, Stdio};

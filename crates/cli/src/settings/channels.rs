@@ -8,7 +8,7 @@ use super::did_you_mean;
 /// How a rule is written, for messages.
 pub(super) const EXAMPLE: &str = "prices.*=latest,max_backlog=64KiB,max_age=5s";
 
-/// What a rule may say besides its pattern, in the order of its text.
+/// The keys of a rule besides its pattern, in the order of its text.
 pub(super) const KEYS: [&str; 3] = ["slow_policy", "max_backlog", "max_age"];
 
 /// A pattern and the rules for the channels that match it.
@@ -75,11 +75,11 @@ fn set(rules: &mut Backpressure, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What to say of a key that no rule has.
+/// Returns the error of an unknown key.
 pub(super) fn unknown(key: &str) -> String {
     let hint = did_you_mean(key, KEYS)
         .unwrap_or_else(|| "; a rule has slow_policy, max_backlog and max_age".to_owned());
-    format!("there is no {} in the rules for channels{hint}", key.escape_debug())
+    format!("unknown key `{}` in the rules for channels{hint}", key.escape_debug())
 }
 
 /// Reads a policy's name.

@@ -4,7 +4,7 @@ use throng::{Deflate, DeflateMode};
 
 use super::{Origin, Settings};
 
-/// What `--deflate` takes.
+/// The value of `--deflate`.
 const FORMS: &str = "shared, window:BITS with 9 to 15 bits, or off";
 
 /// For what follows from the mode.
@@ -48,7 +48,7 @@ impl Settings {
             client_no_context_takeover: self
                 .or_auto("deflate.client_no_context_takeover", |key| self.switch(key))?,
         };
-        // A mistake in what the chosen mode does not use is told, too.
+        // A mistake in a setting that the chosen mode does not use is reported, too.
         let windowed = Deflate { mode: DeflateMode::Window { bits }, ..deflate };
         deflate.check().and_then(|_| windowed.check()).map(|_| deflate).map_err(|error| {
             let key = match error.setting {

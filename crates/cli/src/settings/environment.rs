@@ -21,7 +21,7 @@ pub(super) fn read(name: OsString, value: OsString) -> Result<Option<Found>, Str
     }
     let value = value.into_string().map_err(|value| {
         format!(
-            "the environment variable {variable} is {value:?}, which is not UTF-8: write it anew, or unset it"
+            "the environment variable {variable} is {value:?}, which is not UTF-8: set it to UTF-8 text, or unset it"
         )
     })?;
     let key = rest.to_ascii_lowercase();
@@ -30,11 +30,12 @@ pub(super) fn read(name: OsString, value: OsString) -> Result<Option<Found>, Str
     Ok(Some(Found { key, value, variable }))
 }
 
-/// Kubernetes gives each pod variables for each service of its namespace. For one called `throng` they are
-/// `THRONG_SERVICE_HOST`, `THRONG_SERVICE_PORT`, `THRONG_SERVICE_PORT_HTTP`, `THRONG_PORT=tcp://10.0.0.1:80`,
-/// `THRONG_PORT_80_TCP` and `THRONG_PORT_80_TCP_ADDR`; for `throng-web`, `THRONG_WEB_SERVICE_HOST` and so on.
-/// A server would not start next to its own service if it took them for misspelt settings. `THRONG_PORT=9001` is
-/// still one: a person wrote that.
+/// Kubernetes gives each pod variables for each service of its namespace. For one called `throng`
+/// they are `THRONG_SERVICE_HOST`, `THRONG_SERVICE_PORT`, `THRONG_SERVICE_PORT_HTTP`,
+/// `THRONG_PORT=tcp://10.0.0.1:80`, `THRONG_PORT_80_TCP` and `THRONG_PORT_80_TCP_ADDR`; for
+/// `throng-web`, `THRONG_WEB_SERVICE_HOST` and so on. A server would not start next to its own
+/// service if it took them for misspelt settings. `THRONG_PORT=9001` is still one: a person wrote
+/// that.
 fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     rest.starts_with("SERVICE_")
         || rest.contains("_SERVICE_")

@@ -1,4 +1,5 @@
-//! Settings in TOML: `[heartbeat] interval = "25s"` is `heartbeat.interval`, `[[channel]]` tables are `channels`.
+//! Settings in TOML: `[heartbeat] interval = "25s"` is `heartbeat.interval`, `[[channel]]` tables
+//! are `channels`.
 
 use toml::de::{DeTable, DeValue};
 
@@ -65,7 +66,7 @@ fn flatten(
                 flatten(name, text, &key_name, inner, found)?;
                 continue;
             }
-            // Not known, which whoever takes the values will say.
+            // An unknown key, which is reported when the values are set.
             (_, None) => String::new(),
             (DeValue::Array(items), Some(setting)) if setting.key == "allowed_origins" => {
                 let mut list = Vec::new();
@@ -165,7 +166,7 @@ fn channel_rule(place: &Place<'_>, table: &DeTable<'_>) -> Result<String, String
         )));
     }
     for (here, rule) in &parts {
-        // Whoever reads the whole list knows the line no more.
+        // The reader of the whole list no longer has the line.
         channels::parse_one(&format!("{pattern}={rule}"), Backpressure::default())
             .map_err(|why| here.wrong(why))?;
     }
@@ -297,6 +298,6 @@ mod tests {
         }
         assert!(read("t.toml", "[heartbeat]").unwrap().is_empty());
         let found = read("t.toml", "[hartbeat]").unwrap();
-        assert_eq!(found[0].key, "hartbeat", "left to whoever knows the settings");
+        assert_eq!(found[0].key, "hartbeat", "checked against the settings later");
     }
 }

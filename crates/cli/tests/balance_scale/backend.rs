@@ -1,5 +1,5 @@
-//! A backend in a process of its own, so that it can be killed: our own server, with a route that numbers what it sends
-//! and checks the numbers of what it gets.
+//! A backend in a process of its own, so that it can be killed: our own server, with a route that
+//! numbers what it sends and checks the numbers of what it gets.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -31,8 +31,9 @@ struct Seen {
     cut: AtomicU64,
 }
 
-/// The process: serves until it is killed. Each handshake takes `slow`; where that is not zero connections have threads
-/// of their own, so that handshakes are at work side by side, and can be counted.
+/// The process: serves until it is killed. Each handshake takes `slow`; where that is not zero
+/// connections have threads of their own, so that handshakes are at work side by side, and can be
+/// counted.
 pub(crate) fn run(slow: Duration) {
     let seen = Arc::new(Seen::default());
     let [upgrading, receiving, closing, reporting] = [(); 4].map(|()| Arc::clone(&seen));

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use serde_json::Value;
 
-use super::support::{PATIENCE, dial, exchange};
+use super::support::{TIMEOUT, dial, exchange};
 
 pub(crate) struct Balancer {
     process: Child,
@@ -47,7 +47,7 @@ impl Balancer {
             out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let address = |before: &str| loop {
-            let line: String = lines.recv_timeout(PATIENCE).unwrap();
+            let line: String = lines.recv_timeout(TIMEOUT).unwrap();
             if let Some(rest) = line.strip_prefix(before) {
                 return rest.trim_end_matches('/').parse().unwrap();
             }
@@ -63,7 +63,7 @@ impl Balancer {
         let kill = format!("kill -HUP {}", self.process.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap();
+            let line = self.lines.recv_timeout(TIMEOUT).unwrap();
             if line.starts_with("configuration read again") {
                 return line;
             }

@@ -1,4 +1,5 @@
-//! A crowd of clients on one thread: each has a tunnel, asks and checks answers, and comes back when told to.
+//! A crowd of clients on one thread: each has a tunnel, asks and checks answers, and comes back
+//! when told to.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,7 +32,8 @@ const SERVICE_RESTART: u16 = 1012;
 /// What the crowd is to do. It goes on until it is told something else.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
-    /// So many clients, the first ones. The others say good-bye, or (`rudely`) reset their connection.
+    /// So many clients, the first ones. The others say good-bye, or (`rudely`) reset their
+    /// connection.
     pub(crate) clients: usize,
     pub(crate) rudely: bool,
     /// Each asks so often; `None`: not at all.
@@ -272,7 +274,8 @@ impl Loop {
         self.send(at, &frame);
     }
 
-    /// A client asks seldom and little, so that what is in flight is a Close frame's predecessor at most.
+    /// A client asks seldom and little, so that what is in flight is a Close frame's predecessor at
+    /// most.
     fn send(&mut self, at: usize, bytes: &[u8]) {
         let client = &mut self.clients[at];
         let conn = client.conn.unwrap();

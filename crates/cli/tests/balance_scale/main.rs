@@ -1,9 +1,10 @@
-//! What `throng balance` promises for thousands of tunnels with traffic: the real binary, backends that are processes of
-//! ours, and clients that number and check every message.
+//! What `throng balance` promises for thousands of tunnels with traffic: the real binary, backends
+//! that are processes of ours, and clients that number and check every message.
 //!
-//! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli --test balance_scale` runs
-//! it at full size (it needs 20,000 descriptors a process); a word behind `--` runs only what has it in its name.
-//! `THRONG_BALANCE_SHARDS` is how many event loops the balancer has, 1 by itself.
+//! Small and quick by itself. `THRONG_BALANCE_TUNNELS=5000 cargo test --profile dist -p throng-cli
+//! --test balance_scale` runs it at full size (it needs 20,000 descriptors a process); a word
+//! behind `--` runs only what has it in its name. `THRONG_BALANCE_SHARDS` is how many event loops
+//! the balancer has, 1 by itself.
 
 mod backend;
 mod balancer;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use backend::{Backend, sum};
 use balancer::Balancer;
 use crowd::{Crowd, JITTER, Tally, Wish};
-use support::PATIENCE;
+use support::TIMEOUT;
 
 /// Clients, and whether that is the size that is promised.
 #[derive(Clone, Copy)]
@@ -77,7 +78,7 @@ impl Size {
 }
 
 fn eventually(what: &str, crowd: &Crowd, mut holds: impl FnMut(&Tally) -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let tally = crowd.tally();
         if holds(&tally) {
@@ -374,8 +375,9 @@ fn churn(size: Size) {
     assert!(resident[3] <= resident[0] + 512, "{resident:?}");
 }
 
-/// Tunnels that have spoken and are silent: those that came one after the other, and, for information, those that came all
-/// at once, when what their handshakes took for a moment stays with the allocator.
+/// Tunnels that have spoken and are silent: those that came one after the other, and, for
+/// information, those that came all at once, when what their handshakes took for a moment stays
+/// with the allocator.
 fn idle(size: Size) {
     let backends = [(); 2].map(|()| Backend::start());
     let addresses = backends.each_ref().map(|backend| backend.address);

@@ -1,5 +1,6 @@
-//! What goes through a tunnel: questions with a number, and answers with theirs. Neither side has to be told by the other
-//! which comes next, so each sees a gap, a swap, a double and a wrong byte by itself.
+//! What goes through a tunnel: questions with a number, and answers with theirs. Neither side has
+//! to be told by the other which comes next, so each sees a gap, a swap, a double and a wrong byte
+//! by itself.
 
 /// What one side of a tunnel remembers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +31,8 @@ impl Tunnel {
         message(self.questions - 1, 0)
     }
 
-    /// The numbers of the answers to this question: one, and every third time two. `None` if it is not the next.
+    /// The numbers of the answers to this question: one, and every third time two. `None` if it is
+    /// not the next.
     pub(crate) fn handle_question(
         &mut self,
         bytes: &[u8],

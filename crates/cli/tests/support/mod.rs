@@ -10,7 +10,7 @@ use throng_proto::Input;
 use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The binary under test; the tests of `lab`, which share this file, have it inside of theirs.
 pub(crate) fn throng() -> Command {
@@ -73,7 +73,8 @@ impl Served {
         self.process.wait().unwrap()
     }
 
-    /// Waits until it has ended: its exit code, and what it said on standard error, if that was piped.
+    /// Waits until it has ended: its exit code, and what it said on standard error, if that was
+    /// piped.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut errors = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
@@ -99,9 +100,9 @@ impl Drop for Served {
 }
 
 pub(crate) fn dial(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Route {
     pub(crate) max_body: Option<u64>,
 }
 
-/// What answers at a route.
+/// The handler of a route.
 pub(crate) enum Action {
     /// Accepts upgrades.
     Ws(WsRoute),

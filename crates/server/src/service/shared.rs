@@ -31,7 +31,7 @@ pub(crate) struct BoundRoute {
     /// The names of its parameters.
     pub(crate) names: Box<[Box<str>]>,
     pub(crate) context: Arc<RouteContext>,
-    /// What it offers to clients that compress messages.
+    /// The compression that it negotiates with clients that offer it.
     pub(crate) compression: Option<deflate::Policy>,
 }
 
