@@ -1,4 +1,5 @@
-//! A chat whose handler is a future: `ws://127.0.0.1:9001/lobby?name=ada`. Needs the feature `tokio`.
+//! A chat whose handler is a future: `ws://127.0.0.1:9001/lobby?name=ada`. Needs the feature
+//! `tokio`.
 
 use std::time::Duration;
 

@@ -25,7 +25,7 @@ fn place(shelf: &Path, request: &Request<'_>) -> Option<PathBuf> {
     (is_plain && !name.starts_with('.')).then(|| shelf.join(name))
 }
 
-/// Beside its place until it is whole, so that nobody downloads half a file.
+/// Beside its place until it is whole, so that no client downloads half a file.
 fn save(mut body: BodyReader, path: &Path) -> io::Result<u64> {
     let part = path.with_extension("part");
     let bytes = io::copy(&mut body, &mut File::create(&part)?)?;
@@ -53,7 +53,8 @@ fn main() -> throng::Result<()> {
             let Some(path) = place(&up, request) else {
                 return responder.send((400, "a file's name has letters, digits, and . _ -"));
             };
-            // A thread for each upload: it reads from the network and writes to the disk, and may block on both.
+            // A thread for each upload: it reads from the network and writes to the disk, and may
+            // block on both.
             thread::spawn(move || match save(body, &path) {
                 Ok(bytes) => responder.send((201, format!("{bytes} bytes\n"))),
                 Err(error) => responder.send((500, error.to_string())),

@@ -1,5 +1,6 @@
-//! A ticker: a slow reader misses old prices, never the newest. Send something to `ws://127.0.0.1:9001/prices` and
-//! they come; or without a WebSocket: `curl -N http://127.0.0.1:9001/prices.txt`.
+//! A ticker: a slow reader misses old prices, never the newest. Send something to
+//! `ws://127.0.0.1:9001/prices` and they come; or without a WebSocket: `curl -N
+//! http://127.0.0.1:9001/prices.txt`.
 
 use std::time::Duration;
 

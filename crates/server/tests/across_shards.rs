@@ -27,8 +27,8 @@ fn block(client: &mut Client, shards: &Shards) {
     eventually("its shard is occupied", || shards.lock().unwrap().contains_key(BLOCKED));
 }
 
-/// `/ws?name=N` publishes all it receives to the channel "feed"; `/ws?name=N&in=feed` joins it. The message "block"
-/// occupies the shard until `release` has something.
+/// `/ws?name=N` publishes all it receives to the channel "feed"; `/ws?name=N&in=feed` joins it. The
+/// message "block" occupies the shard until `release` has something.
 fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, String)> {
     let (blocking, release) = (Arc::clone(shards), Mutex::new(release));
     let shards = Arc::clone(shards);
@@ -188,7 +188,8 @@ fn quick_readers_on_other_shards_get_every_message_of_a_fast_publisher_in_order(
     }
 }
 
-/// More than a queue holds, from one callback: its receivers do not go on as if nothing were missing.
+/// More than a queue holds, from one callback: its receivers do not go on as if nothing were
+/// missing.
 #[test]
 fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
     const COUNT: u64 = 300_000;
@@ -221,7 +222,8 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
     }
 }
 
-/// A shard gets what is published to channels with members there, or to names that match a pattern there, and else nothing.
+/// A shard gets what is published to channels with members there, or to names that match a pattern
+/// there, and else nothing.
 #[test]
 fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {

@@ -221,7 +221,7 @@ fn mark(value: &'static str) -> impl Fn(&mut Request<'_>) -> Next {
 }
 
 fn user(request: &Request<'_>) -> String {
-    request.extension::<User>().map_or_else(|| "nobody".to_owned(), |user| user.0.clone())
+    request.extension::<User>().map_or_else(|| "no one".to_owned(), |user| user.0.clone())
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn middleware_runs_before_handlers_of_every_kind() {
         ("POST", "/blocking", "123", "user of secret: 3"),
         ("GET", "/deferred", "", "user of secret"),
         ("POST", "/streaming", "12345", "user of secret"),
-        ("GET", "/open", "", "nobody"),
+        ("GET", "/open", "", "no one"),
     ] {
         let response = ask(address, method, path, "Authorization: Bearer secret\r\n", sent);
         assert_eq!(body(&response), expected, "{path}");
@@ -291,7 +291,8 @@ fn layers_wrap_what_was_added_before_and_the_innermost_changes_a_response_first(
     stop(running);
 }
 
-/// Middleware decides by the head alone: a body that it refuses is not waited for, and one that it admits is read once.
+/// Middleware decides by the head alone: a body that it refuses is not waited for, and one that it
+/// admits is read once.
 #[test]
 fn middleware_runs_once_for_a_request_with_a_body() {
     let calls = Arc::new(AtomicUsize::new(0));

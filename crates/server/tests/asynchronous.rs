@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use support::served::{self, dial_narrow, start, stop};
-use support::{Client, Got, PATIENCE, eventually};
+use support::{Client, Got, TIMEOUT, eventually};
 use throng::prelude::*;
 use throng::{CloseReason, Closed, IntoWsRoute, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
@@ -61,7 +61,8 @@ fn is(count: &AtomicUsize, expected: usize) -> bool {
     count.load(Ordering::SeqCst) == expected
 }
 
-/// Sends `count` numbered messages in one go from a thread of its own, and expects them back in order.
+/// Sends `count` numbered messages in one go from a thread of its own, and expects them back in
+/// order.
 fn exchange_numbers(client: &mut Client, count: usize) {
     let mut writer = client.stream.try_clone().unwrap();
     let sender = thread::spawn(move || {
@@ -171,7 +172,8 @@ fn as_many_as_asked_for_run_at_once_and_begin_in_order() {
     assert_eq!(begun.lock().unwrap().len(), said.len());
 }
 
-/// What the client can write to a handler that never takes a message is bounded: it waits in the kernel's buffers.
+/// The bytes a client can write to a handler that never takes a message are bounded: it waits in
+/// the kernel's buffers.
 #[test]
 fn a_handler_that_does_not_receive_stops_its_client() {
     let runtime = runtime();
@@ -235,7 +237,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
             let (receives, sends) = (Arc::clone(&receives), Arc::clone(&sends));
             async move {
                 let mut round = 0u64;
-                let mut patience = move || {
+                let mut wait = move || {
                     round += 1;
                     Duration::from_micros(round % 5 * 20)
                 };
@@ -246,7 +248,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
                         receives.fetch_add(1, Ordering::Relaxed);
                         received = tokio::select! {
                             message = socket.next() => Some(message),
-                            () = tokio::time::sleep(patience()) => None,
+                            () = tokio::time::sleep(wait()) => None,
                         };
                     }
                     let message = match received {
@@ -257,7 +259,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
                     let frame = Frame::from(message);
                     while socket.send(&frame).now_or_never().is_none() {
                         sends.fetch_add(1, Ordering::Relaxed);
-                        let waited = tokio::time::timeout(patience(), socket.send(&frame));
+                        let waited = tokio::time::timeout(wait(), socket.send(&frame));
                         if waited.await.is_ok() {
                             break;
                         }
@@ -283,7 +285,7 @@ fn whoever_stops_waiting_loses_no_message_and_sends_none_twice() {
     }
 }
 
-/// The same between many threads, where a lost wake-up would be a client that waits for ever.
+/// Echoes between many threads, where a lost wake-up would be a client that waits for ever.
 #[test]
 fn no_wake_up_is_lost_between_many_sessions() {
     let runtime = runtime();
@@ -324,7 +326,7 @@ async fn burst_if_told(message: &[u8]) {
     if message == b"later" {
         tokio::task::yield_now().await;
     }
-    assert!(message == b"well", "told to burst");
+    assert!(message == b"well", "asked to burst");
 }
 
 #[test]
@@ -332,7 +334,7 @@ fn a_panic_closes_its_session_with_1011_and_is_counted() {
     let runtime = runtime();
     for server in families() {
         let each = Ws::new().on_message_async(runtime.handle().clone(), 8, |session, message| {
-            assert!(message.as_bytes() != b"at once", "told to burst");
+            assert!(message.as_bytes() != b"at once", "asked to burst");
             async move {
                 burst_if_told(message.as_bytes()).await;
                 session.send(message).await
@@ -383,7 +385,7 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
     let runtime = runtime();
     for server in families() {
         let (alive, reasons) = (counter(), Arc::new(Mutex::new(Vec::new())));
-        let (working, told) = (Arc::clone(&alive), Arc::clone(&reasons));
+        let (working, recorded) = (Arc::clone(&alive), Arc::clone(&reasons));
         let each =
             Ws::new().on_message_async(runtime.handle().clone(), 8, move |session, message| {
                 let alive = Alive::new(&working);
@@ -394,14 +396,14 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
                 }
             });
         let whole = Ws::new().on_session_async(runtime.handle().clone(), move |mut socket| {
-            let told = Arc::clone(&told);
+            let recorded = Arc::clone(&recorded);
             async move {
                 while let Some(message) = socket.next().await {
                     assert_eq!(socket.close_reason(), None);
                     socket.send(message).await?;
                 }
                 assert_eq!(socket.send("too late").await, Err(Closed));
-                told.lock().unwrap().extend(socket.close_reason());
+                recorded.lock().unwrap().extend(socket.close_reason());
                 Ok(())
             }
         });
@@ -461,7 +463,8 @@ fn numbered(i: usize) -> Vec<u8> {
     payload
 }
 
-/// Sends so many large messages; notes how many were given to the sink, and how many times that had to wait.
+/// Sends so many large messages; notes how many were given to the sink, and how many times that had
+/// to wait.
 async fn flood(
     socket: &mut AsyncSocket,
     count: usize,
@@ -509,7 +512,8 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
             });
             last
         };
-        // The window, half of the backlog's limit, the kernel's narrow buffers, and a message in each.
+        // The window, half of the backlog's limit, the kernel's narrow buffers, and a message in
+        // each.
         let first = stuck(0);
         assert!(first * LARGE < 2 << 20, "{first} messages were taken in");
         for i in 0..500 {
@@ -522,15 +526,16 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
         }
         assert_eq!(client.next(), Got::Close(1000, String::new()));
         assert!(is(&given, COUNT));
-        eventually("nobody was too slow", || running.stats().sessions == 0);
+        eventually("no client was too slow", || running.stats().sessions == 0);
         assert_eq!((running.stats().slow_consumers, running.stats().messages_dropped), (0, 0));
         stop(running);
     }
 }
 
-/// A peer that takes nothing and goes on asking has its questions wait, though what they lead to waits for no room.
+/// A peer that takes nothing and goes on asking has its questions wait, though what they lead to
+/// waits for no room.
 #[test]
-fn who_does_not_read_is_not_dealt_with() {
+fn a_client_that_does_not_read_is_not_processed() {
     const FRAMES: usize = 64;
     const QUESTIONS: usize = 3_000;
     let runtime = runtime();
@@ -585,7 +590,7 @@ fn who_does_not_read_is_not_dealt_with() {
 }
 
 #[test]
-fn who_waits_to_send_to_a_client_that_goes_is_told() {
+fn a_sender_that_waits_for_a_client_that_disconnects_gets_an_error() {
     let runtime = runtime();
     let (waits, ended) = (counter(), counter());
     let (pauses, ends) = (Arc::clone(&waits), Arc::clone(&ended));
@@ -602,7 +607,7 @@ fn who_waits_to_send_to_a_client_that_goes_is_told() {
     let client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
     eventually("it waits", || waits.load(Ordering::SeqCst) > 0);
     drop(client);
-    eventually("it is told", || is(&ended, 1));
+    eventually("its end is reported", || is(&ended, 1));
     stop(running);
 }
 
@@ -634,7 +639,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                 }
             });
         // Takes no further message, and waits for the end alone.
-        let deaf =
+        let silent =
             Ws::new().on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket| {
                 let alive = Alive::new(&third);
                 async move {
@@ -647,11 +652,11 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
                 }
             });
         let server = server(
-            served::app().ws("/each", each).ws("/whole", whole).ws("/deaf", deaf.credits(1)),
+            served::app().ws("/each", each).ws("/whole", whole).ws("/silent", silent.credits(1)),
         );
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..12)
-            .map(|i| Client::connect(address, ["/each", "/whole", "/deaf"][i % 3]))
+            .map(|i| Client::connect(address, ["/each", "/whole", "/silent"][i % 3]))
             .collect();
         for client in &mut clients {
             client.send_text("hello");
@@ -682,7 +687,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
 #[test]
 fn each_way_to_close_says_so() {
     let runtime = runtime();
-    let (reasons, told) = mpsc::channel();
+    let (reasons, reported) = mpsc::channel();
     let ways = Ws::on_upgrade(|request| Ok(request.param("way").unwrap_or_default().to_owned()))
         .on_session_async(runtime.handle().clone(), move |mut socket: AsyncSocket<String>| {
             let reasons = reasons.clone();
@@ -700,7 +705,7 @@ fn each_way_to_close_says_so() {
                     }
                     "sink" => SinkExt::<&str>::close(&mut socket).await?,
                     "given" => {
-                        // Whoever has the socket keeps the session open.
+                        // The owner of the socket keeps the session open.
                         tokio::spawn(async move {
                             let message = socket.next().await.unwrap();
                             socket.send(message).await.unwrap();
@@ -745,7 +750,7 @@ fn each_way_to_close_says_so() {
         let echoed = if way == "client" { "" } else { reason };
         assert_eq!(client.next(), Got::Close(code, echoed.to_owned()), "{way}");
         client.send(Opcode::Close, &code.to_be_bytes());
-        let got = told.recv_timeout(PATIENCE).unwrap();
+        let got = reported.recv_timeout(TIMEOUT).unwrap();
         // The reason is the peer's, if any.
         let reason = if way == "client" { reason } else { "" };
         assert_eq!(got, CloseReason { code, reason: reason.to_owned() }, "{way}");
@@ -754,7 +759,7 @@ fn each_way_to_close_says_so() {
 }
 
 #[test]
-fn what_was_said_before_a_close_is_dealt_with_where_that_is_asked_for() {
+fn messages_before_a_close_are_processed_with_finish_after_close() {
     let runtime = runtime();
     let (cancelled, finished, alive) = (counter(), counter(), counter());
     let handler = |done: &Arc<AtomicUsize>| {
@@ -877,7 +882,7 @@ fn sessions_join_channels_and_publish_to_the_others_in_order() {
     }
 }
 
-/// What is received while the handler is away waits, and comes before the end of the stream.
+/// Messages received while the handler is busy wait, and comes before the end of the stream.
 #[test]
 fn messages_before_a_close_come_before_the_end_of_the_stream() {
     let runtime = runtime();

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 
-use support::PATIENCE;
+use support::TIMEOUT;
 use throng::IoBackend;
 use throng::Running;
 use throng::prelude::*;
@@ -30,7 +30,7 @@ fn served() -> (SocketAddr, Running) {
 
 fn dial(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -82,7 +82,7 @@ fn bodies_of_any_method_and_framing_are_whole() {
 }
 
 #[test]
-fn who_asks_to_continue_is_told_to_and_the_connection_goes_on() {
+fn expect_100_continue_is_answered_and_the_connection_stays_open() {
     let (address, running) = served();
     let mut stream = dial(address);
     for _ in 0..2 {
@@ -95,7 +95,7 @@ fn who_asks_to_continue_is_told_to_and_the_connection_goes_on() {
         assert!(!head.contains("Connection: close"), "{head}");
         assert_eq!(body, "POST 3 abc");
     }
-    // Where nobody wants the body, the final answer comes instead, and it may never follow.
+    // Where the body is not wanted, the final answer comes instead, and it may never follow.
     let head =
         "POST /nowhere HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
@@ -137,7 +137,7 @@ fn a_body_of_the_limit_passes_and_one_byte_more_does_not() {
 
 /// More than all sockets' buffers hold, so that its sender stands still unless we read on.
 #[test]
-fn who_sends_a_whole_body_before_it_reads_gets_its_413() {
+fn a_client_that_sends_a_whole_body_before_it_reads_gets_its_413() {
     let (address, running) = served();
     let body = vec![b'x'; 32 << 20];
     for path in ["post", "nowhere"] {
@@ -249,7 +249,7 @@ fn bodies_on_their_way_have_a_limit_together() {
         }
     };
     assert!(refused.contains(" 503 ") && refused.contains("Retry-After"), "{refused}");
-    // Whoever was there first is served, and its room is given back.
+    // The first client is served, and its memory is released.
     first.write_all(&[b'x'; 20_000]).unwrap();
     assert_eq!(answer(&mut first).1, "120000");
     let mut third = dial(address);
@@ -290,7 +290,7 @@ fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
         .map(|(mut client, say)| std::thread::spawn(move || say.send(answer(&mut client).0)))
         .collect();
     for _ in 1..CLIENTS {
-        let head = hear.recv_timeout(PATIENCE).expect("there is room for one");
+        let head = hear.recv_timeout(TIMEOUT).expect("there is room for one");
         assert!(head.contains(" 503 ") && head.contains("Retry-After"), "{head}");
     }
     clients.iter_mut().for_each(finish);

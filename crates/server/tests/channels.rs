@@ -1,5 +1,5 @@
-//! Publications, broadcasts, filters and subscriptions over real sockets and several shards: who gets what, and how
-//! exactly it is counted.
+//! Publications, broadcasts, filters and subscriptions over real sockets and several shards: who
+//! gets what, and how exactly it is counted.
 
 mod support;
 
@@ -17,7 +17,7 @@ use throng::Receipt;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 
-/// Who has connected, by the name given as `?name=`: the handle, and the shard's thread.
+/// The connections, by the name given as `?name=`: the handle, and the shard's thread.
 type Register = Arc<Mutex<BTreeMap<String, (Handle, String)>>>;
 
 /// `/ws?name=N&in=A,B` joins the channels named.
@@ -87,7 +87,7 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
     for (name, receipt, expected) in [
         ("to all", hub.publish("all", "a"), 30),
         ("to a third", hub.publish("third", "b"), 14),
-        ("to nobody", hub.publish("nobody", "c"), 0),
+        ("to no one", hub.publish("empty", "c"), 0),
         ("to everyone", hub.broadcast("d"), 34),
         ("to the channel", hub.broadcast_to(&Filter::new().channel("third"), "e"), 14),
         ("the end", hub.broadcast("end"), 34),
@@ -109,7 +109,7 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
 }
 
 #[test]
-fn who_is_closing_is_counted_as_closed_and_a_stopped_server_as_unreached() {
+fn closing_receivers_are_counted_as_closed_and_stopped_servers_as_unreached() {
     let register = Register::default();
     let (address, running) =
         start(Server::new(served::app().ws("/ws", joining(&register))).shards(2));
@@ -136,8 +136,8 @@ fn who_is_closing_is_counted_as_closed_and_a_stopped_server_as_unreached() {
     eventually("the room is empty", || hub.subscribers("room") == 0);
     assert_eq!(total(&hub.publish("room", "c").unwrap()), Delivery::default());
     stop(running);
-    let nobody = Delivery { unreached: 2, ..Delivery::default() };
-    assert_eq!(total(&hub.publish("room", "d").unwrap()), nobody);
+    let none = Delivery { unreached: 2, ..Delivery::default() };
+    assert_eq!(total(&hub.publish("room", "d").unwrap()), none);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn all_conditions_of_a_filter_must_hold_and_exclude_wins() {
         ("include", Filter::new().include(named(&[1, 2, 3])).include(named(&[7])), |n| {
             [1, 2, 3, 7].contains(&n)
         }),
-        ("include nobody", Filter::new().include([]), |_| false),
+        ("include none", Filter::new().include([]), |_| false),
         ("exclude", Filter::new().exclude(named(&[0, 19])).exclude(named(&[5])), |n| {
             ![0, 5, 19].contains(&n)
         }),
@@ -244,7 +244,7 @@ fn peers_that_fail_in_the_middle_stop_nobody_else() {
             socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
         }
         let delivery = total(&hub.publish("feed", n.to_string()).unwrap());
-        // Whoever has failed is counted as something, or not there any more.
+        // A client that failed is counted, or no longer there.
         assert!((24..=30).contains(&delivery.receivers()), "{delivery:?}");
         assert_eq!(delivery.unreached, 0);
         received += delivery.delivered;
@@ -296,18 +296,18 @@ fn threads_broadcast_while_connections_come_and_go() {
         ended.store(true, Ordering::Relaxed);
         receipts
     });
-    let (mut told, mut queued) = (0, 0);
+    let (mut delivered, mut queued) = (0, 0);
     for delivery in receipts.iter().map(total) {
         assert!(delivery.delivered >= 10, "{delivery:?}");
         assert_eq!((delivery.dropped, delivery.unreached), (0, 0));
-        told += delivery.delivered;
+        delivered += delivery.delivered;
         queued += delivery.queued;
     }
     assert_eq!(receipts.len(), THREADS * EACH);
-    running.hub().broadcast_to(&Filter::new().subprotocol("nobody's"), "x").unwrap();
+    running.hub().broadcast_to(&Filter::new().subprotocol("unused"), "x").unwrap();
     eventually("the figures say the same as the receipts", || {
         let of = |name| figure(address, "default", name);
-        (of("delivered"), of("queued")) == (told, queued)
+        (of("delivered"), of("queued")) == (delivered, queued)
     });
     running.hub().broadcast("end").unwrap();
     for client in &mut steady {
@@ -463,8 +463,8 @@ fn a_connection_gets_a_message_once_however_many_of_its_patterns_match() {
     stop(running);
 }
 
-/// That they leave in one send each is counted in the simulator (`corked.rs`); here, that none leaves before the callback is done, and all
-/// of them right after.
+/// That they leave in one send each is counted in the simulator (`corked.rs`); here, that none
+/// leaves before the callback is done, and all of them right after.
 #[test]
 fn publications_of_one_callback_leave_when_it_returns() {
     let watched = Arc::new(Mutex::new(None::<std::net::TcpStream>));
@@ -478,7 +478,8 @@ fn publications_of_one_callback_leave_when_it_returns() {
             for n in 0..5 {
                 ws.publish("room", format!("message {n}"));
             }
-            // The member's own end of the connection: what was written is there at once, on loopback.
+            // The member's own end of the connection: what was written is there at once, on
+            // loopback.
             let mut byte = [0; 64];
             let there = to_watch.lock().unwrap().as_ref().unwrap().peek(&mut byte);
             noted.lock().unwrap().push(there.is_ok());
@@ -503,19 +504,19 @@ fn publications_of_one_callback_leave_when_it_returns() {
 
 #[test]
 fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
-    let told = Arc::new(Mutex::new(None));
-    let tell = Arc::clone(&told);
+    let result = Arc::new(Mutex::new(None));
+    let recorded = Arc::clone(&result);
     let aborting = Ws::on_upgrade(|_| Ok(())).on_message(move |ws, _| {
         ws.abort();
         let me = Filter::new().include([ws.handle()]);
         let delivery = ws.broadcast_to(&me, "too late");
-        *tell.lock().unwrap() = Some((ws.send("too late"), delivery, ws.subscribe("room")));
+        *recorded.lock().unwrap() = Some((ws.send("too late"), delivery, ws.subscribe("room")));
     });
     let (address, running) = start(Server::new(served::app().ws("/", aborting)).shards(1));
     let mut client = Client::connect(address, "/");
     client.send_text("go");
     assert_eq!(client.next(), Got::End);
     let closed = Delivery { closed: 1, ..Delivery::default() };
-    assert_eq!(*told.lock().unwrap(), Some((Sent::Closed, closed, false)));
+    assert_eq!(*result.lock().unwrap(), Some((Sent::Closed, closed, false)));
     stop(running);
 }

@@ -1,5 +1,5 @@
-//! permessage-deflate over real sockets, against peers that compress and decompress as plain streams: whatever is sent
-//! in whatever order to whomever, every message comes out right.
+//! permessage-deflate over real sockets, against peers that compress and decompress as plain
+//! streams: whatever is sent in any order and to any receiver, every message comes out right.
 
 mod support;
 
@@ -156,7 +156,8 @@ fn a_malformed_offer_is_400() {
     stop(running);
 }
 
-/// The first byte of a message says what becomes of it; the second and third are its author's number.
+/// The first byte of a message says what becomes of it; the second and third are its author's
+/// number.
 fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
     let bytes = message.as_bytes();
     let text = matches!(message, Message::Text(_));
@@ -204,7 +205,7 @@ fn act(ws: &mut Socket<'_, ()>, message: Message<'_>) {
 /// Whether it is text, and what it says.
 type Said = (bool, Vec<u8>);
 
-/// What `act` sends to its author, and to each other.
+/// Messages that `act` sends to its author, and to each other client.
 fn due(text: bool, bytes: &[u8]) -> (Vec<Said>, Vec<Said>) {
     let whole = (text, bytes.to_vec());
     match bytes.first() {
@@ -369,7 +370,8 @@ fn the_same_with_messages_of_megabytes_among_them() {
     converse(Deflate::from, 11, 60, 5);
 }
 
-/// What came compressed is sent on as it came, but only while its callback runs: the next message lies in the same memory.
+/// A compressed message is forwarded as it came, but only while its callback runs: the next message
+/// lies in the same memory.
 #[test]
 fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
     let server = Server::new(
@@ -437,7 +439,7 @@ fn slow(rules: Backpressure, compression: Deflate, offer: &str) -> (Running, Pee
     (running, peer)
 }
 
-/// What was dropped while it waited was never in the context; what was delivered was.
+/// Messages dropped from a queue are not in the context; messages delivered are.
 #[test]
 fn dropping_for_a_slow_receiver_never_corrupts_its_context() {
     const MANY: usize = 1200;
@@ -450,7 +452,8 @@ fn dropping_for_a_slow_receiver_never_corrupts_its_context() {
             let mut dice = Dice(u64::from(bits));
             let messages: Vec<Vec<u8>> = (0..MANY)
                 .map(|n| {
-                    // Half noise, so that it fills the kernel's buffers, and half what others have in common.
+                    // Half noise, so that it fills the kernel's buffers, and half what others have
+                    // in common.
                     let mut message = format!("{n}|").into_bytes();
                     let (prose, noise) = (dice.below(600), dice.below(600));
                     message.extend(dice.prose(prose));

@@ -1,5 +1,5 @@
-//! What compression costs in memory: bombs no more than the limit, connections no more than their window. In a file of
-//! its own, because it counts every byte of the process's heap.
+//! Memory of compression: bombs no more than the limit, connections no more than their window. In a
+//! file of its own, because it counts every byte of the process's heap.
 
 mod support;
 
@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 const DEFLATE: &str = "permessage-deflate; client_max_window_bits";
 const CONNECTIONS: usize = 1500;
 
-/// Bytes on the heap, once nobody changes it any more.
+/// Bytes on the heap, once it no longer changes.
 fn heap() -> usize {
     let now = || dhat::HeapStats::get().curr_bytes;
     let mut last = now();
@@ -96,7 +96,8 @@ fn bombs() {
             assert!(now < before + 64 * 1024, "{path}: {} bytes more", now - before);
         }
     }
-    // The inflater has a MiB, the joined fragments, the receive buffer and codecs have theirs; the test some, too.
+    // The inflater has a MiB, the joined fragments, the receive buffer and codecs have theirs; the
+    // test some, too.
     let most = dhat::HeapStats::get().max_bytes;
     assert!(most < 16 * MIB, "{most} bytes at once");
     stop(running);
@@ -199,8 +200,8 @@ fn connections() {
     println!("heap bytes a connection, idle and after a message of 6,000 bytes each way:");
     println!("off {off} {off_talked}, declined {declined} {declined_talked}, ");
     println!("shared {shared} {shared_talked}, w10 {w10} {w10_talked}, w12 {w12} {w12_talked}");
-    // All tables have their size already: an idle one costs no more, whatever the mode. The rest is of the shard's, and
-    // of the measurement's own.
+    // All tables have their size already: an idle one costs no more, whatever the mode. The rest is
+    // of the shard's, and of the measurement's own.
     const SLACK: i64 = 16;
     for (idle, talked) in [(declined, declined_talked), (shared, shared_talked)] {
         assert!(idle <= off + SLACK && talked <= off_talked + SLACK);

@@ -1,4 +1,5 @@
-//! Server-sent events over real sockets: what a raw client sees, who is let in, and how a stream ends.
+//! Server-sent events over real sockets: what a raw client sees, who is let in, and how a stream
+//! ends.
 
 mod support;
 
@@ -163,7 +164,7 @@ fn streams_are_receivers_like_any_other_and_have_no_subprotocol() {
     assert_eq!(total(&hub.publish("news", "published").unwrap()), to(2));
     assert_eq!(total(&hub.broadcast("broadcast").unwrap()), to(2));
     let speaking = Filter::new().subprotocol("v1");
-    assert_eq!(total(&hub.broadcast_to(&speaking, "nobody").unwrap()), to(0));
+    assert_eq!(total(&hub.broadcast_to(&speaking, "no one").unwrap()), to(0));
     for text in ["published", "broadcast"] {
         assert_eq!(stream.next_event(), Some(format!("data: {text}")));
         assert_eq!(member.next(), Got::Text(text.to_owned()));
@@ -249,7 +250,7 @@ fn a_drain_ends_streams_in_good_order() {
     running.hub().publish("news", "the last").unwrap();
     let drained =
         running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
-    assert_eq!(drained.forced, 0, "nobody has to answer anything");
+    assert_eq!(drained.forced, 0, "no client has to answer");
     for stream in &mut streams {
         assert_eq!(stream.next_event().as_deref(), Some("data: the last"));
         assert_eq!(stream.next_event(), None);

@@ -1,5 +1,5 @@
-//! Large messages over real sockets: cut into fragments (RFC 6455 section 5.4), whole again on the other side, in order,
-//! with control frames between the fragments and never with anything else.
+//! Large messages over real sockets: cut into fragments (RFC 6455 section 5.4), whole again on the
+//! other side, in order, with control frames between the fragments and never with anything else.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::deflating::Peer;
 use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::wire::Heard;
-use support::{PATIENCE, eventually};
+use support::{TIMEOUT, eventually};
 use throng::Running;
 use throng::prelude::*;
 
@@ -38,7 +38,8 @@ fn limits() -> Limits {
     }
 }
 
-/// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`; others are echoed.
+/// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`;
+/// others are echoed.
 fn member() -> Ws {
     Ws::on_upgrade(|_| Ok(()))
         .on_open(|ws| {
@@ -57,8 +58,8 @@ fn member() -> Ws {
                     "frame" => drop(ws.send(&Frame::binary(bytes()))),
                     "publish" => drop(ws.publish("feed", bytes())),
                     "say" => drop(ws.send(argument)),
-                    "close" => ws.close(4000, "told to"),
-                    "panic" => panic!("told to"),
+                    "close" => ws.close(4000, "as asked"),
+                    "panic" => panic!("as asked"),
                     other => panic!("{other}"),
                 }
             }
@@ -141,9 +142,9 @@ fn a_threshold_of_the_largest_number_is_never() {
     stop(running);
 }
 
-/// Nobody was asked yet whether the receiver is slow, so nothing is dropped, by whichever policy.
+/// It is not known yet whether the receiver is slow, so nothing is dropped, by whichever policy.
 #[test]
-fn who_keeps_up_loses_nothing_and_gets_all_in_order() {
+fn a_receiver_that_keeps_up_gets_all_messages_in_order() {
     for policy in
         [SlowPolicy::Close, SlowPolicy::DropOldest, SlowPolicy::DropNewest, SlowPolicy::Latest]
     {
@@ -156,7 +157,8 @@ fn who_keeps_up_loses_nothing_and_gets_all_in_order() {
         let (address, running) = serve(limits, policy);
         let mut peer = join(address);
         eventually("it listens", || running.hub().subscribers("feed") == 1);
-        // All in one callback, before the kernel was asked; little enough that it takes all at once.
+        // All in one callback, before the kernel was asked; little enough that it takes all at
+        // once.
         let lens = [40 * KIB, 10, 50 * KIB, 20 * KIB, 11, 12, 10 * KIB + 1, 300, 40 * KIB];
         let lines: Vec<String> = lens
             .iter()
@@ -203,7 +205,7 @@ fn rfc6455_5_5_a_ping_is_answered_between_the_fragments() {
 }
 
 #[test]
-fn what_the_peer_says_meanwhile_is_answered_behind_the_message() {
+fn pings_during_a_fragmented_message_are_answered_after_it() {
     let (address, running) = serve(Limits::default(), SlowPolicy::Close);
     let mut peer = narrow(address);
     peer.say(true, format!("send {}", 8 * MIB).as_bytes());
@@ -260,7 +262,7 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
                 && let Some(running) = running.take()
             {
                 // A slow machine gets the time that it needs.
-                let plan = DrainPlan { grace: PATIENCE * 10, ..DrainPlan::DEFAULT };
+                let plan = DrainPlan { grace: TIMEOUT * 10, ..DrainPlan::DEFAULT };
                 let drain = move || running.drain(plan).unwrap();
                 draining = Some(std::thread::spawn(drain));
             }
@@ -295,12 +297,13 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
     }
 }
 
-/// What a handler's panic ends is not finished: a Close frame may stand between two fragments.
+/// A message cut off by a panic of its handler is not finished: a Close frame may stand between two
+/// fragments.
 #[test]
 fn a_failure_cuts_a_message_between_two_fragments() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if !info.to_string().contains("told to") {
+        if !info.to_string().contains("as asked") {
             hook(info);
         }
     }));
@@ -315,7 +318,7 @@ fn a_failure_cuts_a_message_between_two_fragments() {
     stop(running);
 }
 
-/// What has begun is never cut; what waits may be dropped.
+/// A message in progress is never cut; queued messages may be dropped.
 #[test]
 fn slow_readers_lose_whole_messages_only() {
     for policy in [SlowPolicy::DropOldest, SlowPolicy::DropNewest, SlowPolicy::Latest] {

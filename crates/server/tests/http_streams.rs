@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use support::PATIENCE;
+use support::TIMEOUT;
 use throng::prelude::*;
 use throng::{Pull, Running};
 
@@ -29,8 +29,8 @@ struct Got {
 impl Client {
     fn dial(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(BufReader::new(stream))
     }
@@ -133,7 +133,7 @@ fn answers_that_come_later_keep_their_order() {
     let mut client = Client::dial(address);
     // Pipelined: the second request is not even seen before the first is answered.
     client.say(get("/later/1") + &get("/now") + &get("/later/2") + &get("/now"));
-    let (n, responder) = asked.recv_timeout(PATIENCE).unwrap();
+    let (n, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(n, "1");
     // Others are served meanwhile.
     let mut other = Client::dial(address);
@@ -143,7 +143,7 @@ fn answers_that_come_later_keep_their_order() {
     responder.send("one");
     assert_eq!(client.hear().body, b"one");
     assert_eq!(client.hear().body, b"now");
-    let (n, responder) = asked.recv_timeout(PATIENCE).unwrap();
+    let (n, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(n, "2");
     thread::spawn(move || responder.send((404, "two"))).join().unwrap();
     let two = client.hear();
@@ -152,7 +152,7 @@ fn answers_that_come_later_keep_their_order() {
     // And so for requests that come one by one on the same connection.
     for round in 0..50 {
         client.say(get(&format!("/later/{round}")));
-        let (n, responder) = asked.recv_timeout(PATIENCE).unwrap();
+        let (n, responder) = asked.recv_timeout(TIMEOUT).unwrap();
         responder.send(n);
         assert_eq!(client.hear().body, round.to_string().as_bytes());
     }
@@ -164,7 +164,7 @@ fn a_responder_that_is_dropped_answers_500_and_the_connection_goes_on() {
     let (address, running, asked) = waiting();
     let mut client = Client::dial(address);
     client.say(get("/later/1") + &get("/now"));
-    drop(asked.recv_timeout(PATIENCE).unwrap());
+    drop(asked.recv_timeout(TIMEOUT).unwrap());
     assert!(client.hear().head.starts_with("HTTP/1.1 500 "));
     assert_eq!(client.hear().body, b"now");
     running.drain(at_once()).unwrap();
@@ -176,11 +176,11 @@ fn a_client_that_has_half_closed_gets_all_its_answers() {
     let mut client = Client::dial(address);
     client.say(get("/later/1") + &get("/now") + &get("/later/2"));
     client.0.get_ref().shutdown(Shutdown::Write).unwrap();
-    let (_, responder) = asked.recv_timeout(PATIENCE).unwrap();
+    let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     responder.send("one");
     assert_eq!(client.hear().body, b"one");
     assert_eq!(client.hear().body, b"now");
-    let (_, responder) = asked.recv_timeout(PATIENCE).unwrap();
+    let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     responder.send("two");
     assert_eq!(client.hear().body, b"two");
     client.ends();
@@ -193,12 +193,12 @@ fn an_answer_to_a_client_that_has_gone_goes_nowhere() {
     for _ in 0..20 {
         let mut client = Client::dial(address);
         client.say(get("/later/1"));
-        let (_, responder) = asked.recv_timeout(PATIENCE).unwrap();
+        let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
         drop(client);
         let mut next = Client::dial(address);
         next.say(get("/now"));
         assert_eq!(next.hear().body, b"now");
-        responder.send("nobody");
+        responder.send("no one");
         next.say(get("/now"));
         assert_eq!(next.hear().body, b"now");
     }
@@ -210,9 +210,9 @@ fn draining_waits_for_an_answer_that_is_due() {
     let (address, running, asked) = waiting();
     let mut client = Client::dial(address);
     client.say(get("/later/1"));
-    let (_, responder) = asked.recv_timeout(PATIENCE).unwrap();
+    let (_, responder) = asked.recv_timeout(TIMEOUT).unwrap();
     let drain = thread::spawn(move || running.drain(at_once()).unwrap());
-    // The listener goes when everyone was told.
+    // The listener closes when every client was answered.
     while TcpStream::connect(address).is_ok() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -249,11 +249,11 @@ fn streaming() -> (SocketAddr, Running, Arc<Vec<u8>>) {
                 Response::new(Status::OK).with_stream(None, |_, _: &mut Vec<u8>| Ok(Pull::End))
             })
             .get("/fails", |_: &Request<'_>| {
-                let mut helpings = 0;
+                let mut chunks = 0;
                 Response::new(Status::OK).with_stream(None, move |_, out: &mut Vec<u8>| {
-                    helpings += 1;
+                    chunks += 1;
                     out.extend_from_slice(&[b'x'; 1000]);
-                    if helpings < 3 { Ok(Pull::More) } else { Err(std::io::Error::other("lost")) }
+                    if chunks < 3 { Ok(Pull::More) } else { Err(std::io::Error::other("lost")) }
                 })
             })
             .get("/short", |_: &Request<'_>| {
@@ -311,7 +311,7 @@ fn a_body_that_cannot_be_finished_is_not_taken_for_whole() {
             None => assert!(!body.ends_with("\r\n0\r\n\r\n"), "{path}: {rest}"),
         }
     }
-    // A client that knows no chunks can only be told by a reset.
+    // A client without chunked coding learns of it only by a reset.
     let mut old = Client::dial(address);
     old.say("GET /fails HTTP/1.0\r\n\r\n");
     assert!(old.0.read_to_end(&mut Vec::new()).is_err());
@@ -447,7 +447,7 @@ fn a_reader_that_rests_stops_the_client() {
     let mut client = Client::dial(address);
     client.0.get_ref().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n");
-    started.1.recv_timeout(PATIENCE).unwrap();
+    started.1.recv_timeout(TIMEOUT).unwrap();
     let piece = vec![0; 1 << 20];
     let mut sent = 0;
     // As much as the window and the kernel's buffers hold, and not one byte more.
@@ -455,7 +455,7 @@ fn a_reader_that_rests_stops_the_client() {
         sent += count;
         assert!(sent < 90_000_000, "nothing has stopped the client");
     }
-    client.0.get_ref().set_write_timeout(Some(PATIENCE)).unwrap();
+    client.0.get_ref().set_write_timeout(Some(TIMEOUT)).unwrap();
     go.send(()).unwrap();
     while sent < 100_000_000 {
         let rest = piece.len().min(100_000_000 - sent);
@@ -467,28 +467,28 @@ fn a_reader_that_rests_stops_the_client() {
 
 #[test]
 fn a_client_that_goes_away_is_an_error_to_the_reader_and_to_the_writer() {
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
+    let (report, reported) = channel();
+    let report = Mutex::new(report);
     let (address, running) = serve(Server::new(App::new().streaming(
         Method::Post,
         "/",
         u64::MAX,
         move |_, mut body, responder| {
-            let tell = tell.lock().unwrap().clone();
+            let report = report.lock().unwrap().clone();
             thread::spawn(move || {
                 let mut writer = responder.stream(Response::new(Status::OK), None);
                 let read = std::io::copy(&mut body, &mut std::io::sink()).map_err(|e| e.kind());
                 let written = std::iter::repeat_with(|| writer.write_all(&[0; 100_000]))
                     .find_map(Result::err)
                     .map(|error| error.kind());
-                tell.send((read, written)).unwrap();
+                report.send((read, written)).unwrap();
             });
         },
     )));
     let mut client = Client::dial(address);
     client.say("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nhalf");
     drop(client);
-    let (read, written) = told.recv_timeout(PATIENCE).unwrap();
+    let (read, written) = reported.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(read, Err(std::io::ErrorKind::UnexpectedEof));
     assert_eq!(written, Some(std::io::ErrorKind::BrokenPipe));
     running.drain(at_once()).unwrap();

@@ -74,7 +74,7 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
     for worker in ["throng-worker-0", "throng-worker-1"] {
         assert_eq!(allowed(worker), [of_process.as_str()], "though a shard gave it its first job");
     }
-    assert_eq!(own(), of_process, "nobody else is");
+    assert_eq!(own(), of_process, "no other thread is");
     stop(running);
 
     let error = pinned(cpus.len() + 1).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Nothing is lost under pressure, and who says too much or lives too long is told.
+//! Nothing is lost under pressure, and sessions over their rate or lifetime are closed.
 
 mod support;
 
@@ -146,7 +146,7 @@ fn the_reassembly_deadline_is_each_messages_own() {
 }
 
 #[test]
-fn who_says_too_much_in_a_second_is_closed_with_1008() {
+fn a_session_over_its_message_rate_is_closed_with_1008() {
     let limits = Limits { max_messages_per_second: 10, ..Limits::default() };
     let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));

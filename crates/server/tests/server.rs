@@ -62,7 +62,8 @@ fn echoes_on_every_driver_and_shard_count() {
     }
 }
 
-/// Large answers are sent from the memory their message lies in: whole or in part, lent or joined from pieces.
+/// Large answers are sent from the memory their message lies in: whole or in part, lent or joined
+/// from pieces.
 #[test]
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
@@ -189,9 +190,9 @@ fn data_channels_and_handles_work_across_shards() {
     assert_eq!(clients[7].next(), Got::Close(4000, "enough".into()));
     clients[5].send(Opcode::Binary, b"\0");
     assert_eq!(clients[5].next(), Got::Close(1003, "text only".into()));
-    // A handle from the past, and one made up, reach nobody.
+    // A handle from the past, and one made up, reach no connection.
     hub.send(of("u7"), "too late").unwrap();
-    hub.send(Handle::from_bits(u64::MAX), "to nobody").unwrap();
+    hub.send(Handle::from_bits(u64::MAX), "to no one").unwrap();
     running.drain(NO_WAIT).unwrap();
 }
 
@@ -216,8 +217,9 @@ fn every_way_out_calls_close_exactly_once() {
         });
     let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(2));
     let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
-    // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4: the peer sends an
-    // unmasked frame; 5: the peer goes without a word; 6: the peer resets; 7: shutdown.
+    // 0: the peer closes; 1: the handler closes; 2: the handler resets; 3: the handler panics; 4:
+    // the peer sends an unmasked frame; 5: the peer goes without a word; 6: the peer resets; 7:
+    // shutdown.
     let mut clients: Vec<_> = (0..8).map(&mut connect).collect();
     clients[0].send(Opcode::Close, &4002u16.to_be_bytes());
     clients[1].send_text("close");
@@ -292,22 +294,23 @@ fn no_shard_holds_more_than_a_quarter_above_the_mean() {
     running.drain(NO_WAIT).unwrap();
 }
 
-/// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections dead-locks.
+/// FACTS: WebSockets escape graceful shutdown (axum 3003); stopping with many live connections
+/// dead-locks.
 #[test]
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
-    let drained = |polite: usize, deaf: usize, grace: Duration| {
+    let drained = |polite: usize, silent: usize, grace: Duration| {
         let (address, running) = start(echo().shards(2));
         let threads: Vec<_> = (0..polite).map(|_| support::polite(address, "/echo")).collect();
-        let deaf: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/echo")).collect();
+        let silent: Vec<_> = (0..silent).map(|_| Client::connect(address, "/echo")).collect();
         let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
         for thread in threads {
             thread.join().unwrap();
         }
-        drop(deaf);
+        drop(silent);
         assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
         forced
     };
-    // Whoever answers is waited for, however busy the machine is.
+    // Clients that answer are waited for, however busy the machine is.
     assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
     // Beside others who do not: they have longer than a busy machine takes.
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
@@ -367,7 +370,7 @@ fn a_slow_consumer_is_closed_and_its_neighbours_are_not() {
     let limits = limits(|limits| {
         limits.max_backlog = 64 << 10;
         limits.close_timeout = Duration::from_secs(1);
-        // The session is told, and given as long as any write to take it.
+        // The session is closed, and given as long as any write to take it.
         limits.write_timeout = Duration::from_secs(2);
     });
     let feed = Ws::on_upgrade(|_| Ok(())).on_open(|ws| {
@@ -452,7 +455,7 @@ fn http_answers_teach() {
         b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     );
     assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: "), "{post}");
-    // At a WebSocket's path every method is told the same.
+    // At a WebSocket's path every method gets the same answer.
     let handshake = "Upgrade: websocket\r\nConnection: Upgrade, close\r\nSec-WebSocket-Version: 13\r\n\
                      Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     for (method, status) in [("HEAD", 405), ("POST", 405), ("OPTIONS", 204)] {
@@ -492,13 +495,13 @@ fn foreign_pages_are_refused_and_same_host_is_not() {
 
 #[test]
 fn mistakes_are_told_at_bind() {
-    let told = |server: Server| match server.bind("127.0.0.1:0") {
+    let error_of = |server: Server| match server.bind("127.0.0.1:0") {
         Err(error) => error.to_string(),
         Ok(_) => panic!("bound"),
     };
-    assert!(told(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
-    assert!(told(echo().limits(limits(|l| l.max_connections = 1 << 40))).contains("ulimit -n"));
-    assert!(told(echo().shards(5000)).contains("shards is 5000"));
+    assert!(error_of(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
+    assert!(error_of(echo().limits(limits(|l| l.max_connections = 1 << 40))).contains("ulimit -n"));
+    assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
     let twice = Server::new(App::new().get("/x", |_| "a").get("/x", |_| "b")).bind("127.0.0.1:0");
     assert!(twice.err().unwrap().to_string().contains("/x"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

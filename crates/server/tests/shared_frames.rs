@@ -1,4 +1,5 @@
-//! A message for a thousand slow receivers is in memory once. In a file of its own, because it measures the process.
+//! A message for a thousand slow receivers is in memory once. In a file of its own, because it
+//! measures the process.
 
 mod support;
 

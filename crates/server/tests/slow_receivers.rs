@@ -1,5 +1,5 @@
-//! What happens to messages for receivers that read too slowly, with real sockets and the kernel's own buffers: each
-//! policy delivers what it promises, and its counts add up.
+//! Messages for receivers that read too slowly, with real sockets and the kernel's own buffers:
+//! each policy delivers what it promises, and its counts add up.
 
 mod support;
 
@@ -17,7 +17,7 @@ use throng_proto::ws::Opcode;
 
 /// Bytes of a test message; its number is in the first four.
 const SIZE: usize = 1000;
-/// What may wait for a connection: 100 messages.
+/// The backlog of a connection: 100 messages.
 const CAP: usize = 100 * (SIZE + 4);
 /// Far more than the cap and the kernel's buffers hold together.
 const MANY: u32 = 1500;
@@ -184,13 +184,13 @@ fn close_closes_with_1008_and_other_members_miss_nothing() {
 }
 
 #[test]
-fn what_waited_longer_than_its_age_is_not_delivered() {
+fn a_message_older_than_max_age_is_not_delivered() {
     // So long that on a busy machine, too, what is sent at once is not too old.
     let age = Duration::from_secs(1);
     let (address, running, mut client) = feed(capped(SlowPolicy::DropNewest).max_age(age));
     let deliveries = publish_all(&running, plain);
     let admitted = sum(&deliveries, |delivery| delivery.delivered + delivery.queued);
-    // Nobody reads, and a sweep a second drops what is too old.
+    // No client reads, and a sweep every second drops what is too old.
     let waits = Instant::now();
     eventually("the first are too old", || figure(address, "feed", "expired") > 0);
     let sweep = Duration::from_millis(1200);
@@ -207,7 +207,7 @@ fn what_waited_longer_than_its_age_is_not_delivered() {
 }
 
 #[test]
-fn what_waits_for_a_receiver_that_goes_away_is_counted_as_discarded() {
+fn messages_queued_for_a_receiver_that_disconnects_are_counted_as_discarded() {
     let (address, running, client) = feed(capped(SlowPolicy::DropOldest));
     let deliveries = publish_all(&running, plain);
     let queued = sum(&deliveries, |delivery| delivery.queued);

@@ -1,4 +1,5 @@
-//! Handlers that hold their shard: they are counted and named, and no shutdown waits for one that does not return.
+//! Handlers that hold their shard: they are counted and named, and no shutdown waits for one that
+//! does not return.
 
 mod support;
 
@@ -13,31 +14,31 @@ use throng::prelude::*;
 use throng::{Drained, Stall, StuckShard};
 use throng_proto::ws::Opcode;
 
-/// How long a slow handler here takes, and what is a stall: so long that on a busy machine, too, nothing is one but
-/// what the test asks for.
+/// How long a slow handler here takes, and what is a stall: so long that on a busy machine, too,
+/// nothing is one but what the test asks for.
 const SLOW: Duration = Duration::from_millis(1100);
 const WARNING: Duration = Duration::from_secs(1);
 
-type Told = Arc<Mutex<Vec<(String, usize, Duration)>>>;
+type Reported = Arc<Mutex<Vec<(String, usize, Duration)>>>;
 
-/// One shard, so that all routes are on it, and who was told what.
-fn server(app: App) -> (Server, Told) {
-    let told = Told::default();
-    let heard = Arc::clone(&told);
+/// One shard, so that all routes are on it, and the stalls reported.
+fn server(app: App) -> (Server, Reported) {
+    let reported = Reported::default();
+    let heard = Arc::clone(&reported);
     let on_stall = move |stall: &Stall<'_>| {
         let stall = (stall.route.to_owned(), stall.shard, stall.length);
         heard.lock().unwrap_or_else(PoisonError::into_inner).push(stall);
     };
-    (Server::new(app).shards(1).stall_warning(WARNING).on_stall(on_stall), told)
+    (Server::new(app).shards(1).stall_warning(WARNING).on_stall(on_stall), reported)
 }
 
-/// The routes that were told, but those that the machine itself is to blame for.
-fn routes(told: &Told) -> Vec<String> {
-    let told = told.lock().unwrap();
-    told.iter().map(|stall| stall.0.clone()).filter(|route| route != "(none)").collect()
+/// Returns the routes of the stalls reported, except those caused by the machine itself.
+fn routes(reported: &Reported) -> Vec<String> {
+    let reported = reported.lock().unwrap();
+    reported.iter().map(|stall| stall.0.clone()).filter(|route| route != "(none)").collect()
 }
 
-fn sleeps_when_told() -> Ws {
+fn sleeps_when_asked() -> Ws {
     Ws::new().on_message(|ws, message: Message<'_>| {
         if message == Message::Text("sleep") {
             std::thread::sleep(SLOW);
@@ -54,14 +55,14 @@ fn say(client: &mut Client, text: &str) {
 #[test]
 fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
     let app = served::app()
-        .ws("/quick", sleeps_when_told())
-        .ws("/slow/{name}", sleeps_when_told())
+        .ws("/quick", sleeps_when_asked())
+        .ws("/slow/{name}", sleeps_when_asked())
         .get("/page", |_| std::thread::sleep(SLOW))
         .deferred(Method::Get, "/later", |_, responder| {
             std::thread::sleep(SLOW);
             responder.send("at last");
         });
-    let (server, told) = server(app);
+    let (server, reported) = server(app);
     let (address, running) = start(server);
     let (mut quick, mut slow) =
         (Client::connect(address, "/quick"), Client::connect(address, "/slow/x"));
@@ -74,9 +75,9 @@ fn a_handler_that_sleeps_is_counted_and_named_and_one_that_does_not_is_not() {
     assert_eq!(served::get(address, "/later"), "at last");
     // After the turn whose answers these were.
     say(&mut quick, "bye");
-    eventually("three stalls", || routes(&told).len() == 3);
-    assert_eq!(routes(&told), ["/slow/{name}", "/page", "/later"]);
-    assert!(told.lock().unwrap().iter().all(|stall| stall.1 == 0 && stall.2 >= WARNING));
+    eventually("three stalls", || routes(&reported).len() == 3);
+    assert_eq!(routes(&reported), ["/slow/{name}", "/page", "/later"]);
+    assert!(reported.lock().unwrap().iter().all(|stall| stall.1 == 0 && stall.2 >= WARNING));
     let metrics = served::get(address, "/metrics");
     for line in [
         "throng_stalls_total{route=\"/slow/{name}\"} 1",
@@ -123,7 +124,7 @@ fn every_callback_of_a_session_counts() {
             std::thread::sleep(SLOW);
             Ok("news".to_owned())
         });
-    let (server, told) = server(app);
+    let (server, reported) = server(app);
     let (address, running) = start(server);
     for path in ["/upgrade", "/open", "/close"] {
         let mut client = Client::connect(address, path);
@@ -133,21 +134,22 @@ fn every_callback_of_a_session_counts() {
     }
     let mut stream = support::events::Events::open(address, "/events");
     assert_eq!(stream.next().as_deref(), Some(":"));
-    eventually("four stalls", || routes(&told).len() == 4);
-    assert_eq!(routes(&told), ["/upgrade", "/open", "/close", "/events"]);
+    eventually("four stalls", || routes(&reported).len() == 4);
+    assert_eq!(routes(&reported), ["/upgrade", "/open", "/close", "/events"]);
     stop(running);
 }
 
-/// While the shard sleeps in one handler, messages for both routes come, so that they are in one turn.
+/// While the shard sleeps in one handler, messages for both routes come, so that they are in one
+/// turn.
 #[test]
 fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
-    let app = served::app().ws("/a", sleeps_when_told()).ws("/b", sleeps_when_told());
-    let (server, told) = server(app);
+    let app = served::app().ws("/a", sleeps_when_asked()).ws("/b", sleeps_when_asked());
+    let (server, reported) = server(app);
     let (address, running) = start(server);
     let (mut a, mut b) = (Client::connect(address, "/a"), Client::connect(address, "/b"));
     say(&mut a, "sleep");
-    eventually("a stall", || routes(&told) == ["/a"]);
-    // A turn that nobody else is in, and behind which all of these wait.
+    eventually("a stall", || routes(&reported) == ["/a"]);
+    // A turn of its own, after which all of these wait.
     let mut last = Client::connect(address, "/a");
     last.send_text("sleep");
     for _ in 0..3 {
@@ -163,23 +165,23 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
     }
     say(&mut a, "done");
     // In whichever order they were served, and whether /b's three came as one event or as three.
-    let told = routes(&told);
-    let count = |path: &str| told.iter().filter(|route| *route == path).count();
-    assert_eq!(count("/a"), 2, "{told:?}");
-    assert!((1..=3).contains(&count("/b")), "{told:?}");
-    assert_eq!(told.len(), count("/a") + count("/b"), "{told:?}");
+    let reported = routes(&reported);
+    let count = |path: &str| reported.iter().filter(|route| *route == path).count();
+    assert_eq!(count("/a"), 2, "{reported:?}");
+    assert!((1..=3).contains(&count("/b")), "{reported:?}");
+    assert_eq!(reported.len(), count("/a") + count("/b"), "{reported:?}");
     stop(running);
 }
 
 #[test]
 fn zero_warns_of_nothing() {
-    let (server, told) = server(served::app().ws("/", sleeps_when_told()));
+    let (server, reported) = server(served::app().ws("/", sleeps_when_asked()));
     let (address, running) = start(server.stall_warning(Duration::ZERO));
     let mut client = Client::connect(address, "/");
     say(&mut client, "sleep");
     say(&mut client, "bye");
     assert!(served::get(address, "/metrics").contains("throng_stalls_total{route=\"/\"} 0"));
-    assert_eq!(told.lock().unwrap().len(), 0);
+    assert_eq!(reported.lock().unwrap().len(), 0);
     assert!(running.shard_loads()[0].busy >= SLOW, "measured all the same");
     stop(running);
 }
@@ -243,7 +245,7 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
     std::io::Write::write_all(&mut socket, b"GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     eventually("its handler waits", || gate.was_entered());
     let hub = running.hub();
-    while hub.broadcast("to nobody").is_ok() {}
+    while hub.broadcast("to no one").is_ok() {}
     let plan = DrainPlan {
         window: Duration::ZERO,
         grace: Duration::from_millis(200),

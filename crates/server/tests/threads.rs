@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 
 use support::served::{self, start, stop};
-use support::{Client, Got, PATIENCE, dial, eventually, exchange, read_head};
+use support::{Client, Got, TIMEOUT, dial, eventually, exchange, read_head};
 use throng::IoBackend;
 use throng::prelude::*;
 use throng_proto::ws::{Opcode, encode_masked};
@@ -29,7 +29,7 @@ fn echo() -> Ws {
     Ws::new().on_message(|ws, message| ws.send(message))
 }
 
-/// Each publishes what it says to its channel, and is told of all that is published there but by itself.
+/// Each publishes what it says to its channel, and receives all that the others publish there.
 fn members() -> Ws<String> {
     Ws::on_upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
         .on_open(|ws| {
@@ -67,7 +67,8 @@ fn echoes_small_and_large_and_leaves_nothing_behind() {
     assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
 }
 
-/// Fifty handlers wait for each other: none returns before all have begun, which takes fifty threads.
+/// Fifty handlers wait for each other: none returns before all have begun, which takes fifty
+/// threads.
 #[test]
 fn blocking_handlers_of_different_connections_run_in_parallel() {
     const CONNECTIONS: usize = 50;
@@ -114,27 +115,27 @@ fn publications_reach_the_members_on_their_threads() {
         for client in south.iter_mut().chain(&mut all) {
             assert_eq!(client.next(), Got::Text("sun".into()));
         }
-        let reached = receipt.wait(PATIENCE).unwrap();
+        let reached = receipt.wait(TIMEOUT).unwrap();
         assert_eq!((reached.delivered, reached.unreached), (5 + u64::from(wildcards), 0));
         let receipt = hub.broadcast("end").unwrap();
         for client in north.iter_mut().chain(&mut south).chain(&mut all) {
             assert_eq!(client.next(), Got::Text("end".into()), "and nothing of the other channel");
         }
-        assert_eq!(receipt.wait(PATIENCE).unwrap().delivered, 10 + u64::from(wildcards));
-        let nobody = hub.publish("news.west", "fog").unwrap();
-        assert_eq!(nobody.wait(PATIENCE).unwrap().receivers(), u64::from(wildcards));
+        assert_eq!(receipt.wait(TIMEOUT).unwrap().delivered, 10 + u64::from(wildcards));
+        let none = hub.publish("news.west", "fog").unwrap();
+        assert_eq!(none.wait(TIMEOUT).unwrap().receivers(), u64::from(wildcards));
         // Who has left is not posted to.
         drop(north);
         eventually("the north has left", || members("news.north") == 0);
-        let nobody = hub.publish("news.north", "ice").unwrap();
-        assert_eq!(nobody.wait(PATIENCE).unwrap().receivers(), u64::from(wildcards));
+        let none = hub.publish("news.north", "ice").unwrap();
+        assert_eq!(none.wait(TIMEOUT).unwrap().receivers(), u64::from(wildcards));
         stop(running);
-        let unreached = hub.publish("news.north", "late").unwrap().wait(PATIENCE).unwrap();
+        let unreached = hub.publish("news.north", "late").unwrap().wait(TIMEOUT).unwrap();
         assert_eq!((unreached.receivers(), unreached.unreached), (0, 1));
     }
 }
 
-/// A seat is used again, and the handle of who sat there before is not his.
+/// A thread number is reused, but a handle of its earlier connection does not reach the new one.
 #[test]
 fn handles_of_the_past_reach_nobody() {
     let handles = Arc::new(Mutex::new(Vec::new()));
@@ -277,16 +278,16 @@ fn a_slow_reader_is_closed_while_its_thread_serves_it() {
 
 #[test]
 fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
-    let drained = |polite: usize, deaf: usize, grace: Duration| {
+    let drained = |polite: usize, silent: usize, grace: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo())));
         let threads: Vec<_> = (0..polite).map(|_| support::polite(address, "/")).collect();
-        let listeners: Vec<_> = (0..deaf).map(|_| Client::connect(address, "/")).collect();
+        let listeners: Vec<_> = (0..silent).map(|_| Client::connect(address, "/")).collect();
         // Among the polite is one with half a request.
         let half = (polite > 0).then(|| dial(address));
         if let Some(mut half) = half.as_ref() {
             half.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
         }
-        let all = polite + deaf + usize::from(half.is_some());
+        let all = polite + silent + usize::from(half.is_some());
         eventually("all are here", || running.stats().connections == all as u64);
         let refused = half.map(|mut half| std::thread::spawn(move || read_head(&mut half)));
         let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
@@ -300,13 +301,14 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
         assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
         forced
     };
-    // Whoever answers is waited for, however busy the machine is.
+    // Clients that answer are waited for, however busy the machine is.
     assert_eq!(drained(20, 0, Duration::from_secs(3600)), 0);
     // Beside others who do not: they have longer than a busy machine takes.
     assert_eq!(drained(20, 3, Duration::from_secs(5)), 3);
 }
 
-/// Newcomers are told to come back as long as the window lasts, in which the others have their moments.
+/// New connections are asked to come back as long as the window lasts, in which the others have
+/// their moments.
 #[test]
 fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
     let drain_after = |delay: Duration| {
@@ -328,7 +330,8 @@ fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
     assert_eq!(running.join().unwrap().forced, 0);
 }
 
-/// A handler that does not return cannot be interrupted; the drain ends all the same, and says that somebody is left.
+/// A handler that does not return cannot be interrupted; the drain ends all the same, and reports
+/// the connection that is left.
 #[test]
 fn a_handler_that_does_not_return_holds_up_no_drain() {
     assert_eq!(drained_beside_a_stuck_one(0), 1);
@@ -337,7 +340,8 @@ fn a_handler_that_does_not_return_holds_up_no_drain() {
     assert!((1..=2).contains(&forced), "{forced}");
 }
 
-/// Drains a server with a handler that does not return, and so many idle connections; who was forced.
+/// Drains a server with a handler that does not return, and so many idle connections; who was
+/// forced.
 fn drained_beside_a_stuck_one(idle: usize) -> usize {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let entered = Arc::new(AtomicBool::new(false));
@@ -406,7 +410,7 @@ fn compression_events_and_figures_are_those_of_every_family() {
 
 /// No address space has room for such a stack: as when the system has no thread left.
 #[test]
-fn who_gets_no_thread_is_told_and_counted() {
+fn connections_without_a_thread_are_answered_and_counted() {
     let (address, running) = start(threads(served::app().ws("/", echo())).thread_stack(1 << 47));
     for _ in 0..3 {
         let head = read_head(&mut dial(address));
@@ -414,7 +418,7 @@ fn who_gets_no_thread_is_told_and_counted() {
     }
     eventually("they are counted", || running.stats().thread_failures == 3);
     assert_eq!(running.stats().refused, 3);
-    eventually("nobody is left", || running.stats().connections == 0);
+    eventually("no connection is left", || running.stats().connections == 0);
     stop(running);
 }
 

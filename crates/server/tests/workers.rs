@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::served::{self, get, start, stop};
-use support::{Client, Got, PATIENCE, dial, eventually};
+use support::{Client, Got, TIMEOUT, dial, eventually};
 use throng::IoBackend;
 use throng::prelude::*;
 use throng::{Error, Overload, WorkerSettings};
@@ -52,7 +52,7 @@ impl Gate {
     fn await_guests(&self, guests: usize) {
         let (state, changed) = &*self.0;
         let guard = state.lock().unwrap();
-        let waited = changed.wait_timeout_while(guard, PATIENCE, |(_, came)| *came < guests);
+        let waited = changed.wait_timeout_while(guard, TIMEOUT, |(_, came)| *came < guests);
         assert!(!waited.unwrap().1.timed_out(), "{guests} guests never came");
     }
 }
@@ -205,7 +205,8 @@ fn while_the_queue_is_full_connections_pause_and_nothing_is_lost() {
         let server = gated(&gate, workers(1, 2, Overload::Pause)).io(io).shards(1);
         let (address, running) = start(server);
         let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address, "/work")).collect();
-        // Far more than the kernel holds: what is not read waits with its sender, in threads of their own.
+        // Far more than the kernel holds: what is not read waits with its sender, in threads of
+        // their own.
         let payload = vec![b'x'; 20_000];
         let mut writers = Vec::new();
         for (i, client) in clients.iter().enumerate() {
@@ -364,8 +365,8 @@ fn with_overload_close_a_full_queue_is_1013_and_503() {
 #[test]
 fn an_offload_without_room_is_told_in_the_callback() {
     let gate = Gate::default();
-    let (held, told) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
-    let tell = Arc::clone(&told);
+    let (held, results) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+    let tell = Arc::clone(&results);
     let handler = Ws::new().on_message(move |ws, message| {
         let Message::Text(times) = message else { return };
         for _ in 0..times.parse().unwrap() {
@@ -395,9 +396,9 @@ fn an_offload_without_room_is_told_in_the_callback() {
         assert_eq!(first.next(), Got::Text("done".into()));
     }
     stop(running);
-    let told: Vec<u8> = told.lock().unwrap().iter().map(|ok| u8::from(*ok)).collect();
+    let results: Vec<u8> = results.lock().unwrap().iter().map(|ok| u8::from(*ok)).collect();
     // One runs; one is in the queue and one waits; and one of the other's waits.
-    assert_eq!(told, [1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(results, [1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -443,10 +444,11 @@ impl Drop for Bomb {
     }
 }
 
-/// What a session that has gone leaves behind is dropped by others: a result that came too late, and work that is not
-/// wanted any more. It is nobody's end, and the session's own `close` is called all the same.
+/// The remains of an ended session are dropped by other threads: a result that came too late, and
+/// work that is not wanted any more. No connection ends by it, and the session's own `close` is
+/// called all the same.
 #[test]
-fn what_panics_when_it_is_dropped_ends_nothing_else() {
+fn a_panic_in_a_drop_ends_no_other_connection() {
     for io in families() {
         let (gate, closed) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
         let (its, count) = (gate.clone(), Arc::clone(&closed));
@@ -471,7 +473,7 @@ fn what_panics_when_it_is_dropped_ends_nothing_else() {
         gate.await_guests(1);
         eventually("three wait", || figure(address, "queue_depth") == 3);
         drop(client);
-        eventually("its end is told", || closed.load(Ordering::SeqCst) == 1);
+        eventually("its end is reported", || closed.load(Ordering::SeqCst) == 1);
         // Its work is taken back after that.
         eventually("three are dropped, and panic", || {
             (figure(address, "cancelled"), figure(address, "panics")) == (3, 3)
@@ -485,7 +487,7 @@ fn what_panics_when_it_is_dropped_ends_nothing_else() {
 }
 
 #[test]
-fn who_has_gone_is_not_worked_for() {
+fn queued_jobs_of_a_closed_connection_are_dropped() {
     let gate = Gate::default();
     let (address, running) = start(gated(&gate, workers(1, 100, Overload::Pause)));
     let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address, "/work")).collect();
@@ -506,7 +508,7 @@ fn who_has_gone_is_not_worked_for() {
     stop(running);
 }
 
-/// What is offloaded after the session has ended is done, and nobody is told.
+/// A job offloaded after the session has ended runs, and no continuation runs.
 #[test]
 fn the_last_work_of_a_session_is_done() {
     let saved = Gate::default();
@@ -526,13 +528,14 @@ fn the_last_work_of_a_session_is_done() {
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
 }
 
-/// A session that has ended cannot be paused: of a storm of them, what finds no room would be held without a bound.
+/// A session that has ended cannot be paused: of a storm of them, what finds no room would be held
+/// without a bound.
 #[test]
 fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
     for io in families() {
         let gate = Gate::default();
-        let (held, told) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
-        let tell = Arc::clone(&told);
+        let (held, results) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+        let tell = Arc::clone(&results);
         let handler = Ws::on_upgrade(|_| Ok(())).on_close(move |ws, _| {
             let held = held.clone();
             let outcome = ws.offload(move || held.pass(), |_, ()| ());
@@ -547,9 +550,9 @@ fn the_last_work_of_sessions_is_refused_where_there_is_no_room() {
             assert_eq!(client.next(), Got::Close(1000, String::new()), "{io:?}");
             // One runs, and is no longer in the queue, before the next comes.
             gate.await_guests(1);
-            eventually("it was told", || told.lock().unwrap().len() == number + 1);
+            eventually("the result was recorded", || results.lock().unwrap().len() == number + 1);
         }
-        assert_eq!(*told.lock().unwrap(), [true, true, false, false, false, false], "{io:?}");
+        assert_eq!(*results.lock().unwrap(), [true, true, false, false, false, false], "{io:?}");
         let figures = ["queue_depth", "waiting_for_room", "refused"];
         assert_eq!(figures.map(|name| figure(address, name)), [1, 0, 4], "{io:?}");
         gate.open();
@@ -574,7 +577,7 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     let mut routes: Vec<&str> = drained.stuck.iter().map(|job| &*job.route).collect();
     routes.sort_unstable();
     assert_eq!(routes, ["/http/{name}", "/work"]);
-    // The request that was never answered, and the session whose peer did not say goodbye.
+    // The request that was never answered, and the session whose peer did not close.
     assert_eq!(drained.forced, 2);
     gate.open();
 }
@@ -589,10 +592,11 @@ fn workers_have_the_time_that_shards_have_to_drain() {
         client.send_text("never returns");
         gate.await_guests(1);
         let grace = Duration::from_millis(300);
-        let plan = DrainPlan { window: 100 * PATIENCE, grace, ..DrainPlan::DEFAULT };
+        let plan = DrainPlan { window: 100 * TIMEOUT, grace, ..DrainPlan::DEFAULT };
         let (say, hear) = mpsc::channel();
         std::thread::spawn(move || say.send(running.drain(plan).unwrap()));
-        let drained = hear.recv_timeout(PATIENCE).expect("it waits for a window that nobody needs");
+        let drained =
+            hear.recv_timeout(TIMEOUT).expect("it waits for a window that no connection needs");
         assert_eq!(drained.stuck.len(), 1, "{io:?}");
         gate.open();
     }

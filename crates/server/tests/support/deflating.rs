@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::wire::{Heard, Reader, Terms, Writer};
-use super::{PATIENCE, dial, read_head};
+use super::{TIMEOUT, dial, read_head};
 
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
@@ -88,7 +88,7 @@ impl Peer {
                 true
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
-            Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+            Err(error) => panic!("nothing came for {TIMEOUT:?}: {error}"),
         }
     }
 

@@ -32,7 +32,7 @@ impl Events {
         Self { stream, head, received: Vec::new() }
     }
 
-    /// What comes up to the next empty line, without it; `None` at the end of the stream.
+    /// Reads up to the next empty line, without it; `None` at the end of the stream.
     pub(crate) fn next(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.received.windows(2).position(|pair| pair == b"\n\n") {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use throng_proto::Input;
 use throng_proto::ws::{self, Decoder, Event, Limits, Opcode, Role, handshake};
 
-/// What the server sent.
+/// A message or event from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Text(String),
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     received: Vec<u8>,
 }
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr, target: &str) -> Self {
@@ -49,7 +49,7 @@ impl Client {
         Self::upgrade(dial(address), target, &[], headers)
     }
 
-    /// The same over a connection that is there, offering these subprotocols.
+    /// Connects over an existing connection, offering these subprotocols.
     pub(crate) fn upgrade(
         mut stream: TcpStream,
         target: &str,
@@ -74,7 +74,7 @@ impl Client {
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// The same to a server that may have ended the connection meanwhile.
+    /// Sends to a server that may have closed the connection meanwhile.
     pub(crate) fn try_send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut frame = Vec::new();
         ws::encode_masked(opcode, payload, [1, 2, 3, 4], &mut frame);
@@ -119,7 +119,7 @@ impl Client {
                 Ok(0) => return Got::End,
                 Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Got::End,
-                Err(error) => panic!("nothing came for {PATIENCE:?}: {error}"),
+                Err(error) => panic!("nothing came for {TIMEOUT:?}: {error}"),
             }
         }
     }
@@ -137,9 +137,9 @@ pub(crate) fn polite(address: SocketAddr, path: &str) -> JoinHandle<()> {
 
 /// A connection with a time limit on everything.
 pub(crate) fn dial(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
@@ -176,7 +176,7 @@ pub(crate) fn exchange(address: SocketAddr, request: &[u8]) -> String {
 
 /// Waits until `condition` holds.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < until, "never came true: {what}");
         // A poll a millisecond: who waits is not to take the processor from what is waited for.

@@ -1,5 +1,5 @@
-//! DEFLATE as RFC 1951 describes it, bit by bit: slow, and strict about distances, which zlib-rs is not: whatever window it
-//! is told, it has one of 32 KiB.
+//! DEFLATE as RFC 1951 describes it, bit by bit: slow, and strict about distances, which zlib-rs is
+//! not: whatever window it is told, it has one of 32 KiB.
 
 /// A stream that goes on for as long as the connection does.
 pub(crate) struct PlainInflate {
@@ -51,7 +51,8 @@ impl PlainInflate {
         Self { window: 1 << bits, before: Vec::new() }
     }
 
-    /// The plaintext of `deflated`, which must end with whole blocks, none of them the stream's last.
+    /// The plaintext of `deflated`, which must end with whole blocks, none of them the stream's
+    /// last.
     pub(crate) fn inflate(&mut self, deflated: &[u8]) -> Result<Vec<u8>, String> {
         let mut bits = Bits { bytes: deflated, at: 0 };
         let mut out = std::mem::take(&mut self.before);

@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use throng::prelude::*;
 use throng::{Delivery, Receipt, Running};
 
-use super::{PATIENCE, exchange};
+use super::{TIMEOUT, exchange};
 
 /// An app that serves the server's metrics, as text and as JSON.
 pub(crate) fn app() -> App {
@@ -26,21 +26,22 @@ pub(crate) fn stop(running: Running) {
     running.drain(DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT }).unwrap();
 }
 
-/// What became of a publication, once every shard has counted.
+/// Returns the outcomes of a publish, once every shard has counted.
 pub(crate) fn total(receipt: &Receipt) -> Delivery {
-    receipt.wait(PATIENCE).expect("every shard counts")
+    receipt.wait(TIMEOUT).expect("every shard counts")
 }
 
-/// A connection whose two kernel buffers hold some 100 KB and no more, so that a reader that does not read is
-/// soon a slow one: small segments keep the server's buffer small, too, which else grows to megabytes.
+/// A connection whose two kernel buffers hold some 100 KB and no more, so that a reader that does
+/// not read is soon a slow one: small segments keep the server's buffer small, too, which else
+/// grows to megabytes.
 pub(crate) fn dial_narrow(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.set_tcp_mss(1400).unwrap();
     socket.connect(&address.into()).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 

@@ -1,5 +1,6 @@
-//! The other end of a connection with permessage-deflate, written from the RFCs and not from our own crates: a plain
-//! streaming compressor and decompressor for the whole connection, and a reader that forgives nothing.
+//! The other end of a connection with permessage-deflate, written from the RFCs and not from our
+//! own crates: a plain streaming compressor and decompressor for the whole connection, and a reader
+//! that forgives nothing.
 //!
 //! The simulator's tests include this file, too.
 #![allow(dead_code, reason = "each test file uses a part")]
@@ -12,7 +13,7 @@ use std::fmt;
 use plain_inflate::PlainInflate;
 use zlib_rs::{Deflate, DeflateFlush, Status};
 
-/// What an answer to `Sec-WebSocket-Extensions` says.
+/// The answer to `Sec-WebSocket-Extensions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) server_bits: u8,
@@ -44,7 +45,7 @@ impl Terms {
     }
 }
 
-/// What was read.
+/// A frame or the end, as read.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Heard {
     Message {
@@ -285,7 +286,7 @@ impl Writer {
         self.deflating.is_some()
     }
 
-    /// What a message compresses to, in the connection's context.
+    /// Compresses a message in the context of the connection.
     pub(crate) fn deflate(&mut self, payload: &[u8]) -> Vec<u8> {
         let deflating = self.deflating.as_mut().expect("agreed on");
         if !deflating.context {
