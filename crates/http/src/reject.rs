@@ -153,7 +153,12 @@ mod tests {
             (Reject::status(404), 404, "404 Not Found\n", vec![]),
             (Reject::status(200), 500, "500 Internal Server Error\n", vec![]),
             (Reject::status(101), 500, "500 Internal Server Error\n", vec![]),
-            (Reject::forbidden().with_reason("not yours"), 403, "403 Forbidden: not yours\n", vec![]),
+            (
+                Reject::forbidden().with_reason("not yours"),
+                403,
+                "403 Forbidden: not yours\n",
+                vec![],
+            ),
             (Reject::bad_request("no room"), 400, "400 Bad Request: no room\n", vec![]),
             (
                 Reject::unauthorized(),

@@ -139,9 +139,9 @@ impl Stalls {
     }
 
     fn record(&self, stall: throng_engine::Stall) {
-        let throng_engine::Stall { shard, blame, length } = stall;
+        let throng_engine::Stall { shard, culprit, length } = stall;
         let last = self.counts.len() - 1;
-        let index = match blame {
+        let index = match culprit {
             Culprit::Route(route) => self.index_of(route).unwrap_or(last),
             Culprit::Several => last - 1,
             Culprit::NoRoute => last,

@@ -88,7 +88,7 @@ impl<D: 'static> Socket<'_, D> {
         W: FnOnce() -> T + Send + 'static,
         C: FnOnce(&mut Socket<'_, D>, T) + Send + 'static,
     {
-        let credits = debt_of(bytes);
+        let credits = credits_for(bytes);
         let context = self.context();
         let Some(pool) = context.pool.get() else { return Err(Busy) };
         let (id, overload) = (self.cx().id(), pool.settings().overload);
@@ -100,10 +100,14 @@ impl<D: 'static> Socket<'_, D> {
             reporter.report(Delivered::Then(Box::new(Continuation(then)), credits));
         };
         // A session that has ended takes no result, and cannot be paused.
-        let when_full = if self.cx().is_open() { OverflowPolicy::Told(credits) } else { OverflowPolicy::None };
+        let when_full = if self.cx().is_open() {
+            OverflowPolicy::WaitAndNotify(credits)
+        } else {
+            OverflowPolicy::Refuse
+        };
         match pool.submit(id, &context.path, when_full, Box::new(work)) {
-            Ok(Place::Queued) => Ok(()),
-            Ok(Place::Waits | Place::Enough) => {
+            Ok(SubmitOutcome::Queued) => Ok(()),
+            Ok(SubmitOutcome::Waiting | SubmitOutcome::Saturated) => {
                 self.cx_mut().stop_reading();
                 Ok(())
             }
