@@ -152,7 +152,7 @@ pub struct Cx<'a> {
 
 impl<'a> Cx<'a> {
     /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
-    /// return [`Sent::Closed`](crate::Sent::Closed).
+    /// return [`Sent::Closed`].
     pub fn new(core: &'a mut Core, id: ConnId) -> Self {
         let (route, data) = core.connections.conn(id).map_or((0, 0), |c| (c.route, c.data));
         Self { core, id, route, data }

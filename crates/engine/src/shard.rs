@@ -47,7 +47,7 @@ pub struct Shard<D: Driver, S: Service> {
     output_peak: Peak,
 }
 
-/// Parts of one shard, assembled by [`crate::build`].
+/// Parts of one shard, assembled by [`crate::build()`].
 pub(crate) struct Parts<D: Driver, S> {
     pub(crate) driver: D,
     pub(crate) core: Core,
