@@ -486,7 +486,7 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
         (&bad_file, &[file, ":2: "]),
         (&no_file, &["cannot read", &nowhere, "--config"]),
         (&["serve", "--config", "/"], &["cannot read", "--config"]),
-        (&["demo", "--clients", "9223372036854775807"], &["--clients", "take fewer"]),
+        (&["demo", "--clients", "9223372036854775807"], &["--clients", "lower --clients"]),
         (&["demo", "--clients", "0"], &["--clients", "at least 1"]),
     ] {
         let output = throng(words).output().unwrap();
@@ -523,8 +523,8 @@ fn a_demonstration_of_twenty_shows_messages_and_ends_well() {
     assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{out}");
     let live: Vec<_> = out.lines().filter(|line| line.contains(" in/s ")).collect();
     assert!(!live.is_empty(), "{out}");
-    let heard = out.lines().find_map(|line| line.split(" and heard ").nth(1)).unwrap();
-    assert_ne!(heard, "0", "two in a room hear each other: {out}");
+    let received = out.lines().find_map(|line| line.split(" and received ").nth(1)).unwrap();
+    assert_ne!(received, "0", "two clients of a channel receive from each other: {out}");
     let out_rate = |line: &&str| -> Option<u64> {
         let (before, _) = line.split_once(" out/s")?;
         before.split_whitespace().last()?.replace(',', "").parse().ok()

@@ -22,7 +22,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 
 /// Polls until there is an answer.
 fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let until = std::time::Instant::now() + support::PATIENCE;
+    let until = std::time::Instant::now() + support::TIMEOUT;
     while std::time::Instant::now() < until {
         if let Some(found) = poll() {
             return found;
