@@ -27,7 +27,6 @@ const UNCONVERTED: &[&str] = &[
     "crates/server/",
     "crates/sim/",
     "dev/",
-    "docs/balance.md",
 ];
 
 /// A text file that git tracks.

@@ -441,7 +441,13 @@ mod tests {
         router.add(Method::Head, "/ws", "head").unwrap();
         assert_eq!(find(&router, "HEAD", "/ws"), "head");
         assert_eq!(find(&router, "POST", "/ws"), "405 GET, HEAD, OPTIONS");
-        assert!(router.add(Method::Get, "/ws", "taken").is_err());
+        assert!(router.add_get_only("/ws", "again").is_err());
+        router.add(Method::Get, "/ws", "page").unwrap();
+        assert!(router.add(Method::Get, "/ws", "again").is_err());
+        for wanted in ["ws", "page"] {
+            let found = router.find_if("GET", "/ws", |value| value == wanted);
+            assert!(matches!(found, Match::Found { value, .. } if value == wanted), "{found:?}");
+        }
     }
 
     #[test]
