@@ -21,7 +21,7 @@ pub enum Sent {
     /// Queued with nothing ahead of it that the peer has not taken: it leaves in this turn.
     Accepted,
     /// Queued behind output that waits for the peer, or the queue has passed its high-water mark.
-    /// Nothing is lost; `drain` is called when the backlog has fallen.
+    /// Nothing is lost; `on_drained` is called when the backlog has fallen.
     Queued,
     /// Not sent: the backlog has reached its cap. The [`SlowPolicy`] was to drop
     /// this message, or to close the connection.

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 ws.send(message)
             }),
         )
-        // Not Ws::blocking, which starts workers for every benchmark.
+        // Not Ws::on_message_blocking, which starts workers for every benchmark.
         .ws(
             "/work",
             Ws::new().on_message(move |ws, message| {
