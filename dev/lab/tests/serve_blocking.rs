@@ -89,5 +89,5 @@ fn a_handler_that_holds_its_event_loop_is_announced_by_its_route() {
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     let (_, errors) = served.end();
     assert!(errors.contains("a handler of /sleep/{ms} held shard 0 for "), "{errors}");
-    assert!(errors.contains("offload, blocking or later"), "{errors}");
+    assert!(errors.contains("offload, blocking or deferred"), "{errors}");
 }
