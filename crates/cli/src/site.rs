@@ -35,7 +35,6 @@ pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
 }
 
 /// A server for `app`, configured by `settings`.
-#[must_use]
 pub fn configured(app: App, settings: &Checked) -> Server {
     let server = Server::new(app)
         .limits(settings.limits.clone())

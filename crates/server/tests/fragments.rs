@@ -55,7 +55,7 @@ fn member() -> Ws {
                 let bytes = || noise(argument.parse().unwrap(), argument.len() as u64);
                 match what {
                     "send" => drop(ws.send(bytes())),
-                    "frame" => drop(ws.send(&Frame::binary(bytes()))),
+                    "frame" => drop(ws.send(Frame::binary(bytes()))),
                     "publish" => drop(ws.publish("feed", bytes())),
                     "say" => drop(ws.send(argument)),
                     "close" => ws.close(4000, "as asked"),
