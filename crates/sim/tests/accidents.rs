@@ -224,7 +224,7 @@ fn a_full_mailbox_says_so_and_the_shard_catches_up() {
         });
     }
     assert_eq!(world.remote.publish("flood", &frame, None).map(drop), Err(MailboxFull));
-    // Nobody there is a member, so nothing is command.
+    // No member is there, so nothing is posted.
     assert_eq!(world.remote.publish("elsewhere", &frame, None).map(drop), Ok(()));
     assert!(world.run_until(|world| world.peer(number).reader.heard.len() == MAILBOX_CAPACITY));
     finish(world);

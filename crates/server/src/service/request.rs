@@ -37,8 +37,9 @@ impl ShardService {
     /// the body has come.
     pub(super) fn route_request(&mut self, cx: &mut Cx<'_>, head: &http1::Request<'_>) -> Answer {
         let shared = Arc::clone(&self.shared);
-        let Match::Found { value: route, params } = shared.find(head) else {
-            return self.reply_without_route(cx, head, &shared);
+        let found = shared.find(head);
+        let Match::Found { value: route, params } = found else {
+            return self.reply_without_route(cx, head, &shared, found);
         };
         cx.enter_route(route.into());
         let BoundRoute { route: found, .. } = shared.route(route);
@@ -120,6 +121,7 @@ impl ShardService {
         cx: &mut Cx<'_>,
         head: &http1::Request<'_>,
         shared: &Shared,
+        found: Match<'_, u16>,
     ) -> Answer {
         let mut pending = Pending::default();
         let layers = shared.layers.iter().map(|layer| &**layer);
@@ -130,7 +132,7 @@ impl ShardService {
                 pending.run(layers, &mut request)
             }
         };
-        let response = answered.unwrap_or_else(|| match shared.find(head) {
+        let response = answered.unwrap_or_else(|| match found {
             Match::Options(allow) => Response::allowing(Status::NO_CONTENT, allow),
             Match::MethodNotAllowed(allow) => Response::allowing(Status::METHOD_NOT_ALLOWED, allow),
             Match::BadPath => {
