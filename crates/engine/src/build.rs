@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use throng_io::Driver;
 
-use crate::admission::Admission;
-use crate::backpressure::{Classes, Rules};
-use crate::channels::{Channels, Totals};
-use crate::connections::Connections;
-use crate::core::Core;
+use crate::conn::table::Connections;
+use crate::context::Core;
 use crate::limits::{Checked, LimitError, Limits};
-use crate::mailbox::mailbox;
-use crate::messages::RouteOptions;
+use crate::pubsub::backpressure::{Classes, Rules};
+use crate::pubsub::channels::{Channels, Totals};
+use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
+use crate::shard::admission::Admission;
+use crate::shard::stalls::{Watch, Watching};
+use crate::shard::stats::Snapshot;
 use crate::shard::{Parts, Shard};
-use crate::stalls::{Watch, Watching};
-use crate::stats::Snapshot;
+use crate::ws::messages::RouteOptions;
 
 /// Sockets that may be on their way to another shard at a time; beyond that a shard keeps what it
 /// accepted.

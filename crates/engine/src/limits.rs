@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use throng_proto::{http1, ws};
 
-use crate::borrowed::LARGE;
-use crate::messages::RouteOptions;
-use crate::tick;
+use crate::conn::timers;
+use crate::outbox::borrowed::LARGE;
+use crate::ws::messages::RouteOptions;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
@@ -220,7 +220,7 @@ fn secs(name: &str, timeout: Duration, zero_is_off: bool) -> Result<u16, LimitEr
     }
     // One tick of slack, so that a deadline never lands a whole cycle away.
     match u16::try_from(secs) {
-        Ok(secs) if secs < tick::MAX_SECS => Ok(secs),
+        Ok(secs) if secs < timers::MAX_SECS => Ok(secs),
         _ => Err(LimitError(format!("{name} is {secs}s; the longest timeout is 18h"))),
     }
 }

@@ -6,8 +6,8 @@ use std::fmt;
 use throng_io::Instant;
 use throng_proto::http1::{HeaderLines, Request, Response};
 
-use crate::core::{Core, Cx};
-use crate::messages::{Messages, Receive};
+use crate::context::{Core, Cx};
+use crate::ws::messages::{Messages, Receive};
 
 /// A whole WebSocket message, borrowed from the memory it was received in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use throng_io::ConnId;
 
-use crate::map::ConnMap;
+use crate::conn::map::ConnMap;
 
 /// Jobs of many connections. Those of one run in order and never two at once; connections take
 /// turns.

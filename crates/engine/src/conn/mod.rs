@@ -1,0 +1,11 @@
+//! The connections of a shard: their records and side tables, their stages, and their timers.
+
+pub(crate) mod linger;
+pub(crate) mod map;
+pub(crate) mod rate;
+pub(crate) mod record;
+pub(crate) mod slab;
+pub(crate) mod subprotocols;
+pub(crate) mod table;
+pub(crate) mod timeouts;
+pub(crate) mod timers;

@@ -1,0 +1,117 @@
+//! Per-connection timeouts.
+
+use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::timers::Tick;
+use crate::context::Cx;
+use crate::service::{Close, Service};
+use crate::shard::state::State;
+
+impl<S: Service> State<S> {
+    /// Handles a connection's deadline, whose meaning follows from its stage.
+    pub(crate) fn on_due(&mut self, slot: u32) {
+        let Some(id) = self.core.connections.in_slot(slot) else { return };
+        let Some(conn) = self.core.connections.conn(id) else { return };
+        let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
+        let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
+        let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
+        let connections = &mut self.core.connections;
+        match stage {
+            // Its input is not read, so its silence means nothing; the write timeout watches it.
+            Stage::Open if paused => connections.due_in(id, connections.limits.heartbeat_timeout),
+            // The time for its Close begins when ours has left; the write timeout watches that.
+            Stage::Closing if in_flight => connections.due_in(id, connections.limits.close),
+            // Nothing answers a comment; the write timeouts detect a peer that is gone.
+            Stage::Events => {
+                if !in_flight {
+                    connections.comment(id);
+                }
+                connections.await_heartbeat(id);
+            }
+            Stage::Open if !pinged => {
+                connections.ping(id);
+                if let Some(conn) = connections.conn_mut(id) {
+                    conn.set(flag::PINGED, true);
+                }
+                connections.due_in(id, connections.limits.heartbeat_timeout);
+            }
+            Stage::Open => {
+                connections.stats.timeouts += 1;
+                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
+                self.core.connections.finish(id, AfterFlush::Abort);
+            }
+            // Its requests are held back until it has read its answers; the write timeout watches
+            // that.
+            Stage::Http if paused => connections.due_in(id, connections.limits.handshake),
+            // The request that it belongs to is answered.
+            Stage::Http if in_request && self.request_bodies.is_dropped(id) => {
+                connections.stats.timeouts += 1;
+                connections.finish(id, AfterFlush::Linger);
+            }
+            Stage::Http if pending || in_request => {
+                connections.stats.timeouts += 1;
+                self.guarded(id, |state| {
+                    let mut cx = Cx::new(&mut state.core, id);
+                    state.service.on_bad_request(&mut cx, 408, "the request took too long");
+                });
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            // The delay is the service's.
+            Stage::Serving => {}
+            // It is idle when its answer has left, and not before.
+            Stage::Http if in_flight => connections.due_in(id, connections.limits.keep_alive),
+            // An idle kept-alive connection: closing it is no fault.
+            Stage::Http => connections.finish(id, AfterFlush::Close),
+            Stage::Connecting | Stage::Upgrading | Stage::Closing => {
+                connections.stats.timeouts += 1;
+                self.phase.count_forced();
+                connections.finish(id, AfterFlush::Abort);
+            }
+            Stage::Lingering => connections.end_lingering(id),
+            Stage::Ending | Stage::Free => {}
+        }
+    }
+
+    /// Closes sessions that have reached the longest lifetime.
+    pub(crate) fn expire_lifetimes(&mut self, last: Tick, now: Tick) {
+        let connections = &mut self.core.connections;
+        if connections.limits.lifetime == 0 {
+            return;
+        }
+        let mut old = Vec::new();
+        connections.lifetimes.expire(last, now, &mut old);
+        for slot in old {
+            if let Some(id) = connections.in_slot(slot) {
+                connections.close(id, 1001, "session lifetime exceeded");
+            }
+        }
+    }
+
+    /// Closes sessions whose message has been incomplete for too long.
+    pub(crate) fn expire_assembling(&mut self, now: Tick) {
+        let mut listed = std::mem::take(&mut self.core.connections.assembling);
+        listed.retain(|&id| {
+            let connections = &mut self.core.connections;
+            let timeout = connections.limits.reassembly;
+            let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
+                connections.unlist_assembling(id);
+                return false;
+            };
+            if connections.stage(id) != Stage::Open {
+                // Its last message came together with its Close, or the rest is not needed.
+                connections.unlist_assembling(id);
+                return false;
+            }
+            // While we do not read it, the delay is ours.
+            let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
+            if paused || now.since(since) <= timeout {
+                return true;
+            }
+            connections.stats.timeouts += 1;
+            connections.fail(id, 1008, "message took too long to arrive");
+            connections.unlist_assembling(id);
+            self.end_session(id, Close { code: 1008, reason: "" }, false);
+            false
+        });
+        self.core.connections.assembling.append(&mut listed);
+    }
+}

@@ -1,0 +1,360 @@
+//! State that a callback can reach: its own connection, every other one of the shard, the channels,
+//! and the other shards.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throng_io::{ConnId, Instant};
+use throng_proto::ws::{Opcode, deflate};
+
+use crate::conn::record::{AfterFlush, Stage};
+use crate::conn::table::Connections;
+use crate::outbox::frame::Frame;
+use crate::outbox::send::{Published, Sent};
+use crate::pubsub::channels::{Channels, PatternError, Totals};
+use crate::pubsub::delivery::Delivery;
+use crate::pubsub::filter::Filter;
+use crate::remote::Remote;
+use crate::service::Message;
+use crate::shard::stalls::Watch;
+use crate::shard::stats::Stats;
+
+/// A shard's state without its sockets. Callbacks get it through [`Cx`].
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) connections: Connections,
+    pub(crate) channels: Channels,
+    pub(crate) remote: Remote,
+    pub(crate) shard: usize,
+    pub(crate) watch: Watch,
+    /// Shards that a publication goes to; kept for its memory.
+    pub(crate) homes: Vec<u16>,
+    /// Shards whose queues the last publication found crowded.
+    pub(crate) crowded: Vec<usize>,
+}
+
+impl Core {
+    /// Returns the time of this turn.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.connections.now
+    }
+
+    /// Returns the number of this shard.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// Checks that a channel of this name can be subscribed to.
+    ///
+    /// # Errors
+    /// Wildcards are on, and the name is a malformed pattern.
+    pub fn check_channel(&self, name: &str) -> Result<(), PatternError> {
+        self.channels.check(name)
+    }
+
+    /// Returns the counts of subscribers over all shards.
+    #[must_use]
+    pub fn totals(&self) -> &Arc<Totals> {
+        self.channels.totals()
+    }
+
+    /// Returns the subscriptions to exactly this channel, or pattern, on all shards, at this
+    /// moment.
+    #[must_use]
+    pub fn subscribers(&self, channel: &str) -> usize {
+        self.channels.totals().count(channel)
+    }
+
+    /// Returns this shard's counters so far.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.connections.stats
+    }
+
+    /// Returns the handle that reaches every shard, this one included.
+    #[must_use]
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Sends a message to a connection of this shard.
+    #[inline]
+    pub fn send(&mut self, to: ConnId, message: Message<'_>) -> Sent {
+        let (opcode, payload) = match message {
+            Message::Text(text) => (Opcode::Text, text.as_bytes()),
+            Message::Binary(bytes) => (Opcode::Binary, bytes),
+        };
+        self.connections.send(to, opcode, payload)
+    }
+
+    /// Sends a finished frame to a connection of this shard.
+    pub fn send_frame(&mut self, to: ConnId, frame: &Frame) -> Sent {
+        self.connections.send_frame(to, frame, Published::default())
+    }
+
+    /// Begins the closing handshake.
+    pub fn close(&mut self, conn: ConnId, code: u16, reason: &str) {
+        self.connections.close(conn, code, reason);
+    }
+
+    /// Resets a connection at once.
+    pub fn abort(&mut self, conn: ConnId) {
+        self.connections.finish(conn, AfterFlush::Abort);
+    }
+
+    /// Completes an answer announced with [`Answer::Later`](crate::Answer::Later): the next request
+    /// is read if both sides keep the connection alive and the request's body has come to its end.
+    pub fn finish_answer(&mut self, conn: ConnId, keep_alive: bool) {
+        self.connections.finish_answer(conn, keep_alive);
+    }
+
+    /// Stops reading messages of this session. Unread data stays with the peer, except for the rest
+    /// of the last read; output still leaves, and the peer's silence does not count as a timeout.
+    pub fn stop_reading(&mut self, conn: ConnId) {
+        self.connections.stop_reading(conn);
+    }
+
+    /// Resumes reading messages after [`Core::stop_reading`], or more of a body after
+    /// [`Flow::Stop`](crate::Flow::Stop).
+    pub fn resume_reading(&mut self, conn: ConnId) {
+        self.connections.resume_reading(conn);
+    }
+
+    /// Requests `on_drain` once the backlog is at or below its low-water mark; never called within
+    /// this callback.
+    pub fn await_drain(&mut self, conn: ConnId) {
+        self.connections.await_drain(conn);
+    }
+
+    /// Returns the largest request body, in bytes, where the route has no limit of its own.
+    #[must_use]
+    pub fn max_body(&self) -> u64 {
+        self.connections.limits.http.max_body
+    }
+
+    /// Returns the service's own value for a connection.
+    #[must_use]
+    pub fn data(&self, conn: ConnId) -> Option<u32> {
+        Some(self.connections.conn(conn)?.data)
+    }
+}
+
+/// Handle of one connection inside a callback.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    core: &'a mut Core,
+    id: ConnId,
+    route: u16,
+    data: u32,
+}
+
+impl<'a> Cx<'a> {
+    /// Creates a handle for the connection `id` of this shard. If the connection is gone, sends
+    /// return [`Sent::Closed`].
+    pub fn new(core: &'a mut Core, id: ConnId) -> Self {
+        let (route, data) = core.connections.conn(id).map_or((0, 0), |c| (c.route, c.data));
+        Self { core, id, route, data }
+    }
+
+    /// Creates a handle whose route and value were read from the record just now.
+    #[inline]
+    pub(crate) fn known(core: &'a mut Core, id: ConnId, route: u16, data: u32) -> Self {
+        Self { core, id, route, data }
+    }
+
+    /// Reborrows the handle, for a callee that takes a `Cx` by value.
+    #[inline]
+    pub fn reborrow(&mut self) -> Cx<'_> {
+        Cx { core: self.core, id: self.id, route: self.route, data: self.data }
+    }
+
+    /// Declares that a callback of `route` follows, which a stall is then attributed to (see
+    /// [`Watching`](crate::Watching)). `route` is any number the service likes except the greatest.
+    #[inline(always)]
+    pub fn enter_route(&mut self, route: u32) {
+        self.core.watch.enter(route);
+    }
+
+    /// Returns the route entered last in this turn.
+    #[must_use]
+    pub fn entered_route(&self) -> Option<u32> {
+        self.core.watch.entered()
+    }
+
+    /// Returns the connection's id, which reaches it from any thread through [`Remote`].
+    #[must_use]
+    pub fn id(&self) -> ConnId {
+        self.id
+    }
+
+    /// Returns the shard.
+    #[must_use]
+    pub fn core(&mut self) -> &mut Core {
+        self.core
+    }
+
+    /// Returns the shard, read-only.
+    #[must_use]
+    pub fn core_ref(&self) -> &Core {
+        self.core
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub fn send(&mut self, message: Message<'_>) -> Sent {
+        self.core.send(self.id, message)
+    }
+
+    /// Sends a frame that is encoded already.
+    pub fn send_frame(&mut self, frame: &Frame) -> Sent {
+        self.core.send_frame(self.id, frame)
+    }
+
+    /// Appends raw bytes to the output: HTTP heads and bodies, before there is a session.
+    pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.core.connections.write(self.id, write);
+    }
+
+    /// Begins the closing handshake, behind queued output. Nothing can be sent after it.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        self.core.close(self.id, code, reason);
+    }
+
+    /// Resets the connection at once.
+    pub fn abort(&mut self) {
+        self.core.abort(self.id);
+    }
+
+    /// Turns this connection into a stream of server-sent events. The head of the answer is
+    /// written, channels are subscribed to, and the callback returns
+    /// [`Answer::Events`](crate::Answer::Events).
+    pub fn start_events(&mut self) {
+        if let Some(conn) = self.core.connections.conn_mut(self.id)
+            && conn.stage == Stage::Http
+        {
+            conn.stage = Stage::Events;
+        }
+    }
+
+    /// Records that permessage-deflate was agreed on, before the session opens. Returns false if
+    /// that is impossible: only 65,535 different agreements can be distinguished.
+    pub fn set_deflate(&mut self, policy: deflate::Policy, agreed: deflate::Agreed) -> bool {
+        self.core.connections.set_deflate(self.id, policy, agreed)
+    }
+
+    /// Reverts [`Cx::set_deflate`]: the upgrade was not completed.
+    pub fn clear_deflate(&mut self) {
+        self.core.connections.clear_deflate(self.id);
+    }
+
+    /// Returns whether this is an open session: neither side has begun to close it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.core.connections.stage(self.id) == Stage::Open
+    }
+
+    /// Stops reading messages; see [`Core::stop_reading`].
+    pub fn stop_reading(&mut self) {
+        self.core.stop_reading(self.id);
+    }
+
+    /// Resumes reading messages; see [`Core::resume_reading`].
+    pub fn resume_reading(&mut self) {
+        self.core.resume_reading(self.id);
+    }
+
+    /// Sends a message that is not worth compressing, such as an image.
+    pub fn send_incompressible(&mut self, message: Message<'_>) -> Sent {
+        let text = matches!(message, Message::Text(_));
+        self.core.connections.send_hinted(self.id, text, message.as_bytes(), false)
+    }
+
+    /// Records the subprotocol that was agreed on, for [`Filter::set_subprotocol`].
+    pub fn set_subprotocol(&mut self, name: &str) {
+        self.core.connections.set_subprotocol(self.id, name);
+    }
+
+    /// Returns the subprotocol that was agreed on, if any.
+    #[must_use]
+    pub fn subprotocol(&self) -> Option<&str> {
+        self.core.connections.subprotocol(self.id)
+    }
+
+    /// Adds this connection to a channel; returns false if it was a member, or is closing.
+    pub fn subscribe(&mut self, channel: &str) -> bool {
+        matches!(self.core.connections.stage(self.id), Stage::Open | Stage::Events)
+            && self.core.channels.subscribe(self.id.slot() as u32, channel)
+    }
+
+    /// Removes this connection from a channel; returns false if it was not a member.
+    pub fn unsubscribe(&mut self, channel: &str) -> bool {
+        self.core.channels.unsubscribe(self.id.slot() as u32, channel)
+    }
+
+    /// Returns the channels this connection is a member of.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
+        self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
+    }
+
+    /// Sends to every other member of a channel. When the queue of another shard with members is
+    /// nearly full, this connection is not read until it has room.
+    pub fn publish(&mut self, channel: &str, frame: &Frame) -> Delivery {
+        let delivery = self.core.publish(channel, frame, Some(self.id));
+        self.core.hold_publisher(self.id);
+        delivery
+    }
+
+    /// Sends to every connection that `filter` selects, this one included. Holds this connection
+    /// back as [`Cx::publish`] does.
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
+        let delivery = self.core.broadcast(filter, frame);
+        self.core.hold_publisher(self.id);
+        delivery
+    }
+
+    /// Returns whether this connection is held back because its publications found another shard's
+    /// queue crowded. It is read again when there is room, and
+    /// [`Service::on_drain`](crate::Service::on_drain) follows if [`Core::await_drain`] was called.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.core.connections.awaits_room(self.id)
+    }
+
+    /// Returns the bytes queued for this connection that the kernel has not taken.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.core.connections.backlog(self.id)
+    }
+
+    /// Returns the peer's address, kept until the upgrade only, unless addresses are counted.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.core.connections.cold(self.id)?.peer
+    }
+
+    /// Returns the service's route for this connection.
+    #[must_use]
+    #[inline]
+    pub fn route(&self) -> u16 {
+        self.route
+    }
+
+    /// Returns the service's own value for this connection.
+    #[must_use]
+    #[inline]
+    pub fn data(&self) -> u32 {
+        self.data
+    }
+
+    /// Sets the service's route and value.
+    pub fn set_route(&mut self, route: u16, data: u32) {
+        (self.route, self.data) = (route, data);
+        if let Some(conn) = self.core.connections.conn_mut(self.id) {
+            conn.route = route;
+            conn.data = data;
+            conn.inline_limit = 0;
+        }
+    }
+}

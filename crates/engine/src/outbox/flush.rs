@@ -1,0 +1,232 @@
+//! Flushing, the only place of output: queued bytes go to the driver, and actions that callbacks
+//! requested are carried out.
+
+use throng_io::{Batch, ConnId, Driver, SendOutcome};
+
+use crate::conn::linger;
+use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::table::OVERFULL;
+use crate::service::Service;
+use crate::shard::Shard;
+
+/// Chunks of the per-message queue sent in one flush, though the kernel may take more: a large
+/// message to a peer that reads as fast as we write must not keep the shard from its other
+/// connections.
+const QUANTA: usize = 16;
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Flushes a connection.
+    #[inline(always)]
+    pub(crate) fn flush(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.flags &= !flag::DIRTY;
+        if conn.has(flag::FLUSH_SLOW_MASK) || conn.after_flush != AfterFlush::Nothing {
+            return self.flush_slow(id);
+        }
+        if let Some(batch) = conn.out.take() {
+            self.send(id, batch);
+        }
+    }
+
+    /// Sends the frames published in this turn if they are all that the connection is to get;
+    /// returns false if there is more.
+    #[inline]
+    fn flush_fan_out(&mut self, id: ConnId) -> bool {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn(id) else { return true };
+        if conn.flags & (flag::FAN_OUT_SLOW_MASK | flag::FAN_OUT) != flag::FAN_OUT
+            || conn.after_flush != AfterFlush::Nothing
+        {
+            return false;
+        }
+        let bytes = connections.fanout.bytes(id.slot());
+        let sent = self.driver.try_send(id, bytes);
+        if sent < bytes.len() {
+            connections.stats.bytes_out += sent as u64;
+            self.queue_rest(id, sent);
+            return false;
+        }
+        connections.stats.bytes_out += sent as u64;
+        connections.fanout.forget(id.slot());
+        connections.conns[id.slot()].flags &= !(flag::FAN_OUT | flag::DIRTY);
+        true
+    }
+
+    /// Queues the rest of published frames of which the kernel took only `sent` bytes; it waits
+    /// like any other output.
+    #[cold]
+    fn queue_rest(&mut self, id: ConnId, sent: usize) {
+        let connections = &mut self.state.core.connections;
+        connections.queue_fan_out(id);
+        if let Some(batch) = connections.conn_mut(id).and_then(|conn| conn.out.as_mut()) {
+            batch.advance(sent);
+        }
+    }
+
+    /// Flushes on the slow path: output may have to wait, and an action may follow.
+    #[inline(never)]
+    pub(crate) fn flush_slow(&mut self, id: ConnId) {
+        if self.flush_fan_out(id) {
+            return;
+        }
+        let connections = &mut self.state.core.connections;
+        connections.queue_fan_out(id);
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.is_stopped() && !conn.has(flag::PAUSED) {
+            conn.set(flag::PAUSED, true);
+            self.driver.pause(id);
+        }
+        let (behind, after) = (conn.has(flag::NOTIFY_ON_DRAIN | flag::PAUSED), conn.after_flush);
+        if after == AfterFlush::Abort {
+            return self.end(id);
+        }
+        if conn.has(flag::IN_FLIGHT) {
+            return self.pause_if_behind(id);
+        }
+        // Unless there is too much already: what waits is then bounded by what the kernel takes.
+        let most = if connections.published >= OVERFULL { usize::MAX } else { QUANTA };
+        let mut whole = false;
+        for _ in 0..most {
+            let connections = &mut self.state.core.connections;
+            connections.refill(id);
+            let Some(conn) = connections.conn_mut(id) else { return };
+            let Some(batch) = conn.out.take() else {
+                whole = true;
+                break;
+            };
+            conn.flags &= !(flag::UPGRADING | flag::DIRTY);
+            if !self.send(id, batch) {
+                return;
+            }
+        }
+        if behind {
+            // Even if nothing has left: all waiting messages may have grown too old, and no other
+            // event would report that the connection may be read again.
+            self.state.core.connections.mark_drained(id);
+        }
+        if !whole {
+            self.state.core.connections.unfinished.push(id);
+        } else if after != AfterFlush::Nothing {
+            self.end(id);
+        }
+    }
+
+    /// Returns whether all of it has left.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, id: ConnId, batch: Box<Batch>) -> bool {
+        let connections = &mut self.state.core.connections;
+        let len = batch.len();
+        connections.stats.bytes_out += len as u64;
+        match self.driver.send(id, batch) {
+            SendOutcome::Done(batch) => {
+                connections.spares.give(batch);
+                true
+            }
+            SendOutcome::Pending => {
+                self.record_in_flight(id);
+                false
+            }
+        }
+    }
+
+    /// Records that the kernel did not take all of a batch.
+    #[cold]
+    pub(crate) fn record_in_flight(&mut self, id: ConnId) {
+        let len = self.driver.unsent(id);
+        let connections = &mut self.state.core.connections;
+        let tick = connections.tick();
+        connections.stats.backlogged += 1;
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.in_flight = len;
+            if let Some(waiting) = &mut cold.waiting {
+                waiting.is_slow = true;
+            }
+            cold.unsent = len;
+            cold.progress = Some(tick);
+            if !std::mem::replace(&mut cold.flight_listed, true) {
+                connections.in_flight.push(id);
+            }
+        }
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.set(flag::IN_FLIGHT, true);
+        self.pause_if_behind(id);
+    }
+
+    /// Stops reading a peer that does not read its answers: TCP carries the back-pressure to it.
+    pub(crate) fn pause_if_behind(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let behind = connections.kept_backlog(id) > connections.high_water();
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if behind && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
+            conn.set(flag::PAUSED, true);
+            self.driver.pause(id);
+        }
+    }
+
+    /// Ends our side, after all output has left or does not matter any more.
+    pub(crate) fn end(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if conn.stage == Stage::Ending {
+            return;
+        }
+        match conn.after_flush {
+            AfterFlush::Linger if conn.has(flag::FINISHED) => self.hang_up(id),
+            AfterFlush::Linger if conn.stage < Stage::Lingering => {
+                conn.stage = Stage::Lingering;
+                let paused = conn.has(flag::PAUSED);
+                conn.set(flag::PAUSED, false);
+                connections.due_in(id, linger::SILENCE_SECS);
+                self.driver.finish(id);
+                if paused {
+                    self.driver.resume(id);
+                }
+            }
+            AfterFlush::Close => self.hang_up(id),
+            AfterFlush::Abort => {
+                conn.stage = Stage::Ending;
+                connections.drop_queue(id);
+                self.driver.abort(id);
+            }
+            AfterFlush::Nothing | AfterFlush::Linger => {}
+        }
+    }
+
+    pub(crate) fn hang_up(&mut self, id: ConnId) {
+        if let Some(conn) = self.state.core.connections.conn_mut(id) {
+            conn.stage = Stage::Ending;
+            self.driver.close(id);
+        }
+    }
+
+    /// Flushes every connection with output, and carries out actions that callbacks requested.
+    pub fn flush_all(&mut self) {
+        let mut at = 0;
+        while let Some(&id) = self.state.core.connections.dirty.get(at) {
+            at += 1;
+            if self.state.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DIRTY)) {
+                self.flush(id);
+            }
+        }
+        let connections = &mut self.state.core.connections;
+        connections.dirty.clear();
+        connections.fanout.clear();
+        connections.published = 0;
+        for id in std::mem::take(&mut connections.unfinished) {
+            if connections.conn(id).is_some() {
+                connections.mark_dirty(id);
+            }
+        }
+        self.hold_publishers();
+    }
+
+    /// Flushes everything when publications have put much memory into queues, or much into one,
+    /// within one turn.
+    #[inline]
+    pub(crate) fn flush_published(&mut self) {
+        if self.state.core.has_published_enough() {
+            self.flush_all();
+        }
+    }
+}

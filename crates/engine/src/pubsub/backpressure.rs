@@ -1,0 +1,295 @@
+//! Back-pressure: rules for messages to receivers that read too slowly, by channel and by route.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limits::{LimitError, Limits};
+use crate::pubsub::pattern::Pattern;
+
+/// Policy for when the messages that wait for a slow receiver have reached their cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowPolicy {
+    /// The receiver is closed with 1008 "slow consumer": for streams in which nothing may be
+    /// missing.
+    #[default]
+    Close,
+    /// The new message is dropped: waiting messages are delivered first.
+    DropNewest,
+    /// The oldest waiting messages of the class are dropped to make room: a receiver that catches
+    /// up sees the latest.
+    DropOldest,
+    /// Only the newest value of each key waits (conflation), in the place of the value it replaces.
+    /// The key is that of [`Frame::keyed`](crate::Frame::keyed), within the channel; without one,
+    /// the channel is the key. At the cap the oldest value of another key is dropped, so the cap
+    /// should hold one message of each key.
+    Latest,
+}
+
+impl SlowPolicy {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Close, "close"),
+        (Self::DropNewest, "drop_newest"),
+        (Self::DropOldest, "drop_oldest"),
+        (Self::Latest, "latest"),
+    ];
+
+    /// Returns the policy's name in settings and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(policy, _)| *policy == self).map_or("", |(_, name)| name)
+    }
+}
+
+impl fmt::Display for SlowPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for SlowPolicy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(policy, _)| *policy).ok_or_else(
+            || format!("unknown policy {name:?}; give close, drop_newest, drop_oldest or latest"),
+        )
+    }
+}
+
+/// The rules for one class of messages: those of the channels that match a pattern, or those of a
+/// route.
+///
+/// They act only while a receiver is slow, that is while the kernel has not taken all that was sent
+/// to it before. Control frames (pings, pongs, Close) are always admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backpressure {
+    /// Policy at the cap. Default [`SlowPolicy::Close`].
+    pub policy: SlowPolicy,
+    /// The cap: bytes of this class that wait for one connection. Default 0:
+    /// [`Limits::max_backlog`](crate::Limits::max_backlog). A message larger than it still waits if
+    /// no other of its class does; one of under 64 bytes counts as 64. With [`SlowPolicy::Close`]
+    /// all waiting messages that may not be dropped count.
+    pub max_backlog: usize,
+    /// Longest time a message may wait (its TTL); an older one is dropped instead of sent. Default
+    /// 0: unlimited. Kept in milliseconds; checked when messages leave or arrive, and once a
+    /// second.
+    pub max_age: Duration,
+}
+
+impl Backpressure {
+    /// Creates rules with this policy, the default cap and no age limit.
+    #[must_use]
+    pub fn new(policy: SlowPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// Sets the cap in bytes; see [`Backpressure::max_backlog`].
+    #[must_use]
+    pub fn max_backlog(self, bytes: usize) -> Self {
+        Self { max_backlog: bytes, ..self }
+    }
+
+    /// Sets the age limit; see [`Backpressure::max_age`].
+    #[must_use]
+    pub fn max_age(self, age: Duration) -> Self {
+        Self { max_age: age, ..self }
+    }
+}
+
+impl From<SlowPolicy> for Backpressure {
+    fn from(policy: SlowPolicy) -> Self {
+        Self::new(policy)
+    }
+}
+
+/// A class of messages, by number; 0 is the default.
+pub(crate) type ClassIndex = u16;
+
+/// A class and its rules, resolved.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub(crate) name: Arc<str>,
+    pub(crate) policy: SlowPolicy,
+    pub(crate) max_backlog: usize,
+    /// Longest wait in milliseconds; 0 = unlimited.
+    pub(crate) max_age: u32,
+}
+
+impl Class {
+    /// Returns whether its messages go to the per-message queue, so that each can still be dropped.
+    pub(crate) fn is_per_message(&self) -> bool {
+        self.policy != SlowPolicy::Close || self.max_age > 0
+    }
+}
+
+/// Rules by message: a channel's if its name matches a pattern (the first that does), else the
+/// receiver's route's, else the default.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    default: Backpressure,
+    channels: Vec<(Pattern, Backpressure)>,
+    routes: Vec<(u16, String, Backpressure)>,
+}
+
+impl Classes {
+    /// Sets the rules for messages that no channel and no route has rules for.
+    pub fn set_default(&mut self, rules: Backpressure) {
+        self.default = rules;
+    }
+
+    /// Adds rules for channels whose names match `pattern`: tokens separated by dots, `*` for any
+    /// one token, `>` at the end for any that follow. Of several matching patterns the one added
+    /// first wins.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn add_channels(&mut self, pattern: &str, rules: Backpressure) -> Result<(), LimitError> {
+        self.channels.push((Pattern::new(pattern).map_err(LimitError)?, rules));
+        Ok(())
+    }
+
+    /// Adds rules for receivers of a route, called `name` in metrics.
+    pub fn add_route(&mut self, route: u16, name: &str, rules: Backpressure) {
+        self.routes.push((route, name.to_owned(), rules));
+    }
+
+    /// Checks these rules.
+    ///
+    /// # Errors
+    /// An age that cannot be kept, or too many classes; names the class.
+    pub fn check(&self, limits: &Limits) -> Result<(), LimitError> {
+        self.checked(limits).map(drop)
+    }
+
+    pub(crate) fn checked(&self, limits: &Limits) -> Result<Rules, LimitError> {
+        let mut rules = Rules { classes: Vec::new(), channels: Vec::new(), routes: Vec::new() };
+        let default = rules.add("default", self.default, limits)?;
+        debug_assert_eq!(default, 0, "class 0 is the default");
+        for (pattern, channel) in &self.channels {
+            let class = rules.add(pattern.as_str(), *channel, limits)?;
+            rules.channels.push((pattern.clone(), class));
+        }
+        for (route, name, route_rules) in &self.routes {
+            let class = rules.add(name, *route_rules, limits)?;
+            let at = usize::from(*route);
+            if rules.routes.len() <= at {
+                rules.routes.resize(at + 1, default);
+            }
+            rules.routes[at] = class;
+        }
+        Ok(rules)
+    }
+}
+
+/// [`Classes`], checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    classes: Vec<Class>,
+    channels: Vec<(Pattern, ClassIndex)>,
+    routes: Vec<ClassIndex>,
+}
+
+impl Rules {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<str>, SlowPolicy)> {
+        self.classes.iter().map(|class| (&class.name, class.policy))
+    }
+
+    pub(crate) fn class(&self, index: ClassIndex) -> &Class {
+        &self.classes[usize::from(index)]
+    }
+
+    /// Returns the smallest backlog at which a connection can be closed for the answers to its own
+    /// messages: half of it is the mark from which its messages wait, so that a client that sends
+    /// more than it reads is slowed down instead.
+    pub(crate) fn least_cap_of_answers(&self) -> usize {
+        let default: ClassIndex = 0;
+        let classes = self.routes.iter().chain([&default]).map(|&index| self.class(index));
+        let closing = classes.filter(|class| class.policy == SlowPolicy::Close);
+        closing.map(|class| class.max_backlog).min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns the class of a channel, if a pattern matches its name.
+    pub(crate) fn of_channel(&self, name: &str) -> Option<ClassIndex> {
+        self.channels.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, class)| *class)
+    }
+
+    pub(crate) fn of_route(&self, route: u16) -> ClassIndex {
+        self.routes.get(usize::from(route)).copied().unwrap_or(0)
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        rules: Backpressure,
+        limits: &Limits,
+    ) -> Result<ClassIndex, LimitError> {
+        let max_age = u32::try_from(rules.max_age.as_nanos().div_ceil(1_000_000))
+            .ok()
+            .filter(|&age| age <= MAX_AGE_MS)
+            .ok_or_else(|| {
+                LimitError(format!(
+                    "max_age of {name:?} is {:?}; the longest is 24h, and 0 is no limit",
+                    rules.max_age
+                ))
+            })?;
+        let index = ClassIndex::try_from(self.classes.len())
+            .map_err(|_| LimitError("more than 65,535 classes of back-pressure".to_owned()))?;
+        self.classes.push(Class {
+            name: name.into(),
+            policy: rules.policy,
+            max_backlog: match rules.max_backlog {
+                0 => limits.max_backlog,
+                bytes => bytes,
+            },
+            max_age,
+        });
+        Ok(index)
+    }
+}
+
+/// Ages are compared modulo 2^32 milliseconds, so none may come near half of that.
+const MAX_AGE_MS: u32 = 24 * 60 * 60 * 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_matching_pattern_rules_and_caps_default_to_the_connections() {
+        let mut classes = Classes::default();
+        let oldest = Backpressure::new(SlowPolicy::DropOldest).max_backlog(1000);
+        classes.add_channels("prices.eur", SlowPolicy::Latest.into()).unwrap();
+        classes.add_channels("prices.*", oldest).unwrap();
+        classes.add_route(2, "/feed", SlowPolicy::DropNewest.into());
+        let rules = classes.checked(&Limits::default()).unwrap();
+        let named = |name: &str| rules.of_channel(name).map(|class| rules.class(class));
+        assert_eq!(named("prices.eur").unwrap().policy, SlowPolicy::Latest);
+        assert_eq!(named("prices.eur").unwrap().max_backlog, Limits::default().max_backlog);
+        assert_eq!(named("prices.usd").unwrap().max_backlog, 1000);
+        assert!(named("news").is_none());
+        assert_eq!(rules.class(rules.of_route(2)).policy, SlowPolicy::DropNewest);
+        assert_eq!(rules.of_route(1), 0);
+        assert_eq!(rules.of_route(9), 0);
+        assert!(!rules.class(0).is_per_message());
+        assert_eq!(rules.least_cap_of_answers(), Limits::default().max_backlog);
+        classes.add_route(3, "/narrow", Backpressure::default().max_backlog(5000));
+        assert_eq!(classes.checked(&Limits::default()).unwrap().least_cap_of_answers(), 5000);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let mut classes = Classes::default();
+        assert!(classes.add_channels("a..b", Backpressure::default()).is_err());
+        let old = Backpressure::default().max_age(Duration::from_secs(100_000));
+        classes.add_channels("clock", old).unwrap();
+        let error = classes.checked(&Limits::default()).unwrap_err().0;
+        assert!(error.contains("\"clock\"") && error.contains("24h"), "{error}");
+        let error = "newest".parse::<SlowPolicy>().unwrap_err();
+        assert!(error.contains("drop_newest"), "{error}");
+        for (policy, name) in SlowPolicy::ALL {
+            assert_eq!((policy.to_string().as_str(), name.parse()), (name, Ok(policy)));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Outcome of a publication: counts of one shard, and receipts for those of all.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::outbox::send::Sent;
+
+/// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
+/// count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// Queued for receivers that keep up with output.
+    pub delivered: u64,
+    /// Queued behind output that a receiver has not taken yet; its policy may still drop it, which
+    /// the metrics count.
+    pub queued: u64,
+    /// Not sent: the receiver's policy was to drop this message, or to close the receiver.
+    pub dropped: u64,
+    /// Not sent: the receiver is closing.
+    pub closed: u64,
+    /// Shards whose mailbox was full, or that have stopped: none of their receivers gets the
+    /// message, and their number is unknown.
+    pub unreached: u64,
+}
+
+impl Delivery {
+    pub(crate) fn count(&mut self, sent: Sent) {
+        match sent {
+            Sent::Accepted => self.delivered += 1,
+            Sent::Queued => self.queued += 1,
+            Sent::Dropped => self.dropped += 1,
+            Sent::Closed => self.closed += 1,
+        }
+    }
+
+    /// Returns the number of receivers, whatever the outcome of their copy.
+    #[must_use]
+    pub fn receivers(&self) -> u64 {
+        self.delivered + self.queued + self.dropped + self.closed
+    }
+
+    fn add(&mut self, other: Self) {
+        self.delivered += other.delivered;
+        self.queued += other.queued;
+        self.dropped += other.dropped;
+        self.closed += other.closed;
+        self.unreached += other.unreached;
+    }
+}
+
+/// Receipt for the counts of a publication on all shards, filled as they come in. It may be dropped
+/// unread.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    tally: Arc<Tally>,
+}
+
+#[derive(Debug)]
+struct Tally {
+    /// The sum so far, and the number of shards that have not counted yet.
+    sum: Mutex<(Delivery, usize)>,
+    complete: Condvar,
+}
+
+/// Slot for one shard's counts. Dropped without counts, it reports that the shard was not reached.
+#[derive(Debug)]
+pub struct AckSlot {
+    tally: Option<Arc<Tally>>,
+    /// Number of shards that count as not reached if this is dropped.
+    lost: u64,
+}
+
+impl Receipt {
+    pub(crate) fn new(shards: usize) -> (Self, Vec<AckSlot>) {
+        let sum = Mutex::new((Delivery::default(), shards));
+        let tally = Arc::new(Tally { sum, complete: Condvar::new() });
+        let ack = || AckSlot { tally: Some(Arc::clone(&tally)), lost: 1 };
+        let acks = (0..shards).map(|_| ack()).collect();
+        (Self { tally }, acks)
+    }
+
+    /// Returns the counts of all shards, if all have counted.
+    #[must_use]
+    pub fn total(&self) -> Option<Delivery> {
+        let (sum, missing) = *self.tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        (missing == 0).then_some(sum)
+    }
+
+    /// Waits for the counts of all shards; `None` if `timeout` passes first. Do not call it in
+    /// callbacks: their shard would wait for itself.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> Option<Delivery> {
+        let deadline = Instant::now() + timeout;
+        let mut sum = self.tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        while sum.1 > 0 {
+            let rest = deadline.checked_duration_since(Instant::now())?;
+            let woken = self.tally.complete.wait_timeout(sum, rest);
+            (sum, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(sum.0)
+    }
+}
+
+impl AckSlot {
+    /// Creates a slot whose counts are not read.
+    pub(crate) fn nobodys() -> Self {
+        Self { tally: None, lost: 0 }
+    }
+
+    /// Turns the slot into that of a shard with one connection: if that is gone, no receiver is
+    /// missed.
+    pub(crate) fn of_one(self) -> Self {
+        let mut ack = self;
+        ack.lost = 0;
+        ack
+    }
+
+    pub(crate) fn count(mut self, delivery: Delivery) {
+        self.record(delivery);
+    }
+
+    fn record(&mut self, delivery: Delivery) {
+        let Some(tally) = self.tally.take() else { return };
+        let mut sum = tally.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.0.add(delivery);
+        sum.1 -= 1;
+        if sum.1 == 0 {
+            tally.complete.notify_all();
+        }
+    }
+}
+
+impl Drop for AckSlot {
+    fn drop(&mut self) {
+        self.record(Delivery { unreached: self.lost, ..Delivery::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_is_complete_when_every_shard_has_counted_or_gone() {
+        let (receipt, mut acks) = Receipt::new(2);
+        assert_eq!(receipt.total(), None);
+        assert_eq!(receipt.wait(Duration::ZERO), None);
+        let delivery = Delivery { delivered: 3, dropped: 1, ..Delivery::default() };
+        acks.pop().unwrap().count(delivery);
+        assert_eq!(receipt.total(), None);
+        let waiting = receipt.clone();
+        let waiter = std::thread::spawn(move || waiting.wait(Duration::from_secs(60)));
+        drop(acks);
+        let whole = Delivery { unreached: 1, ..delivery };
+        assert_eq!(waiter.join().unwrap(), Some(whole));
+        assert_eq!(receipt.total(), Some(whole));
+        assert_eq!(whole.receivers(), 4);
+        let (receipt, mut acks) = Receipt::new(1);
+        drop(acks.pop().unwrap().of_one());
+        assert_eq!(
+            receipt.total(),
+            Some(Delivery::default()),
+            "one connection that is gone has no receivers"
+        );
+    }
+}

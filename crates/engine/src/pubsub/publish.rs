@@ -1,0 +1,220 @@
+//! Publications and broadcasts: receivers on this shard, and one command to each other shard with
+//! receivers.
+
+use std::sync::Arc;
+
+use throng_io::ConnId;
+
+use crate::conn::record::{Conn, Stage, flag};
+use crate::conn::table::Connections;
+use crate::context::Core;
+use crate::outbox::frame::Frame;
+use crate::outbox::send::Published;
+use crate::pubsub::delivery::{AckSlot, Delivery};
+use crate::pubsub::filter::Filter;
+use crate::remote::losses::{Lost, Receivers};
+use crate::remote::{Command, Posting, shards_of};
+
+/// Budget for the publications of one turn (`fanout::COST` each, or the bytes they put into queues)
+/// before all are flushed, and before a publisher's further messages wait for the next turn.
+/// Without it one packet of tiny messages to thousands of members would take gigabytes, and seconds
+/// in which no other connection is served. Large enough that a burst to 15,000 members still leaves
+/// in few sends.
+pub(crate) const PUBLISH_BUDGET: usize = 32 << 20;
+
+/// Cost of a command to another shard in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's decoding.
+const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;
+
+impl Core {
+    /// Sends to every member of `channel` but `except`, on this shard now, and by one command each
+    /// on the others that have members. The counts are this shard's.
+    pub fn publish(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> Delivery {
+        self.connections.stats.publishes += 1;
+        let unreached = match self.remote.is_alone() {
+            true => 0,
+            false => self.publish_elsewhere(channel, frame, except),
+        };
+        Delivery { unreached, ..self.publish_here(channel, frame, except) }
+    }
+
+    /// Sends to every connection that `filter` selects, on this shard now and on the others by one
+    /// command each. The counts are this shard's.
+    pub fn broadcast(&mut self, filter: &Arc<Filter>, frame: &Frame) -> Delivery {
+        self.connections.stats.publishes += 1;
+        let unreached = match self.remote.is_alone() {
+            true => 0,
+            false => self.broadcast_elsewhere(filter, frame),
+        };
+        Delivery { unreached, ..self.broadcast_here(filter, frame) }
+    }
+
+    #[inline(never)]
+    fn publish_elsewhere(&mut self, channel: &str, frame: &Frame, except: Option<ConnId>) -> u64 {
+        let Self { channels, homes, shard, crowded, .. } = self;
+        let name = channels.homes(channel, homes);
+        if homes.iter().all(|home| usize::from(*home) == *shard) {
+            return 0;
+        }
+        let name = name.map_or_else(|| channel.into(), Arc::clone);
+        let receivers = Receivers::Channel(Arc::clone(&name), except);
+        let command = || {
+            let (channel, frame) = (Arc::clone(&name), frame.clone());
+            Command::Publish { channel, frame, except, ack: AckSlot::nobodys() }
+        };
+        let homes = Some(&homes[..]);
+        let posting = self.remote.post_to_others(*shard, homes, &receivers, command, crowded);
+        self.count_commands(posting)
+    }
+
+    #[inline(never)]
+    fn broadcast_elsewhere(&mut self, filter: &Arc<Filter>, frame: &Frame) -> u64 {
+        let Self { channels, homes, shard, crowded, .. } = self;
+        let numbers = match (&filter.include, &filter.channel) {
+            (Some(ids), _) => {
+                *homes = shards_of(ids);
+                Some(&homes[..])
+            }
+            (None, Some(channel)) => {
+                channels.homes(channel, homes);
+                Some(&homes[..])
+            }
+            (None, None) => None,
+        };
+        let receivers = Receivers::Filter(Arc::clone(filter));
+        let command = || {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Command::Broadcast { filter, frame, ack: AckSlot::nobodys() }
+        };
+        let posting = self.remote.post_to_others(*shard, numbers, &receivers, command, crowded);
+        self.count_commands(posting)
+    }
+
+    /// Counts a publication's commands against the turn's budget; returns how many were lost.
+    fn count_commands(&mut self, posting: Posting) -> u64 {
+        self.connections.published += posting.posted * COMMAND_COST;
+        self.connections.stats.commands_dropped += posting.lost;
+        posting.lost
+    }
+
+    pub(crate) fn publish_here(
+        &mut self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Delivery {
+        let mut delivery = Delivery::default();
+        let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+        let connections = &mut self.connections;
+        self.channels.matching(channel, |slot| {
+            let Some(id) = connections.in_slot(slot) else { return };
+            if Some(id) != except {
+                delivery.count(connections.publish_to(id, frame, of));
+            }
+        });
+        delivery
+    }
+
+    /// Sends to receivers on this shard that the filter selects; each shard finds its own.
+    pub(crate) fn broadcast_here(&mut self, filter: &Filter, frame: &Frame) -> Delivery {
+        let mut delivery = Delivery::default();
+        self.each_receiver(filter, |connections, id, of| {
+            delivery.count(connections.publish_to(id, frame, of));
+        });
+        delivery
+    }
+
+    /// Calls `each` with every connection of this shard that `filter` selects.
+    fn each_receiver(
+        &mut self,
+        filter: &Filter,
+        mut each: impl FnMut(&mut Connections, ConnId, Published<'_>),
+    ) {
+        let Self { connections, channels, shard, .. } = self;
+        let channel = filter.channel.as_deref();
+        let of = Published {
+            channel: channel.unwrap_or_default(),
+            class: channel.and_then(|channel| connections.rules.of_channel(channel)),
+        };
+        let mut offer = |connections: &mut Connections, id: ConnId| {
+            let excluded = filter.excludes(id);
+            let wanted = filter.subprotocol.as_deref();
+            if !excluded && wanted.is_none_or(|name| connections.subprotocol(id) == Some(name)) {
+                each(connections, id, of);
+            }
+        };
+        match (&filter.include, channel) {
+            (included, Some(channel)) => channels.matching(channel, |slot| {
+                if let Some(id) = connections.in_slot(slot)
+                    && included.as_ref().is_none_or(|ids| ids.binary_search(&id).is_ok())
+                {
+                    offer(connections, id);
+                }
+            }),
+            (Some(included), None) => {
+                for &id in included.iter().filter(|id| id.shard() == *shard) {
+                    offer(connections, id);
+                }
+            }
+            (None, None) => {
+                for slot in 0..connections.slots() {
+                    if let Some(id) = connections.listener_in(slot) {
+                        offer(connections, id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies the policy of each receiver that misses publications because this shard's queue was
+    /// full.
+    #[cold]
+    pub(crate) fn make_good(&mut self, lost: &Lost) {
+        let count = lost.count;
+        match &lost.receivers {
+            Receivers::Channel(channel, except) => {
+                let of = Published { channel, class: self.connections.rules.of_channel(channel) };
+                let connections = &mut self.connections;
+                self.channels.matching(channel, |slot| {
+                    if let Some(id) = connections.in_slot(slot)
+                        && Some(id) != *except
+                    {
+                        connections.miss(id, of, count);
+                    }
+                });
+            }
+            Receivers::Filter(filter) => {
+                self.each_receiver(filter, |connections, id, of| connections.miss(id, of, count));
+            }
+        }
+    }
+
+    /// Returns whether publications have used up their part of the turn.
+    #[inline]
+    pub(crate) fn has_published_enough(&self) -> bool {
+        self.connections.published > PUBLISH_BUDGET
+    }
+
+    /// Returns whether a session's next message can be decoded: checks in one access to its record
+    /// what [`Core::must_yield`] checks in several. False only means that those must be checked.
+    #[inline(always)]
+    pub(crate) fn can_continue(&self, id: ConnId) -> bool {
+        let connections = &self.connections;
+        connections.conns.get(id.slot()).is_some_and(|conn| {
+            conn.id == id
+                && conn.stage == Stage::Open
+                && !conn.has(flag::CONTINUE_SLOW_MASK)
+                && conn.out.as_ref().is_none_or(|out| out.len() <= connections.high_water())
+        }) && !self.has_published_enough()
+            && !connections.compression.has_worked_enough()
+    }
+
+    /// Returns whether decoding must pause for this connection: its output is congested, or others
+    /// wait.
+    pub(crate) fn must_yield(&self, id: ConnId) -> bool {
+        self.has_published_enough()
+            || self.connections.compression.has_worked_enough()
+            || self.connections.kept_backlog(id) > self.connections.high_water()
+            || self.connections.conn(id).is_some_and(Conn::is_stopped)
+            || self.connections.awaits_room(id)
+    }
+}

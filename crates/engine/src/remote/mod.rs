@@ -1,0 +1,416 @@
+//! Commands to every shard from any thread, and the queues that take them.
+
+pub(crate) mod losses;
+pub mod mailbox;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use throng_io::{ConnId, Waker};
+
+use crate::outbox::frame::Frame;
+use crate::pubsub::channels::{Interest, Totals};
+use crate::pubsub::delivery::{AckSlot, Delivery, Receipt};
+use crate::pubsub::filter::Filter;
+use crate::remote::losses::{Losses, Receivers};
+use crate::remote::mailbox::{Fill, Inbox, Mailbox, mailbox, mailbox_with_mark};
+use crate::service::UserEvent;
+use crate::shard::shutdown::DrainPlan;
+use crate::threads::registry::ThreadRegistry;
+
+/// Capacity of a shard's mailbox in commands, after which senders get [`MailboxFull`].
+pub const MAILBOX_CAPACITY: usize = 65_536;
+
+/// Mark above which a shard's mailbox is crowded: connections that publish to it are held back.
+pub const MAILBOX_MARK: usize = MAILBOX_CAPACITY / 4;
+
+/// A request from one thread to the shard of another.
+#[derive(Debug)]
+pub enum Command {
+    /// Send to every member of a channel but one: one command per shard and publication, whatever
+    /// the number of members.
+    Publish {
+        /// The channel's name.
+        channel: Arc<str>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// The member that does not get it, usually the publisher.
+        except: Option<ConnId>,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send to every connection that a filter selects.
+    Broadcast {
+        /// Selects the receivers.
+        filter: Arc<Filter>,
+        /// The message, encoded once.
+        frame: Frame,
+        /// Slot for the shard's counts.
+        ack: AckSlot,
+    },
+    /// Send to one connection, if it is still there.
+    Send {
+        /// The connection.
+        to: ConnId,
+        /// The message.
+        frame: Frame,
+    },
+    /// Begin the closing handshake with one connection, if it is still there.
+    Close {
+        /// The connection.
+        to: ConnId,
+        /// The close code (RFC 6455 section 7.4).
+        code: u16,
+        /// The reason, at most 123 bytes; more are cut off.
+        reason: Box<str>,
+    },
+    /// Pass a value to the service of one connection, if that is still there.
+    Post {
+        /// The connection.
+        to: ConnId,
+        /// The value.
+        event: UserEvent,
+    },
+    /// Stop accepting, close everything within the plan's window, then stop.
+    Drain(DrainPlan),
+}
+
+impl Command {
+    /// Returns the memory that this command keeps alive.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Publish { frame, .. }
+            | Self::Broadcast { frame, .. }
+            | Self::Send { frame, .. } => frame.as_bytes().len(),
+            Self::Close { reason, .. } => reason.len(),
+            Self::Drain(_) | Self::Post { .. } => 0,
+        }
+    }
+}
+
+/// Factor by which shards of event loops may fill each other's queues more than other threads may:
+/// their publishers are held back at [`MAILBOX_MARK`], and this is capacity for what each of very
+/// many publishers may cause before that.
+const RESERVE: usize = 4;
+
+/// The sending half of a shard's queue.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardQueue {
+    mailbox: Mailbox<Command>,
+    losses: Arc<Losses>,
+    /// Factor by which shards may use more of the capacity than other threads.
+    reserve: usize,
+}
+
+/// The receiving half of a shard's queue.
+pub(crate) struct ShardInbox {
+    pub(crate) commands: Inbox<Command>,
+    pub(crate) losses: Arc<Losses>,
+}
+
+/// Creates the queue of a shard that `waker` wakes, crowded with more commands than `mark`.
+pub(crate) fn shard_queue(mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
+    queue_of(mailbox_with_mark(MAILBOX_CAPACITY, mark, waker))
+}
+
+/// Creates the queue of a shard of one connection.
+pub(crate) fn thread_queue(capacity: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
+    let (queue, inbox) = queue_of(mailbox(capacity, waker));
+    // Publishers are not held back: commands that wait for one connection are its backlog.
+    (ShardQueue { reserve: 1, ..queue }, inbox)
+}
+
+fn queue_of((mailbox, commands): (Mailbox<Command>, Inbox<Command>)) -> (ShardQueue, ShardInbox) {
+    let losses = Arc::<Losses>::default();
+    let queue = ShardQueue { mailbox, losses: Arc::clone(&losses), reserve: RESERVE };
+    (queue, ShardInbox { commands, losses })
+}
+
+impl ShardQueue {
+    /// Queues a command of another thread.
+    fn put(&self, command: Command) -> Result<(), MailboxFull> {
+        let bytes = command.bytes();
+        self.mailbox.send_with(command, bytes).map_err(|_| MailboxFull)
+    }
+
+    /// Queues a publication of another shard. Returns `None` if it is lost, which is recorded for
+    /// the owner of the queue.
+    fn publish(&self, command: Command, receivers: &Receivers) -> Option<Fill> {
+        let bytes = command.bytes();
+        let fill = self.mailbox.send_within(command, bytes, self.reserve).ok();
+        if fill.is_none() {
+            self.losses.add(receivers.clone());
+            self.mailbox.wake();
+        }
+        fill
+    }
+}
+
+/// Outcome of a publication's commands to other shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posting {
+    /// Commands queued.
+    pub(crate) posted: usize,
+    /// Shards whose queue was full.
+    pub(crate) lost: u64,
+}
+
+/// Handle that reaches every shard from any thread; clone it freely.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    shards: Arc<[ShardQueue]>,
+    /// The connection threads, in thread-per-connection mode; the first of `shards` is the acceptor
+    /// then.
+    registry: Option<Arc<ThreadRegistry>>,
+    totals: Arc<Totals>,
+}
+
+/// Error of a full mailbox: it holds [`MAILBOX_CAPACITY`] commands or 64 MiB of messages, the shard
+/// is far behind, and this command was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailboxFull;
+
+impl std::fmt::Display for MailboxFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "shard queue full ({MAILBOX_CAPACITY} commands or 64 MiB of messages); slow down")
+    }
+}
+
+impl std::error::Error for MailboxFull {}
+
+impl Remote {
+    pub(crate) fn new(shards: Vec<ShardQueue>, totals: Arc<Totals>) -> Self {
+        Self { shards: shards.into(), registry: None, totals }
+    }
+
+    pub(crate) fn with_registry(
+        acceptor: ShardQueue,
+        registry: Arc<ThreadRegistry>,
+        totals: Arc<Totals>,
+    ) -> Self {
+        Self { shards: Arc::new([acceptor]), registry: Some(registry), totals }
+    }
+
+    /// Returns whether there is no other shard.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.shards.len() == 1 && self.registry.is_none()
+    }
+
+    pub(crate) fn registry(&self) -> Option<&ThreadRegistry> {
+        self.registry.as_deref()
+    }
+
+    /// Returns the number of shards of this process.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Sends to every member of `channel` but `except`: one command to each shard that has a member
+    /// when this is called.
+    ///
+    /// For threads outside of the shards: a connection publishes with
+    /// [`Cx::publish`](crate::Cx::publish), which holds its connection back instead of failing.
+    ///
+    /// # Errors
+    /// At least one shard's mailbox is full; the others have the command.
+    pub fn publish(
+        &self,
+        channel: &str,
+        frame: &Frame,
+        except: Option<ConnId>,
+    ) -> Result<Receipt, MailboxFull> {
+        let homes = self.totals.homes_of(channel, None);
+        let channel: Arc<str> = channel.into();
+        self.to_all(Some(&homes), |ack| {
+            let (channel, frame) = (Arc::clone(&channel), frame.clone());
+            Command::Publish { channel, frame, except, ack }
+        })
+    }
+
+    /// Sends to every connection that `filter` selects: one command to each shard that may have
+    /// some of them.
+    ///
+    /// # Errors
+    /// As for [`Remote::publish`].
+    pub fn broadcast(&self, filter: &Arc<Filter>, frame: &Frame) -> Result<Receipt, MailboxFull> {
+        let homes = match (&filter.include, &filter.channel) {
+            (Some(ids), _) => Some(shards_of(ids)),
+            (None, Some(channel)) => Some(self.totals.homes_of(channel, None)),
+            (None, None) => None,
+        };
+        self.to_all(homes.as_deref(), |ack| {
+            let (filter, frame) = (Arc::clone(filter), frame.clone());
+            Command::Broadcast { filter, frame, ack }
+        })
+    }
+
+    /// Announces a subscription to `channel` that is on its way to a shard: until this is dropped,
+    /// publications reach that shard, so that the subscription takes effect before any later
+    /// publication of the same thread.
+    #[must_use]
+    pub fn announce(&self, shard: usize, channel: &str) -> Interest {
+        Interest::new(&self.totals, shard as u16, channel)
+    }
+
+    /// Sends a command to the shards with these numbers, or to all.
+    fn to_all(
+        &self,
+        numbers: Option<&[u16]>,
+        command: impl Fn(AckSlot) -> Command,
+    ) -> Result<Receipt, MailboxFull> {
+        let mut outcome = Ok(());
+        if let Some(registry) = self.registry() {
+            let queues = registry.queues(numbers, None);
+            // One slot more reports an acceptor that has stopped.
+            let (receipt, mut acks) = Receipt::new(queues.len() + 1);
+            if let Some(ack) = acks.pop()
+                && !self.shards.iter().any(|queue| queue.mailbox.is_closed())
+            {
+                ack.count(Delivery::default());
+            }
+            for (queue, ack) in queues.iter().zip(acks) {
+                outcome = outcome.and(queue.put(command(ack.of_one())));
+            }
+            return outcome.map(|()| receipt);
+        }
+        let (receipt, acks) = Receipt::new(self.shards.len());
+        for ((shard, queue), ack) in self.shards.iter().enumerate().zip(acks) {
+            let is_meant =
+                numbers.is_none_or(|numbers| numbers.contains(&u16::try_from(shard).unwrap_or(0)));
+            if is_meant {
+                outcome = outcome.and(queue.put(command(ack)));
+            } else if !queue.mailbox.is_closed() {
+                ack.count(Delivery::default());
+            }
+        }
+        outcome.map(|()| receipt)
+    }
+
+    /// Sends to one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn send(&self, to: ConnId, frame: &Frame) -> Result<(), MailboxFull> {
+        self.put(to.shard(), Command::Send { to, frame: frame.clone() })
+    }
+
+    /// Begins the closing handshake with one connection, if it is still there.
+    ///
+    /// # Errors
+    /// Its shard's mailbox is full.
+    pub fn close(&self, to: ConnId, code: u16, reason: &str) -> Result<(), MailboxFull> {
+        self.put(to.shard(), Command::Close { to, code, reason: reason.into() })
+    }
+
+    /// Passes `what` to the service of one connection, which gets it in
+    /// [`Service::on_user_event`](crate::Service::on_user_event) if the connection is still there.
+    /// The mailbox's capacity does not apply: the caller must bound the number of events on their
+    /// way, for instance by one per request.
+    pub fn post(&self, to: ConnId, what: Box<dyn Any + Send>) {
+        let thread = self.registry().and_then(|registry| registry.queue(to.shard()));
+        let queue = match &self.registry {
+            Some(_) => thread.as_ref(),
+            None => self.shards.get(to.shard()),
+        };
+        if let Some(queue) = queue {
+            queue.mailbox.send_always(Command::Post { to, event: UserEvent(what) });
+        }
+    }
+
+    /// Drains every shard.
+    ///
+    /// # Errors
+    /// A shard's mailbox is full, and the others have the command; try again, which does no harm to
+    /// those.
+    pub fn drain(&self, plan: DrainPlan) -> Result<(), MailboxFull> {
+        // With connection threads, only the acceptor gets it and notifies the others when their
+        // time comes.
+        let queued = self.shards.iter().map(|queue| queue.put(Command::Drain(plan)));
+        queued.fold(Ok(()), Result::and)
+    }
+
+    /// Returns the connections with threads of their own that are in a callback at this moment:
+    /// each thread's number and the route. Empty where event loops serve them.
+    #[must_use]
+    pub fn in_callbacks(&self) -> Vec<(usize, u32)> {
+        self.registry().map(ThreadRegistry::in_callbacks).unwrap_or_default()
+    }
+
+    /// Drains one connection that has a thread of its own, if it is still there.
+    pub(crate) fn drain_one(&self, id: ConnId, plan: DrainPlan) {
+        let thread = self.registry().and_then(|registry| registry.queue(id.shard()));
+        if let Some(queue) = thread {
+            // If the queue is full, the handler does not return: the acceptor enforces the
+            // deadline.
+            let _ = queue.put(Command::Drain(plan));
+        }
+    }
+
+    /// Posts a publication of the shard `from` to the shards with these numbers, or to all others.
+    /// Shards that cannot take it lose it; those whose queues are crowded are added to `crowded`.
+    pub(crate) fn post_to_others(
+        &self,
+        from: usize,
+        numbers: Option<&[u16]>,
+        receivers: &Receivers,
+        command: impl Fn() -> Command,
+        crowded: &mut Vec<usize>,
+    ) -> Posting {
+        let mut posting = Posting::default();
+        let mut post = |shard, queue: &ShardQueue| match queue.publish(command(), receivers) {
+            Some(Fill::Room) => posting.posted += 1,
+            Some(Fill::Crowded) => {
+                posting.posted += 1;
+                // Commands that wait for one connection are its backlog, which its policy bounds.
+                if self.registry.is_none() && !crowded.contains(&shard) {
+                    crowded.push(shard);
+                }
+            }
+            None => posting.lost += 1,
+        };
+        if let Some(registry) = self.registry() {
+            registry.queues(numbers, Some(from)).iter().for_each(|queue| post(from, queue));
+            return posting;
+        }
+        match numbers {
+            Some(numbers) => {
+                for shard in numbers.iter().map(|number| usize::from(*number)) {
+                    if let Some(queue) = self.shards.get(shard).filter(|_| shard != from) {
+                        post(shard, queue);
+                    }
+                }
+            }
+            None => {
+                let others = self.shards.iter().enumerate().filter(|(shard, _)| *shard != from);
+                others.for_each(|(shard, queue)| post(shard, queue));
+            }
+        }
+        posting
+    }
+
+    /// Registers `waker` to be woken when the queue of `shard` has room, if it is crowded now;
+    /// returns false if it is not.
+    pub(crate) fn await_room(&self, shard: usize, sender: usize, waker: &Waker) -> bool {
+        let queue = self.shards.get(shard);
+        queue.is_some_and(|queue| queue.mailbox.await_room(sender, waker))
+    }
+
+    /// Queues a command for a shard. An id made from wrong bits names a shard that does not exist;
+    /// like an id of a closed connection it is ignored.
+    fn put(&self, shard: usize, command: Command) -> Result<(), MailboxFull> {
+        if let Some(registry) = self.registry() {
+            return registry.queue(shard).map_or(Ok(()), |queue| queue.put(command));
+        }
+        self.shards.get(shard).map_or(Ok(()), |queue| queue.put(command))
+    }
+}
+
+/// Returns the numbers of the shards that these connections are on, each once.
+pub(crate) fn shards_of(ids: &[ConnId]) -> Vec<u16> {
+    let mut shards: Vec<u16> = ids.iter().map(|id| id.shard() as u16).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}

@@ -1,0 +1,93 @@
+//! Holdings of a shard, counted from the tables themselves: for the simulator's checkers, not for
+//! serving.
+
+use throng_io::Driver;
+
+use crate::conn::record::{Stage, flag};
+use crate::service::Service;
+use crate::shard::Shard;
+use crate::ws::receive::Inbound;
+
+/// Counts of a shard's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Slots in use.
+    pub connections: usize,
+    /// Slots in use for which `on_close` is still to be called.
+    pub sessions: usize,
+    /// Cold records in use.
+    pub cold: usize,
+    /// The longest of the lists of connections (to flush, drained, in flight, assembling).
+    pub longest_list: usize,
+    /// Connections whose reading is paused.
+    pub paused: usize,
+    /// The largest backlog of a connection, in bytes.
+    pub largest_backlog: usize,
+    /// The most bytes by which messages of one class that wait for one connection are over their
+    /// cap, not counting a message that waits alone.
+    pub largest_excess: usize,
+    /// The most bytes that a connection's decoder holds.
+    pub largest_partial: usize,
+    /// Connections of whose input part is held back.
+    pub held: usize,
+    /// Connections whose request's body is incomplete.
+    pub request_bodies: usize,
+    /// Channels with members.
+    pub channels: usize,
+    /// Memberships.
+    pub memberships: usize,
+    /// Connections counted by admission, in the whole process.
+    pub admitted: usize,
+    /// Pending handshakes counted by admission, in the whole process.
+    pub pending: usize,
+    /// Connections counted for this shard by admission.
+    pub load: usize,
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Counts the holdings of this shard.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        let state = self.state();
+        let connections = &state.core.connections;
+        let mut audit = Audit {
+            cold: connections.cold.len(),
+            held: state.held.len(),
+            request_bodies: state.request_bodies.len(),
+            channels: state.core.channels.len(),
+            memberships: state.core.channels.memberships(),
+            longest_list: [
+                connections.dirty.len(),
+                connections.drained.len(),
+                connections.resumed.len(),
+                connections.in_flight.len(),
+                connections.assembling.len(),
+            ]
+            .into_iter()
+            .max()
+            .unwrap_or(0),
+            ..Audit::default()
+        };
+        (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);
+        for id in connections.ids() {
+            let Some(conn) = connections.conn(id) else { continue };
+            debug_assert!(conn.stage != Stage::Free);
+            audit.connections += 1;
+            audit.sessions += usize::from(conn.has(flag::SESSION));
+            audit.paused += usize::from(conn.has(flag::PAUSED));
+            audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
+            if let Some(waiting) = connections.cold(id).and_then(|cold| cold.waiting.as_deref()) {
+                debug_assert!(conn.has(flag::WAITING) && !waiting.is_empty());
+                let cap = |class| connections.rules.class(class).max_backlog;
+                audit.largest_excess = audit.largest_excess.max(waiting.excess(cap));
+            }
+            let partial = match &state.inbound[id.slot()] {
+                Inbound::Http(decoder) => decoder.buffered() + state.request_bodies.buffered(id),
+                Inbound::Ws(decoder) => decoder.buffered(),
+                _ => 0,
+            };
+            audit.largest_partial = audit.largest_partial.max(partial);
+        }
+        audit
+    }
+}

@@ -1,0 +1,469 @@
+//! The event loop of one thread: one driver and its connections. Read [`Shard::turn`] first.
+
+mod accept;
+pub(crate) mod admission;
+pub(crate) mod audit;
+pub(crate) mod peak;
+pub(crate) mod shutdown;
+pub(crate) mod stalls;
+pub(crate) mod state;
+pub(crate) mod stats;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_io::{ConnId, Driver, Instant};
+
+use crate::conn::map::ConnMap;
+use crate::conn::record::{AfterFlush, Conn, Stage, flag};
+use crate::conn::table::Connections;
+use crate::conn::timers::Tick;
+use crate::context::{Core, Cx};
+use crate::http1::body::RequestBodies;
+use crate::remote::mailbox::{Inbox, Mailbox};
+use crate::remote::{Command, ShardInbox};
+use crate::service::Service;
+use crate::shard::admission::Admission;
+use crate::shard::peak::Peak;
+use crate::shard::shutdown::{Drain, Phase};
+use crate::shard::state::{State, Then, drop_guarded};
+use crate::shard::stats::Snapshot;
+use crate::threads::Starter;
+use crate::threads::registry::ThreadRegistry;
+use crate::ws::messages::Assembly;
+use crate::ws::receive::Inbound;
+
+/// Pause of accepting after descriptors ran out, unless a connection ends earlier.
+const ACCEPT_REST: Duration = Duration::from_millis(200);
+
+/// An accepted socket on its way to the shard that will serve it.
+pub type Handover<S> = (S, SocketAddr);
+
+/// The event loop.
+pub struct Shard<D: Driver, S: Service> {
+    pub(crate) driver: D,
+    pub(crate) state: State<S>,
+    pub(crate) handovers: Inbox<Handover<D::Socket>>,
+    /// The other shards' `handovers`, indexed by shard.
+    pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
+    pub(crate) accept_rests_until: Option<Instant>,
+    /// Starts a thread for each connection, in thread-per-connection mode.
+    pub(crate) starter: Option<Starter<D::Socket>>,
+    /// Slots whose deadline has passed; kept for its memory.
+    due: Vec<u32>,
+    output_peak: Peak,
+}
+
+/// Parts of one shard, assembled by [`crate::build()`].
+pub(crate) struct Parts<D: Driver, S> {
+    pub(crate) driver: D,
+    pub(crate) core: Core,
+    pub(crate) service: S,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) inbox: ShardInbox,
+    pub(crate) handovers: Inbox<Handover<D::Socket>>,
+    pub(crate) neighbours: Vec<Mailbox<Handover<D::Socket>>>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) capacity: usize,
+    pub(crate) seed: u64,
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    pub(crate) fn new(parts: Parts<D, S>) -> Self {
+        let started = parts.driver.now();
+        let mut state = State {
+            core: parts.core,
+            service: parts.service,
+            inbound: Vec::with_capacity(parts.capacity),
+            held: ConnMap::default(),
+            assembly: Assembly::new(),
+            request_bodies: RequestBodies::default(),
+            admission: parts.admission,
+            inbox: parts.inbox,
+            snapshot: parts.snapshot,
+            added: None,
+            phase: Phase::Running,
+            started,
+            swept_secs: 0,
+            refusing: 0,
+            seed: parts.seed,
+        };
+        state.core.connections.now = started;
+        Self {
+            driver: parts.driver,
+            state,
+            handovers: parts.handovers,
+            neighbours: parts.neighbours,
+            accept_rests_until: None,
+            starter: None,
+            due: Vec::new(),
+            output_peak: Peak::default(),
+        }
+    }
+
+    /// Runs turns until a drain has ended. Returns how many connections missed its deadline and
+    /// were reset.
+    ///
+    /// # Errors
+    /// The driver's wait failed; the shard cannot continue.
+    pub fn run(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some(forced) = self.turn()? {
+                return Ok(forced);
+            }
+        }
+    }
+
+    /// Runs one turn: waits, handles events, answers and flushes. All output leaves in `flush`.
+    /// Returns `Some` when the shard has stopped.
+    ///
+    /// # Errors
+    /// The driver's wait failed.
+    pub fn turn(&mut self) -> io::Result<Option<usize>> {
+        self.driver.wait(self.next_deadline())?;
+        self.state.core.connections.now = self.driver.now();
+        self.state.core.connections.stats.turns += 1;
+        self.state.core.watch.begin_turn(self.driver.now());
+        if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
+            // There was no connection whose deadline kept the sweeps going, or the sweeps ran only
+            // when something was due: deadlines set from here on count from now, not from the last
+            // sweep.
+            self.sweep_if_due();
+        }
+        while let Some(event) = self.driver.next_event() {
+            // `event` borrows the driver, so nothing in `on_event` *can* write to a socket.
+            match self.state.on_event(event) {
+                Then::Flush(id) => self.flush(id),
+                Then::Hold(id) => {
+                    self.flush(id);
+                    self.hold(id);
+                }
+                Then::Place(socket, peer) => self.place(socket, peer),
+                Then::RestAccept => {
+                    self.accept_rests_until = Some(self.state.core.now().after(ACCEPT_REST));
+                }
+                Then::RetryAccept => self.retry_accept(),
+                Then::Nothing => {}
+            }
+            self.flush_published();
+            self.checkpoint();
+        }
+        self.take_handovers();
+        self.checkpoint();
+        self.take_commands();
+        self.expire();
+        self.checkpoint();
+        self.release_publishers();
+        self.call_drained();
+        self.resume();
+        self.flush_all();
+        if self.state.core.watch.is_on() {
+            let now = self.driver.clock();
+            self.state.core.watch.end_turn(now);
+        }
+        Ok(self.stopped())
+    }
+
+    /// Measures the time since the last checkpoint, after each step that may have called a handler,
+    /// while fine-grained timing is on.
+    #[inline]
+    fn checkpoint(&mut self) {
+        if self.state.core.watch.is_fine_grained() {
+            let now = self.driver.clock();
+            self.state.core.watch.checkpoint(now);
+        }
+    }
+
+    /// Opens a client connection to `peer`; `on_connected` or `on_failed` follows.
+    ///
+    /// # Errors
+    /// The connection could not be started: no descriptor, or no free port on `local`.
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        data: u32,
+    ) -> io::Result<ConnId> {
+        let id = self.driver.connect(peer, local)?;
+        self.state.enter(id, Stage::Connecting, Inbound::Nothing);
+        if let Some(conn) = self.state.core.connections.conn_mut(id) {
+            conn.set(flag::CLIENT, true);
+            conn.data = data;
+        }
+        let secs = self.state.core.connections.limits.handshake;
+        self.state.core.connections.due_in(id, secs);
+        Ok(id)
+    }
+
+    /// Returns the service.
+    pub fn service(&mut self) -> &mut S {
+        &mut self.state.service
+    }
+
+    /// Returns the service and the shard's state, for work outside of callbacks. Output leaves in
+    /// the next turn's flush at the latest, or with [`Shard::flush_all`].
+    pub fn service_and_core(&mut self) -> (&mut S, &mut Core) {
+        (&mut self.state.service, &mut self.state.core)
+    }
+
+    /// Returns the driver, for the simulator's checkers.
+    pub fn driver(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// Returns the shard's state.
+    pub fn core(&self) -> &Core {
+        &self.state.core
+    }
+
+    /// Returns the whole state, for [`Shard::audit`].
+    pub(crate) fn state(&self) -> &State<S> {
+        &self.state
+    }
+
+    fn take_commands(&mut self) {
+        let mut drain = None;
+        // Collected first: flushing borrows the shard.
+        let commands: Vec<_> = self.state.inbox.commands.drain().collect();
+        // Losses are handled first: they happened before the commands that follow were queued.
+        for lost in self.state.inbox.losses.take() {
+            self.state.core.make_good(&lost);
+        }
+        for command in commands {
+            self.flush_published();
+            let state = &mut self.state;
+            match command {
+                Command::Publish { channel, frame, except, ack } => {
+                    ack.count(state.core.publish_here(&channel, &frame, except));
+                }
+                Command::Broadcast { filter, frame, ack } => {
+                    ack.count(state.core.broadcast_here(&filter, &frame));
+                }
+                Command::Send { to, frame } => {
+                    let _ = state.core.send_frame(to, &frame);
+                }
+                Command::Post { to, event } if state.core.connections.conn(to).is_some() => {
+                    state.guarded(to, |state| {
+                        state.service.on_user_event(&mut Cx::new(&mut state.core, to), event);
+                    });
+                }
+                Command::Post { event, .. } => {
+                    let panicked = drop_guarded(event);
+                    state.core.connections.stats.handler_panics += u64::from(panicked);
+                }
+                Command::Close { to, code, reason } => state.core.close(to, code, &reason),
+                Command::Drain(plan) => drain = Some(plan),
+            }
+            self.checkpoint();
+        }
+        if let Some(plan) = drain
+            && matches!(self.state.phase, Phase::Running)
+        {
+            let state = &mut self.state;
+            state.admission.begin_drain();
+            let mut ids: Vec<ConnId> = state.core.connections.ids().collect();
+            if self.starter.is_some() {
+                // Connections on their own threads are spread over the same window.
+                ids.extend(
+                    state.core.remote.registry().map(ThreadRegistry::taken).unwrap_or_default(),
+                );
+            }
+            state.phase = Phase::Draining(Drain::new(plan, ids, state.core.now(), state.seed));
+        }
+    }
+
+    /// Handles timeouts: the sweep once a second, then the service's own deadline and the drain.
+    fn expire(&mut self) {
+        let now = self.state.core.now();
+        self.sweep_if_due();
+        if self.accept_rests_until.is_some_and(|until| now >= until) {
+            self.retry_accept();
+        }
+        if self.state.service.next_deadline().is_some_and(|at| now >= at) {
+            self.state.service.on_deadline(&mut self.state.core, now);
+        }
+        if self.state.continue_drain() {
+            self.driver.stop_listening();
+        }
+    }
+
+    fn sweep_if_due(&mut self) {
+        let secs = self.state.core.now().since(self.state.started).as_secs();
+        if secs > self.state.swept_secs {
+            self.sweep(secs);
+        }
+    }
+
+    fn sweep(&mut self, secs: u64) {
+        let state = &mut self.state;
+        let last = state.core.connections.tick();
+        let strides = (secs - state.swept_secs).min(u64::from(crate::conn::timers::MAX_SECS - 1));
+        let now = last.after(strides as u16);
+        state.swept_secs = secs;
+        state.core.connections.set_tick(now);
+        let mut due = std::mem::take(&mut self.due);
+        state.core.connections.deadlines.expire(last, now, &mut due);
+        for slot in due.drain(..) {
+            state.on_due(slot);
+        }
+        self.due = due;
+        state.expire_lifetimes(last, now);
+        state.expire_assembling(now);
+        self.expire_writes(now);
+        let waits = self.state.waiting_memory();
+        if self.output_peak.is_over(waits) {
+            throng_io::memory::trim();
+        }
+        self.state.publish_stats();
+        if self.state.added.is_some() {
+            self.state.shed_memory();
+        }
+    }
+
+    /// Resets connections whose output has not moved for the write timeout.
+    fn expire_writes(&mut self, now: Tick) {
+        let mut listed = std::mem::take(&mut self.state.core.connections.in_flight);
+        listed.retain(|&id| {
+            let unsent = self.driver.unsent(id);
+            let connections = &mut self.state.core.connections;
+            let (timeout, rate) = (connections.limits.write, connections.limits.min_response_rate);
+            let Some(conn) = connections.conn_mut(id) else { return false };
+            let is_http = conn.stage <= Stage::Serving;
+            if !conn.has(flag::IN_FLIGHT) {
+                connections.unlist_flight(id);
+                return false;
+            }
+            connections.expire_waiting(id);
+            let Some(cold) = connections.cold_mut(id) else { return false };
+            let since = *cold.progress.get_or_insert(now);
+            // One byte is a sign of life from a session's peer. A client that requests a page and
+            // then takes it a byte at a time would hold the connection for days.
+            let progress = if is_http { usize::from(timeout) * rate } else { 1 };
+            if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
+                cold.unsent = unsent;
+                cold.progress = Some(now);
+            } else if now.since(since) > timeout {
+                connections.stats.timeouts += 1;
+                connections.finish(id, AfterFlush::Abort);
+            }
+            true
+        });
+        self.state.core.connections.in_flight.append(&mut listed);
+    }
+
+    fn call_drained(&mut self) {
+        for id in std::mem::take(&mut self.state.core.connections.drained) {
+            let state = &mut self.state;
+            let connections = &mut state.core.connections;
+            let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
+            let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
+            let Some(conn) = connections.conn_mut(id) else { continue };
+            conn.set(flag::DRAIN_LISTED, false);
+            if kept > low || is_held {
+                // The connection is listed again when more output has left, and when there is room
+                // for its publications.
+                continue;
+            }
+            let paused = conn.has(flag::PAUSED);
+            if conn.has(flag::NOTIFY_ON_DRAIN) && backlog <= low {
+                conn.set(flag::NOTIFY_ON_DRAIN, false);
+                if matches!(conn.stage, Stage::Http | Stage::Serving | Stage::Open) {
+                    state.guarded(id, |state| {
+                        state.service.on_drain(&mut Cx::new(&mut state.core, id));
+                    });
+                }
+            }
+            let connections = &self.state.core.connections;
+            let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
+            if paused && !is_stopped && !connections.awaits_room(id) {
+                self.resume_reading(id);
+            }
+            self.checkpoint();
+        }
+    }
+
+    /// Resumes connections whose answer was completed later, or whose service has room for more of
+    /// a body.
+    fn resume(&mut self) {
+        for id in std::mem::take(&mut self.state.core.connections.resumed) {
+            // Called without bytes too: the end of the request may still have to be reported.
+            let bytes = self.state.held.remove(&id).unwrap_or_default();
+            self.state.on_held(id, bytes);
+            self.flush(id);
+            self.flush_published();
+            let connections = &mut self.state.core.connections;
+            if connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED)) {
+                connections.mark_drained(id);
+            }
+            self.checkpoint();
+        }
+    }
+
+    /// Stops reading a connection until the rest of its input has been decoded.
+    fn hold(&mut self, id: ConnId) {
+        let connections = &mut self.state.core.connections;
+        if let Some(conn) = connections.conn_mut(id) {
+            conn.set(flag::PAUSED, true);
+            connections.mark_drained(id);
+            self.driver.pause(id);
+        }
+    }
+
+    /// Resumes with input that was held back, or else with reading.
+    fn resume_reading(&mut self, id: ConnId) {
+        let Some(bytes) = self.state.held.remove(&id) else {
+            if let Some(conn) = self.state.core.connections.conn_mut(id) {
+                conn.set(flag::PAUSED, false);
+                self.driver.resume(id);
+            }
+            return;
+        };
+        self.state.on_held(id, bytes);
+        self.flush(id);
+        self.flush_published();
+        // Either way the connection is resumed again: for the rest, or to be read.
+        self.state.core.connections.mark_drained(id);
+    }
+
+    /// Returns when the next turn is due at the latest if no event comes earlier; `None`: not
+    /// before an event.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let state = &self.state;
+        let core = &state.core;
+        let Connections { drained, dirty, resumed, .. } = &core.connections;
+        if !drained.is_empty() || !dirty.is_empty() || !resumed.is_empty() {
+            return Some(core.now());
+        }
+        let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();
+        let sweep =
+            sweeping.then(|| state.started.after(Duration::from_secs(state.swept_secs + 1)));
+        let sweep = if state.added.is_some() { state.next_due_sweep() } else { sweep };
+        let drain = match &state.phase {
+            Phase::Draining(drain) => Some(drain.next_step(core.now())),
+            _ => None,
+        };
+        [sweep, drain, self.accept_rests_until, state.service.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn stopped(&mut self) -> Option<usize> {
+        match self.state.phase {
+            Phase::Draining(ref drain)
+                if drain.has_notified_all()
+                    && self.state.core.connections.stats.connections == 0
+                    && self.awaited(drain.deadline()) == 0 =>
+            {
+                let forced = drain.forced + self.forced_elsewhere();
+                self.state.phase = Phase::Stopped { forced };
+                self.state.publish_stats();
+                Some(forced)
+            }
+            Phase::Stopped { forced } => Some(forced),
+            _ => None,
+        }
+    }
+}

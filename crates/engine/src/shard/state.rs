@@ -1,0 +1,346 @@
+//! State of a shard without its sockets, and the life of its connections: the handling of each
+//! event of the driver.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use throng_io::{Batch, Closed, ConnId, Event, Instant};
+
+use crate::conn::map::ConnMap;
+use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::context::{Core, Cx};
+use crate::http1::body::RequestBodies;
+use crate::remote::ShardInbox;
+use crate::service::{Close, Refusal, Service};
+use crate::shard::admission::Admission;
+use crate::shard::shutdown::Phase;
+use crate::shard::stats::{Added, Snapshot};
+use crate::ws::messages::Assembly;
+use crate::ws::receive::Inbound;
+
+/// State of a shard without its sockets: usable while the driver has lent bytes.
+pub(crate) struct State<S> {
+    pub(crate) core: Core,
+    pub(crate) service: S,
+    pub(crate) inbound: Vec<Inbound>,
+    /// Input that was not decoded yet; its connections are paused.
+    pub(crate) held: ConnMap<Vec<u8>>,
+    pub(crate) assembly: Assembly,
+    pub(crate) request_bodies: RequestBodies,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) inbox: ShardInbox,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Counts added to a snapshot that is common to many shards, of one connection each. Such a
+    /// shard sleeps until something is due, however long that is.
+    pub(crate) added: Option<Box<Added>>,
+    pub(crate) phase: Phase,
+    pub(crate) started: Instant,
+    pub(crate) swept_secs: u64,
+    pub(crate) refusing: usize,
+    pub(crate) seed: u64,
+}
+
+/// Action for when the lent bytes are returned.
+pub(crate) enum Then<T> {
+    Nothing,
+    Flush(ConnId),
+    /// Flush it; part of its input was not decoded.
+    Hold(ConnId),
+    Place(T, SocketAddr),
+    RestAccept,
+    RetryAccept,
+}
+
+impl<S: Service> State<S> {
+    #[inline]
+    pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
+        match event {
+            Event::Received(id, bytes) => {
+                return match self.on_received(id, bytes) {
+                    false => Then::Flush(id),
+                    true => Then::Hold(id),
+                };
+            }
+            Event::Sent(id, batch) => self.on_sent(id, batch),
+            Event::Incoming(socket, peer) => return Then::Place(socket, peer),
+            Event::Connected(id) => self.on_connected(id),
+            Event::Finished(id) => self.on_finished(id),
+            Event::Closed(id, why) => {
+                self.on_closed(id, why);
+                return Then::RetryAccept;
+            }
+            Event::AcceptStopped(_) => {
+                self.core.connections.stats.accept_stopped += 1;
+                return Then::RestAccept;
+            }
+        }
+        Then::Nothing
+    }
+
+    pub(crate) fn enter(&mut self, id: ConnId, stage: Stage, inbound: Inbound) {
+        self.core.connections.enter(id, stage);
+        while self.inbound.len() <= id.slot() {
+            self.inbound.push(Inbound::Nothing);
+        }
+        self.inbound[id.slot()] = inbound;
+    }
+
+    /// Runs callbacks so that a panic in one ends its connection and nothing else.
+    #[inline]
+    pub(crate) fn guarded(&mut self, id: ConnId, run: impl FnOnce(&mut Self)) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(self)));
+        if let Err(payload) = outcome {
+            self.on_panic(id, payload);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn on_panic(&mut self, id: ConnId, payload: Box<dyn Any + Send>) {
+        // The panic hook already reported it. Leak the payload: its `Drop` could panic.
+        std::mem::forget(payload);
+        self.core.connections.stats.handler_panics += 1;
+        match self.core.connections.stage(id) {
+            Stage::Open => self.core.connections.fail(id, 1011, "internal error"),
+            // Whatever it was about to answer was not queued yet, or the service knows better.
+            Stage::Http | Stage::Serving => {
+                let answered = catch_unwind(AssertUnwindSafe(|| {
+                    let mut cx = Cx::new(&mut self.core, id);
+                    self.service.on_bad_request(&mut cx, 500, "internal error");
+                }));
+                let after = if answered.is_ok() { AfterFlush::Linger } else { AfterFlush::Abort };
+                self.core.connections.finish(id, after);
+            }
+            _ => self.core.connections.finish(id, AfterFlush::Abort),
+        }
+    }
+
+    pub(crate) fn on_sent(&mut self, id: ConnId, batch: Box<Batch>) {
+        let connections = &mut self.core.connections;
+        connections.spares.give(batch);
+        let Some(conn) = connections.conn_mut(id) else { return };
+        if !conn.has(flag::IN_FLIGHT) {
+            return;
+        }
+        conn.set(flag::IN_FLIGHT, false);
+        let is_idle = conn.stage == Stage::Http && !conn.has(flag::REQUEST | flag::PENDING);
+        connections.stats.backlogged -= 1;
+        if is_idle {
+            // Its answer has left only now.
+            connections.due_in(id, connections.limits.keep_alive);
+        }
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.in_flight = 0;
+            cold.pong_first = false;
+            cold.unsent = 0;
+            cold.progress = None;
+        }
+        connections.shed_cold(id);
+        if connections.kept_backlog(id) <= connections.low_water() {
+            connections.mark_drained(id);
+        }
+        connections.mark_dirty(id);
+    }
+
+    pub(crate) fn on_connected(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.stage = Stage::Upgrading;
+        connections.due_in(id, connections.limits.handshake);
+        self.inbound[id.slot()] = Inbound::response();
+        self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
+    }
+
+    /// Handles the end of the peer's stream.
+    pub(crate) fn on_finished(&mut self, id: ConnId) {
+        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        conn.set(flag::FINISHED, true);
+        let stage = conn.stage;
+        if stage == Stage::Open {
+            self.end_session(id, Close { code: 1006, reason: "" }, false);
+        }
+        match stage {
+            // What it has asked for is still answered; see `record_request`.
+            Stage::Serving => {}
+            Stage::Http if self.held.contains_key(&id) => {}
+            // Answers that are queued still go out to a client that has half-closed.
+            Stage::Http | Stage::Upgrading => {
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            // A browser that stops listening ends its whole connection.
+            Stage::Events => {
+                self.core.connections.drop_queue(id);
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            // Output queued for a session is lost once its peer is gone without a closing
+            // handshake.
+            Stage::Open | Stage::Closing => {
+                self.core.connections.drop_queue(id);
+                self.core.connections.finish(id, AfterFlush::Close);
+            }
+            Stage::Lingering => {
+                self.core.connections.due_in(id, 1);
+                self.core.connections.mark_dirty(id);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, id: ConnId, _why: Closed) {
+        self.held.remove(&id);
+        self.request_bodies.end(id);
+        let Some(conn) = self.core.connections.conn(id) else { return };
+        let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
+        let cold = self.core.connections.cold(id);
+        let peer = cold.and_then(|cold| cold.peer);
+        let code = cold.map_or(0, |cold| cold.closed_with);
+        self.end_session(
+            id,
+            Close { code: if code == 0 { 1006 } else { code }, reason: "" },
+            false,
+        );
+        // By its decoder, since the stage is past all that by now.
+        if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
+            self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
+        }
+        let inbound = std::mem::replace(&mut self.inbound[id.slot()], Inbound::Nothing);
+        if matches!(inbound, Inbound::Http(_)) {
+            self.guarded(id, |state| state.service.on_gone(&mut Cx::new(&mut state.core, id)));
+        }
+        self.core.channels.unsubscribe_all(id.slot() as u32);
+        match inbound {
+            Inbound::Refused => self.refusing -= 1,
+            _ if client => {}
+            inbound => {
+                let streams = &mut self.core.connections.stats.streams;
+                *streams -= u64::from(matches!(inbound, Inbound::Events));
+                self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip()));
+            }
+        }
+        self.core.connections.leave(id);
+    }
+
+    /// Calls `on_close`, exactly once for each `on_open`, however the session ends. `clean`: by a
+    /// closing handshake.
+    pub(crate) fn end_session(&mut self, id: ConnId, close: Close<'_>, clean: bool) {
+        let Some(conn) = self.core.connections.conn_mut(id) else { return };
+        if !conn.has(flag::SESSION) {
+            return;
+        }
+        conn.set(flag::SESSION, false);
+        if conn.stage == Stage::Open {
+            // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may
+            // follow.
+            conn.stage = Stage::Closing;
+        }
+        let stats = &mut self.core.connections.stats;
+        stats.sessions -= 1;
+        match clean {
+            true => stats.closed_clean += 1,
+            false => stats.closed_abnormally += 1,
+        }
+        self.core.channels.unsubscribe_all(id.slot() as u32);
+        self.guarded(id, |state| state.service.on_close(&mut Cx::new(&mut state.core, id), close));
+    }
+
+    /// Continues the drain, if there is one. Returns true when all connections were notified, and
+    /// listening is to end.
+    pub(crate) fn continue_drain(&mut self) -> bool {
+        let Phase::Draining(drain) = &mut self.phase else { return false };
+        let now = self.core.now();
+        let (code, rest) = (drain.code, drain.rest(now));
+        let batch = drain.next_batch(now);
+        if batch.is_empty() && drain.is_overdue(now) {
+            self.force();
+        } else {
+            for id in batch {
+                if id.shard() != self.core.shard {
+                    // The connection is on a thread of its own, which enforces its deadline as
+                    // well.
+                    self.core.remote.drain_one(id, rest);
+                    continue;
+                }
+                self.drain_connection(id, code);
+            }
+        }
+        matches!(&self.phase, Phase::Draining(drain) if drain.has_notified_all())
+    }
+
+    fn drain_connection(&mut self, id: ConnId, code: u16) {
+        match self.core.connections.stage(id) {
+            Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
+            // Half a request: its client gets an answer with the reason.
+            Stage::Http if self.request_bodies.is_dropped(id) => {
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            Stage::Http if self.core.connections.is_in_request(id) => {
+                self.guarded(id, |state| {
+                    let mut cx = Cx::new(&mut state.core, id);
+                    state.service.on_refused(&mut cx, Refusal::Draining);
+                });
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            Stage::Http => self.core.connections.finish(id, AfterFlush::Close),
+            // Its answer is its last: the service says so when it has it.
+            Stage::Serving => {}
+            Stage::Connecting | Stage::Upgrading => {
+                self.core.connections.finish(id, AfterFlush::Abort);
+            }
+            _ => {}
+        }
+    }
+
+    /// Resets all connections at the deadline of a drain. Lingering ones have had their answer.
+    fn force(&mut self) {
+        let late: Vec<ConnId> = self.core.connections.ids().collect();
+        for id in late {
+            let stage = self.core.connections.stage(id);
+            if stage < Stage::Lingering {
+                self.phase.count_forced();
+            }
+            match stage {
+                Stage::Lingering => self.core.connections.end_lingering(id),
+                Stage::Ending | Stage::Free => {}
+                _ => self.core.connections.finish(id, AfterFlush::Abort),
+            }
+        }
+    }
+
+    /// Returns the bytes that wait for peers that do not read: their output, and input that is held
+    /// back for it.
+    pub(crate) fn waiting_memory(&self) -> usize {
+        let connections = &self.core.connections;
+        let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
+        let held = self.held.values().map(Vec::len);
+        output.chain(held).sum()
+    }
+
+    pub(crate) fn publish_stats(&mut self) {
+        let core = &mut self.core;
+        core.connections.stats.channels = core.channels.len() as u64;
+        core.connections.stats.subscriptions = core.channels.memberships() as u64;
+        let (stats, counters) = (&core.connections.stats, &core.connections.counters);
+        match &mut self.added {
+            None => self.snapshot.publish(stats, counters),
+            Some(added) => self.snapshot.add(stats, counters, added),
+        }
+    }
+
+    pub(crate) fn has_unpublished_stats(&self) -> bool {
+        let connections = &self.core.connections;
+        let (stats, counters) = (&connections.stats, &connections.counters);
+        match &self.added {
+            None => self.snapshot.is_congested(stats, counters),
+            Some(added) => added.is_congested(stats, counters),
+        }
+    }
+}
+
+/// Drops a value of a user, whose own drop may panic: that panic belongs to no callback, and ends
+/// no connection. Returns true if it panicked.
+pub(crate) fn drop_guarded<T>(what: T) -> bool {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(what)));
+    // The panic hook already reported it. Leak the payload: its `Drop` could panic.
+    dropped.map_err(std::mem::forget).is_err()
+}

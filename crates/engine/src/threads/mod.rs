@@ -1,0 +1,309 @@
+//! Thread-per-connection mode: an acceptor, and for each accepted connection a thread with a shard
+//! of its own, which ends with the connection.
+//!
+//! Handlers of different connections run in parallel and may block. Costs that a shard of thousands
+//! has once, every connection has here, so its tables have capacity for one, its counters are added
+//! to common ones, its memory for large messages is freed once a second, and it sleeps until
+//! something is due instead of checking each second.
+
+pub(crate) mod registry;
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throng_io::{Closed, ConnId, Driver, Instant};
+
+use crate::build::{BuildOptions, Built, shard_seed};
+use crate::conn::table::Connections;
+use crate::context::Core;
+use crate::http1::body::RequestBodies;
+use crate::limits::{Checked, LimitError};
+use crate::pubsub::channels::{Channels, Totals};
+use crate::remote::mailbox::mailbox;
+use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
+use crate::service::Service;
+use crate::shard::admission::Admission;
+use crate::shard::stalls::{SharedProgress, Watch, Watching};
+use crate::shard::state::{State, drop_guarded};
+use crate::shard::stats::Snapshot;
+use crate::shard::{Parts, Shard};
+use crate::threads::registry::ThreadRegistry;
+use crate::ws::messages::Assembly;
+
+/// Capacity in commands of the queue of one connection, whose handler may block: more than a burst,
+/// and less than would matter if all handlers block at once.
+const THREAD_QUEUE_CAPACITY: usize = 8192;
+
+/// Time after the deadline of a drain for which a handler that does not return is waited for: its
+/// connection's own deadline was the same moment.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Creates the driver of one connection, given its thread's number and how many connections that
+/// had before.
+pub type ThreadDriver<D> = Box<dyn Fn(u16, u32) -> io::Result<D> + Send + Sync>;
+
+/// Creates the service of one connection.
+type ThreadService<S> = Box<dyn Fn(&Arc<Admission>) -> S + Send + Sync>;
+
+/// Starts a connection's thread. Returns the socket if none could be started.
+pub(crate) type Starter<T> = Box<dyn FnMut(T, SocketAddr) -> Result<(), T> + Send>;
+
+/// Further options of [`build_threads`].
+pub struct ThreadOptions<D> {
+    /// Bytes of a thread's stack. Only the used part takes memory.
+    pub stack_size: usize,
+    /// Creates the driver of a connection.
+    pub driver: ThreadDriver<D>,
+}
+
+impl<D> std::fmt::Debug for ThreadOptions<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadOptions")
+            .field("stack_size", &self.stack_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// State common to the shards of all connections.
+struct ThreadPerConnection<D, S> {
+    threads: ThreadOptions<D>,
+    service: ThreadService<S>,
+    limits: Checked,
+    rules: Arc<crate::pubsub::backpressure::Rules>,
+    wildcards: bool,
+    totals: Arc<Totals>,
+    remote: Remote,
+    registry: Arc<ThreadRegistry>,
+    admission: Arc<Admission>,
+    snapshot: Arc<Snapshot>,
+    watching: Option<Watching>,
+    /// Bytes of request bodies that are buffered. Common to all: an equal part for each shard, as
+    /// with event loops, would be smaller than a body.
+    buffered: Arc<AtomicUsize>,
+    seed: u64,
+}
+
+/// Builds a server of one shard, which accepts on `acceptor` and starts a thread for each
+/// connection. The snapshot counts for all of them.
+///
+/// # Errors
+/// Limits or classes contradict themselves.
+pub fn build_threads<D, S>(
+    acceptor: D,
+    options: &BuildOptions,
+    threads: ThreadOptions<D>,
+    service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
+) -> Result<Built<D, S>, LimitError>
+where
+    D: Driver + Send + 'static,
+    S: Service + Send + 'static,
+{
+    let (limits, rules) = options.checked()?;
+    let totals = Arc::new(Totals::new(options.wildcards));
+    let admission = Arc::new(Admission::new(&options.limits, options.max_connections, 1));
+    let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
+    let wildcards = options.wildcards;
+    let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
+    let remote = Remote::with_registry(queue, Arc::clone(&registry), Arc::clone(&totals));
+    let snapshot = Arc::new(Snapshot::new(&rules));
+    let shared = Arc::new(ThreadPerConnection {
+        threads,
+        service: Box::new(service),
+        limits,
+        rules,
+        wildcards,
+        totals: Arc::clone(&totals),
+        remote: remote.clone(),
+        registry,
+        admission: Arc::clone(&admission),
+        snapshot: Arc::clone(&snapshot),
+        watching: options.watching.clone(),
+        buffered: Arc::default(),
+        seed: options.seed(),
+    });
+    let mut shard = shared.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.progress));
+    shard.starter = Some(Box::new(move |socket, peer| shared.start(socket, peer)));
+    let snapshots = Arc::new([snapshot]);
+    Ok(Built { shards: vec![shard], remote, snapshots, totals, admission })
+}
+
+impl<D, S> ThreadPerConnection<D, S>
+where
+    D: Driver + Send + 'static,
+    S: Service + Send + 'static,
+{
+    fn shard(
+        &self,
+        driver: D,
+        thread: u16,
+        generation: u32,
+        inbox: ShardInbox,
+        progress: Arc<SharedProgress>,
+    ) -> Shard<D, S> {
+        let name = ConnId::new(thread, 0, generation).to_bits();
+        let seed = shard_seed(self.seed, name);
+        let capacity = 1;
+        let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
+        let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
+        channels.set_home(thread);
+        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now());
+        // All have the same slot: their thread numbers keep them from being pinged at the same
+        // time.
+        connections.spread_heartbeats(thread.into());
+        let (_, handovers) = mailbox(0, driver.waker());
+        let load = Arc::clone(&self.snapshot.load);
+        let watch = Watch::new(thread.into(), self.watching.clone(), progress, load);
+        let mut shard = Shard::new(Parts {
+            core: Core {
+                connections,
+                channels,
+                remote: self.remote.clone(),
+                shard: thread.into(),
+                watch: watch.of_one_connection(),
+                homes: Vec::new(),
+                crowded: Vec::new(),
+            },
+            service: (self.service)(&self.admission),
+            admission: Arc::clone(&self.admission),
+            inbox,
+            handovers,
+            neighbours: Vec::new(),
+            snapshot: Arc::clone(&self.snapshot),
+            capacity,
+            seed,
+            driver,
+        });
+        shard.state.added = Some(Box::default());
+        shard.state.request_bodies = RequestBodies::sharing(Arc::clone(&self.buffered));
+        shard
+    }
+
+    /// Reserves a number, and creates a driver, a shard and a thread. Returns the socket if any of
+    /// them is not to be had.
+    ///
+    /// The shard is created here, on the acceptor's stack: creating it on the connection's would
+    /// take four pages of every stack.
+    fn start(self: &Arc<Self>, socket: D::Socket, peer: SocketAddr) -> Result<(), D::Socket> {
+        let Some((thread, generation)) = self.registry.reserve() else { return Err(socket) };
+        let Ok(driver) = (self.threads.driver)(thread, generation) else {
+            self.registry.vacate(thread, 0);
+            return Err(socket);
+        };
+        let (queue, inbox) = thread_queue(THREAD_QUEUE_CAPACITY, driver.waker());
+        let progress = Arc::new(SharedProgress::default());
+        let its = Arc::clone(&progress);
+        // The user's data has a default that may panic.
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            Box::new(self.shard(driver, thread, generation, inbox, its))
+        }));
+        let Ok(shard) = made else {
+            self.registry.vacate(thread, 0);
+            return Err(socket);
+        };
+        self.registry.occupy(thread, queue, progress);
+        // A thread that cannot be started drops its closure, and the socket is still wanted then.
+        let waiting = Arc::new(Mutex::new(Some(socket)));
+        let (shared, given) = (Arc::clone(self), Arc::clone(&waiting));
+        let builder = std::thread::Builder::new()
+            .name(format!("throng-{thread}"))
+            .stack_size(self.threads.stack_size);
+        let started = builder.spawn(move || {
+            let socket = take(&given);
+            drop(given);
+            if let Some(socket) = socket {
+                shared.serve(shard, thread, socket, peer);
+            }
+        });
+        if started.is_ok() {
+            return Ok(());
+        }
+        self.registry.vacate(thread, 0);
+        take(&waiting).map_or(Ok(()), Err)
+    }
+
+    /// Runs a connection on its thread.
+    fn serve(&self, mut shard: Box<Shard<D, S>>, thread: u16, socket: D::Socket, peer: SocketAddr) {
+        // A driver's wait that fails, or a bug in the shard, ends this connection and no other.
+        let served = catch_unwind(AssertUnwindSafe(|| shard.serve(socket, peer)));
+        if !matches!(served, Ok(Ok(()))) {
+            let _ = catch_unwind(AssertUnwindSafe(|| shard.state.abandon()));
+        }
+        shard.state.publish_stats();
+        let forced = shard.state.phase.forced();
+        // It holds commands that came too late, and values in them are the user's.
+        drop_guarded(shard);
+        self.registry.vacate(thread, forced);
+        if !self.admission.is_ready() {
+            self.registry.wake_acceptor();
+        }
+    }
+}
+
+fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Serves one connection until it has ended.
+    fn serve(&mut self, socket: D::Socket, peer: SocketAddr) -> io::Result<()> {
+        self.adopt(socket, peer);
+        while self.state.core.connections.stats.connections > 0 {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the connections on other threads that a drain still waits for; none once their
+    /// deadline is well past, when only handlers that do not return can be left.
+    pub(crate) fn awaited(&self, deadline: Instant) -> usize {
+        if self.starter.is_none() || self.state.core.now() > deadline.after(LAST_WAIT) {
+            return 0;
+        }
+        self.state.core.remote.registry().map_or(0, ThreadRegistry::count)
+    }
+
+    /// Returns the connections of other threads that missed the deadline of a drain, or are in a
+    /// handler that does not return.
+    pub(crate) fn forced_elsewhere(&self) -> usize {
+        match self.state.core.remote.registry() {
+            Some(registry) if self.starter.is_some() => registry.forced() + registry.count(),
+            _ => 0,
+        }
+    }
+}
+
+impl<S: Service> State<S> {
+    /// Closes connections for which the driver reports nothing any more.
+    fn abandon(&mut self) {
+        let ids: Vec<ConnId> = self.core.connections.ids().collect();
+        for id in ids {
+            self.on_closed(id, Closed::Reset);
+        }
+    }
+
+    /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
+    pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
+        let connections = &self.core.connections;
+        let watched = !connections.in_flight.is_empty() || !connections.assembling.is_empty();
+        let secs = if watched || self.has_unpublished_stats() {
+            1
+        } else {
+            let deadlines = [&connections.deadlines, &connections.lifetimes];
+            let now = connections.tick();
+            deadlines.into_iter().filter_map(|deadlines| deadlines.earliest(now)).min()?
+        };
+        Some(self.started.after(Duration::from_secs(self.swept_secs + u64::from(secs.max(1)))))
+    }
+
+    /// Frees memory that only large or compressed messages needed.
+    pub(crate) fn shed_memory(&mut self) {
+        self.assembly = Assembly::new();
+        let connections = &mut self.core.connections;
+        connections.compression.shed_memory();
+        connections.spares = crate::outbox::spares::Spares::default();
+    }
+}

@@ -1,0 +1,308 @@
+//! The messages of one read of a session, decoded from the lent bytes by the service that receives
+//! them.
+
+use throng_io::ConnId;
+use throng_proto::Input;
+use throng_proto::ws::deflate::{Inflated, Inflater};
+use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
+
+use crate::conn::record::Stage;
+use crate::conn::table::{Connections, Receiving};
+use crate::context::{Core, Cx};
+use crate::service::Message;
+
+/// Receives the messages of a session.
+pub trait Receive {
+    /// Called with each whole message.
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>);
+
+    /// Called with each chunk of a message as it comes, on routes with [`RouteOptions::streams`].
+    fn on_chunk(&mut self, cx: &mut Cx<'_>, chunk: Chunk<'_>) {
+        let _ = (cx, chunk);
+    }
+}
+
+/// Options for decoding the messages of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteOptions {
+    /// Limits on messages; `None` for those of [`Limits::ws`](crate::Limits::ws).
+    pub ws_limits: Option<ws::Limits>,
+    /// Whether messages are passed to [`Receive::on_chunk`] in chunks as they come, instead of
+    /// whole. A message that came in one chunk may still be passed to [`Receive::on_message`].
+    pub streams: bool,
+}
+
+/// Memory of a shard for messages that are fragmented or compressed: their parts, and the inflater.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    pub(crate) spare: ws::Spare,
+    pub(crate) inflater: Inflater,
+    /// The code and reason of the Close frame that was decoded last.
+    pub(crate) close: (u16, String),
+}
+
+impl Assembly {
+    pub(crate) fn new() -> Self {
+        Self { spare: ws::Spare::new(), inflater: Inflater::new(), close: (1005, String::new()) }
+    }
+}
+
+/// The messages of one read of an open session, still encoded.
+///
+/// The loop over them is in [`Messages::deliver`], which is compiled for each [`Receive`]: a
+/// service that chooses among several receivers makes one indirect call for each read, and none for
+/// each message.
+#[derive(Debug)]
+pub struct Messages<'a, 'b> {
+    core: &'a mut Core,
+    decoder: &'a mut ws::Decoder,
+    input: &'a mut Input<'b>,
+    assembly: &'a mut Assembly,
+    id: ConnId,
+    receiving: Receiving,
+    end: End,
+}
+
+/// Reason why no further message was delivered. It is small, since it is checked after each read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All bytes are decoded, and no message is incomplete.
+    AtRest,
+    /// The decoder stopped, as [`Over`] describes. `completed`: at least one message ended in this
+    /// read.
+    Over { over: Over, completed: bool },
+    /// The session is not open any more.
+    NotOpen,
+}
+
+/// Reason why the bytes at hand give no further message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// All bytes are decoded, or the rest has to wait.
+    Taken,
+    /// The peer closed, as [`Assembly::close`] says.
+    Closed,
+    /// The peer broke the protocol.
+    Failed(ws::ProtocolError),
+}
+
+/// The next event of a session that is not a whole message in one frame.
+enum Next<'a> {
+    Message(Message<'a>),
+    Chunk(Chunk<'a>),
+    Control,
+    Over(Over),
+}
+
+impl<'a, 'b> Messages<'a, 'b> {
+    #[inline(always)]
+    pub(crate) fn new(
+        core: &'a mut Core,
+        decoder: &'a mut ws::Decoder,
+        input: &'a mut Input<'b>,
+        assembly: &'a mut Assembly,
+        id: ConnId,
+        receiving: Receiving,
+    ) -> Self {
+        Self { core, decoder, input, assembly, id, receiving, end: End::AtRest }
+    }
+
+    #[inline(always)]
+    pub(crate) fn into_end(self) -> End {
+        self.end
+    }
+
+    /// Returns the route of the session.
+    #[must_use]
+    #[inline(always)]
+    pub fn route(&self) -> u16 {
+        self.receiving.route
+    }
+
+    /// Returns the service's own value for the session, see [`Cx::data`].
+    #[must_use]
+    #[inline(always)]
+    pub fn data(&self) -> u32 {
+        self.receiving.data
+    }
+
+    /// Declares the route whose callbacks follow, see [`Cx::enter_route`].
+    #[inline(always)]
+    pub fn enter_route(&mut self, route: u32) {
+        self.core.watch.enter(route);
+    }
+
+    /// Drops the bytes of this read.
+    #[cold]
+    pub fn discard(&mut self) {
+        self.input.take(usize::MAX);
+    }
+
+    /// Decodes the messages and calls `receiver` with each, until all bytes are taken, the session
+    /// is closed, or its output or the work it causes asks for a pause; the rest is delivered
+    /// later.
+    #[inline(always)]
+    pub fn deliver(&mut self, receiver: &mut impl Receive) {
+        let Self { core, decoder, input, assembly, id, receiving, end } = self;
+        let (id, Receiving { route, data, inline_limit }) = (*id, *receiving);
+        let mut completed = false;
+        let over = loop {
+            let message = match decoder.whole_message(input, inline_limit.into()) {
+                Some(Event::Binary(bytes)) => Message::Binary(bytes),
+                Some(Event::Text(text)) => Message::Text(text),
+                _ => {
+                    // A message may have been incomplete before: the engine must check, even where
+                    // nothing is left.
+                    *end = End::Over { over: Over::Taken, completed: true };
+                    match next(decoder, input, assembly, core, id, route) {
+                        Next::Message(message) => message,
+                        Next::Chunk(chunk) => {
+                            core.connections.stats.messages_in += u64::from(chunk.last);
+                            completed |= chunk.last;
+                            receiver.on_chunk(&mut Cx::known(core, id, route, data), chunk);
+                            if core.connections.stage(id) != Stage::Open {
+                                *end = End::NotOpen;
+                                return;
+                            }
+                            if !input.is_empty() && core.must_yield(id) {
+                                break Over::Taken;
+                            }
+                            continue;
+                        }
+                        Next::Control => continue,
+                        Next::Over(over) => break over,
+                    }
+                }
+            };
+            core.connections.stats.messages_in += 1;
+            receiver.on_message(&mut Cx::known(core, id, route, data), message);
+            if decoder.is_at_rest(input) {
+                return;
+            }
+            completed = true;
+            if core.can_continue(id) {
+                continue;
+            }
+            if core.connections.stage(id) != Stage::Open {
+                *end = End::NotOpen;
+                return;
+            }
+            if !input.is_empty() && core.must_yield(id) {
+                // Back-pressure means to stop decoding; `State::decode` holds the rest.
+                break Over::Taken;
+            }
+        };
+        *end = End::Over { over, completed };
+    }
+}
+
+/// Drops input before the peer's Close frame.
+pub(crate) fn skip_to_close(
+    decoder: &mut ws::Decoder,
+    input: &mut Input<'_>,
+    assembly: &mut Assembly,
+    core: &mut Core,
+    id: ConnId,
+    route: u16,
+) -> Over {
+    loop {
+        if let Next::Over(over) = next(decoder, input, assembly, core, id, route) {
+            return over;
+        }
+    }
+}
+
+/// Decodes the next event of a session, on the slow path. Out of line, and with access to nothing
+/// borrowed but the decoder.
+#[inline(never)]
+fn next<'a, 'b: 'a>(
+    decoder: &'a mut ws::Decoder,
+    input: &mut Input<'b>,
+    assembly: &'a mut Assembly,
+    core: &mut Core,
+    id: ConnId,
+    route: u16,
+) -> Next<'a> {
+    let Assembly { spare, inflater, close } = assembly;
+    let options = core.connections.route_options(route);
+    let limits = options.ws_limits.unwrap_or(core.connections.limits.ws);
+    core.connections.record_limits(id, &limits);
+    core.connections.borrowed.set_joined(None);
+    core.connections.compression.end_relay();
+    if options.streams {
+        return match decoder.next_chunk(input, &limits, spare) {
+            Ok(Some(Streamed::Chunk(chunk))) => Next::Chunk(chunk),
+            Ok(Some(Streamed::Event(event))) => take(core, id, close, Ok(Some(event))),
+            Ok(None) => Next::Over(Over::Taken),
+            Err(error) => Next::Over(Over::Failed(error)),
+        };
+    }
+    let event = match decoder.next_incoming(input, &limits, spare) {
+        Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
+        // After our Close no callback gets it.
+        Ok(Some(Incoming::Deflated(_))) if core.connections.stage(id) != Stage::Open => {
+            return Next::Control;
+        }
+        Ok(Some(Incoming::Deflated(message))) => {
+            inflate(inflater, message, core, id, limits.max_message_size).map(Some)
+        }
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    core.connections.borrowed.set_joined(spare.joined().map(|joined| joined as _));
+    take(core, id, close, event)
+}
+
+/// Converts an event; a ping is answered.
+fn take<'a>(
+    core: &mut Core,
+    id: ConnId,
+    close: &mut (u16, String),
+    event: Result<Option<Event<'a>>, ws::ProtocolError>,
+) -> Next<'a> {
+    match event {
+        Ok(None) => Next::Over(Over::Taken),
+        Ok(Some(Event::Binary(bytes))) => Next::Message(Message::Binary(bytes)),
+        Ok(Some(Event::Text(text))) => Next::Message(Message::Text(text)),
+        Ok(Some(Event::Ping(payload))) => {
+            if core.connections.stage(id) == Stage::Open {
+                core.connections.pong(id, payload);
+            }
+            Next::Control
+        }
+        Ok(Some(Event::Pong(_))) => Next::Control,
+        Ok(Some(Event::Close(reason))) => {
+            // The reason borrows the lent bytes or the decoder; a Close is rare enough to copy it.
+            let code = reason.map_or(1005, |reason| reason.code);
+            *close = (code, reason.map_or_else(String::new, |reason| reason.reason.to_owned()));
+            Next::Over(Over::Closed)
+        }
+        Err(error) => Next::Over(Over::Failed(error)),
+    }
+}
+
+/// Decompresses a message; the limit is enforced while inflating.
+fn inflate<'i>(
+    inflater: &'i mut Inflater,
+    message: Deflated<'_>,
+    core: &mut Core,
+    id: ConnId,
+    max: usize,
+) -> Result<Event<'i>, ws::ProtocolError> {
+    let Connections { compression, stats, .. } = &mut core.connections;
+    stats.inflate_input_bytes += message.payload.len() as u64;
+    let history = compression.peers_history(id.slot());
+    let context = history.as_ref().map_or(0, |history| history.len());
+    let Inflated { event, relayable } = inflater.inflate(message, history, max)?;
+    let plaintext = match event {
+        Event::Text(text) => text.as_bytes(),
+        Event::Binary(bytes) => bytes,
+        _ => &[],
+    };
+    stats.inflate_output_bytes += plaintext.len() as u64;
+    compression.record_inflated(plaintext.len(), context);
+    if relayable {
+        compression.set_relay(plaintext, message.payload);
+    }
+    Ok(event)
+}

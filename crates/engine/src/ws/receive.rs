@@ -1,0 +1,217 @@
+//! Received data: from bytes to events to callbacks.
+
+use throng_io::ConnId;
+use throng_proto::Input;
+use throng_proto::{http1, ws};
+
+use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::table::Receiving;
+use crate::outbox::borrowed::LARGE;
+use crate::service::{Close, Service};
+use crate::shard::state::State;
+use crate::ws::messages::{self, End, Messages, Over};
+
+/// The decoder of one connection, depending on its stage.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// Nothing is read: the slot is free, or the connection is being established.
+    Nothing,
+    /// Refused: its input is dropped, and it is not counted among the connections.
+    Refused,
+    Http(http1::Decoder),
+    /// The answer is a stream of events: input is dropped.
+    Events,
+    /// Client: the answer to the upgrade request. Boxed, so that servers do not pay for its size.
+    Response(Box<http1::ResponseDecoder>),
+    Ws(ws::Decoder),
+}
+
+impl Inbound {
+    pub(crate) fn http() -> Self {
+        Self::Http(http1::Decoder::new())
+    }
+
+    pub(crate) fn response() -> Self {
+        Self::Response(Box::new(http1::ResponseDecoder::new()))
+    }
+}
+
+impl<S: Service> State<S> {
+    /// Handles received bytes. Returns true if part of them was held back; then the connection must
+    /// not be read.
+    #[inline]
+    pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
+        self.core.connections.stats.bytes_in += bytes.len() as u64;
+        if bytes.len() < LARGE {
+            return self.decode(id, bytes);
+        }
+        self.core.connections.borrowed.lend(id, bytes);
+        let held = self.decode(id, bytes);
+        self.core.connections.borrowed.give_back();
+        held
+    }
+
+    /// Resumes with bytes that were held back. Returns true if part of them still is.
+    pub(crate) fn on_held(&mut self, id: ConnId, mut bytes: Vec<u8>) -> bool {
+        self.decode(id, &mut bytes)
+    }
+
+    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
+        self.core.connections.compression.begin_work();
+        let mut input = Input::new(bytes);
+        let (before, len) = (self.core.connections.stats.messages_in, input.len());
+        self.guarded(id, |state| {
+            if !state.pump_ws(id, &mut input) {
+                state.pump_upgrading(id, &mut input);
+            }
+        });
+        self.core.connections.compression.end_relay();
+        if self.core.connections.rates.are_limited() {
+            let messages = self.core.connections.stats.messages_in - before;
+            self.record_said(id, messages, (len - input.len()) as u64);
+        }
+        // The loops leave input behind only if there is a reason to come back to it.
+        !input.is_empty() && self.hold(id, &input)
+    }
+
+    /// Handles input before there is a session, and the first messages after it.
+    #[inline(never)]
+    fn pump_upgrading(&mut self, id: ConnId, input: &mut Input<'_>) {
+        while self.pump_handshake(id, input) && !self.pump_ws(id, input) {}
+    }
+
+    /// Counts the messages and bytes of a connection, where those are limited.
+    #[cold]
+    fn record_said(&mut self, id: ConnId, messages: u64, bytes: u64) {
+        let connections = &mut self.core.connections;
+        let now = connections.tick();
+        if !connections.rates.admit(id.slot(), now, messages, bytes)
+            && connections.stage(id) == Stage::Open
+        {
+            connections.fail(id, 1008, "too much in one second");
+            self.end_session(id, Close { code: 1008, reason: "" }, false);
+        }
+    }
+
+    /// Keeps undecoded input until the connection's answers have left, or others had their turn.
+    /// Input that is not needed any more is dropped. Returns true if input was kept.
+    #[cold]
+    fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
+        if self.core.connections.stage(id) == Stage::Lingering {
+            self.core.connections.linger_on(id, rest.len());
+            return false;
+        }
+        let wanted = self.core.connections.conn(id).is_some_and(|conn| {
+            conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
+        });
+        if wanted {
+            self.held.insert(id, rest.as_slice().to_vec());
+        }
+        wanted
+    }
+
+    /// The hot path: lends a session's bytes to the service, which decodes the messages in them.
+    /// Returns false if there is no session yet.
+    #[inline(always)]
+    fn pump_ws(&mut self, id: ConnId, input: &mut Input<'_>) -> bool {
+        let Self { core, service, inbound, assembly, .. } = self;
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return false };
+        let Some(receiving) = core.connections.receiving(id) else {
+            self.await_close(id, input);
+            return true;
+        };
+        let mut messages = Messages::new(core, decoder, input, assembly, id, receiving);
+        service.on_read(&mut messages);
+        match messages.into_end() {
+            End::AtRest => {}
+            End::Over { over, completed } => self.finish_input(id, over, completed),
+            End::NotOpen => self.await_close(id, input),
+        }
+        true
+    }
+
+    /// Skips input after our Close up to the peer's.
+    #[cold]
+    fn await_close(&mut self, id: ConnId, input: &mut Input<'_>) {
+        let Self { core, inbound, assembly, .. } = self;
+        let Inbound::Ws(decoder) = &mut inbound[id.slot()] else { return };
+        let Some(Receiving { route, .. }) = core.connections.receiving_late(id) else {
+            return;
+        };
+        let over = messages::skip_to_close(decoder, input, assembly, core, id, route);
+        self.finish_input(id, over, false);
+    }
+
+    /// Handles the end of input. `completed`: a message that is incomplete now is not the one that
+    /// was incomplete before.
+    #[inline(never)]
+    fn finish_input(&mut self, id: ConnId, over: Over, completed: bool) {
+        match over {
+            Over::Taken => {
+                let Inbound::Ws(decoder) = &self.inbound[id.slot()] else { return };
+                // Messages passed on in chunks hold no memory and have no deadline.
+                let conn = self.core.connections.conn(id);
+                let (route, assembling) =
+                    conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
+                let streams = self.core.connections.route_options(route).streams;
+                let between = decoder.is_between_messages() || streams;
+                if between == assembling || (completed && !between) {
+                    self.record_assembling(id, between);
+                }
+            }
+            Over::Closed => {
+                let (code, reason) = std::mem::take(&mut self.assembly.close);
+                self.on_peer_close(id, code, &reason);
+            }
+            Over::Failed(error) => {
+                self.core.connections.stats.protocol_errors += 1;
+                let code = error.close_code();
+                // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
+                self.core.connections.close(id, code, &error.to_string());
+                self.core.connections.finish(id, AfterFlush::Linger);
+                self.end_session(id, Close { code, reason: "" }, false);
+            }
+        }
+    }
+
+    /// RFC 6455 section 5.5.1: answer a Close with its own code, unless it answers ours; then the
+    /// server closes the TCP connection first (section 7.1.1), and the client waits for that.
+    #[cold]
+    fn on_peer_close(&mut self, id: ConnId, code: u16, reason: &str) {
+        self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
+        let ours = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
+        let code = if ours == 0 { code } else { ours };
+        self.end_session(id, Close { code, reason }, true);
+        self.core.connections.finish(id, AfterFlush::Close);
+    }
+
+    /// Starts or ends the deadline of an incomplete message.
+    fn record_assembling(&mut self, id: ConnId, between: bool) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.set(flag::ASSEMBLING, !between);
+        let tick = connections.tick();
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.assembling = (!between).then_some(tick);
+        }
+        if between {
+            connections.shed_cold(id);
+        } else if let Some(cold) = connections.cold_mut(id)
+            && !cold.assembly_listed
+        {
+            cold.assembly_listed = true;
+            connections.assembling.push(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The budget of ARCHITECTURE.md: 128 bytes a connection, all tables of the process together.
+    #[test]
+    fn a_decoder_is_small() {
+        assert!(size_of::<Inbound>() <= 40, "Inbound is {} bytes", size_of::<Inbound>());
+    }
+}
