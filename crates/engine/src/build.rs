@@ -128,6 +128,7 @@ pub fn build<D: Driver, S: Service>(
                         seed,
                         driver.now(),
                     ),
+                    clock: driver.clock(),
                     channels,
                     remote: remote.clone(),
                     shard,

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_io::{ConnId, Instant};
+use throng_io::{Clock, ConnId, Instant};
 use throng_proto::ws::{Opcode, deflate};
 
 use crate::conn::record::{AfterFlush, Stage};
@@ -23,6 +23,7 @@ use crate::shard::stats::Stats;
 #[derive(Debug)]
 pub struct Core {
     pub(crate) connections: Connections,
+    pub(crate) clock: Clock,
     pub(crate) channels: Channels,
     pub(crate) remote: Remote,
     pub(crate) shard: usize,

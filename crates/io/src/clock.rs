@@ -1,6 +1,29 @@
-//! The clock of drivers that run in real time, shared by all shards of a process.
+//! The clock of a driver: the system's, shared by all shards of a process, or a simulator's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Instant;
+
+/// A driver's clock, which can be read while the driver is borrowed.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The monotonic clock of the system.
+    System,
+    /// Nanoseconds that a simulator advances.
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// Reads the clock: about 20 ns for the system's, so not for each message.
+    #[must_use]
+    pub fn read(&self) -> Instant {
+        match self {
+            Self::System => monotonic(),
+            Self::Virtual(nanos) => Instant(nanos.load(Ordering::Relaxed)),
+        }
+    }
+}
 
 /// Returns the nanoseconds since the system started.
 ///

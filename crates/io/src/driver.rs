@@ -45,7 +45,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Batch, ConnId, Instant};
+use crate::{Batch, Clock, ConnId, Instant};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
@@ -103,8 +103,8 @@ pub trait Driver {
     /// Free of cost.
     fn now(&self) -> Instant;
 
-    /// Reads the clock. Not for each message: the engine reads it at the end of a turn.
-    fn clock(&self) -> Instant;
+    /// Returns the clock of [`Driver::now`], to be read within a turn.
+    fn clock(&self) -> Clock;
 
     /// Sleeps until there is something to do, the waker is used, or `deadline` has passed (C6).
     ///

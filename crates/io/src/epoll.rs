@@ -11,8 +11,8 @@ use rustix::net::{
 };
 use socket2::SockRef;
 
+use crate::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
-use crate::{Instant, Options};
 
 /// The poller of [`Epoll`](crate::Epoll).
 pub struct EpollPoller {
@@ -58,10 +58,6 @@ impl Poller for EpollPoller {
         let mut poller = Self { epoll, events: vec![none; max_events].into(), has_pwait2: true };
         poller.has_pwait2 = poller.wait_nanos(Duration::ZERO).is_ok();
         Ok((poller, EventFd(wake)))
-    }
-
-    fn clock() -> Instant {
-        crate::clock::monotonic()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {

@@ -29,6 +29,7 @@ pub mod time;
 mod wakeup;
 
 pub use batch::{Batch, Memory, Segment};
+pub use clock::Clock;
 pub use connect::connect_timeout;
 pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
 pub use id::ConnId;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use socket2::SockRef;
 
+use crate::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
-use crate::{Instant, Options};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("mio's token is a usize, and a ConnId has 64 bits");
@@ -43,10 +43,6 @@ impl Poller for MioPoller {
         let waker = mio::Waker::new(poll.registry(), token(wake_token))?;
         let events = mio::Events::with_capacity(max_events);
         Ok((Self { poll, events, ready: Vec::with_capacity(max_events) }, waker))
-    }
-
-    fn clock() -> Instant {
-        crate::clock::monotonic()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {

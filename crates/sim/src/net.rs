@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_io::ConnId;
+use throng_io::{Clock, ConnId};
 
 use crate::rng::Trace;
 
@@ -133,7 +134,7 @@ struct Listener {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Net {
-    now: u64,
+    now: Arc<AtomicU64>,
     links: Vec<Link>,
     listeners: Vec<Listener>,
     dropped: Dropped,
@@ -158,19 +159,25 @@ impl Net {
     /// Tells what happens, if somebody wants to know.
     pub fn say(&self, what: impl FnOnce() -> String) {
         if self.log {
-            eprintln!("{:>12} us  {}", self.now / 1000, what());
+            eprintln!("{:>12} us  {}", self.now() / 1000, what());
         }
     }
 
     /// Virtual nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.now
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Returns the clock of virtual time.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock::Virtual(Arc::clone(&self.now))
     }
 
     /// Lets time pass up to `at`; never back.
     pub fn advance_to(&mut self, at: u64) {
-        self.now = self.now.max(at);
+        self.now.fetch_max(at, Ordering::Relaxed);
         self.reap();
     }
 
@@ -222,9 +229,9 @@ impl Net {
         from: SocketAddr,
         options: LinkOptions,
     ) -> Option<LinkId> {
-        let link = self.links.len();
+        let (now, link) = (self.now(), self.links.len());
         let listener = self.listeners.get_mut(listener).filter(|listener| listener.open)?;
-        listener.backlog.push_back((self.now + options.latency, link));
+        listener.backlog.push_back((now + options.latency, link));
         self.links.push(Link::new(from, options));
         Some(link)
     }
@@ -233,7 +240,7 @@ impl Net {
     pub fn dead_link(&mut self, from: SocketAddr, options: LinkOptions) -> LinkId {
         self.links.push(Link::new(from, options));
         let link = self.links.len() - 1;
-        self.links[link].reset_at[Side::Dialer as usize] = Some(self.now + 2 * options.latency);
+        self.links[link].reset_at[Side::Dialer as usize] = Some(self.now() + 2 * options.latency);
         link
     }
 
@@ -257,7 +264,7 @@ impl Net {
 
     /// Takes the next connection that has come to `listener`.
     pub fn accept(&mut self, listener: usize) -> Option<(SimSocket, SocketAddr)> {
-        if self.next_incoming(listener)? > self.now {
+        if self.next_incoming(listener)? > self.now() {
             return None;
         }
         let (_, link) = self.listeners[listener].backlog.pop_front()?;
@@ -297,7 +304,7 @@ impl Net {
     /// # Panics
     /// If there is no room: a bug of the simulator.
     pub fn write(&mut self, link_id: LinkId, side: Side, bytes: &[u8]) {
-        let (now, room) = (self.now, self.room(link_id, side));
+        let (now, room) = (self.now(), self.room(link_id, side));
         let link = &mut self.links[link_id];
         if link.reset_at.iter().any(Option::is_some) {
             return;
@@ -326,7 +333,7 @@ impl Net {
 
     /// What `side` can read.
     pub fn readable(&mut self, link: LinkId, side: Side) -> Readable {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link];
         if link.reset_at[side as usize].is_some_and(|at| at <= now) {
             return Readable::Reset;
@@ -345,7 +352,7 @@ impl Net {
     /// The same for a driver: what had come when a reset came is there still (C9 of the driver contract), as Linux keeps
     /// it. Peers lose it, as they do elsewhere.
     pub fn kept(&mut self, link: LinkId, side: Side) -> Readable {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link];
         let reset_at = link.reset_at[side as usize].filter(|at| *at <= now);
         let until = reset_at.unwrap_or(now);
@@ -383,7 +390,7 @@ impl Net {
         let link = &self.links[link];
         let pipe = &link.pipes[side.other() as usize];
         let arrival = pipe.in_transit.front().map(|(at, _)| *at);
-        let later = |at: &u64| *at > self.now;
+        let later = |at: &u64| *at > self.now();
         [arrival, pipe.fin_at.filter(later), link.reset_at[side as usize].filter(later)]
             .into_iter()
             .flatten()
@@ -392,7 +399,7 @@ impl Net {
 
     /// `side` ends its stream and keeps reading.
     pub fn finish(&mut self, link: LinkId, side: Side) {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link];
         let pipe = &mut link.pipes[side as usize];
         if pipe.fin_at.is_none() {
@@ -402,7 +409,7 @@ impl Net {
 
     /// `side` closes its socket: what it wrote still arrives, unless input was left unread.
     pub fn close(&mut self, link_id: LinkId, side: Side) {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link_id];
         if std::mem::replace(&mut link.gone[side as usize], true) {
             return;
@@ -421,7 +428,7 @@ impl Net {
 
     /// `side` resets the link.
     pub fn reset(&mut self, link_id: LinkId, side: Side) {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link_id];
         if std::mem::replace(&mut link.gone[side as usize], true) {
             return;
@@ -441,12 +448,12 @@ impl Net {
     /// Whether `side` knows of a reset by now.
     #[must_use]
     pub fn knows_reset(&self, link: LinkId, side: Side) -> bool {
-        self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now)
+        self.links[link].reset_at[side as usize].is_some_and(|at| at <= self.now())
     }
 
     /// The network gives the link up: both ends learn of a reset.
     pub fn give_up(&mut self, link: LinkId) {
-        let now = self.now;
+        let now = self.now();
         let link = &mut self.links[link];
         link.cut = true;
         for at in &mut link.reset_at {

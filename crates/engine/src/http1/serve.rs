@@ -6,6 +6,7 @@ use throng_proto::Input;
 use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
+use crate::conn::input_time::InputTime;
 use crate::conn::record::{AfterFlush, Stage, flag};
 use crate::context::Cx;
 use crate::http1::body::BodyMode;
@@ -47,6 +48,7 @@ impl<S: Service> State<S> {
 
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
+        let mut time = InputTime::new();
         loop {
             let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
@@ -55,7 +57,7 @@ impl<S: Service> State<S> {
                     if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
                 _ => return,
             }
-            if !input.is_empty() && core.must_yield(id) {
+            if !input.is_empty() && (core.must_yield(id) || time.is_up(&core.clock)) {
                 return;
             }
             let usual = core.connections.limits.http;

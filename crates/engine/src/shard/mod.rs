@@ -160,7 +160,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.resume();
         self.flush_all();
         if self.state.core.watch.is_on() {
-            let now = self.driver.clock();
+            let now = self.state.core.clock.read();
             self.state.core.watch.end_turn(now);
         }
         Ok(self.stopped())
@@ -171,7 +171,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[inline]
     fn checkpoint(&mut self) {
         if self.state.core.watch.is_fine_grained() {
-            let now = self.driver.clock();
+            let now = self.state.core.clock.read();
             self.state.core.watch.checkpoint(now);
         }
     }

@@ -18,7 +18,7 @@ use crate::shard::admission::Admission;
 use crate::shard::shutdown::Phase;
 use crate::shard::stats::{Added, Snapshot};
 use crate::ws::messages::Assembly;
-use crate::ws::receive::Inbound;
+use crate::ws::receive::{Held, Inbound};
 
 /// State of a shard without its sockets: usable while the driver has lent bytes.
 pub(crate) struct State<S> {
@@ -26,7 +26,7 @@ pub(crate) struct State<S> {
     pub(crate) service: S,
     pub(crate) inbound: Vec<Inbound>,
     /// Input that was not decoded yet; its connections are paused.
-    pub(crate) held: ConnMap<Vec<u8>>,
+    pub(crate) held: ConnMap<Held>,
     pub(crate) assembly: Assembly,
     pub(crate) request_bodies: RequestBodies,
     pub(crate) admission: Arc<Admission>,
@@ -312,7 +312,7 @@ impl<S: Service> State<S> {
     pub(crate) fn waiting_memory(&self) -> usize {
         let connections = &self.core.connections;
         let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
-        let held = self.held.values().map(Vec::len);
+        let held = self.held.values().map(Held::memory);
         output.chain(held).sum()
     }
 

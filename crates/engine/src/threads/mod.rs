@@ -160,6 +160,7 @@ where
         let mut shard = Shard::new(Parts {
             core: Core {
                 connections,
+                clock: driver.clock(),
                 channels,
                 remote: self.remote.clone(),
                 shard: thread.into(),

@@ -6,6 +6,7 @@ use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
 
+use crate::conn::input_time::InputTime;
 use crate::conn::record::Stage;
 use crate::conn::table::{Connections, Receiving};
 use crate::context::{Core, Cx};
@@ -146,6 +147,7 @@ impl<'a, 'b> Messages<'a, 'b> {
         let Self { core, decoder, input, assembly, id, receiving, end } = self;
         let (id, Receiving { route, data, inline_limit }) = (*id, *receiving);
         let mut completed = false;
+        let mut time = InputTime::new();
         let over = loop {
             let message = match decoder.whole_message(input, inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
@@ -164,11 +166,13 @@ impl<'a, 'b> Messages<'a, 'b> {
                                 *end = End::NotOpen;
                                 return;
                             }
-                            if !input.is_empty() && core.must_yield(id) {
+                            if !input.is_empty() && (core.must_yield(id) || time.is_up(&core.clock))
+                            {
                                 break Over::Taken;
                             }
                             continue;
                         }
+                        Next::Control if time.is_up(&core.clock) => break Over::Taken,
                         Next::Control => continue,
                         Next::Over(over) => break over,
                     }
@@ -180,14 +184,15 @@ impl<'a, 'b> Messages<'a, 'b> {
                 return;
             }
             completed = true;
-            if core.can_continue(id) {
+            let is_late = time.is_up(&core.clock);
+            if !is_late && core.can_continue(id) {
                 continue;
             }
             if core.connections.stage(id) != Stage::Open {
                 *end = End::NotOpen;
                 return;
             }
-            if !input.is_empty() && core.must_yield(id) {
+            if !input.is_empty() && (is_late || core.must_yield(id)) {
                 // Back-pressure means to stop decoding; `State::decode` holds the rest.
                 break Over::Taken;
             }

@@ -36,27 +36,68 @@ impl Inbound {
     }
 }
 
+/// Input of a connection that was not decoded yet.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    bytes: Vec<u8>,
+    /// Bytes at the beginning that are decoded.
+    taken: usize,
+}
+
+impl Held {
+    fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), taken: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    /// Returns the memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    fn rest_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.taken..]
+    }
+
+    /// Keeps the last `rest` bytes. Moved only when they are half of the memory at most, so that
+    /// input that is decoded little by little is not copied each time.
+    fn shortened(mut self, rest: usize) -> Self {
+        self.taken = self.bytes.len() - rest;
+        match rest <= self.bytes.len() / 2 {
+            true => Self::new(&self.bytes[self.taken..]),
+            false => self,
+        }
+    }
+}
+
 impl<S: Service> State<S> {
     /// Handles received bytes. Returns true if part of them was held back; then the connection must
     /// not be read.
     #[inline]
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
-        if bytes.len() < LARGE {
-            return self.decode(id, bytes);
-        }
-        self.core.connections.borrowed.lend(id, bytes);
-        let held = self.decode(id, bytes);
-        self.core.connections.borrowed.give_back();
-        held
+        let rest = if bytes.len() < LARGE {
+            self.decode(id, bytes)
+        } else {
+            self.core.connections.borrowed.lend(id, bytes);
+            let rest = self.decode(id, bytes);
+            self.core.connections.borrowed.give_back();
+            rest
+        };
+        rest > 0 && self.hold(id, Held::new(&bytes[bytes.len() - rest..]))
     }
 
-    /// Resumes with bytes that were held back. Returns true if part of them still is.
-    pub(crate) fn on_held(&mut self, id: ConnId, mut bytes: Vec<u8>) -> bool {
-        self.decode(id, &mut bytes)
+    /// Resumes with input that was held back. Returns true if part of it still is.
+    pub(crate) fn on_held(&mut self, id: ConnId, mut held: Held) -> bool {
+        let rest = self.decode(id, held.rest_mut());
+        rest > 0 && self.hold(id, held.shortened(rest))
     }
 
-    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
+    /// Decodes input, and returns how many bytes at its end were left.
+    fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         self.core.connections.compression.begin_work();
         let mut input = Input::new(bytes);
         let (before, len) = (self.core.connections.stats.messages_in, input.len());
@@ -71,7 +112,7 @@ impl<S: Service> State<S> {
             self.record_said(id, messages, (len - input.len()) as u64);
         }
         // The loops leave input behind only if there is a reason to come back to it.
-        !input.is_empty() && self.hold(id, &input)
+        input.len()
     }
 
     /// Handles input before there is a session, and the first messages after it.
@@ -96,7 +137,7 @@ impl<S: Service> State<S> {
     /// Keeps undecoded input until the connection's answers have left, or others had their turn.
     /// Input that is not needed any more is dropped. Returns true if input was kept.
     #[cold]
-    fn hold(&mut self, id: ConnId, rest: &Input<'_>) -> bool {
+    fn hold(&mut self, id: ConnId, rest: Held) -> bool {
         if self.core.connections.stage(id) == Stage::Lingering {
             self.core.connections.linger_on(id, rest.len());
             return false;
@@ -105,7 +146,7 @@ impl<S: Service> State<S> {
             conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
         });
         if wanted {
-            self.held.insert(id, rest.as_slice().to_vec());
+            self.held.insert(id, rest);
         }
         wanted
     }

@@ -9,7 +9,7 @@ use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{Entry, NONE, flag};
 use super::turn::{READS_PER_EVENT, Step};
-use crate::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
 /// too.
@@ -22,8 +22,8 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.now
     }
 
-    fn clock(&self) -> Instant {
-        P::clock()
+    fn clock(&self) -> Clock {
+        Clock::System
     }
 
     /// Reads the clock once, after the wait, and before it only if the deadline is near. After a
@@ -48,7 +48,11 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             _ if busy => Some(Duration::ZERO),
             None => None,
             Some(deadline) if deadline.0.saturating_sub(self.now.0) < NEAR => {
-                Some(if deadline > self.now { deadline.since(P::clock()) } else { Duration::ZERO })
+                Some(if deadline > self.now {
+                    deadline.since(Clock::System.read())
+                } else {
+                    Duration::ZERO
+                })
             }
             Some(deadline) => Some(deadline.since(self.now)),
         };
@@ -59,7 +63,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         };
         let waited = self.poller.wait(timeout);
         self.wakeup.awake();
-        self.now = P::clock();
+        self.now = Clock::System.read();
         self.events = waited?;
         (self.taken, self.pending.bits) = (0, 0);
         self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);

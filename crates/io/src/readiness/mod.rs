@@ -26,7 +26,7 @@ use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Pending, QueuedEvent};
 use crate::wakeup::Wakeup;
-use crate::{Closed, ConnId, Instant, Options};
+use crate::{Clock, Closed, ConnId, Instant, Options};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.
 pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
@@ -79,7 +79,7 @@ impl<P: Poller> ReadinessDriver<P> {
         Ok(Self {
             poller,
             wakeup: Arc::new(Wakeup::new(signal)),
-            now: P::clock(),
+            now: Clock::System.read(),
             events: 0,
             taken: 0,
             pending: Pending { id: ConnId::from_bits(0), bits: 0, reads: 0 },

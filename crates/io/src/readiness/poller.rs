@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::{Instant, Options};
+use crate::Options;
 
 // The bits are those of epoll, so that its events need no translation.
 
@@ -70,9 +70,6 @@ pub trait Poller: Sized + Send {
     /// Creates a poller for `max_events` events per wait, and the signal, which is reported as
     /// `wake_token`.
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, Self::Signal)>;
-
-    /// Reads the clock.
-    fn clock() -> Instant;
 
     /// Waits at least for `timeout` unless something happens; returns the number of events. An
     /// interrupted wait returns none.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::wake_fd::WakeFd;
+use crate::Options;
 use crate::readiness::poller::{ERROR, HANG_UP, Interest, Poller, READ, Ready, Signal, WRITE};
-use crate::{Instant, Options};
 
 /// The poller of [`Threads`](crate::Threads): level-triggered, without a descriptor of its own.
 ///
@@ -54,10 +54,6 @@ impl Poller for PollPoller {
         let ready = Vec::with_capacity(1);
         let signal = WakeSignal(Arc::clone(&wake_fd));
         Ok((Self { watched: RefCell::new(watched), ready, wake_fd }, signal))
-    }
-
-    fn clock() -> Instant {
-        crate::clock::monotonic()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {

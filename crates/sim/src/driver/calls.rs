@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
+use throng_io::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
 
 use super::{Found, SimDriver, Waiting, leave};
 use crate::faults::strikes;
@@ -16,11 +16,11 @@ impl Driver for SimDriver {
     type Socket = SimSocket;
 
     fn now(&self) -> Instant {
-        self.clock()
+        Instant(self.net.borrow().now())
     }
 
-    fn clock(&self) -> Instant {
-        Instant(self.net.borrow().now())
+    fn clock(&self) -> Clock {
+        self.net.borrow().clock()
     }
 
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
