@@ -116,6 +116,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "request bodies being received, of all connections together; more get 503",
     ),
     setting(
+        "max_memory",
+        "0",
+        "memory of all connections: queues, partial messages, bodies; the largest go with 1008 or 503; 0 = a quarter of the machine's or cgroup's",
+    ),
+    setting(
         "min_response_rate",
         "256B",
         "least bytes per second that a client must read of a response; 0 = any progress",
@@ -352,6 +357,7 @@ impl Settings {
             handshake_timeout: self.duration("handshake_timeout")?,
             min_body_rate: self.size("min_body_rate")?,
             max_body_memory: self.size("max_body_memory")?,
+            max_memory: self.size("max_memory")?,
             min_response_rate: self.size("min_response_rate")?,
             keep_alive_timeout: self.duration("keep_alive_timeout")?,
             reassembly_timeout: self.duration("reassembly_timeout")?,

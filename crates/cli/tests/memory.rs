@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Client, Served, TIMEOUT};
+use support::{Client, Got, Served, TIMEOUT, exchange};
 use throng_proto::ws::Opcode;
 
 const MIB: usize = 1 << 20;
@@ -41,4 +41,42 @@ fn what_slow_readers_took_is_given_back_when_they_are_gone() {
         let what = format!("round {round}: less than {} MiB are resident", most / MIB);
         eventually(&what, || served.resident() <= most);
     }
+}
+
+/// Messages of 60 bytes to 900 members that do not read: each may have a mebibyte in its queue.
+#[test]
+fn a_process_of_one_gibibyte_outlives_members_that_do_not_read() {
+    let served = Served::start_with_memory(1 << 30, &["--listen", "127.0.0.1:0"]);
+    let members: Vec<_> =
+        (0..900).map(|_| Client::connect(served.addresses[0], "/ws/news")).collect();
+    let mut publisher = Client::connect(served.addresses[0], "/ws/news");
+    let mut honest = Client::connect(served.addresses[0], "/echo");
+    let message = [b'x'; 60];
+    let mut ended = 0;
+    while ended == 0 {
+        for _ in 0..1000 {
+            publisher.send(Opcode::Text, &message);
+        }
+        ended = figure(&served, "memory_ended") + figure(&served, "slow_consumers");
+    }
+    // As much again, now that the limit was reached.
+    for _ in 0..20_000 {
+        publisher.send(Opcode::Text, &message);
+    }
+    honest.send(Opcode::Text, b"still here");
+    assert_eq!(honest.next(), Got::Text("still here".to_owned()));
+    drop(members);
+}
+
+fn figure(served: &Served, name: &str) -> u64 {
+    let mut stream = served.dial();
+    let answer = exchange(
+        &mut stream,
+        "GET /stats.json HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+    );
+    if answer.status() != 200 {
+        return 0;
+    }
+    let stats: serde_json::Value = serde_json::from_str(answer.text()).unwrap();
+    stats[name].as_u64().unwrap()
 }

@@ -14,6 +14,7 @@ use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::shard::admission::Admission;
+use crate::shard::memory::{Debts, MemoryAccount};
 use crate::shard::stalls::{Watch, Watching};
 use crate::shard::stats::Snapshot;
 use crate::shard::{Parts, Shard};
@@ -90,6 +91,7 @@ pub fn build<D: Driver, S: Service>(
     let (mut checked, rules) = options.checked()?;
     checked.max_body_memory /= drivers.len().max(1);
     let totals = Arc::new(Totals::new(*wildcards));
+    let account = Arc::new(MemoryAccount::new(limits.max_memory));
     let max_connections = *max_connections;
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
     let (mut queues, mut inboxes, mut handover, mut handovers) = (vec![], vec![], vec![], vec![]);
@@ -127,6 +129,7 @@ pub fn build<D: Driver, S: Service>(
                         capacity,
                         seed,
                         driver.now(),
+                        Debts::new(Arc::clone(&account), false),
                     ),
                     clock: driver.clock(),
                     channels,

@@ -45,6 +45,14 @@ pub struct Limits {
     /// threads of their own as they need it; a body that would exceed it is answered with 503. 0 =
     /// no such bodies.
     pub max_body_memory: usize,
+    /// Bytes of memory that all connections of the process may cause together: output that they do
+    /// not take, input that is incomplete or waits, request bodies, compression contexts. Above it
+    /// the connections that hold the most are ended, sessions with 1008 and requests with 503 (a
+    /// peer that does not read is reset), and new connections get 503, until seven eighths remain.
+    /// Default 0: a quarter of what the machine, the cgroup or the process's own limits allow;
+    /// `usize::MAX` for no limit. It is a measure, not a reservation: for moments up to a sixteenth
+    /// more may be held, and the allocator may take half as much again.
+    pub max_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
     /// Default 256 B/s. 0 = one byte is progress enough, as it is for sessions.
@@ -97,6 +105,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             min_body_rate: 1024,
             max_body_memory: 256 << 20,
+            max_memory: 0,
             min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),

@@ -39,6 +39,16 @@ impl Segment {
         }
     }
 
+    /// Returns the memory that it takes, divided by the number of references to it.
+    fn share(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.capacity(),
+            Self::Shared(bytes) => bytes.len() / Arc::strong_count(bytes),
+            Self::Kept(memory) => memory.as_ref().as_ref().len() / Arc::strong_count(memory),
+            Self::Lent(_) => 0,
+        }
+    }
+
     /// Returns true if the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -136,6 +146,25 @@ impl Batch {
     pub fn forget_spare(&mut self) {
         debug_assert!(self.is_empty(), "its memory is in use");
         self.head = Vec::new();
+    }
+
+    /// Returns an estimate of the memory of this batch. Of memory that several batches refer to it
+    /// counts its share, found by a look at four of its references.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let head = self.head.capacity();
+        let count = self.segments.len();
+        if count == 0 {
+            return head;
+        }
+        let segments = self.segments.capacity() * size_of::<Segment>();
+        let referred = (self.len + self.sent).saturating_sub(self.head.len());
+        let sampled = [0, count / 3, count * 2 / 3, count - 1].map(|at| &self.segments[at]);
+        let len: usize = sampled.iter().map(|segment| segment.len()).sum();
+        let share: usize = sampled.iter().map(|segment| segment.share()).sum();
+        // Their proportion is that of all.
+        let scaled = referred as u128 * share as u128 / len.max(1) as u128;
+        head + segments + usize::try_from(scaled).unwrap_or(usize::MAX)
     }
 
     /// Returns the number of bytes still to send.
@@ -326,6 +355,25 @@ mod tests {
         let mut out = Vec::new();
         batch.copy_to(b"", &mut out);
         assert_eq!((out.as_slice(), batch.len()), (&b"!abcdefgh"[..], 9));
+    }
+
+    #[test]
+    fn memory_counts_a_share_of_what_several_batches_refer_to() {
+        let frame: Arc<[u8]> = Arc::from(vec![0; 10_000]);
+        let mut batches = [Batch::default(), Batch::default()];
+        for batch in &mut batches {
+            batch.append(|own| own.extend_from_slice(&[1; 500]));
+            batch.push(Segment::Shared(Arc::clone(&frame)));
+        }
+        let alone: usize = batches.iter().map(Batch::memory).sum();
+        // Three references: two batches, and the test's own.
+        assert!((7_600..8_900).contains(&alone), "{alone}");
+        drop(frame);
+        let [mut first, second] = batches;
+        drop(second);
+        first.push(Segment::Own(vec![0; 40_000]));
+        assert!((50_500..52_000).contains(&first.memory()), "{}", first.memory());
+        assert_eq!(Batch::default().memory(), 0);
     }
 
     #[test]

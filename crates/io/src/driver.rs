@@ -146,6 +146,10 @@ pub trait Driver {
     /// slow reader.
     fn unsent(&self, conn: ConnId) -> usize;
 
+    /// Returns an estimate of the memory of the batch in flight, see [`Batch::memory`], and of
+    /// whatever else the driver holds for this connection's output.
+    fn output_memory(&self, conn: ConnId) -> usize;
+
     /// Pauses reading (C8).
     fn pause(&mut self, conn: ConnId);
 

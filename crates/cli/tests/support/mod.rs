@@ -46,6 +46,16 @@ impl Served {
         Self::spawn(&mut command)
     }
 
+    /// The same with an address space of no more than so many bytes: beyond it an allocation fails,
+    /// which ends the process.
+    pub(crate) fn start_with_memory(bytes: usize, words: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -v {} && exec \"$0\" \"$@\"", bytes / 1024);
+        command.args(["-c", &script]).arg(throng().get_program());
+        command.args(throng().get_args()).args(["serve", "--shards", "1"]).args(words);
+        Self::spawn(&mut command)
+    }
+
     /// Starts a server that says where it listens as `throng serve` does.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();

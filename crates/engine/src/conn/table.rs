@@ -23,6 +23,7 @@ use crate::outbox::queue::Waiting;
 use crate::outbox::spares::Spares;
 use crate::pubsub::backpressure::Rules;
 use crate::pubsub::publishers::Publishers;
+use crate::shard::memory::Debts;
 use crate::shard::stats::{ClassCounters, Stats};
 use crate::ws::messages::RouteOptions;
 
@@ -59,7 +60,8 @@ pub(crate) struct Connections {
     pub(crate) resumed: Vec<ConnId>,
     /// Batches in flight, checked for progress at each sweep.
     pub(crate) in_flight: Vec<ConnId>,
-    /// Connections with an incomplete message, checked for its deadline at each sweep.
+    /// Connections with an incomplete message or request. At each sweep the deadline of the message
+    /// is checked.
     pub(crate) assembling: Vec<ConnId>,
     pub(crate) spares: Spares,
     pub(crate) fanout: Fanout,
@@ -78,6 +80,9 @@ pub(crate) struct Connections {
     heartbeats: Heartbeats,
     pub(crate) masks: Masks,
     pub(crate) publishers: Publishers,
+    pub(crate) debts: Debts,
+    /// Length of the read that is being decoded.
+    pub(crate) read_len: usize,
 }
 
 impl Connections {
@@ -87,6 +92,7 @@ impl Connections {
         capacity: usize,
         seed: u64,
         now: Instant,
+        debts: Debts,
     ) -> Self {
         Self {
             counters: vec![ClassCounters::default(); rules.names().count()],
@@ -115,6 +121,8 @@ impl Connections {
             tick: Tick::START,
             masks: Masks(seed | 1),
             publishers: Publishers::default(),
+            debts,
+            read_len: 0,
         }
     }
 
@@ -308,6 +316,20 @@ impl Connections {
     pub(crate) fn record_limits(&mut self, id: ConnId, limits: &ws::Limits) {
         if let Some(conn) = self.conn_mut(id) {
             conn.inline_limit = limits.max_whole_message().min(usize::from(u16::MAX)) as u16;
+        }
+    }
+
+    /// Counts the read at hand as held until its message is complete.
+    pub(crate) fn count_incomplete(&mut self) {
+        self.debts.add(self.read_len);
+    }
+
+    /// Lists a connection whose message or request is incomplete.
+    pub(crate) fn list_incomplete(&mut self, id: ConnId) {
+        if let Some(cold) = self.cold_mut(id)
+            && !std::mem::replace(&mut cold.assembly_listed, true)
+        {
+            self.assembling.push(id);
         }
     }
 

@@ -92,6 +92,10 @@ impl<S: Service> State<S> {
         listed.retain(|&id| {
             let connections = &mut self.core.connections;
             let timeout = connections.limits.reassembly;
+            if connections.stage(id) == Stage::Http && connections.is_in_request(id) {
+                // Its deadline is the connection's.
+                return true;
+            }
             let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
                 connections.unlist_assembling(id);
                 return false;

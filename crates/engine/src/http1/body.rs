@@ -141,9 +141,19 @@ impl RequestBodies {
         }
     }
 
+    /// Returns the connections with an incomplete body.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
+        self.coming.keys().copied()
+    }
+
     /// Returns the number of incomplete bodies; for audits.
     pub(crate) fn len(&self) -> usize {
         self.coming.len()
+    }
+
+    /// Returns the memory of this connection's body.
+    pub(crate) fn memory(&self, id: ConnId) -> usize {
+        self.coming.get(&id).map_or(0, |request_body| request_body.body.capacity())
     }
 
     /// Returns the bytes of this connection's body that are buffered; for audits.

@@ -120,6 +120,7 @@ impl<S: Service> State<S> {
                     match request_body.mode {
                         BodyMode::Discard => {}
                         BodyMode::Buffer => {
+                            core.connections.debts.add(bytes.len());
                             if !request_bodies.buffer(id, bytes, most) {
                                 return self.turn_away(id);
                             }
@@ -236,6 +237,10 @@ impl<S: Service> State<S> {
         }
         if let Some(conn) = connections.conn_mut(id) {
             conn.set(flag::REQUEST, !between);
+        }
+        if !between {
+            connections.count_incomplete();
+            connections.list_incomplete(id);
         }
     }
 

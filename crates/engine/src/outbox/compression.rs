@@ -227,6 +227,19 @@ impl Compression {
         Some(self.histories(slot).peers.get_or_insert_with(|| History::new(bits)))
     }
 
+    /// Returns the slots of connections that keep a context.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
+        let kept = self.histories.iter().enumerate().filter(|(_, histories)| histories.is_some());
+        kept.map(|(slot, _)| slot as u32)
+    }
+
+    /// Returns the memory of the contexts that the connection in `slot` keeps.
+    pub(crate) fn memory(&self, slot: usize) -> usize {
+        let Some(Some(histories)) = self.histories.get(slot) else { return 0 };
+        let kept = [&histories.ours, &histories.peers].into_iter().flatten();
+        kept.map(History::memory).sum()
+    }
+
     fn agreement(&self, slot: usize) -> Option<Agreement> {
         let number = usize::from(*self.of.get(slot)?);
         self.agreements.get(number.checked_sub(1)?).copied()

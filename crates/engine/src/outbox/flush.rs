@@ -137,6 +137,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         let tick = connections.tick();
         connections.stats.backlogged += 1;
+        connections.debts.add(len);
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = len;
             if let Some(waiting) = &mut cold.waiting {
@@ -219,6 +220,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
         }
         self.hold_publishers();
+        self.check_memory();
     }
 
     /// Flushes everything when publications have put much memory into queues, or much into one,

@@ -9,7 +9,7 @@ use crate::conn::record::flag;
 use crate::conn::table::{Connections, OVERFULL};
 use crate::outbox::borrowed::LARGE;
 use crate::outbox::queue::{Admitted, Content, Millis, Part, Partial, Waiting};
-use crate::outbox::send::Sent;
+use crate::outbox::send::{REFERENCE_COST, Sent};
 use crate::pubsub::backpressure::{ClassIndex, SlowPolicy};
 
 /// Bytes of waiting messages moved into the output queue at a time: data that the driver holds can
@@ -44,6 +44,7 @@ impl Connections {
         if !is_slow && backlog > class.max_backlog {
             self.published |= OVERFULL;
         }
+        self.debts.add(content.len() + REFERENCE_COST);
         let is_congested = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
             Content::Frame { frame, .. } => frame.key_in(channel),

@@ -104,6 +104,21 @@ impl Frame {
         })
     }
 
+    /// Returns the memory of all forms made so far.
+    pub(crate) fn memory(&self) -> usize {
+        let Inner { bytes, event, deflated, .. } = &*self.inner;
+        let event = event.get().into_iter().flatten();
+        let deflated = deflated.get().into_iter().flat_map(|forms| forms.iter());
+        let deflated = deflated.filter_map(OnceLock::get).flatten();
+        let forms: usize = event.chain(deflated).map(|form| form.len()).sum();
+        size_of::<Inner>() + bytes.len() + forms
+    }
+
+    /// Returns how many owners share it.
+    pub(crate) fn references(&self) -> usize {
+        Arc::strong_count(&self.inner)
+    }
+
     fn of(inner: Inner) -> Self {
         Self { inner: Arc::new(inner) }
     }

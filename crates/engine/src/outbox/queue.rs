@@ -56,6 +56,14 @@ impl Content {
         }
     }
 
+    /// Returns its memory, divided by the number of references to it.
+    fn share(&self) -> usize {
+        match self {
+            Self::Private { payload, .. } => self.len() / Arc::strong_count(payload),
+            Self::Frame { frame, .. } => frame.memory() / frame.references(),
+        }
+    }
+
     /// Returns the bytes it counts as: no less than its own memory.
     fn weight(&self) -> usize {
         self.len().max(SMALL_FRAME)
@@ -127,6 +135,13 @@ impl Waiting {
     /// Returns the bytes that waiting messages count as.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.unsent_of_partial()
+    }
+
+    /// Returns an estimate of the memory of what waits: of frames that several connections wait
+    /// for, its share.
+    pub(crate) fn memory(&self) -> usize {
+        let partial = self.partial.as_ref().map_or(0, |partial| partial.content.share());
+        self.lanes.iter().map(Lane::memory).sum::<usize>() + partial
     }
 
     /// Returns the part of [`Waiting::bytes`] that may not be dropped to make room. The rest of a
@@ -303,6 +318,20 @@ impl Waiting {
 }
 
 impl Lane {
+    /// Returns an estimate of its memory, from the oldest, the newest and two other messages.
+    fn memory(&self) -> usize {
+        let count = self.entries.len();
+        let entries = self.entries.capacity() * size_of::<Entry>() + self.by_key.capacity() * 17;
+        if count == 0 {
+            return entries;
+        }
+        let sampled = [0, count / 3, count * 2 / 3, count - 1].map(|at| &self.entries[at].content);
+        let len: usize = sampled.iter().map(|content| content.len()).sum();
+        let share: usize = sampled.iter().map(|content| content.share()).sum();
+        let scaled = self.bytes as u128 * share as u128 / len.max(1) as u128;
+        entries + usize::try_from(scaled).unwrap_or(usize::MAX)
+    }
+
     fn has_room(&self, weight: usize, cap: usize) -> bool {
         self.entries.is_empty() || self.bytes + weight <= cap
     }

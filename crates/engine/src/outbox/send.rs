@@ -35,7 +35,7 @@ pub enum Sent {
 pub(crate) const SMALL_FRAME: usize = 64;
 
 /// Cost of a queued reference besides its frame's bytes, generously.
-const REFERENCE_COST: usize = 64;
+pub(crate) const REFERENCE_COST: usize = 64;
 
 /// Marks that the class follows from the receiver's route; looked up only when it matters.
 pub(crate) const UNKNOWN: ClassIndex = ClassIndex::MAX;
@@ -351,8 +351,7 @@ impl Connections {
         let class = if class == UNKNOWN { self.class_of(id) } else { class };
         let (max, high) = (self.rules.class(class).max_backlog, self.high_water());
         let backlog = self.kept_backlog(id);
-        let conn = &mut self.conns[id.slot()];
-        let in_flight = conn.has(flag::IN_FLIGHT);
+        let in_flight = self.conns[id.slot()].has(flag::IN_FLIGHT);
         // Only a peer that does not take bytes is slow: without a batch in flight the kernel was
         // not asked yet. The backlog before this message counts, so that a message of any size
         // finds its way into a short queue.
@@ -363,6 +362,10 @@ impl Connections {
         if !in_flight && backlog > max {
             self.published |= OVERFULL;
         }
+        if in_flight {
+            self.debts.add(len + REFERENCE_COST);
+        }
+        let conn = &mut self.conns[id.slot()];
         if in_flight || backlog + len > high {
             conn.set(flag::NOTIFY_ON_DRAIN, true);
             return Ok(Sent::Queued);

@@ -18,6 +18,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
     pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
         self.state.core.connections.stats.accepted += 1;
+        if self.state.core.connections.debts.is_over() {
+            return self.refuse(socket, peer, Refusal::Full);
+        }
         if let Err(why) = self.state.admission.enter(peer.ip()) {
             return self.refuse(socket, peer, why);
         }

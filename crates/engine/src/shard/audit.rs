@@ -42,6 +42,8 @@ pub struct Audit {
     pub pending: usize,
     /// Connections counted for this shard by admission.
     pub load: usize,
+    /// Memory that all connections cause, measured now.
+    pub memory: usize,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -66,6 +68,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             .into_iter()
             .max()
             .unwrap_or(0),
+            memory: self.memory(),
             ..Audit::default()
         };
         (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);

@@ -3,6 +3,7 @@
 mod accept;
 pub(crate) mod admission;
 pub(crate) mod audit;
+pub(crate) mod memory;
 pub(crate) mod peak;
 pub(crate) mod shutdown;
 pub(crate) mod stalls;
@@ -312,8 +313,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_lifetimes(last, now);
         state.expire_assembling(now);
         self.expire_writes(now);
-        let waits = self.state.waiting_memory();
-        if self.output_peak.is_over(waits) {
+        self.measure_memory();
+        if self.output_peak.is_over(self.state.core.connections.debts.measured()) {
             throng_io::memory::trim();
         }
         self.state.publish_stats();

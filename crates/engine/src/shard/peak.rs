@@ -1,15 +1,14 @@
-//! Detection of the end of an output peak: when memory that waited for slow readers is worth
-//! returning to the system.
+//! Detection of the end of a peak of memory: when that is worth returning to the system.
 
 /// Bytes below which a peak does not count: walking the heap would cost more than it gains.
 const STORM: usize = 16 << 20;
 
-/// Most bytes that have waited for readers since memory was last returned, sampled each second.
+/// Most bytes that connections have held since memory was last returned, sampled each second.
 #[derive(Debug, Default)]
 pub(crate) struct Peak(usize);
 
 impl Peak {
-    /// Records the bytes that wait now. Returns true if they are less than a quarter of a large
+    /// Records the bytes that are held now. Returns true if they are less than a quarter of a large
     /// peak; then they are the new peak.
     pub(crate) fn is_over(&mut self, waits: usize) -> bool {
         self.0 = self.0.max(waits);

@@ -307,15 +307,6 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// Returns the bytes that wait for peers that do not read: their output, and input that is held
-    /// back for it.
-    pub(crate) fn waiting_memory(&self) -> usize {
-        let connections = &self.core.connections;
-        let output = connections.in_flight.iter().map(|id| connections.backlog(*id));
-        let held = self.held.values().map(Held::memory);
-        output.chain(held).sum()
-    }
-
     pub(crate) fn publish_stats(&mut self) {
         let core = &mut self.core;
         core.connections.stats.channels = core.channels.len() as u64;

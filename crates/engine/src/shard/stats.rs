@@ -117,6 +117,8 @@ counters! {
     handler_panics Counter,
     /// Sessions closed because the peer read too slowly.
     slow_consumers Counter,
+    /// Connections ended because all together held more memory than `max_memory`.
+    memory_ended Counter,
     /// Connections ended because they missed a deadline.
     timeouts Counter,
     /// Messages received.

@@ -27,6 +27,7 @@ use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
 use crate::service::Service;
 use crate::shard::admission::Admission;
+use crate::shard::memory::{Debts, MemoryAccount};
 use crate::shard::stalls::{SharedProgress, Watch, Watching};
 use crate::shard::state::{State, drop_guarded};
 use crate::shard::stats::Snapshot;
@@ -83,6 +84,7 @@ struct ThreadPerConnection<D, S> {
     watching: Option<Watching>,
     /// Bytes of request bodies that are buffered. Common to all: an equal part for each shard, as
     /// with event loops, would be smaller than a body.
+    account: Arc<MemoryAccount>,
     buffered: Arc<AtomicUsize>,
     seed: u64,
 }
@@ -123,6 +125,7 @@ where
         snapshot: Arc::clone(&snapshot),
         watching: options.watching.clone(),
         buffered: Arc::default(),
+        account: Arc::new(MemoryAccount::new(options.limits.max_memory)),
         seed: options.seed(),
     });
     let mut shard = shared.shard(acceptor, 0, 0, inbox, Arc::clone(&snapshot.progress));
@@ -150,7 +153,8 @@ where
         let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
         let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
         channels.set_home(thread);
-        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now());
+        let debts = Debts::new(Arc::clone(&self.account), true);
+        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), debts);
         // All have the same slot: their thread numbers keep them from being pinged at the same
         // time.
         connections.spread_heartbeats(thread.into());

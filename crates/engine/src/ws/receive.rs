@@ -99,6 +99,7 @@ impl<S: Service> State<S> {
     /// Decodes input, and returns how many bytes at its end were left.
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         self.core.connections.compression.begin_work();
+        self.core.connections.read_len = bytes.len();
         let mut input = Input::new(bytes);
         let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
@@ -146,6 +147,7 @@ impl<S: Service> State<S> {
             conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
         });
         if wanted {
+            self.core.connections.debts.add(rest.len());
             self.held.insert(id, rest);
         }
         wanted
@@ -196,6 +198,9 @@ impl<S: Service> State<S> {
                     conn.map_or((0, false), |conn| (conn.route, conn.has(flag::ASSEMBLING)));
                 let streams = self.core.connections.route_options(route).streams;
                 let between = decoder.is_between_messages() || streams;
+                if !between {
+                    self.core.connections.count_incomplete();
+                }
                 if between == assembling || (completed && !between) {
                     self.record_assembling(id, between);
                 }
@@ -235,13 +240,9 @@ impl<S: Service> State<S> {
         if let Some(cold) = connections.cold_mut(id) {
             cold.assembling = (!between).then_some(tick);
         }
-        if between {
-            connections.shed_cold(id);
-        } else if let Some(cold) = connections.cold_mut(id)
-            && !cold.assembly_listed
-        {
-            cold.assembly_listed = true;
-            connections.assembling.push(id);
+        match between {
+            true => connections.shed_cold(id),
+            false => connections.list_incomplete(id),
         }
     }
 }

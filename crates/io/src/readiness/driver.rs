@@ -157,6 +157,13 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         }
     }
 
+    fn output_memory(&self, conn: ConnId) -> usize {
+        match self.table.entry_ref(conn) {
+            Some(entry) if entry.outgoing != NONE => self.outgoing.memory(entry.outgoing),
+            _ => 0,
+        }
+    }
+
     /// Makes no system call: interest is dropped only if input comes while paused.
     fn pause(&mut self, conn: ConnId) {
         if let Some(entry) = self.table.entry(conn) {

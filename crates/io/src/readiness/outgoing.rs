@@ -30,6 +30,11 @@ impl Outgoing {
         self.batches[index as usize].as_ref().map_or(0, |batch| batch.len())
     }
 
+    /// Returns the memory of the batch at `index`.
+    pub(crate) fn memory(&self, index: u32) -> usize {
+        self.batches[index as usize].as_ref().map_or(0, |batch| batch.memory())
+    }
+
     /// Removes and returns the batch at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> Box<Batch> {
         self.free.push(index);

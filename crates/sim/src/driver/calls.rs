@@ -234,6 +234,12 @@ impl Driver for SimDriver {
         n
     }
 
+    fn output_memory(&self, id: ConnId) -> usize {
+        let slot = self.slots.get(id.slot()).filter(|slot| slot.generation == id.generation());
+        let batch = slot.and_then(|slot| slot.conn.as_ref()?.batch.as_ref());
+        batch.map_or(0, |batch| batch.memory())
+    }
+
     fn unsent(&self, id: ConnId) -> usize {
         let Some(slot) = self.slots.get(id.slot()) else { return 0 };
         match &slot.conn {

@@ -1,0 +1,377 @@
+//! Account of the memory that connections cause, and what happens when it is used up.
+//!
+//! Memory that follows a peer's behaviour is counted: output that it does not take, input that is
+//! incomplete or held back, request bodies, and compression contexts. Nothing is counted when it is
+//! queued, which would cost something for each message: the shard adds up, on slow paths only, how
+//! much came, and from time to time measures those connections that hold any, which are on lists
+//! already. A measurement is exact about what it sees, so errors do not add up.
+//!
+//! All shards share one [`MemoryAccount`], in which the debts are sorted by size. When it is over
+//! its limit each shard ends the connections that cause the most, until seven eighths of the limit
+//! remain, and new connections are refused meanwhile.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use throng_io::{ConnId, Driver};
+use throng_proto::ws;
+
+use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::context::Cx;
+use crate::service::{Close, Refusal, Service};
+use crate::shard::Shard;
+use crate::shard::state::State;
+use crate::ws::receive::{Held, Inbound};
+
+/// Sizes of debts are distinguished by powers of two.
+const SIZES: usize = usize::BITS as usize;
+
+/// Least bytes between two measurements.
+const LEAST_STEP: usize = 64 << 10;
+
+/// Memory of a process's connections, in bytes.
+#[derive(Debug)]
+pub(crate) struct MemoryAccount {
+    limit: usize,
+    /// The sum of `of_size`.
+    used: AtomicUsize,
+    /// Memory of the connections that use 2^n to 2^(n+1) - 1 bytes each.
+    of_size: [AtomicUsize; SIZES],
+    is_over: AtomicBool,
+}
+
+/// One shard's part of the account.
+#[derive(Debug)]
+pub(crate) struct Debts {
+    account: Arc<MemoryAccount>,
+    /// This shard's part of [`MemoryAccount::of_size`].
+    reported: [usize; SIZES],
+    /// Bytes that came since the last measurement.
+    came: usize,
+    /// Whether this shard has one connection at most: a thread's.
+    is_single: bool,
+}
+
+/// Connections to be ended, by the memory of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Excess {
+    /// All of this size and above are ended, but of this size itself only `part` of `of`.
+    size: usize,
+    part: usize,
+    of: usize,
+}
+
+impl MemoryAccount {
+    /// Creates an account; a `limit` of 0 means a quarter of what the process may use.
+    pub(crate) fn new(limit: usize) -> Self {
+        let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
+        Self {
+            limit: if limit == 0 { quarter().unwrap_or(usize::MAX) } else { limit },
+            used: AtomicUsize::new(0),
+            of_size: std::array::from_fn(|_| AtomicUsize::new(0)),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether more than the limit is used.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn goal(&self) -> usize {
+        self.limit - self.limit / 8
+    }
+
+    /// Replaces a shard's part of the account.
+    fn report(&self, reported: &mut [usize; SIZES], measured: &[usize; SIZES]) {
+        for ((total, before), now) in self.of_size.iter().zip(reported).zip(measured) {
+            if *before != *now {
+                // Wraps around where it falls, which addition undoes.
+                total.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
+                self.used.fetch_add(now.wrapping_sub(*before), Ordering::Relaxed);
+                *before = *now;
+            }
+        }
+        let used = self.used.load(Ordering::Relaxed);
+        let bound = if self.is_over() { self.goal() } else { self.limit };
+        self.is_over.store(used > bound, Ordering::Relaxed);
+    }
+
+    /// Returns which connections are to be ended, so that seven eighths of the limit remain.
+    fn excess(&self) -> Option<Excess> {
+        let mut missing = self.used.load(Ordering::Relaxed).checked_sub(self.goal())?;
+        if !self.is_over() || missing == 0 {
+            return None;
+        }
+        for size in (0..SIZES).rev() {
+            let of = self.of_size[size].load(Ordering::Relaxed);
+            if of >= missing {
+                return Some(Excess { size, part: missing, of });
+            }
+            missing -= of;
+        }
+        None
+    }
+}
+
+/// Returns the index of `bytes` in [`MemoryAccount::of_size`].
+fn size_of_debt(bytes: usize) -> usize {
+    bytes.max(1).ilog2() as usize
+}
+
+impl Debts {
+    pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool) -> Self {
+        Self { account, reported: [0; SIZES], came: 0, is_single }
+    }
+
+    /// Counts bytes that a connection holds from now on.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.came += bytes;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.account.is_over()
+    }
+
+    /// Returns the memory of this shard's connections, as measured last.
+    pub(crate) fn measured(&self) -> usize {
+        self.reported.iter().sum()
+    }
+
+    /// Returns whether the connections are to be measured.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.came >= LEAST_STEP && self.came >= self.account.limit / 64 || self.account.is_over()
+    }
+
+    /// Returns how many of `debtors`, sorted by falling memory, are to be ended. `draw` is a random
+    /// number below 1.
+    fn worst(&self, debtors: &[(usize, ConnId)], excess: Excess, draw: f64) -> usize {
+        let own = self.reported[excess.size];
+        let goal = (own as u128 * excess.part as u128).div_ceil(excess.of.max(1) as u128) as usize;
+        let mut ended = 0;
+        let is_worst = |&&(bytes, _): &&(usize, ConnId)| {
+            if size_of_debt(bytes) != excess.size {
+                return size_of_debt(bytes) > excess.size;
+            }
+            // Of many threads with one connection each some are to go, not each of them.
+            let goes = match self.is_single {
+                true => draw * (excess.of as f64) < excess.part as f64,
+                false => ended < goal,
+            };
+            ended += bytes;
+            goes
+        };
+        debtors.iter().take_while(is_worst).count()
+    }
+}
+
+/// Returns a random number below 1.
+fn random() -> f64 {
+    let bits = RandomState::new().hash_one(0u8) >> 11;
+    bits as f64 / (1u64 << 53) as f64
+}
+
+impl Drop for Debts {
+    fn drop(&mut self) {
+        let account = Arc::clone(&self.account);
+        account.report(&mut self.reported, &[0; SIZES]);
+    }
+}
+
+impl<D: Driver, S: Service> Shard<D, S> {
+    /// Measures the memory of connections if enough may have changed, and ends the worst if all
+    /// shards together are over the limit.
+    #[inline]
+    pub(crate) fn check_memory(&mut self) {
+        if self.state.core.connections.debts.is_due() {
+            self.measure_memory();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn measure_memory(&mut self) {
+        let mut debtors = self.debtors();
+        let mut measured = [0; SIZES];
+        for (bytes, _) in &debtors {
+            measured[size_of_debt(*bytes)] += bytes;
+        }
+        let debts = &mut self.state.core.connections.debts;
+        debts.came = 0;
+        let account = Arc::clone(&debts.account);
+        account.report(&mut debts.reported, &measured);
+        let Some(excess) = account.excess() else { return };
+        debtors.sort_unstable_by(|a, b| b.cmp(a));
+        let worst = debts.worst(&debtors, excess, random());
+        for (bytes, id) in &debtors[..worst] {
+            measured[size_of_debt(*bytes)] -= bytes;
+            self.state.end_debtor(*id);
+            self.flush(*id);
+        }
+        // Their memory is on its way back: it is not to be asked of others as well.
+        account.report(&mut self.state.core.connections.debts.reported, &measured);
+    }
+
+    /// Returns the memory that all connections of this shard cause.
+    pub(crate) fn memory(&self) -> usize {
+        self.debtors().iter().map(|(bytes, _)| bytes).sum()
+    }
+
+    /// Returns the connections that hold memory, with how much that is.
+    fn debtors(&self) -> Vec<(usize, ConnId)> {
+        let state = &self.state;
+        let connections = &state.core.connections;
+        let listed = connections.in_flight.iter().chain(&connections.assembling);
+        let mut ids: Vec<ConnId> = listed
+            .copied()
+            .chain(state.held.keys().copied())
+            .chain(state.request_bodies.ids())
+            .chain(connections.compression.slots().filter_map(|slot| connections.in_slot(slot)))
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let memory = |id: ConnId| (self.memory_of(id), id);
+        ids.into_iter().map(memory).filter(|(bytes, _)| *bytes > 0).collect()
+    }
+
+    /// Returns the memory that one connection causes. One that is being closed at once counts no
+    /// more.
+    fn memory_of(&self, id: ConnId) -> usize {
+        let state = &self.state;
+        let connections = &state.core.connections;
+        let Some(conn) = connections.conn(id) else { return 0 };
+        if conn.stage == Stage::Ending {
+            return 0;
+        }
+        let queued = conn.out.as_ref().map_or(0, |batch| batch.memory());
+        let waiting = connections.cold(id).and_then(|cold| cold.waiting.as_ref());
+        let input = match &state.inbound[id.slot()] {
+            Inbound::Http(decoder) => decoder.buffered(),
+            Inbound::Ws(decoder) => decoder.buffered(),
+            _ => 0,
+        };
+        self.driver.output_memory(id)
+            + queued
+            + waiting.map_or(0, |waiting| waiting.memory())
+            + input
+            + state.held.get(&id).map_or(0, Held::memory)
+            + state.request_bodies.memory(id)
+            + connections.compression.memory(id.slot())
+    }
+}
+
+impl<S: Service> State<S> {
+    /// Ends a connection to free its memory: a session with 1008, a request with 503; by a reset if
+    /// its output is with the driver, since it would have to leave first.
+    #[cold]
+    fn end_debtor(&mut self, id: ConnId) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn(id) else { return };
+        let (stage, in_flight) = (conn.stage, conn.has(flag::IN_FLIGHT));
+        connections.stats.memory_ended += 1;
+        self.held.remove(&id);
+        match stage {
+            _ if in_flight => self.core.connections.finish(id, AfterFlush::Abort),
+            Stage::Open => self.core.connections.fail(id, 1008, "the server is out of memory"),
+            Stage::Http => {
+                let answered = self.request_bodies.is_dropped(id);
+                self.request_bodies.end(id);
+                if !answered {
+                    self.guarded(id, |state| {
+                        let mut cx = Cx::new(&mut state.core, id);
+                        state.service.on_refused(&mut cx, Refusal::Full);
+                    });
+                }
+                self.core.connections.finish(id, AfterFlush::Linger);
+            }
+            _ => self.core.connections.finish(id, AfterFlush::Abort),
+        }
+        self.end_session(id, Close { code: 1008, reason: "" }, false);
+        self.forget_input(id);
+    }
+
+    /// Drops what is buffered of incomplete input: no more of it is decoded.
+    fn forget_input(&mut self, id: ConnId) {
+        let is_client = self.core.connections.conn(id).is_some_and(|conn| conn.has(flag::CLIENT));
+        let role = if is_client { ws::Role::Client } else { ws::Role::Server };
+        let inbound = &mut self.inbound[id.slot()];
+        match inbound {
+            Inbound::Http(_) => *inbound = Inbound::http(),
+            Inbound::Ws(_) => *inbound = Inbound::Ws(ws::Decoder::new(role)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(slot: u32) -> ConnId {
+        ConnId::new(0, slot, 1)
+    }
+
+    /// Two shards' debts in an account of 800 bytes, and how many of each are to be ended.
+    fn shards(of: [&[usize]; 2], is_single: bool, draw: f64) -> (Arc<MemoryAccount>, Vec<usize>) {
+        let account = Arc::new(MemoryAccount::new(800));
+        let mut all = Vec::new();
+        for debts in of {
+            let mut shard = Debts::new(Arc::clone(&account), is_single);
+            let mut measured = [0; SIZES];
+            for bytes in debts {
+                measured[size_of_debt(*bytes)] += bytes;
+            }
+            account.report(&mut shard.reported, &measured);
+            let debtors = debts.iter().enumerate().map(|(at, bytes)| (*bytes, id(at as u32)));
+            let mut debtors: Vec<_> = debtors.collect();
+            debtors.sort_unstable_by(|a, b| b.cmp(a));
+            all.push((shard, debtors));
+        }
+        let excess = account.excess();
+        let worst = |(shard, debtors): &(Debts, Vec<_>)| {
+            excess.map_or(0, |excess| shard.worst(debtors, excess, draw))
+        };
+        let worst = all.iter().map(worst).collect();
+        (account, worst)
+    }
+
+    #[test]
+    fn the_worst_go_wherever_they_are() {
+        // 700 are to remain.
+        assert_eq!(shards([&[100, 100], &[500, 60]], false, 0.0).1, [0, 0], "760 of 800");
+        assert_eq!(shards([&[100, 100], &[500, 160]], false, 0.0).1, [0, 1]);
+        assert_eq!(shards([&[300; 3], &[300; 3]], false, 0.0).1, [2, 2], "600 of 1,800 remain");
+        assert_eq!(shards([&[600, 200, 20], &[90, 90]], false, 0.0).1, [1, 0]);
+    }
+
+    #[test]
+    fn of_many_threads_not_every_one_goes() {
+        assert_eq!(shards([&[500], &[490]], true, 0.2).1, [1, 1], "290 of 990");
+        assert_eq!(shards([&[500], &[490]], true, 0.4).1, [0, 0]);
+        assert_eq!(shards([&[1900], &[10]], true, 0.2).1, [1, 0]);
+    }
+
+    #[test]
+    fn memory_of_a_shard_that_ends_is_returned() {
+        let (account, _) = shards([&[500], &[900]], false, 0.0);
+        assert_eq!(account.used.load(Ordering::Relaxed), 0);
+        assert!(!account.is_over());
+    }
+
+    #[test]
+    fn new_connections_are_accepted_again_at_seven_eighths() {
+        let account = MemoryAccount::new(800);
+        let mut reported = [0; SIZES];
+        for (bytes, is_over) in [(800, false), (801, true), (750, true), (700, false), (750, false)]
+        {
+            let mut measured = [0; SIZES];
+            measured[size_of_debt(bytes)] = bytes;
+            account.report(&mut reported, &measured);
+            assert_eq!(account.is_over(), is_over, "{bytes}");
+        }
+    }
+}

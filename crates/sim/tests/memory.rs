@@ -1,0 +1,193 @@
+//! The memory of all connections together stays below its limit, whatever holds it, and those who
+//! hold little notice nothing.
+
+use std::net::SocketAddr;
+
+use throng_engine::{
+    Answer, BuildOptions, Close, Cx, Frame, Limits, Message, Refusal, Service, Shard, build,
+};
+use throng_proto::http1::{Request, ResponseHead};
+use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response};
+use throng_proto::ws::{Opcode, encode_masked};
+use throng_sim::net::{LinkId, LinkOptions, Side};
+use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
+
+/// The limit on memory.
+const LIMIT: usize = 4 << 20;
+
+/// Everyone is a member of one channel. A binary message is published, a text echoed.
+struct Room;
+
+fn respond(cx: &mut Cx<'_>, status: u16) {
+    cx.write(|out| {
+        let head = ResponseHead::start(out, status, "Status").header("Connection", "close");
+        head.expect("a valid header").content_length(0).finish();
+    });
+}
+
+impl Service for Room {
+    fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer {
+        let Ok(key) = check_request(request.method(), request.is_http11(), request) else {
+            return Answer::Body { max_body: 1 << 20 };
+        };
+        cx.write(|out| encode_response(&key.accept(), None, out).expect("no subprotocol"));
+        Answer::Upgraded
+    }
+
+    fn on_body(&mut self, cx: &mut Cx<'_>, _: &Request<'_>, _: &[u8]) -> Answer {
+        respond(cx, 200);
+        Answer::Done { keep_alive: false }
+    }
+
+    fn on_bad_request(&mut self, cx: &mut Cx<'_>, status: u16, _: &str) {
+        respond(cx, status);
+    }
+
+    fn on_refused(&mut self, cx: &mut Cx<'_>, _: Refusal) {
+        respond(cx, 503);
+    }
+
+    fn on_open(&mut self, cx: &mut Cx<'_>) {
+        assert!(cx.subscribe("room"));
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
+        match message {
+            Message::Text(_) => drop(cx.send(message)),
+            Message::Binary(bytes) => drop(cx.publish("room", &Frame::binary(bytes))),
+        }
+    }
+
+    fn on_drain(&mut self, _: &mut Cx<'_>) {}
+
+    fn on_close(&mut self, _: &mut Cx<'_>, _: Close<'_>) {}
+}
+
+struct World {
+    net: SharedNet,
+    shard: Shard<SimDriver, Room>,
+    listener: usize,
+    links: usize,
+    /// The most memory that connections held between two turns.
+    most: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let net = Net::shared();
+        let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let mut driver = SimDriver::new(&net, 0, Faults::default(), Rng::new(1), Waiting::Never);
+        driver.add_listener(listener);
+        let limits = Limits { max_memory: LIMIT, ..Limits::default() };
+        let options = BuildOptions { limits, seed: Some(1), ..BuildOptions::default() };
+        let built = build(vec![driver], &options, |_, _, _| Room).expect("valid limits");
+        let shard = built.shards.into_iter().next().expect("one driver, one shard");
+        Self { net, shard, listener, links: 0, most: 0 }
+    }
+
+    /// Connects a client whose link holds `capacity` bytes, and sends `bytes`.
+    fn connect(&mut self, capacity: usize, bytes: &[u8]) -> LinkId {
+        let options = LinkOptions { latency: 1000, capacity, cut_after: None };
+        let from = SocketAddr::from(([127, 0, 0, 2], 1000 + self.links as u16));
+        self.links += 1;
+        let link = self.net.borrow_mut().dial(self.listener, from, options).expect("it listens");
+        self.net.borrow_mut().write(link, Side::Dialer, bytes);
+        self.settle();
+        link
+    }
+
+    fn session(&mut self, capacity: usize) -> LinkId {
+        let mut request = Vec::new();
+        encode_request("sim", "/", &Key::new([7; 16]), &[], &[], &mut request).expect("valid");
+        self.connect(capacity, &request)
+    }
+
+    /// Turns the shard until it has nothing to do for a while.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.shard.driver().progress();
+            let now = self.net.borrow().now();
+            let is_due = self.shard.next_deadline().is_some_and(|at| at.0 <= now);
+            if self.shard.driver().is_ready() || is_due {
+                assert_eq!(self.shard.turn().expect("a wait does not fail"), None);
+                self.most = self.most.max(self.shard.audit().memory);
+            }
+            self.net.borrow_mut().advance_to(now + 1_000_000);
+        }
+    }
+
+    fn send(&mut self, link: LinkId, bytes: &[u8]) {
+        self.net.borrow_mut().write(link, Side::Dialer, bytes);
+        self.settle();
+    }
+
+    /// Checks that the limit was reached and held, that some were ended for it, and that a client
+    /// which has done nothing wrong is still answered.
+    fn check(self, honest: LinkId) {
+        assert!(self.most > LIMIT / 2, "{} bytes are no storm", self.most);
+        assert!(self.shard.core().stats().memory_ended > 0);
+        self.check_limit(honest);
+    }
+
+    fn check_limit(mut self, honest: LinkId) {
+        assert!(self.most <= LIMIT + LIMIT / 8, "{} bytes were held", self.most);
+        let mut echo = Vec::new();
+        encode_masked(Opcode::Text, b"still here", [0; 4], &mut echo);
+        let answered = self.shard.core().stats().messages_out;
+        self.send(honest, &echo);
+        assert_eq!(self.shard.core().stats().messages_out, answered + 1);
+        assert!(!self.net.borrow().is_gone(honest, Side::Acceptor), "it is still connected");
+    }
+}
+
+#[test]
+fn receivers_that_do_not_read() {
+    for size in [10, 60, 1000, 100_000] {
+        let mut world = World::new();
+        let publisher = world.session(1 << 20);
+        for _ in 0..100 {
+            world.session(4096);
+        }
+        let mut packet = Vec::new();
+        let count = (100_000 / size).max(1);
+        (0..count).for_each(|_| {
+            encode_masked(Opcode::Binary, &vec![1; size], [0; 4], &mut packet);
+        });
+        for _ in 0..10 {
+            world.send(publisher, &packet);
+        }
+        match size {
+            10 | 60 => world.check(publisher),
+            // Larger frames are shared, so that each receiver costs only references.
+            _ => world.check_limit(publisher),
+        }
+    }
+}
+
+#[test]
+fn messages_that_never_end() {
+    let mut world = World::new();
+    let honest = world.session(1 << 20);
+    let mut message = Vec::new();
+    encode_masked(Opcode::Binary, &vec![1; 1 << 20], [0; 4], &mut message);
+    for _ in 0..20 {
+        let link = world.session(1 << 20);
+        world.send(link, &message[..500_000]);
+    }
+    world.check(honest);
+}
+
+#[test]
+fn heads_and_bodies_that_never_end() {
+    let head = [b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 15_000]].concat();
+    let body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+    let body = [body, vec![b'x'; 500_000]].concat();
+    for (bytes, count) in [(head, 500), (body, 20)] {
+        let mut world = World::new();
+        let honest = world.session(1 << 20);
+        for _ in 0..count {
+            world.connect(1 << 20, &bytes);
+        }
+        world.check(honest);
+    }
+}
