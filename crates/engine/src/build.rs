@@ -75,7 +75,7 @@ impl BuildOptions {
 
 /// Derives a shard's seed from the server's.
 pub(crate) fn shard_seed(seed: u64, shard: u64) -> u64 {
-    seed.wrapping_add(shard.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    crate::random::mix(seed.wrapping_add(shard))
 }
 
 /// Builds one shard for each driver.

@@ -15,6 +15,7 @@ mod http1;
 mod limits;
 mod outbox;
 mod pubsub;
+pub mod random;
 mod remote;
 mod service;
 mod shard;
@@ -23,6 +24,7 @@ pub mod workers;
 mod ws;
 
 pub use build::{BuildOptions, Built, build};
+pub use conn::deadlines::{Deadlines, Tick};
 pub use conn::map::{ConnMap, IdHasher};
 pub use conn::slab::{Index, Slab};
 pub use context::{Core, Cx};

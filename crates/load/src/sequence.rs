@@ -97,14 +97,11 @@ mod tests {
     /// Every order, with loss and repetition, against a set.
     #[test]
     fn agrees_with_a_set_of_numbers() {
-        let mut state = 88_172_645_463_325_252_u64;
+        let mut random = throng_engine::random::Random::new(1);
         for _ in 0..500 {
             let (mut sequence, mut seen) = (Sequence::default(), std::collections::BTreeSet::new());
             for _ in 0..40 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let number = state % 32;
+                let number = random.below(32);
                 let highest = seen.last().copied();
                 let expected =
                     match (seen.contains(&number), highest.is_none_or(|high| number > high)) {

@@ -1,29 +1,27 @@
 //! The one source of chance: everything that is random in a run follows from its seed.
 
-/// A small fast generator (splitmix64): a state is a number, and any number will do.
+use throng_engine::random::Random;
+
+/// A generator with more kinds of choices than production needs.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Random);
 
 impl Rng {
     /// The generator of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Random::new(seed))
     }
 
     /// An independent generator, so that a change in one room does not shift the dice of all others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
-        Self(self.draw())
+        Self::new(self.draw())
     }
 
     /// 64 random bits.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     /// A number below `n`, or 0 if `n` is 0.

@@ -2,14 +2,14 @@
 
 use std::cmp::Ordering;
 
-use crate::Backend;
+use throng_engine::random::Random;
 
-use super::rng::Rng;
 use super::{Load, compare_load};
+use crate::Backend;
 
 /// Ties are broken at random: otherwise all shards would choose the first of the list.
 pub(super) fn pick<'a>(
-    rng: &mut Rng,
+    random: &mut Random,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,
 ) -> Option<usize> {
     let mut least: Option<(usize, Load)> = None;
@@ -24,7 +24,7 @@ pub(super) fn pick<'a>(
         };
         // The n-th of the tied ones replaces the choice with probability 1/n: in the end each is
         // equally likely.
-        if rng.below(tied) == 0 {
+        if random.below(tied) == 0 {
             least = Some((place, load));
         }
     }

@@ -4,15 +4,15 @@ mod least_connections;
 mod power_of_two;
 mod random;
 mod rendezvous;
-mod rng;
 mod round_robin;
 
 use std::net::IpAddr;
 
+use throng_engine::random::Random;
+
 use crate::settings::Pick;
 use crate::{Backend, Configuration, State};
 
-use rng::Rng;
 use round_robin::RoundRobin;
 
 /// Picks backends by [`Settings::pick`](crate::Settings::pick). Each shard has its own: only the
@@ -20,7 +20,7 @@ use round_robin::RoundRobin;
 /// no lock. (The first pick in turn after the list changed allocates.)
 #[derive(Debug)]
 pub struct Picker {
-    rng: Rng,
+    random: Random,
     round_robin: RoundRobin,
 }
 
@@ -29,12 +29,12 @@ impl Picker {
     /// picks at a time.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), round_robin: RoundRobin::default() }
+        Self { random: Random::new(seed), round_robin: RoundRobin::default() }
     }
 
-    /// Returns a random number below `bound`, which must not be 0, for callers outside of picks.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.rng.below(bound)
+    /// Returns its random numbers, for callers outside of picks.
+    pub(crate) fn random(&mut self) -> &mut Random {
+        &mut self.random
     }
 
     /// Returns the index in `configuration.backends` of the backend for `client`, or `None` if none
@@ -51,11 +51,11 @@ impl Picker {
         client: IpAddr,
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let rng = &mut self.rng;
+        let random = &mut self.random;
         let candidates = || candidates(configuration, &usable);
         match configuration.settings.pick {
-            Pick::PowerOfTwo => power_of_two::pick(rng, candidates),
-            Pick::LeastConnections => least_connections::pick(rng, candidates()),
+            Pick::PowerOfTwo => power_of_two::pick(random, candidates),
+            Pick::LeastConnections => least_connections::pick(random, candidates()),
             Pick::RoundRobin => {
                 self.round_robin.follow(&configuration.backends);
                 self.round_robin.pick(candidates())
@@ -63,7 +63,7 @@ impl Picker {
             Pick::Rendezvous => {
                 rendezvous::pick(key.unwrap_or_else(|| client_key(client)), candidates())
             }
-            Pick::Random => random::pick(rng, candidates()).map(|(place, _)| place),
+            Pick::Random => random::pick(random, candidates()).map(|(place, _)| place),
             Pick::IpHash => rendezvous::pick(client_key(client), candidates()),
         }
     }
@@ -89,7 +89,7 @@ impl Picker {
                 Some((_, fewest)) if refusals == fewest => equals += 1,
                 _ => equals = 1,
             }
-            if self.rng.below(equals) == 0 {
+            if self.random.below(equals) == 0 {
                 best = Some((at, refusals));
             }
         }

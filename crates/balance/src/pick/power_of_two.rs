@@ -1,9 +1,9 @@
 //! Two backends at random, and the better of them, without those that are clearly crowded.
 
-use crate::Backend;
+use throng_engine::random::Random;
 
-use super::rng::Rng;
 use super::{Load, compare_load, random};
+use crate::Backend;
 
 /// Draws both by share, the second different from the first. The first wins a tie, so ties go by
 /// share, too.
@@ -12,22 +12,22 @@ use super::{Load, compare_load, random};
 /// one draw in six has the two old ones, which would get back a sixth of the clients that a
 /// rebalance sends away.
 pub(super) fn pick<'a, I: Iterator<Item = (usize, &'a Backend)>>(
-    rng: &mut Rng,
+    random: &mut Random,
     candidates: impl Fn() -> I,
 ) -> Option<usize> {
     let average = Average::of(candidates());
     let uncrowded = || candidates().filter(|(_, backend)| !average.is_crowded(backend));
     // Counts change while they are read: all may seem crowded.
-    of_two(rng, uncrowded).or_else(|| of_two(rng, candidates))
+    of_two(random, uncrowded).or_else(|| of_two(random, candidates))
 }
 
 fn of_two<'a, I: Iterator<Item = (usize, &'a Backend)>>(
-    rng: &mut Rng,
+    random: &mut Random,
     candidates: impl Fn() -> I,
 ) -> Option<usize> {
-    let (first, one) = random::pick(rng, candidates())?;
+    let (first, one) = random::pick(random, candidates())?;
     let others = candidates().filter(|&(place, _)| place != first);
-    let Some((second, other)) = random::pick(rng, others) else { return Some(first) };
+    let Some((second, other)) = random::pick(random, others) else { return Some(first) };
     let second_is_better = compare_load(Load::of(other), Load::of(one)).is_lt();
     Some(if second_is_better { second } else { first })
 }

@@ -1,14 +1,14 @@
 //! A random backend, by share.
 
-use crate::Backend;
+use throng_engine::random::Random;
 
-use super::rng::Rng;
+use crate::Backend;
 
 /// Picks in one pass, without knowing the sum before (a reservoir of one): each backend replaces
 /// the choice with the probability of its part of the shares seen so far. Summing first would not
 /// work, as shares change meanwhile.
 pub(super) fn pick<'a>(
-    rng: &mut Rng,
+    random: &mut Random,
     candidates: impl Iterator<Item = (usize, &'a Backend)>,
 ) -> Option<(usize, &'a Backend)> {
     let mut seen = 0;
@@ -16,7 +16,7 @@ pub(super) fn pick<'a>(
     for candidate in candidates {
         let share = u64::from(candidate.1.share());
         seen += share;
-        if rng.below(seen) < share {
+        if random.below(seen) < share {
             held = Some(candidate);
         }
     }

@@ -1,9 +1,9 @@
 //! Rendezvous hashing: a backend that leaves moves only its own clients, a new one gets its part
 //! from each.
 
-use crate::Backend;
+use throng_engine::random::mix;
 
-use super::rng::mix;
+use crate::Backend;
 
 /// Draws for every backend a number that depends only on the key and the backend; the highest wins.
 /// With `-share / ln(die)` each wins in proportion to its share, and a share that grows draws

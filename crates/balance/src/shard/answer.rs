@@ -30,7 +30,8 @@ impl State {
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.actions.push_back(Action::Close(id));
         };
-        upstream.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+        let body = self.configuration.settings.timeouts.body;
+        self.conns.set_deadline(id, self.tick.after(body));
         let Conn::Client(mut client) = self.conns.take(client_id) else {
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.actions.push_back(Action::Close(id));
@@ -183,7 +184,7 @@ impl State {
         } else {
             client.phase = Phase::Leaving;
             client.held = PendingInput::default();
-            client.deadline = self.tick.after(timeouts.body);
+            self.conns.set_deadline(client_id, self.tick.after(timeouts.body));
             if client.http.paused {
                 client.http.paused = false;
                 driver.resume(client_id);
@@ -204,13 +205,13 @@ impl State {
             && !upstream.http.finished
             && !upstream.is_last;
         upstream.client = None;
-        upstream.deadline = deadline;
         if upstream.http.paused {
             upstream.http.paused = false;
             driver.resume(id);
         }
         let address = upstream.backend.address();
         let is_up = upstream.backend.state() == crate::State::Up;
+        self.conns.set_deadline(id, deadline);
         if !is_clean
             || !is_up
             || self.shutdown.is_some()

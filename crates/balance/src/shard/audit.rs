@@ -3,7 +3,7 @@
 
 use throng_io::{ConnId, Driver};
 
-use super::conn::{Conn, flag};
+use super::conn::{Conn, Phase, Tick, flag};
 use super::{Shard, State};
 
 /// Bytes held for a connection, by kind: all buffers that a peer's data could fill.
@@ -57,6 +57,8 @@ pub struct Audit {
     pub waiting: usize,
     /// Waiting clients that were looked at, ever.
     pub looked_at: u64,
+    /// Deadlines that sweeps looked at, ever.
+    pub deadlines_looked_at: u64,
     /// Clients that are listed as not having sent a request.
     pub new_clients: usize,
     /// Addresses by which clients are counted, of all shards.
@@ -85,12 +87,17 @@ impl<D: Driver> Shard<D> {
 }
 
 impl State {
+    fn has_deadline(&self, id: ConnId) -> bool {
+        self.conns.deadline(id) != Tick::NEVER
+    }
+
     fn audit(&self) -> Audit {
         let mut audit = Audit {
             idle: self.pool.len(),
             queued: self.queued.len(),
             waiting: self.waiting.len(),
             looked_at: self.waiting.looked_at(),
+            deadlines_looked_at: self.looked_at,
             new_clients: self.new_clients.len(),
             addresses: self.admission.addresses(),
             close_jobs: self.close_jobs.len(),
@@ -106,6 +113,9 @@ impl State {
                 Conn::Vacant => Holdings::default(),
                 Conn::Client(client) => {
                     audit.clients += 1;
+                    if client.phase != Phase::Exchange && !self.has_deadline(id) {
+                        broken = Some("a client without a request that may stay for ever");
+                    }
                     let replay = client.exchange.as_ref().and_then(|it| it.replay.as_ref());
                     Holdings {
                         client_input: client.held.footprint(),
@@ -124,6 +134,9 @@ impl State {
                     });
                     if upstream.client.is_none() && upstream.http.finished {
                         broken = Some("an idle connection whose backend has ended it");
+                    }
+                    if upstream.client.is_none() && !self.has_deadline(id) {
+                        broken = Some("an idle connection that may stay for ever");
                     }
                     if !is_wanted {
                         broken = Some("a backend's connection whose client does not know of it");
@@ -156,6 +169,9 @@ impl State {
                                 && side.flags & flag::SENDING == 0 =>
                         {
                             Some("an end of stream is due, and nothing is in flight before it")
+                        }
+                        Some(_) if is_client && !self.has_deadline(id) => {
+                            Some("a tunnel that may be silent for ever")
                         }
                         Some(_) => None,
                     };

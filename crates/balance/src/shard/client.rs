@@ -103,8 +103,8 @@ impl State {
                         client.exchange = Some(Box::new(exchange));
                         client.has_asked = true;
                         client.phase = Phase::Exchange;
-                        client.deadline =
-                            self.tick.after(self.configuration.settings.timeouts.body);
+                        let body = self.configuration.settings.timeouts.body;
+                        self.conns.set_deadline(id, self.tick.after(body));
                         self.actions.push_back(Action::Dispatch(id));
                     }
                     Err((status, reason)) => self.refuse(id, client, status, reason),
@@ -129,7 +129,7 @@ impl State {
                         });
                     }
                     if client.phase == Phase::Exchange && !client.http.sending {
-                        client.deadline = Tick::NEVER;
+                        self.conns.set_deadline(id, Tick::NEVER);
                     }
                 }
                 Err(error) => self.refuse(id, client, error.status(), error.reason()),
@@ -137,7 +137,8 @@ impl State {
         }
         let left = input.len();
         if client.phase == Phase::Head && was_between && client.decoder.is_in_head() {
-            client.deadline = self.tick.after(self.configuration.settings.timeouts.head);
+            let head = self.configuration.settings.timeouts.head;
+            self.conns.set_deadline(id, self.tick.after(head));
         }
         if let Some(exchange) = &client.exchange {
             let backlog = match exchange.upstream {
@@ -158,9 +159,10 @@ impl State {
                 self.actions.push_back(Action::Pause(id));
             } else if client.phase == Phase::Exchange
                 && !exchange.is_complete
-                && client.deadline != Tick::NEVER
+                && self.conns.deadline(id) != Tick::NEVER
             {
-                client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+                let body = self.configuration.settings.timeouts.body;
+                self.conns.set_deadline(id, self.tick.after(body));
             }
         }
         left
@@ -264,7 +266,8 @@ impl State {
         let is_answered = self.drop_exchange(client);
         client.held = PendingInput::default();
         client.phase = Phase::Leaving;
-        client.deadline = self.tick.after(self.configuration.settings.timeouts.body);
+        let body = self.configuration.settings.timeouts.body;
+        self.conns.set_deadline(id, self.tick.after(body));
         if is_answered {
             // Half an answer cannot be followed by another: a reset is the only sign that it is
             // incomplete.

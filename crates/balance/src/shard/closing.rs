@@ -45,6 +45,8 @@ pub(super) struct CloseJob {
     /// Clients, the first last. Listed when the job began: ids that are outdated find nothing.
     list: Vec<ConnId>,
     bucket: TokenBucket,
+    /// The number of tunnels ever opened when they were listed.
+    opened: u64,
     /// The number that all shards together may still close.
     most: Option<Arc<AtomicU32>>,
     deadline: Option<Instant>,
@@ -105,6 +107,7 @@ impl State {
             backend: Some(backend),
             closing: closing.clone(),
             list: Vec::new(),
+            opened: 0,
             bucket: self.bucket(closing.rate),
             most,
             deadline,
@@ -118,6 +121,7 @@ impl State {
 
     /// Lists the job's tunnels in its order.
     fn list_tunnels(&mut self, job: &mut CloseJob) {
+        job.opened = self.metrics.tunnels_opened;
         let mut found: Vec<(Tick, Tick, ConnId)> = Vec::new();
         for (_, conn) in self.conns.iter() {
             let Conn::Tunnel(tunnel) = conn else { continue };
@@ -135,11 +139,7 @@ impl State {
             CloseOrder::IdleAndOldest => {
                 found.sort_unstable_by_key(|&(seen, opened, _)| Reverse((seen, opened)))
             }
-            CloseOrder::Shuffled => {
-                for at in (1..found.len()).rev() {
-                    found.swap(at, self.picker.below(at as u64 + 1) as usize);
-                }
-            }
+            CloseOrder::Shuffled => self.picker.random().shuffle(&mut found),
         }
         job.list = found.into_iter().map(|(_, _, client)| client).collect();
     }
@@ -179,6 +179,7 @@ impl State {
             backend: None,
             closing,
             list: Vec::new(),
+            opened: 0,
             bucket,
             most: None,
             deadline: None,
@@ -247,8 +248,7 @@ impl State {
             })
         });
         for job in &mut close_jobs {
-            let has_any = job.backend.as_ref().is_none_or(|backend| backend.tunnels() > 0);
-            if job.list.is_empty() && has_any {
+            if job.list.is_empty() && job.opened != self.metrics.tunnels_opened {
                 job.bucket.renew(self.now);
                 self.list_tunnels(job);
             }
@@ -293,9 +293,7 @@ impl State {
         }
         upstream.flags |= flag::CLOSE_DUE;
         for id in [client_id, upstream_id] {
-            if let Some(tunnel) = self.conns.tunnel(id) {
-                tunnel.deadline = deadline;
-            }
+            self.conns.set_end(id, deadline);
         }
         true
     }
@@ -307,20 +305,20 @@ impl State {
         if let Some(tunnel) = self.conns.tunnel(upstream) {
             tunnel.flags &= !flag::CLOSE_DUE;
             tunnel.flags |= flag::DROPPED;
-            tunnel.deadline = deadline;
             if let Some(count) = &tunnel.count {
                 count.backend().totals().closed.fetch_add(1, Relaxed);
             }
         }
         if let Some(tunnel) = self.conns.tunnel(client) {
             tunnel.flags |= flag::CLOSED;
-            tunnel.deadline = deadline;
             if tunnel.boundary.saw_close() && tunnel.boundary.is_at_boundary() {
                 // The Close frames have crossed: the client has sent its own, and waits for the
                 // end.
                 self.actions.push_back(Action::Answered(client));
             }
         }
+        self.conns.set_end(upstream, deadline);
+        self.conns.set_end(client, deadline);
     }
 
     /// Handles a client whose backend ended without a Close frame.
@@ -377,7 +375,7 @@ impl State {
         }
         self.metrics.closed += 1;
         client.flags |= flag::CLOSED;
-        client.deadline = deadline;
+        self.conns.set_end(id, deadline);
         self.send_or_queue(driver, id, |out| encode(SERVICE_RESTART, out));
     }
 

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_engine::Deadlines;
 use throng_io::{Batch, ConnId, Instant};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
@@ -30,6 +31,17 @@ impl Tick {
     pub(super) fn after(self, timeout: Duration) -> Self {
         let ticks = timeout.as_millis().div_ceil(125) + 1;
         Self(self.0.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX)))
+    }
+}
+
+impl throng_engine::Tick for Tick {
+    const NEVER: Self = Self::NEVER;
+
+    fn ticks_from(self, start: Self) -> u32 {
+        match self {
+            Self::NEVER => u32::MAX,
+            tick => tick.0.saturating_sub(start.0),
+        }
     }
 }
 
@@ -102,7 +114,6 @@ pub(super) struct Client {
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: PendingInput,
-    pub(super) deadline: Tick,
 }
 
 impl Client {
@@ -171,7 +182,6 @@ pub(super) struct Upstream {
     pub(super) is_last: bool,
     /// The frame boundaries, once it has answered 101.
     pub(super) boundary: Boundary,
-    pub(super) deadline: Tick,
 }
 
 impl Upstream {
@@ -193,8 +203,6 @@ pub(super) struct Tunnel {
     /// The time of the last bytes.
     pub(super) seen: Tick,
     pub(super) opened: Tick,
-    /// [`Tick::NEVER`]: only silence ends it.
-    pub(super) deadline: Tick,
     pub(super) flags: u16,
 }
 
@@ -221,14 +229,18 @@ pub(super) mod flag {
     /// The close code is 1001, else 1012.
     pub(in crate::shard) const GOING_AWAY: u16 = 1 << 9;
 
+    /// Its deadline ends it; without this, only silence does.
+    pub(in crate::shard) const TIMED: u16 = 1 << 10;
+
     /// With none of these, bytes from this side go straight to the other.
     pub(in crate::shard) const SLOW_PATH: u16 = PAUSED | DROPPED | CLOSE_DUE | CLOSED | QUEUED;
 }
 
-/// The records, by the driver's slot.
-#[derive(Debug, Default)]
+/// The records and deadlines, by the driver's slot.
+#[derive(Debug)]
 pub(super) struct Conns {
     slots: Vec<Slot>,
+    deadlines: Deadlines<Tick>,
 }
 
 #[derive(Debug)]
@@ -238,12 +250,56 @@ struct Slot {
 }
 
 impl Conns {
+    /// Creates an empty table at a shard's first tick.
+    pub(super) fn new(now: Tick) -> Self {
+        Self { slots: Vec::new(), deadlines: Deadlines::new(now) }
+    }
+
+    /// Enters a new connection, without a deadline, or puts the record of one back that was taken
+    /// out.
     pub(super) fn insert(&mut self, id: ConnId, conn: Conn) {
         let at = id.slot();
         while self.slots.len() <= at {
             self.slots.push(Slot { id, conn: Conn::Vacant });
         }
+        self.deadlines.add_slot(at);
+        if self.slots[at].id != id {
+            self.deadlines.set(at, Tick::NEVER);
+        }
         self.slots[at] = Slot { id, conn };
+    }
+
+    /// Sets the deadline of `id`, unless the slot was reused. Its record may be taken out.
+    pub(super) fn set_deadline(&mut self, id: ConnId, due: Tick) {
+        if self.slots.get(id.slot()).is_some_and(|slot| slot.id == id) {
+            self.deadlines.set(id.slot(), due);
+        }
+    }
+
+    /// Returns the deadline of a connection that has a record.
+    pub(super) fn deadline(&self, id: ConnId) -> Tick {
+        self.deadlines.get(id.slot())
+    }
+
+    /// Gives a side of a tunnel until `due`, however active it is.
+    pub(super) fn set_end(&mut self, id: ConnId, due: Tick) {
+        if let Some(tunnel) = self.tunnel(id) {
+            tunnel.flags |= flag::TIMED;
+            self.deadlines.set(id.slot(), due);
+        }
+    }
+
+    /// Gives a side of a tunnel until `due`, or less if it has less already.
+    pub(super) fn limit_end(&mut self, id: ConnId, due: Tick) {
+        let is_timed = self.tunnel(id).is_some_and(|tunnel| tunnel.flags & flag::TIMED != 0);
+        let due = if is_timed { due.min(self.deadline(id)) } else { due };
+        self.set_end(id, due);
+    }
+
+    /// Appends to `due` the slots whose deadlines have come, and clears those. Returns the number
+    /// of slots that it looked at.
+    pub(super) fn expire(&mut self, now: Tick, due: &mut Vec<u32>) -> usize {
+        self.deadlines.expire(now, due)
     }
 
     /// Returns the record of `id`, unless the slot was reused.

@@ -41,7 +41,8 @@ impl State {
                 Choice::Full(backend) => {
                     if client.phase != Phase::Queued {
                         client.phase = Phase::Queued;
-                        client.deadline = self.tick.after(settings.timeouts.queue);
+                        let due = self.tick.after(settings.timeouts.queue);
+                        self.conns.set_deadline(id, due);
                     }
                     return self.waiting.push(id, backend);
                 }
@@ -56,11 +57,12 @@ impl State {
             let target = &configuration.backends[index];
             let backend = &target.backend;
             client.phase = Phase::Exchange;
-            client.deadline = if exchange.is_complete {
+            let due = if exchange.is_complete {
                 Tick::NEVER
             } else {
                 self.tick.after(settings.timeouts.body)
             };
+            self.conns.set_deadline(id, due);
             exchange.began = self.now;
             exchange.count = Some(RequestGuard::begin(backend));
             let may_reuse = exchange.key.is_none() && !target.send_proxy;
@@ -114,9 +116,9 @@ impl State {
                 is_reused,
                 is_last: target.send_proxy || exchange.has_odd_body,
                 boundary: throng_proto::ws::Boundary::new(),
-                deadline: self.tick.after(timeout),
             };
             self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));
+            self.conns.set_deadline(upstream_id, self.tick.after(timeout));
             self.actions.push_back(Action::Flush(upstream_id));
             if client.http.paused {
                 // It was paused because its body had no receiver.

@@ -125,6 +125,10 @@ struct State {
     now: Instant,
     tick: Tick,
     swept: Tick,
+    /// The slots whose deadlines have come, during a sweep.
+    due: Vec<u32>,
+    /// Deadlines looked at by sweeps, ever.
+    looked_at: u64,
     burst: BurstDetector,
     accept_stopped: bool,
     shutdown: Option<ShutdownState>,
@@ -180,7 +184,7 @@ impl<D: Driver> Shard<D> {
         let now = driver.now();
         let rate = configuration.settings.close_rate;
         let state = State {
-            conns: Conns::default(),
+            conns: Conns::new(Tick::of(now)),
             limits: limits_of(&configuration),
             response_limits: response_limits_of(&configuration),
             picker: Picker::new(seed),
@@ -207,6 +211,8 @@ impl<D: Driver> Shard<D> {
             now,
             tick: Tick::of(now),
             swept: Tick::of(now),
+            due: Vec::new(),
+            looked_at: 0,
             burst: BurstDetector::default(),
             accept_stopped: false,
             shutdown: None,
@@ -331,8 +337,8 @@ impl State {
         let deadline = self.tick.after(upstream.answer_timeout(timeouts));
         upstream.is_connected = true;
         upstream.backend.note_connection();
-        upstream.deadline = deadline;
         let client = upstream.client;
+        self.conns.set_deadline(id, deadline);
         if let Some(exchange) =
             client.and_then(|client| self.conns.client(client)?.exchange.as_mut())
         {
@@ -377,9 +383,9 @@ impl State {
             exchange: None,
             has_asked: false,
             held: PendingInput::default(),
-            deadline,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
+        self.conns.set_deadline(id, deadline);
     }
 
     /// Counts one more client. At the limit, the oldest client that has not sent a whole request is
@@ -463,6 +469,10 @@ impl State {
                     let rate = configuration.settings.close_rate;
                     let bucket = self.bucket(rate);
                     self.orphans.set_rate(rate, bucket);
+                    let before = self.configuration.settings.timeouts.tunnel;
+                    if before != configuration.settings.timeouts.tunnel {
+                        self.look_at_all_tunnels();
+                    }
                     self.configuration = configuration;
                     self.waiting.unbind();
                 }

@@ -65,9 +65,10 @@ impl State {
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
             let finished = client.http.finished;
+            let due = self.tick.after(std::time::Duration::from_secs(2));
             // Long enough for data in flight; a close with unread input would be a reset, and the
             // client might never see its answer.
-            client.deadline = self.tick.after(std::time::Duration::from_secs(2));
+            self.conns.set_deadline(id, due);
             if finished {
                 self.actions.push_back(Action::Close(id));
             } else {
@@ -90,20 +91,23 @@ impl State {
         let timeouts = &self.configuration.settings.timeouts;
         let body = self.tick.after(timeouts.body);
         let keep_alive = self.tick.after(timeouts.keep_alive);
-        match self.conns.entry(id) {
-            Some(Conn::Client(client)) if client.phase == Phase::Head => {
-                client.deadline = if client.http.is_clear() { keep_alive } else { body };
-            }
-            Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
-                let is_done = client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
-                let is_idle = is_done && client.http.is_clear();
-                client.deadline = if is_idle { super::conn::Tick::NEVER } else { body };
-            }
-            Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
-                upstream.deadline = self.tick.after(upstream.answer_timeout(timeouts));
-            }
-            _ => {}
-        }
+        let due =
+            match self.conns.entry(id) {
+                Some(Conn::Client(client)) if client.phase == Phase::Head => {
+                    if client.http.is_clear() { keep_alive } else { body }
+                }
+                Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
+                    let is_done =
+                        client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
+                    let is_idle = is_done && client.http.is_clear();
+                    if is_idle { super::conn::Tick::NEVER } else { body }
+                }
+                Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
+                    self.tick.after(upstream.answer_timeout(timeouts))
+                }
+                _ => return,
+            };
+        self.conns.set_deadline(id, due);
     }
 
     pub(super) fn pause<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
@@ -120,7 +124,7 @@ impl State {
 
     pub(super) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         let body = self.tick.after(self.configuration.settings.timeouts.body);
-        let http = match self.conns.entry(id) {
+        let (http, is_due) = match self.conns.entry(id) {
             Some(Conn::Client(client)) if client.http.paused => {
                 let is_due = client.exchange.as_ref().is_some_and(|exchange| !exchange.is_complete);
                 if !is_due && client.held.len() > HIGH_WATER {
@@ -128,22 +132,19 @@ impl State {
                     // read.
                     return;
                 }
-                if is_due {
-                    client.deadline = body;
-                }
                 // Held-back bytes come before new ones.
                 if !client.held.is_empty() && is_due {
                     self.actions.push_back(Action::Proceed(id));
                 }
-                &mut client.http
+                (&mut client.http, is_due)
             }
-            Some(Conn::Upstream(upstream)) if upstream.http.paused => {
-                upstream.deadline = body;
-                &mut upstream.http
-            }
+            Some(Conn::Upstream(upstream)) if upstream.http.paused => (&mut upstream.http, true),
             _ => return,
         };
         http.paused = false;
+        if is_due {
+            self.conns.set_deadline(id, body);
+        }
         driver.resume(id);
     }
 

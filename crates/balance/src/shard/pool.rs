@@ -38,6 +38,10 @@ impl Pool {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.idle.values().all(Vec::is_empty)
+    }
+
     /// Returns the number of idle connections to all backends.
     pub(super) fn len(&self) -> usize {
         self.idle.values().map(Vec::len).sum()

@@ -196,8 +196,7 @@ impl State {
                 return self.close(driver, id);
             }
             tunnel.flags |= flag::FINISH_DUE;
-            tunnel.deadline = tunnel.deadline.min(deadline);
-            return;
+            return self.conns.limit_end(id, deadline);
         }
         if flags & flag::CLOSED != 0 {
             // A client that ends in answer to the Close frame: its earlier data is still forwarded
@@ -214,14 +213,8 @@ impl State {
         if is_backend && !said_close && flags & flag::ENDED == 0 {
             return self.lose_backend(driver, id);
         }
-        if tunnel.deadline == Tick::NEVER {
-            tunnel.deadline = deadline;
-        }
         let has_queue = self.queued.contains_key(&peer);
         if let Some(other) = self.conns.tunnel(peer) {
-            if other.deadline == Tick::NEVER {
-                other.deadline = deadline;
-            }
             if other.flags & flag::SENDING != 0 || has_queue {
                 other.flags |= flag::FINISH_DUE;
             } else {
@@ -229,6 +222,8 @@ impl State {
                 driver.finish(peer);
             }
         }
+        self.conns.limit_end(id, deadline);
+        self.conns.limit_end(peer, deadline);
         self.end_if_both_ended(driver, id);
     }
 
@@ -263,8 +258,8 @@ impl State {
             let deadline = self.tick.after(self.configuration.settings.timeouts.half_closed);
             if let Some(client) = self.conns.tunnel(tunnel.peer) {
                 client.flags |= flag::FINISH_DUE;
-                client.deadline = client.deadline.min(deadline);
             }
+            self.conns.limit_end(tunnel.peer, deadline);
             return self.leave_alone(driver, id, tunnel.peer);
         }
         let is_lost = is_backend && !tunnel.boundary.saw_close() && tunnel.flags & flag::ENDED == 0;
@@ -357,8 +352,7 @@ impl State {
             if other.sending {
                 flags |= flag::PAUSED;
             }
-            let deadline = Tick::NEVER;
-            Tunnel { peer, boundary, count, seen: now, opened: now, deadline, flags }
+            Tunnel { peer, boundary, count, seen: now, opened: now, flags }
         };
         let (client_http, upstream_http) = (&client.http, &upstream.http);
         let client_side = side(upstream_id, early, None, client_http, upstream_http);
@@ -375,6 +369,10 @@ impl State {
         }
         self.conns.insert(client_id, Conn::Tunnel(client_side));
         self.conns.insert(upstream_id, Conn::Tunnel(upstream_side));
+        // One side is enough to notice the silence of both.
+        let idle = self.configuration.settings.timeouts.tunnel;
+        self.conns.set_deadline(client_id, now.after(idle));
+        self.conns.set_deadline(upstream_id, Tick::NEVER);
         // The 101, with the bytes after it; and early frames of the client.
         if let Some(answer) = Self::take_outbox(&mut client.http) {
             self.send_in_turn(driver, upstream_id, client_id, answer);

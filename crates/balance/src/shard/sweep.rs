@@ -18,7 +18,7 @@ impl State {
     /// Returns when the shard must wake, if no event comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let connections = self.metrics.connections;
-        let is_busy = connections > self.metrics.tunnels || self.pool.len() > 0;
+        let is_busy = connections > self.metrics.tunnels || !self.pool.is_empty();
         let sweep = if is_busy || !self.waiting.is_empty() {
             Some(self.now.after(SWEEP))
         } else if connections > 0 || self.accept_stopped || !self.close_jobs.is_empty() {
@@ -33,12 +33,12 @@ impl State {
         [sweep, shutdown, waiting, self.next_closing()].into_iter().flatten().min()
     }
 
-    /// Checks the timeouts of all connections, up to four times a second.
+    /// Handles the deadlines that have come, up to four times a second.
     pub(super) fn expire<D: Driver>(&mut self, driver: &mut D) {
         if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.deadline <= self.now) {
             return self.cut_all(driver);
         }
-        let is_busy = self.metrics.connections > self.metrics.tunnels || self.pool.len() > 0;
+        let is_busy = self.metrics.connections > self.metrics.tunnels || !self.pool.is_empty();
         let period = if is_busy { FAST } else { SLOW };
         if self.tick.0 < self.swept.0.saturating_add(period) && self.metrics.connections > 0 {
             return;
@@ -47,22 +47,14 @@ impl State {
         if std::mem::take(&mut self.accept_stopped) {
             driver.resume_accept();
         }
-        let idle = self.configuration.settings.timeouts.tunnel;
-        for slot in 0..self.conns.len() {
-            let Some((id, conn)) = self.conns.at(slot) else { continue };
-            let is_due = match conn {
-                Conn::Vacant => false,
-                Conn::Client(client) => client.deadline <= self.tick,
-                Conn::Upstream(upstream) => upstream.deadline <= self.tick,
-                Conn::Tunnel(tunnel) if tunnel.deadline == Tick::NEVER => {
-                    tunnel.count.is_none() && self.is_silent(tunnel.seen, tunnel.peer, idle)
-                }
-                Conn::Tunnel(tunnel) => tunnel.deadline <= self.tick,
-            };
-            if is_due {
+        let mut due = std::mem::take(&mut self.due);
+        self.looked_at += self.conns.expire(self.tick, &mut due) as u64;
+        for slot in due.drain(..) {
+            if let Some((id, _)) = self.conns.at(slot as usize) {
                 self.expire_one(driver, id);
             }
         }
+        self.due = due;
         self.renew_close_jobs();
         if self.burst.is_over(self.metrics.accepted) {
             throng_io::memory::trim();
@@ -70,12 +62,28 @@ impl State {
         self.publish();
     }
 
-    fn is_silent(&self, seen: Tick, peer: ConnId, idle: Duration) -> bool {
+    /// Returns when a tunnel will have been silent for too long, over both directions, if it stays
+    /// silent.
+    fn end_of_silence(&self, seen: Tick, peer: ConnId) -> Tick {
         let other = match self.conns.at(peer.slot()) {
             Some((_, Conn::Tunnel(tunnel))) => tunnel.seen,
             _ => seen,
         };
-        seen.max(other).after(idle) <= self.tick
+        seen.max(other).after(self.configuration.settings.timeouts.tunnel)
+    }
+
+    /// Makes the next sweep look at all tunnels: the timeout of silent ones has changed.
+    pub(super) fn look_at_all_tunnels(&mut self) {
+        let silent = |(id, conn): (ConnId, &Conn)| match conn {
+            Conn::Tunnel(tunnel) if tunnel.count.is_none() => {
+                (tunnel.flags & flag::TIMED == 0).then_some(id)
+            }
+            _ => None,
+        };
+        let tunnels: Vec<ConnId> = self.conns.iter().filter_map(silent).collect();
+        for id in tunnels {
+            self.conns.set_deadline(id, self.tick.after(Duration::ZERO));
+        }
     }
 
     fn expire_one<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
@@ -99,7 +107,6 @@ impl State {
                         });
                     if is_paused && !is_stuck {
                         // Its backend is behind, and that one's deadline applies.
-                        client.deadline = Tick::NEVER;
                     } else if is_answered || is_stuck {
                         driver.abort(id);
                         self.close(driver, id);
@@ -122,20 +129,22 @@ impl State {
                 let is_fed = exchange.is_some_and(|exchange| !exchange.is_complete);
                 // Not the backend's fault if its answer waits for the client, or the client's body
                 // has not come: then the client's own deadline applies.
-                if is_paused || has_all && is_fed {
-                    if let Some(upstream) = self.conns.upstream(id) {
-                        upstream.deadline = Tick::NEVER;
-                    }
-                } else {
+                let waits_for_client = is_paused || has_all && is_fed;
+                if !waits_for_client {
                     self.actions.push_back(Action::Fail(id, failure));
                 }
             }
-            Some(Conn::Tunnel(tunnel)) if tunnel.deadline == Tick::NEVER => {
-                if tunnel.peer == id {
+            Some(Conn::Tunnel(tunnel)) if tunnel.flags & flag::TIMED == 0 => {
+                let (seen, peer) = (tunnel.seen, tunnel.peer);
+                let is_behind = tunnel.flags & flag::SENDING != 0;
+                let end = self.end_of_silence(seen, peer);
+                if end > self.tick {
+                    return self.conns.set_deadline(id, end);
+                }
+                if peer == id {
                     // Its backend is lost, and its paced Close frame is not due yet.
                     return self.close_orphan(driver, id);
                 }
-                let is_behind = tunnel.flags & flag::SENDING != 0;
                 if !self.close_tunnel(driver, id, GOING_AWAY) {
                     // Its backend has sent a Close frame; whether the client has it decides how its
                     // connection may end.

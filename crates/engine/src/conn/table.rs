@@ -10,11 +10,12 @@ use throng_io::{Batch, ConnId, Instant, Segment};
 use throng_proto::sse;
 use throng_proto::ws::{self, Opcode, deflate};
 
+use crate::conn::deadlines::Deadlines;
 use crate::conn::rate::Rates;
 use crate::conn::record::{AfterFlush, Cold, Conn, NO_CONN, Stage, flag};
 use crate::conn::slab::Slab;
 use crate::conn::subprotocols::Subprotocols;
-use crate::conn::timers::{Deadlines, Heartbeats, Tick};
+use crate::conn::timers::{Heartbeats, Tick};
 use crate::limits::Checked;
 use crate::outbox::borrowed::Borrowed;
 use crate::outbox::compression::Compression;
@@ -23,6 +24,7 @@ use crate::outbox::queue::Waiting;
 use crate::outbox::spares::Spares;
 use crate::pubsub::backpressure::Rules;
 use crate::pubsub::publishers::Publishers;
+use crate::random::Random;
 use crate::shard::memory::Debts;
 use crate::shard::stats::{ClassCounters, Stats};
 use crate::ws::messages::RouteOptions;
@@ -46,9 +48,9 @@ pub(crate) const OVERFULL: usize = 1 << (usize::BITS - 1);
 pub(crate) struct Connections {
     pub(crate) conns: Vec<Conn>,
     pub(crate) cold: Slab<Cold>,
-    pub(crate) deadlines: Deadlines,
+    pub(crate) deadlines: Deadlines<Tick>,
     /// Ends of session lifetimes; unused while those have no limit.
-    pub(crate) lifetimes: Deadlines,
+    pub(crate) lifetimes: Deadlines<Tick>,
     pub(crate) rates: Rates,
     subprotocols: Subprotocols,
     pub(crate) dirty: Vec<ConnId>,
@@ -94,6 +96,8 @@ impl Connections {
         now: Instant,
         debts: Debts,
     ) -> Self {
+        let mut deadlines = Deadlines::new(Tick::START);
+        deadlines.reserve(capacity);
         Self {
             counters: vec![ClassCounters::default(); rules.names().count()],
             rules,
@@ -101,8 +105,8 @@ impl Connections {
             published: 0,
             conns: Vec::with_capacity(capacity),
             cold: Slab::default(),
-            deadlines: Deadlines::with_capacity(capacity),
-            lifetimes: Deadlines::default(),
+            deadlines,
+            lifetimes: Deadlines::new(Tick::START),
             rates: Rates::new(limits.max_messages_per_second, limits.max_bytes_per_second),
             subprotocols: Subprotocols::default(),
             dirty: Vec::new(),
@@ -119,7 +123,7 @@ impl Connections {
             limits,
             stats: Stats::default(),
             tick: Tick::START,
-            masks: Masks(seed | 1),
+            masks: Masks(Random::new(seed)),
             publishers: Publishers::default(),
             debts,
             read_len: 0,
@@ -683,13 +687,10 @@ impl Connections {
 /// which chooses the payload, cannot predict them. Here only our own code chooses payloads, so a
 /// fast generator with a random seed is enough.
 #[derive(Debug)]
-pub(crate) struct Masks(u64);
+pub(crate) struct Masks(Random);
 
 impl Masks {
     pub(crate) fn next(&mut self) -> [u8; 4] {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 32) as u32).to_ne_bytes()
+        ((self.0.bits() >> 32) as u32).to_ne_bytes()
     }
 }

@@ -72,13 +72,13 @@ impl<S: Service> State<S> {
     }
 
     /// Closes sessions that have reached the longest lifetime.
-    pub(crate) fn expire_lifetimes(&mut self, last: Tick, now: Tick) {
+    pub(crate) fn expire_lifetimes(&mut self, now: Tick) {
         let connections = &mut self.core.connections;
         if connections.limits.lifetime == 0 {
             return;
         }
         let mut old = Vec::new();
-        connections.lifetimes.expire(last, now, &mut old);
+        connections.lifetimes.expire(now, &mut old);
         for slot in old {
             if let Some(id) = connections.in_slot(slot) {
                 connections.close(id, 1001, "session lifetime exceeded");

@@ -1,11 +1,6 @@
-//! Time in seconds, small enough for a dense array.
-//!
-//! Each connection has one deadline in a `Vec<u16>` that is swept once a second: a million entries
-//! take tens of microseconds, where a linked list of timers takes tens of milliseconds (and
-//! hundreds after churn). Nothing is inserted, removed or reordered when a deadline moves: activity
-//! is one store.
+//! Time in seconds, small enough to be kept for every connection, and the times of heartbeats.
 
-/// Seconds since the shard started, modulo 65,535 and never 0; 0 in the array means "no deadline".
+/// Seconds since the shard started, modulo 65,535 and never 0; 0 means "no deadline".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick(u16);
 
@@ -36,59 +31,14 @@ impl Tick {
     }
 }
 
-/// One deadline a slot.
-#[derive(Debug, Default)]
-pub(crate) struct Deadlines(Vec<Tick>);
+impl super::deadlines::Tick for Tick {
+    const NEVER: Self = Self(0);
 
-impl Deadlines {
-    /// Reserves address space for `slots`; memory is touched as slots come into use.
-    #[must_use]
-    pub(crate) fn with_capacity(slots: usize) -> Self {
-        Self(Vec::with_capacity(slots))
-    }
-
-    /// Adds `slot`, without a deadline.
-    pub(crate) fn add_slot(&mut self, slot: usize) {
-        if self.0.len() <= slot {
-            self.0.resize(slot + 1, Tick::NEVER);
-        }
-    }
-
-    /// Sets the deadline of `slot`.
     #[inline]
-    pub(crate) fn set(&mut self, slot: usize, due: Tick) {
-        self.0[slot] = due;
-    }
-
-    /// Seconds from `now` to the first deadline, if there is one. Looks at all of them.
-    pub(crate) fn earliest(&self, now: Tick) -> Option<u16> {
-        let set = self.0.iter().filter(|due| **due != Tick::NEVER);
-        set.map(|due| due.since(now)).min()
-    }
-
-    /// Appends to `due` the slots whose deadline lies in (`last`, `now`], and clears those
-    /// deadlines.
-    pub(crate) fn expire(&mut self, last: Tick, now: Tick, due: &mut Vec<u32>) {
-        let elapsed = now.since(last);
-        if elapsed == 1 {
-            // The common sweep: one comparison a slot, which the compiler turns into vector code.
-            for (chunk_index, chunk) in self.0.chunks_mut(64).enumerate() {
-                if chunk.iter().fold(false, |any, tick| any | (tick.0 == now.0)) {
-                    for (i, tick) in chunk.iter_mut().enumerate() {
-                        if *tick == now {
-                            *tick = Tick::NEVER;
-                            due.push((chunk_index * 64 + i) as u32);
-                        }
-                    }
-                }
-            }
-            return;
-        }
-        for (slot, tick) in self.0.iter_mut().enumerate() {
-            if *tick != Tick::NEVER && now.since(*tick) < elapsed {
-                *tick = Tick::NEVER;
-                due.push(slot as u32);
-            }
+    fn ticks_from(self, start: Self) -> u32 {
+        match self {
+            Self::NEVER => u32::MAX,
+            tick => tick.since(start).into(),
         }
     }
 }
@@ -177,46 +127,5 @@ mod tests {
         shifted.spread(64 + 5, Tick::START);
         assert_eq!(shifted.due(0), usual.due(5));
         assert_eq!(shifted.due(63), usual.due(4));
-    }
-
-    #[test]
-    fn the_earliest_deadline_is_found_across_the_wrap() {
-        let now = Tick::START.after(65_530);
-        let mut deadlines = Deadlines::default();
-        deadlines.add_slot(2);
-        assert_eq!(deadlines.earliest(now), None);
-        deadlines.set(0, now.after(40));
-        deadlines.set(2, now.after(7));
-        assert_eq!(deadlines.earliest(now), Some(7));
-    }
-
-    #[test]
-    fn every_deadline_expires_once_whatever_the_stride() {
-        for stride in [1u16, 2, 7, 300] {
-            for start in [Tick::START, Tick::START.after(65_500)] {
-                let mut deadlines = Deadlines::default();
-                deadlines.add_slot(299);
-                for slot in 0..299u16 {
-                    deadlines.set(slot as usize, start.after(slot + 1));
-                }
-                let (mut last, mut expired, mut at) = (start, Vec::new(), 0u32);
-                while at < 300 {
-                    let before = expired.len();
-                    let now = last.after(stride);
-                    deadlines.expire(last, now, &mut expired);
-                    at += u32::from(stride);
-                    for slot in &expired[before..] {
-                        assert!((at - u32::from(stride)..at).contains(slot));
-                    }
-                    last = now;
-                }
-                expired.sort_unstable();
-                assert_eq!(
-                    expired,
-                    (0..299).collect::<Vec<_>>(),
-                    "stride {stride}; 299 has no deadline"
-                );
-            }
-        }
     }
 }

@@ -163,6 +163,7 @@ fn least_loaded_if_over(loads: impl Iterator<Item = usize> + Clone, me: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use std::net::Ipv4Addr;
 
     const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -173,13 +174,10 @@ mod tests {
         for shards in [2, 3, 8] {
             for skew in [1u64, 3, 100] {
                 let admission = Admission::new(&Limits::default(), 0, shards);
-                let mut state = 88_172_645_463_325_252u64;
+                let mut random = Random::new(1);
                 for _ in 0..shards * 1000 {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
                     // Shard 0 accepts `skew` times as often as each other.
-                    let draw = state % (skew + shards as u64 - 1);
+                    let draw = random.below(skew + shards as u64 - 1);
                     admission.place(draw.saturating_sub(skew - 1) as usize);
                 }
                 let most = admission.loads.iter().map(|l| l.load(Ordering::Relaxed)).max().unwrap();

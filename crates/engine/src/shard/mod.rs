@@ -305,12 +305,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.swept_secs = secs;
         state.core.connections.set_tick(now);
         let mut due = std::mem::take(&mut self.due);
-        state.core.connections.deadlines.expire(last, now, &mut due);
+        state.core.connections.deadlines.expire(now, &mut due);
         for slot in due.drain(..) {
             state.on_due(slot);
         }
         self.due = due;
-        state.expire_lifetimes(last, now);
+        state.expire_lifetimes(now);
         state.expire_assembling(now);
         self.expire_writes(now);
         self.measure_memory();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
 
+use crate::random::Random;
+
 /// Plan of a graceful shutdown.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
@@ -106,7 +108,7 @@ impl Phase {
 
 impl Drain {
     pub(crate) fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
-        shuffle(&mut ids, seed | 1);
+        Random::new(seed).shuffle(&mut ids);
         let total = ids.len();
         Self {
             total,
@@ -167,15 +169,6 @@ impl Drain {
             deadline if self.waiting.is_empty() => deadline,
             deadline => now.after(STEP).min(deadline),
         }
-    }
-}
-
-fn shuffle(ids: &mut [ConnId], mut state: u64) {
-    for i in (1..ids.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ids.swap(i, (state % (i as u64 + 1)) as usize);
     }
 }
 

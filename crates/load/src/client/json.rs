@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use throng_engine::random::Random;
+
 /// The smallest document.
 pub const JSON_SMALLEST: usize = 72;
 /// Where the stamp is in every document.
@@ -34,11 +36,11 @@ const WORDS: [&str; 40] = [
 pub(super) fn documents(size: usize, seed: u64) -> Vec<String> {
     let size = size.max(JSON_SMALLEST);
     let count = (POOL_BYTES / size).clamp(*POOL.start(), *POOL.end());
-    let mut random = Random(seed);
+    let mut random = Choices(Random::new(seed));
     (0..count as u64).map(|at| document(size, at, &mut random)).collect()
 }
 
-fn document(size: usize, at: u64, random: &mut Random) -> String {
+fn document(size: usize, at: u64, random: &mut Choices) -> String {
     let mut text = String::with_capacity(size);
     let time_ms = 1_790_000_000_000 + at * 17 + random.below(17);
     // Writing to a string cannot fail.
@@ -55,7 +57,7 @@ fn document(size: usize, at: u64, random: &mut Random) -> String {
 }
 
 /// As many quotes as leave room for a note.
-fn quotes(text: &mut String, size: usize, random: &mut Random) {
+fn quotes(text: &mut String, size: usize, random: &mut Choices) {
     const ROOM: usize = r#"],"text":""}"#.len() + 8;
     let mut quote = String::new();
     let mut lead = r#","quotes":["#;
@@ -88,7 +90,7 @@ fn quotes(text: &mut String, size: usize, random: &mut Random) {
 }
 
 /// Words up to the last byte.
-fn note(text: &mut String, size: usize, random: &mut Random) {
+fn note(text: &mut String, size: usize, random: &mut Choices) {
     const HEAD: &str = r#","text":""#;
     const END: &str = r#""}"#;
     if text.len() + HEAD.len() + END.len() <= size {
@@ -106,16 +108,12 @@ fn note(text: &mut String, size: usize, random: &mut Random) {
     text.extend(std::iter::repeat_n(' ', size.saturating_sub(text.len())));
 }
 
-/// SplitMix64: a few bits of quality are enough, the same on every machine are a must.
-struct Random(u64);
+/// Random choices that are the same on every machine.
+struct Choices(Random);
 
-impl Random {
+impl Choices {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % bound
+        self.0.bits() % bound
     }
 
     fn of<'w>(&mut self, words: &[&'w str]) -> &'w str {

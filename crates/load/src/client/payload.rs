@@ -1,6 +1,7 @@
 //! Messages that can be told apart when they come back.
 
 use throng_engine::Message;
+use throng_engine::random::Random;
 
 use super::json::{self, STAMP_AT};
 use crate::plan::{Content, Plan};
@@ -40,13 +41,8 @@ impl Payload {
 
     pub fn new(size: usize, text: bool) -> Self {
         // Letters in no short period, so that a shifted answer differs.
-        let mut letters = 0x2545_f491_4f6c_dd1d_u64;
-        let bytes = (0..size).map(|_| {
-            letters ^= letters << 13;
-            letters ^= letters >> 7;
-            letters ^= letters << 17;
-            b'a' + (letters >> 40) as u8 % 26
-        });
+        let mut letters = Random::new(1);
+        let bytes = (0..size).map(|_| b'a' + letters.below(26) as u8);
         let body = match text {
             true => Body::Text(bytes.map(char::from).collect()),
             false => Body::Binary(bytes.collect()),

@@ -7,10 +7,12 @@ mod checks;
 mod client;
 mod frames;
 mod plan;
+mod script;
 mod wire;
 mod world;
 
 pub use plan::Plan;
+pub use script::{PeerEnd, PeerId, Script};
 pub use world::{Outcome, World};
 
 /// Runs the plan of a seed.

@@ -133,13 +133,8 @@ mod tests {
         for multiplier in [0x9e37_79b9_7f4a_7c15, 1] {
             let mut model = BTreeMap::new();
             let mut table = Table::new(7, &[], multiplier);
-            let mut state = 88_172_645_463_325_252u64;
-            let mut below = |n: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % n
-            };
+            let mut random = crate::random::Random::new(1);
+            let mut below = |n: u64| random.below(n);
             for step in 0..30_000u32 {
                 // Waves: it grows to hundreds and shrinks to a few.
                 let growing = step / 3000 % 2 == 0;

@@ -4,6 +4,7 @@ use allocation_counter::measure;
 use proptest::prelude::*;
 
 use super::*;
+use crate::random::Random;
 
 #[test]
 fn a_membership_costs_twelve_bytes() {
@@ -11,14 +12,11 @@ fn a_membership_costs_twelve_bytes() {
 }
 
 /// Numbers that look random and are the same each time.
-struct Dice(u64);
+struct Dice(Random);
 
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
+        self.0.below(n)
     }
 
     fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
@@ -113,7 +111,7 @@ fn churn(wildcards: bool, seed: u64) {
     let totals = Arc::new(Totals::default());
     let mut shards = [(); 2].map(|()| Channels::new(wildcards, Arc::clone(&totals)));
     let mut models = [Model::new(), Model::new()];
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Random::new(seed));
     let mut most = 0;
     for step in 0..12_000 {
         let shard = dice.below(2) as usize;
@@ -336,7 +334,7 @@ fn bytes_per_membership(each: u32, churned: bool) -> (f64, i64) {
     let connections = MEMBERSHIPS / each;
     let names: Vec<String> = (0..CHANNELS).map(|channel| format!("channel-{channel}")).collect();
     let mut channels = Channels::default();
-    let mut dice = Dice(1);
+    let mut dice = Dice(Random::new(1));
     // Channels themselves cost what they cost.
     let mut per_channel = 0;
     let filled = measure(|| {

@@ -1,0 +1,265 @@
+//! A balancer whose clients and backends do what a test says, step by step, in virtual time.
+//!
+//! Where [`World`](super::World) draws everything from a seed, a test decides each step here, and
+//! nothing happens between two steps: "nothing comes in an hour" is a fact, and takes no time.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_balance::shard_over_driver::{Audit, Command, Shard, Start};
+use throng_balance::{Backend, Configuration, Metrics, Report, Settings, Target};
+use throng_engine::mailbox::{Mailbox, mailbox};
+use throng_io::{Driver, Instant};
+
+use crate::driver::{SimDriver, Waiting};
+use crate::faults::Faults;
+use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side};
+use crate::rng::Rng;
+
+/// Number of a client or of a connection to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerId(usize);
+
+/// The end of the balancer's stream to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerEnd {
+    /// An orderly end.
+    Finished,
+    /// A reset.
+    Reset,
+}
+
+/// Bytes that fit between a writer and a peer that does not read.
+const CAPACITY: usize = 64 << 10;
+const LINK: LinkOptions = LinkOptions { latency: 0, capacity: CAPACITY, cut_after: None };
+
+/// A balancer of one shard, on a network without faults or latency.
+pub struct Script {
+    net: SharedNet,
+    shard: Shard<SimDriver>,
+    mailbox: Mailbox<Command>,
+    published: Arc<Mutex<Metrics>>,
+    door: usize,
+    listeners: Vec<usize>,
+    backends: Vec<Arc<Backend>>,
+    /// The reports of the shard to the control thread.
+    pub reports: Receiver<Report>,
+    peers: Vec<(LinkId, Side)>,
+    has_ended: bool,
+}
+
+impl Script {
+    /// Starts a balancer over so many backends.
+    #[must_use]
+    pub fn new(backends: usize, settings: Settings) -> Self {
+        let net = Net::shared();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let backend_address = |number: usize| address(9000 + number as u16);
+        let listeners = (0..backends)
+            .map(|number| net.borrow_mut().listen_with(backend_address(number), LINK))
+            .collect();
+        let backends: Vec<_> = (0..backends)
+            .map(|number| Arc::new(Backend::new(backend_address(number), 1)))
+            .collect();
+        let mut driver = SimDriver::new(&net, 0, Faults::default(), Rng::new(0), Waiting::Tolerant);
+        let door = net.borrow_mut().listen(address(80));
+        driver.add_listener(door);
+        let (mailbox, commands) = mailbox(1 << 16, driver.waker());
+        let (sender, reports) = channel();
+        let published = Arc::new(Mutex::new(Metrics::default()));
+        let start = Start {
+            configuration: configuration(&backends, settings),
+            commands,
+            reports: sender,
+            published: Arc::clone(&published),
+            shard: 0,
+            shards: 1,
+            descriptors_for: 1 << 20,
+            admission: Arc::default(),
+            seed: 0,
+        };
+        Self {
+            shard: Shard::new(driver, start),
+            net,
+            mailbox,
+            published,
+            door,
+            listeners,
+            backends,
+            reports,
+            peers: Vec::new(),
+            has_ended: false,
+        }
+    }
+
+    /// Returns a backend.
+    #[must_use]
+    pub fn backend(&self, number: usize) -> &Arc<Backend> {
+        &self.backends[number]
+    }
+
+    /// Posts a command of the control thread, and lets the shard take it.
+    pub fn command(&mut self, command: Command) {
+        self.mailbox.send_always(command);
+        self.settle();
+    }
+
+    /// Changes the settings.
+    pub fn configure(&mut self, settings: Settings) {
+        self.command(Command::Configure(configuration(&self.backends, settings)));
+    }
+
+    /// Connects a client.
+    ///
+    /// # Panics
+    /// If the balancer does not listen.
+    pub fn connect(&mut self) -> PeerId {
+        let from = SocketAddr::from(([127, 0, 0, 1], 20_000 + (self.peers.len() % 40_000) as u16));
+        let link = self.net.borrow_mut().dial(self.door, from, LINK);
+        self.peers.push((link.expect("the balancer listens"), Side::Dialer));
+        self.settle();
+        PeerId(self.peers.len() - 1)
+    }
+
+    /// Accepts the connection that the balancer has made to a backend, if there is one.
+    pub fn try_accept(&mut self, backend: usize) -> Option<PeerId> {
+        self.settle();
+        let (socket, _) = self.net.borrow_mut().accept(self.listeners[backend])?;
+        self.peers.push(socket.into_link());
+        self.settle();
+        Some(PeerId(self.peers.len() - 1))
+    }
+
+    /// Accepts the connection that the balancer has made to a backend.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn accept(&mut self, backend: usize) -> PeerId {
+        self.try_accept(backend).expect("the balancer has connected to the backend")
+    }
+
+    /// Sends as much as fits, and returns the number of bytes. The rest waits for the balancer.
+    pub fn try_send(&mut self, peer: PeerId, bytes: &[u8]) -> usize {
+        let (link, side) = self.peers[peer.0];
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let room = self.net.borrow().room(link, side).min(bytes.len() - sent);
+            if room == 0 {
+                break;
+            }
+            self.net.borrow_mut().write(link, side, &bytes[sent..sent + room]);
+            sent += room;
+            self.settle();
+        }
+        sent
+    }
+
+    /// Sends bytes for which there is room.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn send(&mut self, peer: PeerId, bytes: &[u8]) {
+        assert_eq!(self.try_send(peer, bytes), bytes.len(), "the balancer takes no more");
+    }
+
+    /// Ends a peer's stream; it can still receive.
+    pub fn finish(&mut self, peer: PeerId) {
+        let (link, side) = self.peers[peer.0];
+        self.net.borrow_mut().finish(link, side);
+        self.settle();
+    }
+
+    /// Closes a peer's socket.
+    pub fn close(&mut self, peer: PeerId) {
+        let (link, side) = self.peers[peer.0];
+        self.net.borrow_mut().close(link, side);
+        self.settle();
+    }
+
+    /// Receives what has come. A peer that does not receive is a slow reader.
+    pub fn receive(&mut self, peer: PeerId) -> Vec<u8> {
+        let (link, side) = self.peers[peer.0];
+        let mut received = Vec::new();
+        loop {
+            self.settle();
+            let readable = self.net.borrow_mut().readable(link, side);
+            let Readable::Bytes(len) = readable else { return received };
+            self.net.borrow_mut().read(link, side, len, &mut received);
+        }
+    }
+
+    /// Receives what has come, as text.
+    pub fn receive_text(&mut self, peer: PeerId) -> String {
+        String::from_utf8_lossy(&self.receive(peer)).into_owned()
+    }
+
+    /// Returns how the balancer has ended its stream to a peer that has received everything.
+    pub fn end(&mut self, peer: PeerId) -> Option<PeerEnd> {
+        self.settle();
+        let (link, side) = self.peers[peer.0];
+        match self.net.borrow_mut().readable(link, side) {
+            Readable::Finished => Some(PeerEnd::Finished),
+            Readable::Reset => Some(PeerEnd::Reset),
+            _ => None,
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.net.borrow().now() + time.as_nanos() as u64;
+        loop {
+            self.settle();
+            let now = self.net.borrow().now();
+            let due = self.shard.next_deadline().map(|at| at.0).filter(|_| !self.has_ended);
+            let event = self.shard.driver().next_event_at();
+            let next = due.into_iter().chain(event).min().unwrap_or(u64::MAX);
+            if next > end {
+                break;
+            }
+            self.net.borrow_mut().advance_to(next.max(now + 1));
+        }
+        self.net.borrow_mut().advance_to(end);
+        self.settle();
+    }
+
+    /// Runs the shard until it has nothing to do at this moment.
+    fn settle(&mut self) {
+        loop {
+            self.net.borrow_mut().reap();
+            self.shard.driver_mut().progress();
+            let now = Instant(self.net.borrow().now());
+            let is_due = self.shard.next_deadline().is_some_and(|due| due <= now);
+            if self.has_ended || !(self.shard.driver().is_ready() || is_due) {
+                break;
+            }
+            self.has_ended = !self.shard.turn().expect("a simulated wait does not fail");
+            let broken = self.shard.audit().broken;
+            assert_eq!(broken, None, "a rule of the shard is broken");
+        }
+    }
+
+    /// Returns the contents of the shard.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        self.shard.audit()
+    }
+
+    /// Returns the metrics.
+    ///
+    /// # Panics
+    /// Never: they are written by this thread.
+    #[must_use]
+    pub fn metrics(&mut self) -> Metrics {
+        self.shard.publish();
+        *self.published.lock().expect("it is written by this thread only")
+    }
+}
+
+fn configuration(backends: &[Arc<Backend>], settings: Settings) -> Arc<Configuration> {
+    let target = |backend| Target { backend: Arc::clone(backend), send_proxy: false };
+    Arc::new(Configuration { settings, backends: backends.iter().map(target).collect() })
+}

@@ -1,0 +1,98 @@
+//! Timeouts of connections, and the cost of waiting for them.
+
+use throng_balance::{Settings, Timeouts};
+use throng_sim::balance::{PeerEnd, Script};
+
+use super::{
+    HOUR, assert_nothing_is_held, close_of_balancer, close_of_client, masked, open, secs, unmasked,
+};
+
+fn with(timeouts: Timeouts) -> Settings {
+    Settings { timeouts, ..Settings::default() }
+}
+
+#[test]
+fn a_silent_tunnel_is_closed_with_1001_and_traffic_either_way_keeps_it() {
+    let mut script = Script::new(1, with(Timeouts { tunnel: HOUR, ..Timeouts::default() }));
+    let (client, server) = open(&mut script);
+    for turn in 0..6 {
+        script.run(HOUR - secs(1));
+        if turn % 2 == 0 {
+            script.send(server, &unmasked("hello"));
+            assert_eq!(script.receive(client), unmasked("hello"));
+        } else {
+            script.send(client, &masked("hello"));
+            assert_eq!(script.receive(server), masked("hello"));
+        }
+    }
+    script.run(HOUR - secs(1));
+    assert_eq!(script.receive(client), []);
+    script.run(secs(3));
+    assert_eq!(script.receive(client), close_of_balancer(1001));
+    script.send(client, &close_of_client(1001));
+    assert_eq!(script.receive(server), close_of_client(1001));
+    assert_eq!(
+        (script.end(client), script.end(server)),
+        (Some(PeerEnd::Finished), Some(PeerEnd::Finished))
+    );
+    script.close(client);
+    script.close(server);
+    assert_nothing_is_held(&mut script);
+}
+
+#[test]
+fn a_shorter_timeout_of_tunnels_holds_for_those_that_are_open() {
+    let mut script = Script::new(1, Settings::default());
+    let (client, _server) = open(&mut script);
+    script.run(secs(100));
+    script.configure(with(Timeouts { tunnel: secs(60), ..Timeouts::default() }));
+    script.run(secs(2));
+    assert_eq!(script.receive(client), close_of_balancer(1001));
+}
+
+#[test]
+fn a_longer_timeout_of_tunnels_holds_for_those_that_are_open() {
+    let mut script = Script::new(1, with(Timeouts { tunnel: secs(60), ..Timeouts::default() }));
+    let (client, _server) = open(&mut script);
+    script.configure(with(Timeouts { tunnel: HOUR, ..Timeouts::default() }));
+    script.run(HOUR - secs(1));
+    assert_eq!(script.receive(client), []);
+    script.run(secs(3));
+    assert_eq!(script.receive(client), close_of_balancer(1001));
+}
+
+#[test]
+fn a_half_closed_tunnel_ends_in_time() {
+    let timeouts = Timeouts { half_closed: secs(300), ..Timeouts::default() };
+    let mut script = Script::new(1, with(timeouts));
+    let (client, server) = open(&mut script);
+    script.finish(client);
+    script.run(secs(299));
+    assert_eq!(script.metrics().tunnels, 1);
+    script.run(secs(3));
+    assert_eq!(script.end(server), Some(PeerEnd::Finished));
+    assert_nothing_is_held(&mut script);
+}
+
+/// The cost of a sweep follows from what is due, and not from the number of tunnels.
+#[test]
+fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
+    let looked_at = |tunnels: usize| {
+        let mut script = Script::new(1, Settings::default());
+        let mut opened = Vec::new();
+        for _ in 0..tunnels {
+            opened.push(open(&mut script));
+        }
+        // A connection that is kept for the next request: sweeps are frequent now.
+        let client = script.connect();
+        script.send(client, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let server = script.accept(0);
+        script.send(server, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        script.run(secs(20));
+        let before = script.audit().deadlines_looked_at;
+        script.run(secs(40));
+        assert_eq!(script.audit().sides, 2 * tunnels);
+        script.audit().deadlines_looked_at - before
+    };
+    assert_eq!((looked_at(10), looked_at(1000)), (0, 0), "none was due");
+}
