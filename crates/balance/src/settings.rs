@@ -78,6 +78,15 @@ pub struct Settings {
     /// The limit of a request's body, in bytes; 413 above it. A body is forwarded as it comes, so
     /// this costs no memory. Answers have no such limit. Default: no limit (`u64::MAX`).
     pub max_body: u64,
+    /// The slowest rate of a request's body, in bytes a second, measured over each
+    /// [`Timeouts::body`] in which the client is read; 408 below it. 0: one byte in that time is
+    /// enough. Default 1 KiB.
+    pub min_body_rate: u64,
+    /// The slowest rate at which a backend sends the body of an answer that has a Content-Length,
+    /// in bytes a second, measured over each [`Timeouts::body`] in which its client takes it; it
+    /// is cut below it. Answers without a length, such as streams of events, only have
+    /// [`Timeouts::body`] between two bytes. 0: all have. Default 256.
+    pub min_response_rate: u64,
     /// The local addresses of connections to backends, including active checks, in turn: one serves
     /// about 28,000 connections to one backend. Default: none, the system's choice.
     pub sources: Vec<IpAddr>,
@@ -299,6 +308,8 @@ impl Default for Settings {
             max_response_header_bytes: 64 << 10,
             max_response_headers: 500,
             max_body: u64::MAX,
+            min_body_rate: 1024,
+            min_response_rate: 256,
             sources: Vec::new(),
             slow_start: Duration::ZERO,
             close_rate: 200,

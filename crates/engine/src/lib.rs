@@ -26,6 +26,7 @@ mod ws;
 pub use build::{BuildOptions, Built, build};
 pub use conn::deadlines::{Deadlines, Tick};
 pub use conn::map::{ConnMap, IdHasher};
+pub use conn::progress::Progress;
 pub use conn::slab::{Index, Slab};
 pub use context::{Core, Cx};
 pub use limits::{LimitError, Limits};

@@ -36,6 +36,8 @@ pub(super) fn read(root: &Table<'_>, settings: &mut Settings) -> Result<(), Conf
         Ok("unlimited") => Ok(u64::MAX),
         _ => value.size(),
     })?;
+    root.put("min_body_rate", &mut settings.min_body_rate, Value::size)?;
+    root.put("min_response_rate", &mut settings.min_response_rate, Value::size)?;
     root.put("sources", &mut settings.sources, |value| {
         let addresses =
             value.list("a list of this machine's addresses, such as [\"127.0.0.2\"]")?;

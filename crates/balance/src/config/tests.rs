@@ -334,6 +334,8 @@ fn every_key_says_what_it_says() {
         max_response_header_bytes = "33KiB"
         max_response_headers = 51
         max_body = "10MB"
+        min_body_rate = "2KiB"
+        min_response_rate = 0
         sources = ["127.0.0.2"]
         slow_start = "30s"
         close_rate = 11
@@ -420,6 +422,8 @@ fn every_key_says_what_it_says() {
         max_response_header_bytes: 33 << 10,
         max_response_headers: 51,
         max_body: 10_000_000,
+        min_body_rate: 2048,
+        min_response_rate: 0,
         sources: vec!["127.0.0.2".parse().unwrap()],
         slow_start: seconds(30),
         close_rate: 11,

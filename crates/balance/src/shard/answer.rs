@@ -30,15 +30,13 @@ impl State {
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.actions.push_back(Action::Close(id));
         };
-        let body = self.configuration.settings.timeouts.body;
-        self.conns.set_deadline(id, self.tick.after(body));
         let Conn::Client(mut client) = self.conns.take(client_id) else {
             self.conns.insert(id, Conn::Upstream(upstream));
             return self.actions.push_back(Action::Close(id));
         };
         let is_cut = bytes.len() >= RECEIVE_BUFFER;
         let mut input = Input::new(bytes);
-        let stop = self.read_answer(&mut upstream, &mut client, &mut input);
+        let stop = self.read_answer(id, &mut upstream, &mut client, &mut input);
         match stop {
             Stop::Failed(failure) => self.actions.push_back(Action::Fail(id, failure)),
             Stop::Switched => {
@@ -63,12 +61,15 @@ impl State {
 
     fn read_answer(
         &mut self,
+        id: ConnId,
         upstream: &mut Upstream,
         client: &mut Client,
         input: &mut Input<'_>,
     ) -> Stop {
         let Some(exchange) = client.exchange.as_mut() else { return Stop::Starved };
         let limits = self.response_limits;
+        let timeouts = &self.configuration.settings.timeouts;
+        let (of_answer, of_body) = (upstream.answer_timeout(timeouts), timeouts.body);
         let mut is_switch = false;
         loop {
             match upstream.decoder.next_event(input, &limits) {
@@ -88,6 +89,9 @@ impl State {
                 }
                 Ok(Some(ResponseEvent::Head(response))) => {
                     let is_interim = response.is_interim();
+                    // A part of a head is no answer, however it trickles.
+                    let timeout = if is_interim { of_answer } else { of_body };
+                    self.conns.set_deadline(id, self.tick.after(timeout));
                     if is_interim && !exchange.is_http11 {
                         continue;
                     }
@@ -123,15 +127,21 @@ impl State {
                         exchange.keep_alive = keep_alive && framing != Framing::UntilClose;
                     }
                 }
-                Ok(Some(ResponseEvent::Body(piece))) => match exchange.framing {
-                    Framing::Empty => {}
-                    Framing::Chunked => {
-                        self.write(&mut client.http, |out| forward::write_chunk(out, piece))
+                Ok(Some(ResponseEvent::Body(piece))) => {
+                    let enough = self.enough_of_answer(exchange.framing);
+                    if upstream.progress.add(piece.len(), enough) {
+                        self.conns.set_deadline(id, self.tick.after(of_body));
                     }
-                    Framing::Length(_) | Framing::UntilClose => {
-                        self.write(&mut client.http, |out| out.extend_from_slice(piece));
+                    match exchange.framing {
+                        Framing::Empty => {}
+                        Framing::Chunked => {
+                            self.write(&mut client.http, |out| forward::write_chunk(out, piece))
+                        }
+                        Framing::Length(_) | Framing::UntilClose => {
+                            self.write(&mut client.http, |out| out.extend_from_slice(piece));
+                        }
                     }
-                },
+                }
                 Ok(Some(ResponseEvent::End)) => {
                     if is_switch {
                         return Stop::Switched;
@@ -145,6 +155,15 @@ impl State {
                     return Stop::Whole;
                 }
             }
+        }
+    }
+
+    /// Returns the bytes of an answer's body that must come within `timeouts.body`. One whose
+    /// length is not known may be a stream of events, whose pace is no fault.
+    fn enough_of_answer(&self, framing: Framing) -> u64 {
+        match framing {
+            Framing::Length(_) => self.enough(self.configuration.settings.min_response_rate),
+            Framing::Empty | Framing::Chunked | Framing::UntilClose => 0,
         }
     }
 

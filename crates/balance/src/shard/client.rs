@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use throng_engine::Progress;
 use throng_io::{ConnId, Driver};
 use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
@@ -87,6 +88,8 @@ impl State {
     /// used yet.
     fn read(&mut self, id: ConnId, client: &mut Client, bytes: &mut [u8]) -> usize {
         let limits = self.limits;
+        let enough = self.enough(self.configuration.settings.min_body_rate);
+        let mut has_progressed = false;
         let mut input = Input::new(bytes);
         let was_between = client.decoder.is_between_requests();
         loop {
@@ -111,6 +114,7 @@ impl State {
                 },
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
+                    has_progressed |= exchange.progress.add(piece.len(), enough);
                     self.forward_body(exchange, |out, chunked| {
                         if chunked {
                             forward::write_chunk(out, piece);
@@ -157,7 +161,8 @@ impl State {
             };
             if backlog > HIGH_WATER && !exchange.is_complete {
                 self.actions.push_back(Action::Pause(id));
-            } else if client.phase == Phase::Exchange
+            } else if has_progressed
+                && client.phase == Phase::Exchange
                 && !exchange.is_complete
                 && self.conns.deadline(id) != Tick::NEVER
             {
@@ -217,6 +222,7 @@ impl State {
             tried: Vec::new(),
             failure: None,
             is_complete: false,
+            progress: Progress::default(),
             is_answered: false,
             framing: forward::Framing::Empty,
             upstream: None,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::Deadlines;
+use throng_engine::{Deadlines, Progress};
 use throng_io::{Batch, ConnId, Instant};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
@@ -153,6 +153,8 @@ pub(super) struct Exchange {
     pub(super) failure: Option<crate::Failure>,
     /// Its last byte has been received.
     pub(super) is_complete: bool,
+    /// The progress of its body.
+    pub(super) progress: Progress,
     /// The head of the answer was forwarded.
     pub(super) is_answered: bool,
     /// How the answer's body is framed for the client.
@@ -180,6 +182,8 @@ pub(super) struct Upstream {
     /// It is not used again: it named its client in a PROXY header, or the end of its request or
     /// answer is not certain.
     pub(super) is_last: bool,
+    /// The progress of the answer's body.
+    pub(super) progress: Progress,
     /// The frame boundaries, once it has answered 101.
     pub(super) boundary: Boundary,
 }

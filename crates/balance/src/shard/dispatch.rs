@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use throng_engine::Progress;
 use throng_io::{ConnId, Driver};
 use throng_proto::{http1, proxy_protocol};
 
@@ -115,6 +116,7 @@ impl State {
                 is_handshake: exchange.key.is_some(),
                 is_reused,
                 is_last: target.send_proxy || exchange.has_odd_body,
+                progress: Progress::default(),
                 boundary: throng_proto::ws::Boundary::new(),
             };
             self.conns.insert(upstream_id, Conn::Upstream(Box::new(upstream)));

@@ -489,6 +489,12 @@ impl State {
         }
     }
 
+    /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.
+    fn enough(&self, rate: u64) -> u64 {
+        let millis = self.configuration.settings.timeouts.body.as_millis();
+        u64::try_from(u128::from(rate) * millis / 1000).unwrap_or(u64::MAX)
+    }
+
     /// Returns the token bucket for this shard's part of a rate for all.
     fn bucket(&self, rate: u32) -> TokenBucket {
         TokenBucket::share(rate, self.shard, self.shards)

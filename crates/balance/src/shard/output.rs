@@ -1,9 +1,10 @@
 //! Output of connections that speak HTTP: one outbox each, one send in flight, and pausing of the
 //! source.
 
+use throng_engine::Progress;
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
-use super::conn::{Conn, HttpSide, Phase};
+use super::conn::{Conn, HttpSide, Phase, Tick};
 use super::{Action, State};
 
 /// The size of an outbox above which its source is not read.
@@ -99,8 +100,12 @@ impl State {
                 Some(Conn::Client(client)) if client.phase == Phase::Exchange => {
                     let is_done =
                         client.exchange.as_ref().is_some_and(|exchange| exchange.is_complete);
-                    let is_idle = is_done && client.http.is_clear();
-                    if is_idle { super::conn::Tick::NEVER } else { body }
+                    match (is_done, client.http.is_clear()) {
+                        (_, false) => body,
+                        (true, true) => Tick::NEVER,
+                        // Only its body counts as progress of a request.
+                        (false, true) => return,
+                    }
                 }
                 Some(Conn::Upstream(upstream)) if upstream.client.is_some() => {
                     self.tick.after(upstream.answer_timeout(timeouts))
@@ -138,7 +143,10 @@ impl State {
                 }
                 (&mut client.http, is_due)
             }
-            Some(Conn::Upstream(upstream)) if upstream.http.paused => (&mut upstream.http, true),
+            Some(Conn::Upstream(upstream)) if upstream.http.paused => {
+                upstream.progress = Progress::default();
+                (&mut upstream.http, true)
+            }
             _ => return,
         };
         http.paused = false;

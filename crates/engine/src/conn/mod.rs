@@ -4,6 +4,7 @@ pub(crate) mod deadlines;
 pub(crate) mod input_time;
 pub(crate) mod linger;
 pub(crate) mod map;
+pub(crate) mod progress;
 pub(crate) mod rate;
 pub(crate) mod record;
 pub(crate) mod slab;

@@ -7,6 +7,7 @@ use throng_io::ConnId;
 use throng_proto::http1::{Request, SavedRequest};
 
 use crate::conn::map::ConnMap;
+use crate::conn::progress::Progress;
 
 /// Handling of a request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +30,7 @@ pub(crate) struct RequestBody {
     pub(crate) body: Vec<u8>,
     /// Largest size of the body in bytes.
     max_body: u64,
-    /// Bytes since the deadline was last moved.
-    fresh: usize,
+    pub(crate) progress: Progress,
 }
 
 /// Incomplete request bodies of one shard, at most one per connection.
@@ -45,18 +45,6 @@ pub(crate) struct RequestBodies {
 
 /// Bodies up to this size keep their memory for the next.
 const MAX_KEPT: usize = 64 * 1024;
-
-impl RequestBody {
-    /// Counts received bytes. Returns true when `enough` bytes have come since it last did.
-    pub(crate) fn note(&mut self, bytes: usize, enough: usize) -> bool {
-        self.fresh += bytes;
-        let is_enough = self.fresh >= enough;
-        if is_enough {
-            self.fresh = 0;
-        }
-        is_enough
-    }
-}
 
 impl RequestBodies {
     /// Creates a table that shares its budget with other shards, of which `buffered` bytes are
@@ -135,7 +123,7 @@ impl RequestBodies {
     pub(crate) fn put_back(&mut self, mut request_body: Box<RequestBody>) {
         request_body.head.clear();
         request_body.body.clear();
-        request_body.fresh = 0;
+        request_body.progress = Progress::default();
         if request_body.body.capacity() <= MAX_KEPT {
             self.spare = Some(request_body);
         }

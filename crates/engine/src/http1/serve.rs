@@ -114,7 +114,8 @@ impl<S: Service> State<S> {
                     let limits = &core.connections.limits;
                     let (timeout, rate) = (limits.handshake, limits.min_body_rate);
                     let most = limits.max_body_memory;
-                    if request_body.note(bytes.len(), usize::from(timeout) * rate) {
+                    let enough = u64::from(timeout) * rate as u64;
+                    if request_body.progress.add(bytes.len(), enough) {
                         core.connections.due_in(id, timeout);
                     }
                     match request_body.mode {

@@ -341,6 +341,8 @@ fn settings(rng: &mut Rng, calm: bool) -> Settings {
         keep_alive: rng.pick(&[0, 1, 4]),
         close_rate: rng.pick(&[1, 3, 50]),
         max_connections_per_address: if calm { None } else { rng.pick(&[None, None, Some(2)]) },
+        min_body_rate: rng.pick(&[0, 100, 1024]),
+        min_response_rate: rng.pick(&[0, 100, 256]),
         ..Settings::default()
     }
 }

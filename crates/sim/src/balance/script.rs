@@ -192,6 +192,19 @@ impl Script {
         }
     }
 
+    /// Receives so many bytes of what has come, at most.
+    pub fn receive_some(&mut self, peer: PeerId, most: usize) -> Vec<u8> {
+        let (link, side) = self.peers[peer.0];
+        let mut received = Vec::new();
+        self.settle();
+        let readable = self.net.borrow_mut().readable(link, side);
+        if let Readable::Bytes(len) = readable {
+            self.net.borrow_mut().read(link, side, len.min(most), &mut received);
+        }
+        self.settle();
+        received
+    }
+
     /// Receives what has come, as text.
     pub fn receive_text(&mut self, peer: PeerId) -> String {
         String::from_utf8_lossy(&self.receive(peer)).into_owned()

@@ -1,5 +1,6 @@
 //! The balancer step by step, in virtual time.
 
+mod rates;
 mod timeouts;
 
 use std::time::Duration;
