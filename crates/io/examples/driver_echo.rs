@@ -32,7 +32,7 @@ fn run<P: throng_io::readiness::poller::Poller>(address: SocketAddr) -> io::Resu
         driver.wait(None)?;
         while let Some(event) = driver.next_event() {
             match event {
-                Event::Incoming(socket, _) => drop(driver.adopt(socket)),
+                Event::Incoming(socket, _, _) => drop(driver.adopt(socket)),
                 Event::Received(conn, bytes) => {
                     let len = bytes.len();
                     let mut batch: Box<Batch> = spare.pop().unwrap_or_default();
@@ -47,7 +47,10 @@ fn run<P: throng_io::readiness::poller::Poller>(address: SocketAddr) -> io::Resu
                     driver.resume(conn);
                 }
                 Event::Finished(conn) => driver.close(conn),
-                Event::AcceptStopped(_) | Event::Connected(_) | Event::Closed(..) => {}
+                Event::AcceptStopped(_)
+                | Event::Connected(_)
+                | Event::Secured(..)
+                | Event::Closed(..) => {}
             }
             if let Some(batch) = spare.last_mut() {
                 batch.clear();

@@ -22,8 +22,8 @@ pub enum Segment {
     Kept(Arc<dyn Memory>),
     /// A range of the slice of the last [`Event::Received`](crate::Event::Received).
     ///
-    /// Only valid in a send that is the very next call to the driver after that event. A driver
-    /// that cannot send it at once copies it.
+    /// Only valid in sends before the next event is taken (C1). A driver that cannot send it at
+    /// once copies it.
     Lent(Range<usize>),
 }
 

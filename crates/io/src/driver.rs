@@ -3,9 +3,9 @@
 //! The rules are numbered, because each has tests named after it that run on every driver and on
 //! the simulator (`contract/`):
 //!
-//! * **C1** Lent bytes live until the next call to the driver.
-//!   [`Segment::Lent`](crate::Segment::Lent) refers to them, and is valid only in a send that is
-//!   that very next call.
+//! * **C1** Lent bytes live until the next call to [`Driver::next_event`] or [`Driver::wait`]; no
+//!   other call moves or changes them. [`Driver::lent`] returns them again, and
+//!   [`Segment::Lent`](crate::Segment::Lent) refers to them, in any send of that time.
 //! * **C2** Per connection, bytes arrive in order and once.
 //! * **C3** At most one send is in flight per connection, and its batch is returned exactly once:
 //!   in [`SendOutcome::Done`], or in [`Event::Sent`], with bytes left in it if the connection
@@ -30,6 +30,10 @@
 //! * **C10** Only the [`Waker`] may be used from other threads. One or more wakes before a wait end
 //!   that wait.
 //! * **C11** Memory that the kernel may still write outlives the operation.
+//! * **C12** An accepted socket carries its listener ([`Event::Incoming`]). Where a driver secures
+//!   connections with TLS, [`Event::Secured`] comes at most once for each of them, before its first
+//!   [`Event::Received`] and, on a connection that we started, before [`Event::Connected`]; and
+//!   [`Driver::was_truncated`] distinguishes a stream that its peer ended from one that was cut.
 //!
 //! # Input after a reset
 //!
@@ -45,7 +49,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Batch, Clock, ConnId, Instant};
+use crate::{Batch, Clock, ConnId, Instant, TlsInfo};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
@@ -54,13 +58,16 @@ use crate::{Batch, Clock, ConnId, Instant};
 pub enum Event<'a, S> {
     /// A listener accepted a connection; it has no id until [`Driver::adopt`].
     ///
-    /// Another shard's driver may adopt it. Dropping it closes it.
-    Incoming(S, SocketAddr),
+    /// Another shard's driver may adopt it. Dropping it closes it. The listener is one of the
+    /// driver that reports it.
+    Incoming(S, SocketAddr, ListenerId),
     /// Accepting failed for lack of descriptors or memory, and has stopped until
     /// [`Driver::resume_accept`].
     AcceptStopped(io::ErrorKind),
     /// A connection started with [`Driver::connect`] is established.
     Connected(ConnId),
+    /// The TLS handshake of a connection is complete (C12).
+    Secured(ConnId, Box<TlsInfo>),
     /// Bytes were received. The slice is never empty.
     Received(ConnId, &'a mut [u8]),
     /// The peer will send no more (FIN); we still may.
@@ -71,6 +78,10 @@ pub enum Event<'a, S> {
     /// The connection has ended, and with it this id.
     Closed(ConnId, Closed),
 }
+
+/// A listener of one driver: its number, in the order in which they were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(pub u16);
 
 /// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +127,9 @@ pub trait Driver {
     /// with much input cannot fill a turn.
     fn next_event(&mut self) -> Option<Event<'_, Self::Socket>>;
 
+    /// Returns the bytes of the last event once more if it was [`Event::Received`], else none (C1).
+    fn lent(&mut self) -> &mut [u8];
+
     /// Takes over an accepted socket. The id belongs to this driver's shard.
     ///
     /// # Errors
@@ -149,6 +163,16 @@ pub trait Driver {
     /// Returns an estimate of the memory of the batch in flight, see [`Batch::memory`], and of
     /// whatever else the driver holds for this connection's output.
     fn output_memory(&self, conn: ConnId) -> usize;
+
+    /// Returns whether a stream whose end was reported ([`Event::Finished`]) was cut: its peer did
+    /// not say that it was complete, as TLS asks of it (RFC 8446 section 6.1).
+    ///
+    /// A body that lasts to the end of the stream is then incomplete (RFC 9112 section 9.8).
+    /// Without TLS the answer is false, since an end of stream is all that a peer can say.
+    fn was_truncated(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
 
     /// Pauses reading (C8).
     fn pause(&mut self, conn: ConnId);

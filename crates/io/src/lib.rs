@@ -26,12 +26,13 @@ pub mod readiness;
 #[cfg(unix)]
 pub mod threads;
 pub mod time;
+pub mod tls_info;
 mod wakeup;
 
 pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
-pub use driver::{Closed, Driver, Event, SendOutcome, Wake, Waker};
+pub use driver::{Closed, Driver, Event, ListenerId, SendOutcome, Wake, Waker};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;
@@ -39,6 +40,7 @@ pub use readiness::ReadinessDriver;
 #[cfg(unix)]
 pub use threads::Threads;
 pub use time::Instant;
+pub use tls_info::TlsInfo;
 
 /// The driver for Linux: level-triggered epoll.
 #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use throng_io::ListenerId;
 use throng_io::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 use throng_io::epoll::EpollPoller;
 use throng_io::portable::MioPoller;
@@ -31,6 +32,9 @@ impl<P: Poller> Rig for Starving<P> {
     }
     fn listen(&mut self) -> SocketAddr {
         self.0.listen()
+    }
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
+        self.0.listen_also()
     }
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer> {
         self.0.dial(to)

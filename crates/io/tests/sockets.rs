@@ -75,7 +75,7 @@ fn until<P: Poller, T>(
 
 fn incoming<P: Poller>(driver: &mut ReadinessDriver<P>) -> (P::Socket, SocketAddr) {
     until(driver, |event| match event {
-        Event::Incoming(socket, peer) => Some((socket, peer)),
+        Event::Incoming(socket, peer, _) => Some((socket, peer)),
         _ => None,
     })
 }
@@ -115,7 +115,7 @@ fn a_connect_keeps_its_source_address<P: Poller>() {
     let (mut connected, mut peer) = (false, None);
     until(&mut driver, |event| {
         match event {
-            Event::Incoming(_, from) => peer = Some(from),
+            Event::Incoming(_, from, _) => peer = Some(from),
             Event::Connected(conn) => connected = conn == id,
             Event::Closed(..) => panic!("closed"),
             _ => {}

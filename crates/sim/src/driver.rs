@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use throng_io::{Batch, Closed, ConnId, Event, Wake};
+use throng_io::{Batch, Closed, ConnId, Event, ListenerId, Wake};
 
 use crate::faults::{Faults, strikes};
 use crate::net::{LinkId, Readable, SharedNet, Side, SimSocket};
@@ -85,7 +85,7 @@ pub struct SimDriver {
     round: VecDeque<usize>,
     events_left: usize,
     lent: Vec<u8>,
-    /// The connection whose bytes are lent; gone with the next call.
+    /// Whether `lent` is lent; gone with the next event or wait.
     lending: bool,
     last_wait: Option<u64>,
     /// Counts for the checkers.
@@ -127,9 +127,10 @@ impl SimDriver {
         }
     }
 
-    /// Accepts from a listener of the network.
-    pub fn add_listener(&mut self, listener: usize) {
+    /// Accepts from a listener of the network; its connections carry the id returned.
+    pub fn add_listener(&mut self, listener: usize) -> ListenerId {
         self.listeners.push(listener);
+        ListenerId((self.listeners.len() - 1) as u16)
     }
 
     /// Connections from adoption to the delivery of their end.
@@ -226,7 +227,7 @@ impl SimDriver {
         next
     }
 
-    /// A call of the engine's: what was lent is lent no more, and must not be looked at.
+    /// The next event or wait: what was lent is lent no more, and must not be looked at.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.lending) {
             self.lent.fill(0xdd);
@@ -315,7 +316,7 @@ impl SimDriver {
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
         let now = net.now();
-        for listener in &self.listeners {
+        for (number, listener) in self.listeners.iter().enumerate() {
             if net.next_incoming(*listener).is_none_or(|at| at > now) {
                 continue;
             }
@@ -324,7 +325,7 @@ impl SimDriver {
                 return Some(Event::AcceptStopped(io::ErrorKind::Other));
             }
             let (socket, address) = net.accept(*listener)?;
-            return Some(Event::Incoming(socket, address));
+            return Some(Event::Incoming(socket, address, ListenerId(number as u16)));
         }
         None
     }

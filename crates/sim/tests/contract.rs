@@ -1,9 +1,10 @@
-//! The driver contract, C1 to C11, on the simulated driver: what the engine is tested on keeps the same promises as
+//! The driver contract, C1 to C12, on the simulated driver: what the engine is tested on keeps the same promises as
 //! what it is served on.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng_io::ListenerId;
 use throng_io::contract::{PeerRead, Rig};
 use throng_sim::driver::SimDriver;
 use throng_sim::net::{LinkId, LinkOptions, Readable, Side, SimSocket};
@@ -12,7 +13,7 @@ use throng_sim::{Faults, Net, Rng, SharedNet, Waiting};
 struct SimRig {
     net: SharedNet,
     driver: SimDriver,
-    listening: Option<(usize, SocketAddr)>,
+    listening: Option<SocketAddr>,
     ports: u16,
 }
 
@@ -52,14 +53,17 @@ impl Rig for SimRig {
     }
 
     fn listen(&mut self) -> SocketAddr {
-        if let Some((_, address)) = self.listening {
+        if let Some(address) = self.listening {
             return address;
         }
+        let (_, address) = self.listen_also();
+        *self.listening.insert(address)
+    }
+
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
         let address = self.address();
         let listener = self.net.borrow_mut().listen(address);
-        self.driver.add_listener(listener);
-        self.listening = Some((listener, address));
-        address
+        (self.driver.add_listener(listener), address)
     }
 
     fn dial(&mut self, to: SocketAddr) -> Option<Peer> {

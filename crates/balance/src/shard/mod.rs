@@ -240,7 +240,8 @@ impl<D: Driver> Shard<D> {
                 Event::Finished(id) => state.on_finished(driver, id),
                 Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
-                Event::Incoming(socket, address) => state.accept(driver, socket, address),
+                Event::Incoming(socket, address, _) => state.accept(driver, socket, address),
+                Event::Secured(..) => {}
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of

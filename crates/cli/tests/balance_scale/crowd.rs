@@ -341,7 +341,7 @@ impl Loop {
                         self.closed(at, how);
                     }
                 }
-                Io::Incoming(..) | Io::AcceptStopped(_) => {}
+                Io::Incoming(..) | Io::AcceptStopped(_) | Io::Secured(..) => {}
             }
         }
     }

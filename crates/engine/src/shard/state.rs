@@ -64,8 +64,10 @@ impl<S: Service> State<S> {
                 };
             }
             Event::Sent(id, batch) => self.on_sent(id, batch),
-            Event::Incoming(socket, peer) => return Then::Place(socket, peer),
+            Event::Incoming(socket, peer, _) => return Then::Place(socket, peer),
             Event::Connected(id) => self.on_connected(id),
+            // Its first bytes follow; until they do, its deadline is that of a silent client.
+            Event::Secured(..) => {}
             Event::Finished(id) => self.on_finished(id),
             Event::Closed(id, why) => {
                 self.on_closed(id, why);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::world::{Seen, World};
 use super::{Rig, pattern};
-use crate::{Batch, ConnId, Segment};
+use crate::{Batch, ConnId, Driver, Segment};
 
 /// Replies to each receive with the lent memory itself, while no send is in flight.
 fn turn_echoing<R: Rig>(world: &mut World<R>, id: ConnId) {
@@ -63,7 +63,7 @@ pub fn c1_lent_bytes_are_copied_when_the_send_must_wait<R: Rig>() {
         let seen = world.seen.len();
         turn_echoing(&mut world, id);
         if n == 0 && world.seen.len() == seen {
-            pending |= crate::Driver::unsent(world.rig.driver(), id) > 0;
+            pending |= world.rig.driver().unsent(id) > 0;
             world.rig.read(&mut peer, &mut answer);
         }
     }
@@ -96,6 +96,64 @@ pub fn c1_parts_of_lent_bytes_are_sent_between_others<R: Rig>() {
         }
     }
     assert_eq!(world.read(&mut peer, 18).0, b"78<own>012<shared>");
+}
+
+/// C1: lent bytes can be read and sent after other calls, and what was written to them is sent.
+pub fn c1_lent_bytes_survive_every_call_but_the_next_event<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    let (other, mut other_peer) = world.pair();
+    assert_eq!(world.rig.write(&mut peer, b"0123456789"), 10);
+    let end = world.now().after(R::TIMEOUT);
+    let mut done = false;
+    while !done {
+        assert!(world.now() < end, "no event");
+        world.rig.step();
+        let deadline = world.now().after(R::SLICE);
+        world.wait(Some(deadline));
+        while let Some(seen) = world.next_event() {
+            let Seen::Received(from, 10) = seen else { continue };
+            assert_eq!(from, id);
+            assert!(world.send_bytes(other, b"<own>".to_vec()));
+            assert_eq!(world.rig.driver().try_send(other, b"<tried>"), 7);
+            world.pause(id);
+            world.resume(id);
+            let _ = world.rig.driver().unsent(id);
+            let lent = world.rig.driver().lent();
+            assert_eq!(lent, b"0123456789");
+            lent[4] = b'!';
+            for range in [2..6, 0..1, 3..10] {
+                let mut batch = Batch::default();
+                batch.push(Segment::Lent(range));
+                assert!(world.send(id, batch));
+            }
+            done = true;
+        }
+    }
+    assert_eq!(world.read(&mut peer, 12).0, b"23!503!56789");
+    assert_eq!(world.read(&mut other_peer, 12).0, b"<own><tried>");
+}
+
+/// C1: no bytes are lent before the first receive, after another event, and after a wait.
+pub fn c1_nothing_is_lent_without_a_receive<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    assert!(world.rig.driver().lent().is_empty());
+    assert_eq!(world.rig.write(&mut peer, b"bytes"), 5);
+    world.rig.finish(&mut peer);
+    let end = world.now().after(R::TIMEOUT);
+    while !world.saw(Seen::Finished(id)) {
+        assert!(world.now() < end, "no end of stream");
+        world.rig.step();
+        let deadline = world.now().after(R::SLICE);
+        world.wait(Some(deadline));
+        assert!(world.rig.driver().lent().is_empty(), "lent after a wait");
+        while let Some(seen) = world.next_event() {
+            let lent = world.rig.driver().lent().len();
+            assert_eq!(lent, if let Seen::Received(_, len) = seen { len } else { 0 });
+        }
+        assert!(world.rig.driver().lent().is_empty(), "lent after the last event");
+    }
 }
 
 /// C2: a long stream in chunks of many sizes.

@@ -356,6 +356,30 @@ pub fn c9_connected_or_refused<R: Rig>() {
     }
 }
 
+/// C12: connections to several listeners, in an order that is not that of the listeners.
+pub fn c12_an_accepted_socket_carries_its_listener<R: Rig>() {
+    let mut world = World::<R>::new();
+    let listeners: Vec<_> = (0..3).map(|_| world.rig.listen_also()).collect();
+    let mut peers = Vec::new();
+    for (round, number) in [2, 0, 1, 1, 2, 0].into_iter().enumerate() {
+        let (id, address) = listeners[number];
+        peers.push(world.rig.dial(address).expect("the driver listens"));
+        world.until("a connection", |world| world.from.len() > round);
+        assert_eq!(world.from[round], id);
+    }
+}
+
+/// C12: without TLS, an end of stream is as complete as it can be.
+pub fn c12_a_stream_that_its_peer_ended_was_not_truncated<R: Rig>() {
+    let mut world = World::<R>::new();
+    let (id, mut peer) = world.pair();
+    world.write_all(&mut peer, b"all of it");
+    world.rig.finish(&mut peer);
+    world.until_seen(Seen::Finished(id));
+    assert_eq!(world.received(id), b"all of it");
+    assert!(!world.rig.driver().was_truncated(id));
+}
+
 /// Not numbered: [`Driver::stop_listening`].
 pub fn listening_ends_and_connections_stay<R: Rig>() {
     let mut world = World::<R>::new();

@@ -16,7 +16,7 @@ pub mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Driver;
+use crate::{Driver, ListenerId};
 
 /// A driver under test and its environment.
 pub trait Rig: Sized {
@@ -45,8 +45,11 @@ pub trait Rig: Sized {
     /// Advances the environment while no wait runs. Does nothing where it advances by itself.
     fn step(&mut self) {}
 
-    /// Makes the driver listen, and returns the address.
+    /// Makes the driver listen on one address, and returns it; the same at each call.
     fn listen(&mut self) -> SocketAddr;
+
+    /// Makes the driver listen on one address more.
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr);
 
     /// Connects a peer, whether the driver has accepted it yet or not. `None`: refused.
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer>;
@@ -103,6 +106,8 @@ macro_rules! contract_suite {
         $crate::contract_suite!($rig;
             bytes: c1_lent_bytes_are_sent_in_place,
             bytes: c1_lent_bytes_are_copied_when_the_send_must_wait,
+            bytes: c1_lent_bytes_survive_every_call_but_the_next_event,
+            bytes: c1_nothing_is_lent_without_a_receive,
             bytes: c1_parts_of_lent_bytes_are_sent_between_others,
             bytes: c2_bytes_arrive_in_order_and_once,
             bytes: c2_bytes_before_the_end_of_stream_come_before_it,
@@ -137,6 +142,8 @@ macro_rules! contract_suite {
             ends: c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset,
             ends: c9_a_closed_connection_still_sends_accepted_bytes,
             ends: c9_connected_or_refused,
+            ends: c12_an_accepted_socket_carries_its_listener,
+            ends: c12_a_stream_that_its_peer_ended_was_not_truncated,
             ends: listening_ends_and_connections_stay,
             waits: c6_an_idle_wait_lasts_to_its_deadline,
             waits: c6_short_deadlines_do_not_spin,

@@ -8,7 +8,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{PeerRead, Rig};
 use crate::readiness::poller::Poller;
-use crate::{ListenOptions, Options, ReadinessDriver, listen};
+use crate::{ListenOptions, ListenerId, Options, ReadinessDriver, listen};
 
 /// A [`ReadinessDriver`] whose peers are std sockets.
 pub struct TcpRig<P: Poller> {
@@ -44,11 +44,16 @@ impl<P: Poller> Rig for TcpRig<P> {
     }
 
     fn listen(&mut self) -> SocketAddr {
-        *self.listening.get_or_insert_with(|| {
-            let (listener, address) = listen(loopback(), ListenOptions::default()).expect("a port");
-            self.driver.add_listener(listener).expect("room for a listener");
-            address
-        })
+        if let Some(address) = self.listening {
+            return address;
+        }
+        let (_, address) = self.listen_also();
+        *self.listening.insert(address)
+    }
+
+    fn listen_also(&mut self) -> (ListenerId, SocketAddr) {
+        let (listener, address) = listen(loopback(), ListenOptions::default()).expect("a port");
+        (self.driver.add_listener(listener).expect("room for a listener"), address)
     }
 
     fn dial(&mut self, to: SocketAddr) -> Option<TcpStream> {

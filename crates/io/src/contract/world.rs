@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{PeerRead, Rig};
-use crate::{Batch, Closed, ConnId, Driver, Event, Instant, Segment, SendOutcome};
+use crate::{Batch, Closed, ConnId, Driver, Event, Instant, ListenerId, Segment, SendOutcome};
 
 /// Number of events in one turn above which the turn is assumed never to end.
 const TURN: usize = 100_000;
@@ -19,6 +19,8 @@ pub enum Seen {
     AcceptStopped,
     /// An [`Event::Connected`].
     Connected(ConnId),
+    /// An [`Event::Secured`].
+    Secured(ConnId),
     /// An [`Event::Received`], with the number of bytes.
     Received(ConnId, usize),
     /// An [`Event::Finished`].
@@ -34,6 +36,7 @@ struct Conn {
     received: Vec<u8>,
     in_flight: bool,
     connecting: bool,
+    secured: bool,
     paused: bool,
     finished: bool,
     closing: bool,
@@ -50,6 +53,8 @@ pub struct World<R: Rig> {
     pub waits: usize,
     /// Accepted sockets, kept here instead of being adopted while `stashing`.
     pub stash: Vec<<R::Driver as Driver>::Socket>,
+    /// The listener of every accepted socket so far.
+    pub from: Vec<ListenerId>,
     /// Whether accepted sockets go to `stash`.
     pub stashing: bool,
     conns: HashMap<ConnId, Conn>,
@@ -70,6 +75,7 @@ impl<R: Rig> World<R> {
             seen: Vec::new(),
             waits: 0,
             stash: Vec::new(),
+            from: Vec::new(),
             stashing: false,
             conns: HashMap::new(),
         }
@@ -89,16 +95,26 @@ impl<R: Rig> World<R> {
     /// Takes, checks and records the next event. Incoming connections are adopted or stashed.
     pub fn next_event(&mut self) -> Option<Seen> {
         let seen = match self.rig.driver().next_event()? {
-            Event::Incoming(socket, _) if self.stashing => {
+            Event::Incoming(socket, _, listener) if self.stashing => {
+                self.from.push(listener);
                 self.stash.push(socket);
                 Seen::Stashed
             }
-            Event::Incoming(socket, _) => Seen::Adopted(self.adopt(socket)),
+            Event::Incoming(socket, _, listener) => {
+                self.from.push(listener);
+                Seen::Adopted(self.adopt(socket))
+            }
             Event::AcceptStopped(_) => Seen::AcceptStopped,
             Event::Connected(id) => {
                 let conn = live(&mut self.conns, id, "Connected");
                 assert!(std::mem::take(&mut conn.connecting), "{id:?} connected twice");
                 Seen::Connected(id)
+            }
+            Event::Secured(id, _) => {
+                let conn = live(&mut self.conns, id, "Secured");
+                assert!(!std::mem::replace(&mut conn.secured, true), "C12: {id:?} secured twice");
+                assert!(conn.received.is_empty(), "C12: {id:?} received before it was secured");
+                Seen::Secured(id)
             }
             Event::Received(id, bytes) => {
                 assert!(!bytes.is_empty(), "an empty receive");

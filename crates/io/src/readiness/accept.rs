@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use super::poller::Poller;
 use super::turn::Step;
 use super::{MAX_CONNECTIONS, MAX_LISTENERS};
-use crate::{ConnId, Options};
+use crate::{ConnId, ListenerId, Options};
 
 /// Accepts until no connection is waiting or the turn's budget is spent. Stops, and reports it
 /// once, when descriptors or memory run out.
@@ -50,11 +50,12 @@ impl<P: Poller> Listeners<P> {
         poller: &P,
         listener: TcpListener,
         options: &Options,
-    ) -> io::Result<()> {
+    ) -> io::Result<ListenerId> {
         if self.listeners.len() == MAX_LISTENERS {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "too many listeners"));
         }
-        let slot = MAX_CONNECTIONS + self.listeners.len();
+        let number = self.listeners.len();
+        let slot = MAX_CONNECTIONS + number;
         let token = ConnId::new(options.shard, slot as u32, 0).to_bits();
         let mut listener = P::listener(listener, options)?;
         if !self.stopped {
@@ -68,7 +69,7 @@ impl<P: Poller> Listeners<P> {
             batch: 1,
             left: 0,
         });
-        Ok(())
+        Ok(ListenerId(number as u16))
     }
 
     /// Records an event whose slot is not a connection's.
@@ -116,7 +117,7 @@ impl<P: Poller> Listeners<P> {
             self.ready -= 1;
             return Some(Step::AcceptStopped(kind));
         }
-        for listening in &mut self.listeners {
+        for (number, listening) in self.listeners.iter_mut().enumerate() {
             while listening.ready && self.budget > 0 {
                 if listening.left == 0 {
                     listening.ready = false;
@@ -126,7 +127,9 @@ impl<P: Poller> Listeners<P> {
                 listening.left -= 1;
                 self.budget -= 1;
                 match P::accept(&listening.listener, options) {
-                    Ok((socket, peer)) => return Some(Step::Incoming(socket, peer)),
+                    Ok((socket, peer)) => {
+                        return Some(Step::Incoming(socket, peer, ListenerId(number as u16)));
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         listening.ready = false;
                         self.ready -= 1;

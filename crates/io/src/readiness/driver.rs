@@ -95,9 +95,14 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
             Step::Closed(id, why) => Event::Closed(id, why),
             Step::Finished(id) => Event::Finished(id),
             Step::Connected(id) => Event::Connected(id),
-            Step::Incoming(socket, peer) => Event::Incoming(socket, peer),
+            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
             Step::AcceptStopped(kind) => Event::AcceptStopped(kind),
         })
+    }
+
+    #[inline]
+    fn lent(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.lent]
     }
 
     fn adopt(&mut self, socket: P::Socket) -> io::Result<ConnId> {
@@ -138,7 +143,6 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
 
     #[inline]
     fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
-        self.lent = 0;
         match self.table.entry(conn) {
             Some(Entry { socket: Some(socket), flags, .. }) if *flags & flag::CONNECTING == 0 => {
                 match P::send(socket, bytes) {

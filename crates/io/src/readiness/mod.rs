@@ -26,7 +26,7 @@ use self::poller::Poller;
 use self::table::{NONE, Table, flag};
 use self::turn::{Pending, QueuedEvent};
 use crate::wakeup::Wakeup;
-use crate::{Clock, Closed, ConnId, Instant, Options};
+use crate::{Clock, Closed, ConnId, Instant, ListenerId, Options};
 
 /// Maximum connections; the slots above are those of the waker and the listeners.
 pub(crate) const MAX_CONNECTIONS: usize = ConnId::MAX_SLOTS - MAX_LISTENERS - 1;
@@ -97,11 +97,12 @@ impl<P: Poller> ReadinessDriver<P> {
         })
     }
 
-    /// Accepts from a listener made by [`listen`](crate::listen()), from the next wait on.
+    /// Accepts from a listener made by [`listen`](crate::listen()), from the next wait on. Its
+    /// connections carry the id that is returned.
     ///
     /// # Errors
     /// The listener could not be registered, or there are 1,024 already.
-    pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
+    pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<ListenerId> {
         self.listeners.add(&self.poller, listener, &self.options)
     }
 

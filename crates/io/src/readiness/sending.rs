@@ -27,19 +27,18 @@ impl<P: Poller> ReadinessDriver<P> {
         mut batch: Box<Batch>,
         first: Option<(usize, io::Result<usize>)>,
     ) -> SendOutcome {
-        let lent = std::mem::take(&mut self.lent);
         let Some(entry) = self.table.entry(id) else { return SendOutcome::Done(batch) };
         debug_assert!(entry.outgoing == NONE, "one send at a time (C3)");
         if entry.flags & flag::CONNECTING != 0 {
-            return self.keep(id, batch, lent);
+            return self.keep(id, batch);
         }
         let Some(socket) = &entry.socket else { return SendOutcome::Done(batch) };
         let sending = first
             .and_then(|(offered, sent)| advance::<P>(&mut batch, offered, sent))
-            .unwrap_or_else(|| transmit::<P>(socket, &mut batch, &self.buffer[..lent]));
+            .unwrap_or_else(|| transmit::<P>(socket, &mut batch, &self.buffer[..self.lent]));
         match sending {
             Sending::All => SendOutcome::Done(batch),
-            Sending::Part => self.keep(id, batch, lent),
+            Sending::Part => self.keep(id, batch),
             Sending::Broken(why) => {
                 self.handle_send_error(id, why);
                 SendOutcome::Done(batch)
@@ -107,8 +106,8 @@ impl<P: Poller> ReadinessDriver<P> {
 
     /// Keeps the unsent bytes until there is room.
     #[cold]
-    pub(super) fn keep(&mut self, id: ConnId, mut batch: Box<Batch>, lent: usize) -> SendOutcome {
-        batch.own(&self.buffer[..lent]);
+    fn keep(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        batch.own(&self.buffer[..self.lent]);
         let Some(entry) = self.table.entry(id) else { return SendOutcome::Done(batch) };
         entry.flags &= !flag::CAN_WRITE;
         entry.outgoing = self.outgoing.insert(batch);

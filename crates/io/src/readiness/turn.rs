@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::poller::{ERROR, HANG_UP, Poller, READ, Ready, WRITE};
 use super::table::{NONE, flag};
 use super::{MAX_CONNECTIONS, ReadinessDriver};
-use crate::{Batch, Closed, ConnId};
+use crate::{Batch, Closed, ConnId, ListenerId};
 
 /// Maximum receives for one readable event. More than one only if the buffer was filled completely.
 pub(super) const READS_PER_EVENT: u8 = 4;
@@ -28,7 +28,7 @@ pub(super) enum QueuedEvent {
 
 /// An [`Event`] that does not borrow.
 pub(super) enum Step<S> {
-    Incoming(S, SocketAddr),
+    Incoming(S, SocketAddr, ListenerId),
     AcceptStopped(ErrorKind),
     Connected(ConnId),
     Received(ConnId, usize),

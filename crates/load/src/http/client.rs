@@ -74,8 +74,8 @@ impl<'a> Client<'a> {
                     self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
-                // There is no listener.
-                Event::Incoming(..) | Event::AcceptStopped(_) => Next::Wait,
+                // There is no listener, and no TLS.
+                Event::Incoming(..) | Event::AcceptStopped(_) | Event::Secured(..) => Next::Wait,
             };
             match next {
                 Next::Fill(index) => self.fill(index),

@@ -10,7 +10,7 @@ use throng_engine::{Admission, BuildOptions, Classes, LimitError, Limits, RouteO
 use throng_http::param_names;
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
-use throng_io::{ListenOptions, Options, Portable, listen_many};
+use throng_io::{ListenOptions, ListenerId, Options, Portable, listen_many};
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
@@ -249,11 +249,13 @@ fn each_listening<D>(
     base: Options,
     listeners: Vec<Vec<TcpListener>>,
     new: impl Fn(Options) -> io::Result<D>,
-    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<()>,
+    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<ListenerId>,
 ) -> Result<Vec<D>> {
     let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
         let mut driver = new(Options { shard: shard as u16, ..base.clone() })?;
-        listeners.into_iter().try_for_each(|listener| add_listener(&mut driver, listener))?;
+        for listener in listeners {
+            add_listener(&mut driver, listener)?;
+        }
         Ok(driver)
     };
     listeners.into_iter().enumerate().map(driver).collect::<io::Result<_>>().map_err(Error::Shard)

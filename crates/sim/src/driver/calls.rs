@@ -120,8 +120,11 @@ impl Driver for SimDriver {
         self.tell_no_more()
     }
 
+    fn lent(&mut self) -> &mut [u8] {
+        if self.lending { &mut self.lent } else { &mut [] }
+    }
+
     fn adopt(&mut self, socket: SimSocket) -> io::Result<ConnId> {
-        self.take_back();
         if strikes(&mut self.rng, self.faults.adopt_fails) {
             return Err(io::Error::other("no descriptor is left (simulated)"));
         }
@@ -130,7 +133,6 @@ impl Driver for SimDriver {
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
-        self.take_back();
         if strikes(&mut self.rng, self.faults.connect_fails) {
             // As likely ours as the peer's: whoever connects has to tell the two apart.
             let kinds = [io::ErrorKind::Other, io::ErrorKind::NetworkUnreachable];
@@ -158,58 +160,18 @@ impl Driver for SimDriver {
         Ok(self.enter(link, Side::Dialer, Some(at)))
     }
 
-    fn send(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
-        self.calls.idle_turns_in_a_row = 0;
-        let lending = std::mem::take(&mut self.lending);
-        assert!(!batch.is_empty(), "C3: an empty batch was sent");
-        self.mix(8, id.to_bits());
-        self.calls.bytes_sent += batch.len() as u64;
-        self.calls.sends += 1;
-        let (partial, delayed) = (
-            strikes(&mut self.rng, self.faults.partial_sends),
-            strikes(&mut self.rng, self.faults.delayed_sends),
-        );
-        let (share, rest) = (self.rng.draw(), self.rng.between(1_000, 5_000_000));
-        let lent = std::mem::take(&mut self.lent);
-        let net = SharedNet::clone(&self.net);
-        let mut net = net.borrow_mut();
-        let strict = self.waiting != Waiting::Jump;
-        let Some(conn) = self.conn_mut(id) else { return SendOutcome::Done(batch) };
-        assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
-        assert!(!conn.fin_sent || !strict, "a send after the end of our stream");
-        if conn.ending.is_some() {
-            assert!(
-                !strict || conn.ending.is_some_and(|(_, why)| why != Closed::Local),
-                "a send after close"
-            );
-            return SendOutcome::Done(batch);
+    fn send(&mut self, id: ConnId, batch: Box<Batch>) -> SendOutcome {
+        // A lent piece after another event or a wait is out of bounds, and panics.
+        let lent = if self.lending { std::mem::take(&mut self.lent) } else { Vec::new() };
+        let outcome = self.send_from(id, batch, &lent);
+        if self.lending {
+            self.lent = lent;
         }
-        if conn.connecting.is_none() && net.knows_reset(conn.link, conn.side) {
-            return SendOutcome::Done(batch);
-        }
-        // A lent piece in a call that is not the very next one is out of bounds here, and panics.
-        let lent: &[u8] = if lending { &lent } else { &[] };
-        let (now, room) = (net.now(), net.room(conn.link, conn.side));
-        let mut n = room.min(batch.len());
-        if conn.connecting.is_some() {
-            n = 0;
-        } else if partial {
-            n = (share % (n as u64 + 1)) as usize;
-        }
-        leave(&mut batch, lent, n, |bytes| net.write(conn.link, conn.side, bytes));
-        if batch.is_empty() && !delayed {
-            return SendOutcome::Done(batch);
-        }
-        batch.own(lent);
-        conn.batch = Some(batch);
-        conn.batch_rests_until = if partial || delayed { now + rest } else { now };
-        self.calls.pending += 1;
-        SendOutcome::Pending
+        outcome
     }
 
     fn try_send(&mut self, id: ConnId, bytes: &[u8]) -> usize {
         self.calls.idle_turns_in_a_row = 0;
-        self.lending = false;
         assert!(!bytes.is_empty(), "C3: nothing was to be sent");
         self.mix(14, id.to_bits());
         let partial = strikes(&mut self.rng, self.faults.partial_sends);
@@ -251,7 +213,6 @@ impl Driver for SimDriver {
     }
 
     fn pause(&mut self, id: ConnId) {
-        self.take_back();
         self.mix(9, id.to_bits());
         if let Some(conn) = self.conn_mut(id) {
             conn.paused = true;
@@ -259,7 +220,6 @@ impl Driver for SimDriver {
     }
 
     fn resume(&mut self, id: ConnId) {
-        self.take_back();
         self.mix(10, id.to_bits());
         if let Some(conn) = self.conn_mut(id) {
             conn.paused = false;
@@ -267,7 +227,6 @@ impl Driver for SimDriver {
     }
 
     fn finish(&mut self, id: ConnId) {
-        self.take_back();
         self.mix(11, id.to_bits());
         let net = SharedNet::clone(&self.net);
         let strict = self.waiting != Waiting::Jump;
@@ -281,26 +240,22 @@ impl Driver for SimDriver {
     }
 
     fn close(&mut self, id: ConnId) {
-        self.take_back();
         self.mix(12, id.to_bits());
         self.assert_first_end(id);
         self.end(id, Closed::Local, false);
     }
 
     fn abort(&mut self, id: ConnId) {
-        self.take_back();
         self.mix(13, id.to_bits());
         self.assert_first_end(id);
         self.end(id, Closed::Local, true);
     }
 
     fn resume_accept(&mut self) {
-        self.take_back();
         self.accept_stopped = false;
     }
 
     fn stop_listening(&mut self) {
-        self.take_back();
         for listener in std::mem::take(&mut self.listeners) {
             self.net.borrow_mut().stop_listening(listener);
         }
@@ -312,6 +267,51 @@ impl Driver for SimDriver {
 }
 
 impl SimDriver {
+    fn send_from(&mut self, id: ConnId, mut batch: Box<Batch>, lent: &[u8]) -> SendOutcome {
+        self.calls.idle_turns_in_a_row = 0;
+        assert!(!batch.is_empty(), "C3: an empty batch was sent");
+        self.mix(8, id.to_bits());
+        self.calls.bytes_sent += batch.len() as u64;
+        self.calls.sends += 1;
+        let (partial, delayed) = (
+            strikes(&mut self.rng, self.faults.partial_sends),
+            strikes(&mut self.rng, self.faults.delayed_sends),
+        );
+        let (share, rest) = (self.rng.draw(), self.rng.between(1_000, 5_000_000));
+        let net = SharedNet::clone(&self.net);
+        let mut net = net.borrow_mut();
+        let strict = self.waiting != Waiting::Jump;
+        let Some(conn) = self.conn_mut(id) else { return SendOutcome::Done(batch) };
+        assert!(conn.batch.is_none(), "C3: a second send while one is in flight");
+        assert!(!conn.fin_sent || !strict, "a send after the end of our stream");
+        if conn.ending.is_some() {
+            assert!(
+                !strict || conn.ending.is_some_and(|(_, why)| why != Closed::Local),
+                "a send after close"
+            );
+            return SendOutcome::Done(batch);
+        }
+        if conn.connecting.is_none() && net.knows_reset(conn.link, conn.side) {
+            return SendOutcome::Done(batch);
+        }
+        let (now, room) = (net.now(), net.room(conn.link, conn.side));
+        let mut n = room.min(batch.len());
+        if conn.connecting.is_some() {
+            n = 0;
+        } else if partial {
+            n = (share % (n as u64 + 1)) as usize;
+        }
+        leave(&mut batch, lent, n, |bytes| net.write(conn.link, conn.side, bytes));
+        if batch.is_empty() && !delayed {
+            return SendOutcome::Done(batch);
+        }
+        batch.own(lent);
+        conn.batch = Some(batch);
+        conn.batch_rests_until = if partial || delayed { now + rest } else { now };
+        self.calls.pending += 1;
+        SendOutcome::Pending
+    }
+
     /// The turn's events are over: what follows is its mail.
     fn tell_no_more(&self) -> Option<Event<'_, SimSocket>> {
         self.net.borrow_mut().after_events = Some(usize::from(self.shard));
