@@ -1,0 +1,271 @@
+//! Cipher suites: the AEAD and the hash of each, and the traffic keys of one direction.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce,
+    UnboundKey,
+};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The protocol version of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 5246, with AEAD suites only.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// The AEAD of a session, with the hash that TLS 1.3 pairs it with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// AES-128-GCM with SHA-256.
+    Aes128Gcm,
+    /// AES-256-GCM with SHA-384.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305 with SHA-256.
+    ChaCha20Poly1305,
+}
+
+impl Suite {
+    /// Length of the key in bytes.
+    #[must_use]
+    pub fn key_len(self) -> usize {
+        self.aead().key_len()
+    }
+
+    /// Length of a traffic secret in bytes: that of the hash.
+    #[must_use]
+    pub fn secret_len(self) -> usize {
+        KeyType::len(&self.hkdf())
+    }
+
+    fn aead(self) -> &'static Algorithm {
+        match self {
+            Self::Aes128Gcm => &AES_128_GCM,
+            Self::Aes256Gcm => &AES_256_GCM,
+            Self::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
+    }
+
+    fn hkdf(self) -> hkdf::Algorithm {
+        match self {
+            Self::Aes128Gcm | Self::ChaCha20Poly1305 => HKDF_SHA256,
+            Self::Aes256Gcm => HKDF_SHA384,
+        }
+    }
+
+    /// Maximum records that one key protects. For AES-GCM it keeps the advantage of an attacker
+    /// below 2^-57 even if every record is full (RFC 8446 section 5.5); ChaCha20-Poly1305 has no
+    /// limit that can be reached.
+    #[must_use]
+    pub fn max_records(self) -> u64 {
+        match self {
+            Self::Aes128Gcm | Self::Aes256Gcm => 1 << 24,
+            Self::ChaCha20Poly1305 => 1 << 62,
+        }
+    }
+}
+
+/// Longest secret: the length of SHA-384.
+pub(crate) const MAX_SECRET: usize = 48;
+const MAX_KEY: usize = 32;
+
+/// The traffic keys of one direction, and the number of its next record.
+///
+/// Neither `Clone` nor `Copy`, so that no sequence number exists twice; wiped when dropped. All
+/// parts are bytes, so that two directions and the state of a session fit in 208.
+pub(crate) struct TrafficKeys {
+    secret: [u8; MAX_SECRET],
+    key: [u8; MAX_KEY],
+    iv: [u8; NONCE_LEN],
+    /// Big-endian.
+    sequence: [u8; 8],
+}
+
+impl TrafficKeys {
+    /// Takes over the keys of a direction whose next record has the number `sequence`. Without a
+    /// secret they cannot be updated.
+    pub(crate) fn new(
+        suite: Suite,
+        key: &[u8],
+        iv: &[u8; NONCE_LEN],
+        secret: Option<&[u8]>,
+        sequence: u64,
+    ) -> Self {
+        let mut keys = Self::zero();
+        keys.key[..suite.key_len()].copy_from_slice(key);
+        keys.iv = *iv;
+        keys.sequence = sequence.to_be_bytes();
+        if let Some(secret) = secret {
+            keys.secret[..suite.secret_len()].copy_from_slice(secret);
+        }
+        keys
+    }
+
+    /// Derives the keys of a traffic secret (RFC 8446 section 7.3).
+    pub(crate) fn from_secret(suite: Suite, secret: &[u8]) -> Result<Self, Unspecified> {
+        let prk = Prk::new_less_safe(suite.hkdf(), secret);
+        let mut keys = Self::zero();
+        keys.secret[..secret.len()].copy_from_slice(secret);
+        expand_label(&prk, b"key", &mut keys.key[..suite.key_len()])?;
+        expand_label(&prk, b"iv", &mut keys.iv)?;
+        Ok(keys)
+    }
+
+    fn zero() -> Self {
+        Self { secret: [0; MAX_SECRET], key: [0; MAX_KEY], iv: [0; NONCE_LEN], sequence: [0; 8] }
+    }
+
+    /// Replaces the keys by those of the next generation (RFC 8446 section 7.2).
+    pub(crate) fn update(&mut self, suite: Suite) -> Result<(), Unspecified> {
+        let prk = Prk::new_less_safe(suite.hkdf(), &self.secret[..suite.secret_len()]);
+        let mut next = Zeroizing::new([0; MAX_SECRET]);
+        let next = &mut next[..suite.secret_len()];
+        expand_label(&prk, b"traffic upd", next)?;
+        *self = Self::from_secret(suite, next)?;
+        Ok(())
+    }
+
+    /// Returns whether key and IV are those of `other`.
+    pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
+        self.key == other.key && self.iv == other.iv
+    }
+
+    /// Prepares the key for use: the key schedule of the cipher. Records of one event share it.
+    pub(crate) fn expand(&self, suite: Suite) -> Result<LessSafeKey, Unspecified> {
+        UnboundKey::new(suite.aead(), &self.key[..suite.key_len()]).map(LessSafeKey::new)
+    }
+
+    /// Returns the number of records that these keys have protected.
+    pub(crate) fn records(&self) -> u64 {
+        u64::from_be_bytes(self.sequence)
+    }
+
+    /// Uses up the next sequence number: returns it, and the nonce made of it (RFC 8446 section
+    /// 5.3). The only place that does either.
+    pub(crate) fn take_nonce(&mut self) -> ([u8; 8], [u8; NONCE_LEN]) {
+        let sequence = self.sequence;
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(sequence) {
+            *byte ^= number;
+        }
+        // It cannot wrap: a session ends at `Suite::max_records`.
+        self.sequence = (u64::from_be_bytes(sequence) + 1).to_be_bytes();
+        (sequence, nonce)
+    }
+
+    /// Returns the next sequence number and nonce for a record that was received. `explicit` is
+    /// the part of the nonce that a record of TLS 1.2 with AES-GCM carries (RFC 5288 section 3).
+    pub(crate) fn open_nonce(&mut self, explicit: Option<[u8; 8]>) -> ([u8; 8], Nonce) {
+        let (sequence, mut nonce) = self.take_nonce();
+        if let Some(explicit) = explicit {
+            nonce[..4].copy_from_slice(&self.iv[..4]);
+            nonce[4..].copy_from_slice(&explicit);
+        }
+        (sequence, Nonce::assume_unique_for_key(nonce))
+    }
+}
+
+impl Drop for TrafficKeys {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+        self.key.zeroize();
+        self.iv.zeroize();
+        self.sequence.zeroize();
+    }
+}
+
+impl fmt::Debug for TrafficKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TrafficKeys")
+    }
+}
+
+/// The length of what is derived.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// HKDF-Expand-Label with an empty context (RFC 8446 section 7.1).
+fn expand_label(prk: &Prk, label: &[u8], out: &mut [u8]) -> Result<(), Unspecified> {
+    let length = (out.len() as u16).to_be_bytes();
+    let label_len = [(b"tls13 ".len() + label.len()) as u8];
+    let info: [&[u8]; 5] = [&length, &label_len, b"tls13 ", label, &[0]];
+    prk.expand(&info, Length(out.len()))?.fill(out)
+}
+
+#[cfg(test)]
+impl TrafficKeys {
+    /// Advances the keys to a record's number.
+    pub(crate) fn at(mut self, sequence: u64) -> Self {
+        self.sequence = sequence.to_be_bytes();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sequence_number_advances_with_every_nonce() {
+        let iv = [7; NONCE_LEN];
+        let mut keys = TrafficKeys::new(Suite::Aes128Gcm, &[1; 16], &iv, None, 255);
+        for number in 255u64..600 {
+            let (sequence, nonce) = keys.take_nonce();
+            assert_eq!(sequence, number.to_be_bytes());
+            let mut expected = iv;
+            for (byte, part) in expected[4..].iter_mut().zip(number.to_be_bytes()) {
+                *byte ^= part;
+            }
+            assert_eq!(nonce, expected);
+            assert_eq!(keys.records(), number + 1);
+        }
+    }
+
+    #[test]
+    fn an_update_restarts_the_sequence_and_changes_every_part() {
+        for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305] {
+            let secret = vec![9; suite.secret_len()];
+            let mut keys = TrafficKeys::from_secret(suite, &secret).unwrap();
+            let before = (keys.key, keys.iv, keys.secret);
+            keys.take_nonce();
+            keys.update(suite).unwrap();
+            assert_eq!(keys.records(), 0);
+            assert_ne!(keys.key, before.0);
+            assert_ne!(keys.iv, before.1);
+            assert_ne!(keys.secret, before.2);
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let keys = TrafficKeys::from_secret(Suite::Aes128Gcm, &[0xab; 32]).unwrap();
+        assert_eq!(format!("{keys:?}"), "TrafficKeys");
+    }
+
+    /// RFC 8448 section 3: the client's application traffic keys.
+    #[test]
+    fn rfc8448_3_traffic_keys_are_derived_from_their_secret() {
+        let secret = [
+            0x9e, 0x40, 0x64, 0x6c, 0xe7, 0x9a, 0x7f, 0x9d, 0xc0, 0x5a, 0xf8, 0x88, 0x9b, 0xce,
+            0x65, 0x52, 0x87, 0x5a, 0xfa, 0x0b, 0x06, 0xdf, 0x00, 0x87, 0xf7, 0x92, 0xeb, 0xb7,
+            0xc1, 0x75, 0x04, 0xa5,
+        ];
+        let keys = TrafficKeys::from_secret(Suite::Aes128Gcm, &secret).unwrap();
+        let key = [
+            0x17, 0x42, 0x2d, 0xda, 0x59, 0x6e, 0xd5, 0xd9, 0xac, 0xd8, 0x90, 0xe3, 0xc6, 0x3f,
+            0x50, 0x51,
+        ];
+        let iv = [0x5b, 0x78, 0x92, 0x3d, 0xee, 0x08, 0x57, 0x90, 0x33, 0xe5, 0x23, 0xd9];
+        assert_eq!((&keys.key[..16], keys.iv), (&key[..], iv));
+    }
+}

@@ -1,0 +1,340 @@
+//! Handshakes, which are rustls's: the only file that knows rustls's connections.
+//!
+//! rustls is given one record at a time until the handshake is complete, so that no record of the
+//! session is opened by it. Then its keys are taken over ([`Session`]) and it is dropped. It hands
+//! out keys and sequence numbers, but not the traffic secrets that updates are derived from. Those
+//! reach a [`KeyLog`], which [`Capture`] uses; [`Session::new`] checks at every handshake that the
+//! keys are derived from them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
+use rustls::{
+    ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, KeyLog, ProtocolVersion,
+    ServerConfig,
+};
+use throng_io::TlsInfo;
+use zeroize::Zeroize;
+
+use crate::cipher::{MAX_SECRET, Suite, Version};
+use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
+use crate::session::{Direction, Session};
+
+/// Maximum input that waits for the rest of a message. A client's certificates may be long.
+pub const MAX_INPUT: usize = 64 * 1024;
+
+/// A handshake in progress, at the server's side.
+pub struct Handshake {
+    connection: UnbufferedServerConnection,
+    /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
+    input: Vec<u8>,
+    visible: usize,
+    captured: Captured,
+}
+
+/// The state of a handshake after some input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More input is needed.
+    NeedsInput,
+    /// [`Handshake::into_session`] is next.
+    Complete,
+}
+
+/// A handshake that failed. If the peer is at fault, its alert is in the output.
+#[derive(Debug)]
+pub struct Failed(pub rustls::Error);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl Handshake {
+    /// Begins a handshake. `config` was [prepared](prepare).
+    ///
+    /// # Errors
+    /// The configuration is not usable.
+    pub fn new(config: Arc<ServerConfig>) -> Result<Self, Failed> {
+        Ok(Self {
+            connection: UnbufferedServerConnection::new(config).map_err(Failed)?,
+            input: Vec::new(),
+            visible: 0,
+            captured: Captured::default(),
+        })
+    }
+
+    /// Appends input.
+    ///
+    /// # Errors
+    /// More waits than any message needs.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Failed> {
+        if self.input.len() + bytes.len() > MAX_INPUT {
+            return Err(Failed(rustls::Error::General("a handshake message is too long".into())));
+        }
+        self.input.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Continues as far as the input allows, and appends what is to be sent to `out`.
+    ///
+    /// # Errors
+    /// The handshake failed; `out` ends with the alert that says so, if one is to be sent.
+    pub fn advance(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
+        CAPTURED.with_borrow_mut(mem::take);
+        let progress = self.process(out);
+        CAPTURED.with_borrow_mut(|captured| self.captured.add(mem::take(captured)));
+        progress
+    }
+
+    fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
+        let mut failure = None;
+        loop {
+            // rustls must not see again what it has refused.
+            let shown = if failure.is_none() { self.visible } else { 0 };
+            let input = &mut self.input[..shown];
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(input);
+            let mut is_blocked = false;
+            match state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(out, |space| data.encode(space)).map_err(internal)?;
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::BlockedHandshake) => is_blocked = true,
+                Ok(ConnectionState::WriteTraffic(_)) if failure.is_none() => {
+                    self.take(discard);
+                    return Ok(Progress::Complete);
+                }
+                // Early data is not accepted, and no record of the session is shown to rustls.
+                Ok(_) => return Err(failure.unwrap_or_else(|| internal("data in a handshake"))),
+                // Once more, for the alert; an error that comes twice has no other.
+                Err(_) if failure.is_some() => is_blocked = true,
+                Err(error) => failure = Some(Failed(error)),
+            }
+            self.take(discard);
+            match failure {
+                Some(failure) if is_blocked => return Err(failure),
+                None if is_blocked && !self.show_next_record() => return Ok(Progress::NeedsInput),
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes input that rustls has used.
+    fn take(&mut self, used: usize) {
+        self.input.drain(..used);
+        self.visible -= used;
+    }
+
+    /// Shows rustls one record more, if it is complete.
+    fn show_next_record(&mut self) -> bool {
+        let Some(len) = whole_record(&self.input[self.visible..]) else { return false };
+        self.visible += len;
+        true
+    }
+
+    /// Takes over the session: its keys, the outcome of the handshake, and input that came after
+    /// it.
+    ///
+    /// # Errors
+    /// rustls did not give out the keys; the configuration was not [prepared](prepare).
+    pub fn into_session(self) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
+        let Self { connection, input, captured, .. } = self;
+        let info = info(&connection, captured.server_name.clone());
+        let (secrets, _) = connection.dangerous_into_kernel_connection().map_err(Failed)?;
+        let session = session(info.version, &secrets, &captured.server, &captured.client)?;
+        Ok((session, info, input))
+    }
+}
+
+/// Returns the length of the record at the start of `bytes`, header included, if all of it is
+/// there. One that is too long counts as complete: rustls refuses it by its header.
+pub(crate) fn whole_record(bytes: &[u8]) -> Option<usize> {
+    let &[_, _, _, high, low] = bytes.first_chunk()?;
+    let len = HEADER_LEN + usize::from(u16::from_be_bytes([high, low]));
+    if len > HEADER_LEN + MAX_PLAINTEXT + 2048 {
+        return Some(bytes.len());
+    }
+    (bytes.len() >= len).then_some(len)
+}
+
+/// Appends what `encode` writes, which says how much space it needs.
+fn encode(
+    out: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), EncodeError> {
+    let start = out.len();
+    let written = match encode(&mut []) {
+        Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
+            out.resize(start + required_size, 0);
+            encode(&mut out[start..])
+        }
+        written => written,
+    };
+    out.truncate(start + written.as_ref().unwrap_or(&0));
+    written.map(drop)
+}
+
+fn internal(error: impl fmt::Display) -> Failed {
+    Failed(rustls::Error::General(error.to_string()))
+}
+
+fn info(connection: &UnbufferedServerConnection, server_name: Option<Box<str>>) -> TlsInfo {
+    let certificates = connection.peer_certificates().unwrap_or_default();
+    TlsInfo {
+        version: connection.protocol_version().map_or(0, u16::from),
+        cipher_suite: connection.negotiated_cipher_suite().map_or(0, |it| it.suite().into()),
+        group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
+        is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        server_name,
+        alpn: connection.alpn_protocol().map(Box::from),
+        peer_certificates: certificates.iter().map(|it| Box::from(it.as_ref())).collect(),
+    }
+}
+
+fn session(
+    version: u16,
+    secrets: &ExtractedSecrets,
+    send: &Secret,
+    receive: &Secret,
+) -> Result<Session, Failed> {
+    let version = match ProtocolVersion::from(version) {
+        ProtocolVersion::TLSv1_3 => Version::Tls13,
+        ProtocolVersion::TLSv1_2 => Version::Tls12,
+        _ => return Err(internal("a version that was not offered")),
+    };
+    let (suite, tx) = direction(&secrets.tx, send)?;
+    let (_, rx) = direction(&secrets.rx, receive)?;
+    Session::new(version, suite, &tx, &rx).map_err(internal)
+}
+
+fn direction<'a>(
+    (sequence, keys): &'a (u64, ConnectionTrafficSecrets),
+    secret: &'a Secret,
+) -> Result<(Suite, Direction<'a>), Failed> {
+    let (suite, key, iv) = match keys {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Suite::Aes128Gcm, key, iv),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Suite::Aes256Gcm, key, iv),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+            (Suite::ChaCha20Poly1305, key, iv)
+        }
+        _ => return Err(internal("a cipher that was not offered")),
+    };
+    let iv = iv.as_ref().try_into().map_err(internal)?;
+    let direction =
+        Direction { key: key.as_ref(), iv, secret: secret.bytes(), sequence: *sequence };
+    Ok((suite, direction))
+}
+
+thread_local! {
+    /// Filled by [`Capture`] during [`Handshake::advance`], which empties it again.
+    static CAPTURED: RefCell<Captured> = RefCell::default();
+}
+
+/// Facts of a handshake that rustls gives to callbacks only.
+#[derive(Default)]
+struct Captured {
+    client: Secret,
+    server: Secret,
+    server_name: Option<Box<str>>,
+}
+
+impl Captured {
+    fn add(&mut self, more: Self) {
+        let Self { client, server, server_name } = more;
+        if client.bytes().is_some() {
+            self.client = client;
+        }
+        if server.bytes().is_some() {
+            self.server = server;
+        }
+        self.server_name = server_name.or(self.server_name.take());
+    }
+}
+
+/// A traffic secret, wiped when dropped.
+struct Secret {
+    bytes: [u8; MAX_SECRET],
+    len: usize,
+}
+
+impl Default for Secret {
+    fn default() -> Self {
+        Self { bytes: [0; MAX_SECRET], len: 0 }
+    }
+}
+
+impl Secret {
+    fn set(&mut self, secret: &[u8]) {
+        if let Some(bytes) = self.bytes.get_mut(..secret.len()) {
+            bytes.copy_from_slice(secret);
+            self.len = secret.len();
+        }
+    }
+
+    fn bytes(&self) -> Option<&[u8]> {
+        (self.len > 0).then_some(&self.bytes[..self.len])
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+/// Changes a configuration so that [`Handshake`] can take over its sessions: secrets and the
+/// client's server name are captured, and data before the end of a handshake is refused.
+pub fn prepare(config: &mut ServerConfig) {
+    config.enable_secret_extraction = true;
+    config.max_early_data_size = 0;
+    config.send_half_rtt_data = false;
+    config.key_log = Arc::new(Capture { next: Arc::clone(&config.key_log) });
+    config.cert_resolver = Arc::new(Capture { next: Arc::clone(&config.cert_resolver) });
+}
+
+/// Captures what passes through a callback of rustls.
+#[derive(Debug)]
+struct Capture<T> {
+    next: T,
+}
+
+const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
+
+impl KeyLog for Capture<Arc<dyn KeyLog>> {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        match label {
+            CLIENT_SECRET => CAPTURED.with_borrow_mut(|captured| captured.client.set(secret)),
+            SERVER_SECRET => CAPTURED.with_borrow_mut(|captured| captured.server.set(secret)),
+            _ => {}
+        }
+        if self.next.will_log(label) {
+            self.next.log(label, client_random, secret);
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, CLIENT_SECRET | SERVER_SECRET) || self.next.will_log(label)
+    }
+}
+
+impl ResolvesServerCert for Capture<Arc<dyn ResolvesServerCert>> {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(Box::from);
+        CAPTURED.with_borrow_mut(|captured| captured.server_name = name);
+        self.next.resolve(hello)
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        self.next.only_raw_public_keys()
+    }
+}

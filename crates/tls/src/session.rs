@@ -1,0 +1,532 @@
+//! An established session at rest, and the records that reach it.
+
+use std::fmt;
+use std::ops::Range;
+
+use aws_lc_rs::aead::{LessSafeKey, NONCE_LEN};
+use aws_lc_rs::error::Unspecified;
+
+use crate::alert::Alert;
+use crate::cipher::{Suite, TrafficKeys, Version};
+use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
+
+/// Maximum records in a row without data: empty ones, key updates, alerts that are ignored. A peer
+/// that sends more of them keeps us busy for nothing.
+const MAX_IDLE_RECORDS: u8 = 32;
+
+/// Records of one key after which we update it ourselves: half of what AES-GCM allows.
+const UPDATE_AFTER: u64 = 1 << 23;
+
+const KEY_UPDATE: u8 = 24;
+
+/// The keys of one direction when a handshake ends.
+pub struct Direction<'a> {
+    /// The key of the AEAD.
+    pub key: &'a [u8],
+    /// The IV of the AEAD.
+    pub iv: [u8; NONCE_LEN],
+    /// The traffic secret that both were derived from. Without it the keys cannot be updated.
+    pub secret: Option<&'a [u8]>,
+    /// The number of the next record.
+    pub sequence: u64,
+}
+
+/// All that an established session needs between two events: keys, secrets and sequence numbers of
+/// both directions, and a few flags, in at most 208 bytes.
+pub struct Session {
+    tx: TrafficKeys,
+    rx: TrafficKeys,
+    protection: Protection,
+    /// Whether the keys can be updated.
+    has_secrets: bool,
+    /// Whether the peer is owed an update of our keys (TLS 1.3), or the refusal of a renegotiation
+    /// (TLS 1.2).
+    owes_reply: bool,
+    /// Whether a renegotiation was requested before.
+    has_refused: bool,
+    /// Records in a row that carried no data.
+    idle_records: u8,
+}
+
+/// The outcome of [`Session::open`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The place of the data, moved together.
+    pub data: Range<usize>,
+    /// Bytes of the input that were used; what follows is the start of an incomplete record.
+    pub consumed: usize,
+    /// Why no further record is to be opened, if that is so.
+    pub end: Option<End>,
+    /// Whether [`Session::seal_reply`] has something to say.
+    pub has_reply: bool,
+}
+
+/// The end of a session's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The peer has said that it will send no more.
+    CloseNotify,
+    /// The peer has ended the session with a fatal alert.
+    PeerAlert(Alert),
+    /// The input is not that of this session: this alert is to be sent.
+    Fatal(Alert),
+}
+
+/// The content of one record.
+enum Content {
+    Data(Range<usize>),
+    Idle,
+    End(End),
+}
+
+impl Session {
+    /// Takes over the keys of a handshake. If both directions have a secret, it is checked that the
+    /// keys are those derived from it; if they are not, the session does without updates.
+    ///
+    /// # Errors
+    /// The cipher library refused, which it never does for keys of the right length.
+    pub fn new(
+        version: Version,
+        suite: Suite,
+        send: &Direction<'_>,
+        receive: &Direction<'_>,
+    ) -> Result<Self, Unspecified> {
+        let is_derived = |direction: &Direction<'_>| -> Result<bool, Unspecified> {
+            let Some(secret) = direction.secret else { return Ok(false) };
+            if secret.len() != suite.secret_len() {
+                return Ok(false);
+            }
+            let given = TrafficKeys::new(suite, direction.key, &direction.iv, None, 0);
+            Ok(TrafficKeys::from_secret(suite, secret)?.has_keys_of(&given))
+        };
+        let has_secrets = version == Version::Tls13 && is_derived(send)? && is_derived(receive)?;
+        let keys = |direction: &Direction<'_>| {
+            let secret = direction.secret.filter(|_| has_secrets);
+            TrafficKeys::new(suite, direction.key, &direction.iv, secret, direction.sequence)
+        };
+        Ok(Self {
+            tx: keys(send),
+            rx: keys(receive),
+            protection: Protection { suite, version },
+            has_secrets,
+            owes_reply: false,
+            has_refused: false,
+            idle_records: 0,
+        })
+    }
+
+    /// Begins a session of TLS 1.3 from its traffic secrets.
+    ///
+    /// # Errors
+    /// A secret does not have the length of the suite's hash.
+    pub fn from_secrets(suite: Suite, send: &[u8], receive: &[u8]) -> Result<Self, Unspecified> {
+        if send.len() != suite.secret_len() || receive.len() != suite.secret_len() {
+            return Err(Unspecified);
+        }
+        Ok(Self {
+            tx: TrafficKeys::from_secret(suite, send)?,
+            rx: TrafficKeys::from_secret(suite, receive)?,
+            protection: Protection { suite, version: Version::Tls13 },
+            has_secrets: true,
+            owes_reply: false,
+            has_refused: false,
+            idle_records: 0,
+        })
+    }
+
+    /// Returns whether the keys can be updated: in TLS 1.3, if their secrets are known.
+    #[must_use]
+    pub fn can_update(&self) -> bool {
+        self.has_secrets
+    }
+
+    /// Returns the length of the record at the start of `input`, header included, if the header is
+    /// complete.
+    ///
+    /// # Errors
+    /// The header is not one of this session.
+    pub fn record_len(&self, input: &[u8]) -> Result<Option<usize>, Alert> {
+        let header = Header::decode(input, self.protection.version)?;
+        Ok(header.map(|header| HEADER_LEN + header.len))
+    }
+
+    /// Opens all whole records in `input`, in place, and moves their data together.
+    pub fn open(&mut self, input: &mut [u8]) -> Opened {
+        let mut opened = Opened { data: 0..0, consumed: 0, end: None, has_reply: false };
+        let mut key = None;
+        while opened.end.is_none() {
+            let rest = &mut input[opened.consumed..];
+            let header = match Header::decode(rest, self.protection.version) {
+                Ok(Some(header)) if rest.len() >= HEADER_LEN + header.len => header,
+                Ok(_) => break,
+                Err(alert) => {
+                    opened.end = Some(End::Fatal(alert));
+                    break;
+                }
+            };
+            let record = &mut rest[..HEADER_LEN + header.len];
+            let content = match key.take() {
+                Some(key) => Ok(key),
+                None => self.rx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR),
+            };
+            let before = self.rx.records();
+            let content = content.and_then(|expanded| {
+                let content = self.open_one(&expanded, header, record);
+                // A key update has begun a new key.
+                key = (self.rx.records() > before).then_some(expanded);
+                content
+            });
+            match content {
+                Ok(Content::Data(place)) => {
+                    let (start, len) = (opened.consumed + place.start, place.len());
+                    if opened.data.is_empty() {
+                        opened.data = start..start + len;
+                    } else {
+                        input.copy_within(start..start + len, opened.data.end);
+                        opened.data.end += len;
+                    }
+                }
+                Ok(Content::Idle) => {}
+                Ok(Content::End(end)) => opened.end = Some(end),
+                Err(alert) => opened.end = Some(End::Fatal(alert)),
+            }
+            opened.consumed += HEADER_LEN + header.len;
+        }
+        opened.has_reply = self.owes_reply;
+        opened
+    }
+
+    fn open_one(
+        &mut self,
+        key: &LessSafeKey,
+        header: Header,
+        record: &mut [u8],
+    ) -> Result<Content, Alert> {
+        let (content_type, place) = self.protection.open(&mut self.rx, key, header, record)?;
+        if content_type == ContentType::ApplicationData && !place.is_empty() {
+            self.idle_records = 0;
+            return Ok(Content::Data(place));
+        }
+        self.idle_records += 1;
+        if self.idle_records > MAX_IDLE_RECORDS {
+            return Err(Alert::UNEXPECTED_MESSAGE);
+        }
+        match content_type {
+            ContentType::ApplicationData => Ok(Content::Idle),
+            ContentType::Alert => self.handle_alert(&record[place]),
+            ContentType::Handshake => self.handle_handshake(&record[place]),
+            ContentType::ChangeCipherSpec => Err(Alert::UNEXPECTED_MESSAGE),
+        }
+    }
+
+    /// Handles an alert (RFC 8446 section 6, RFC 5246 section 7.2).
+    fn handle_alert(&self, alert: &[u8]) -> Result<Content, Alert> {
+        let &[level, description] = alert else { return Err(Alert::DECODE_ERROR) };
+        let alert = Alert(description);
+        Ok(match (self.protection.version, level, alert) {
+            (_, _, Alert::CLOSE_NOTIFY) => Content::End(End::CloseNotify),
+            (Version::Tls13, _, Alert::USER_CANCELED) | (Version::Tls12, 1, _) => Content::Idle,
+            (Version::Tls13, ..) | (Version::Tls12, 2, _) => Content::End(End::PeerAlert(alert)),
+            _ => return Err(Alert::ILLEGAL_PARAMETER),
+        })
+    }
+
+    /// Handles a message of the handshake protocol: an update of the peer's keys, or in TLS 1.2 a
+    /// renegotiation, which is refused once.
+    fn handle_handshake(&mut self, message: &[u8]) -> Result<Content, Alert> {
+        if self.protection.version == Version::Tls12 {
+            if std::mem::replace(&mut self.has_refused, true) {
+                return Err(Alert::UNEXPECTED_MESSAGE);
+            }
+            self.owes_reply = true;
+            return Ok(Content::Idle);
+        }
+        // A change of keys ends its record, so nothing may follow (RFC 8446 section 5.1).
+        let requested = match message {
+            &[KEY_UPDATE, 0, 0, 1, requested] => requested,
+            [KEY_UPDATE, 0, 0, 1] | [] => return Err(Alert::DECODE_ERROR),
+            _ => return Err(Alert::UNEXPECTED_MESSAGE),
+        };
+        if requested > 1 {
+            return Err(Alert::ILLEGAL_PARAMETER);
+        }
+        if !self.has_secrets {
+            return Err(Alert::INTERNAL_ERROR);
+        }
+        self.rx.update(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        // At most one is owed, however often it was asked for (RFC 8446 section 4.6.3).
+        self.owes_reply |= requested == 1;
+        Ok(Content::Idle)
+    }
+
+    /// Appends the answer to what was opened, if one is due: an update of our keys, or the refusal
+    /// of a renegotiation. To be sent before any data that is sealed later.
+    ///
+    /// # Errors
+    /// As for [`Session::seal`].
+    pub fn seal_reply(&mut self, out: &mut Vec<u8>) -> Result<(), Alert> {
+        if !std::mem::take(&mut self.owes_reply) {
+            return Ok(());
+        }
+        match self.protection.version {
+            Version::Tls12 => self.seal_alert(Alert::NO_RENEGOTIATION, out),
+            Version::Tls13 => self.update(false, out),
+        }
+    }
+
+    /// Appends an update of our keys, and uses the new ones from here on. `request`: the peer is to
+    /// do so as well. Only if [`Session::can_update`].
+    ///
+    /// # Errors
+    /// As for [`Session::seal`].
+    pub fn update(&mut self, request: bool, out: &mut Vec<u8>) -> Result<(), Alert> {
+        let message = [KEY_UPDATE, 0, 0, 1, u8::from(request)];
+        self.seal_one(ContentType::Handshake, &message, out)?;
+        self.tx.update(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)
+    }
+
+    /// Appends `pieces` of data, in order, as records of at most 2^14 bytes. Updates the keys in
+    /// time.
+    ///
+    /// # Errors
+    /// The keys have protected as many records as they may, and cannot be updated: the session is
+    /// at its end.
+    pub fn seal<'a>(
+        &mut self,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Alert> {
+        if self.tx.records() >= UPDATE_AFTER && self.has_secrets {
+            self.update(false, out)?;
+        }
+        let key = self.tx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        let mut record: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
+        let (mut filled, mut len) = (0, 0);
+        for mut piece in pieces {
+            while !piece.is_empty() {
+                let (now, later) = piece.split_at(piece.len().min(MAX_PLAINTEXT - len));
+                (record[filled], piece) = (now, later);
+                (filled, len) = (filled + 1, len + now.len());
+                if len == MAX_PLAINTEXT || filled == MAX_PIECES {
+                    self.seal_data(&key, &record[..filled], out)?;
+                    (filled, len) = (0, 0);
+                }
+            }
+        }
+        if filled > 0 {
+            self.seal_data(&key, &record[..filled], out)?;
+        }
+        Ok(())
+    }
+
+    fn seal_data(
+        &mut self,
+        key: &LessSafeKey,
+        pieces: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Alert> {
+        let (keys, kind) = (&mut self.tx, ContentType::ApplicationData);
+        self.protection.seal(keys, key, kind, pieces.iter().copied(), out)
+    }
+
+    /// Appends an alert.
+    ///
+    /// # Errors
+    /// As for [`Session::seal`].
+    pub fn seal_alert(&mut self, alert: Alert, out: &mut Vec<u8>) -> Result<(), Alert> {
+        self.seal_one(ContentType::Alert, &alert.encode(), out)
+    }
+
+    fn seal_one(
+        &mut self,
+        content_type: ContentType,
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Alert> {
+        let key = self.tx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        self.protection.seal(&mut self.tx, &key, content_type, [content], out)
+    }
+}
+
+/// Pieces of one record.
+const MAX_PIECES: usize = 64;
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("protection", &self.protection).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUITE: Suite = Suite::Aes128Gcm;
+
+    /// Two sessions, each the other's peer.
+    fn pair() -> (Session, Session) {
+        let session = |send: u8, receive: u8| {
+            Session::from_secrets(SUITE, &[send; 32], &[receive; 32]).unwrap()
+        };
+        (session(1, 2), session(2, 1))
+    }
+
+    fn tls12_pair() -> (Session, Session) {
+        let session = |send: u8, receive: u8| {
+            let [key, other] = [send, receive].map(|byte| [byte; 16]);
+            let direction = |key| Direction { key, iv: [7; 12], secret: None, sequence: 1 };
+            Session::new(Version::Tls12, SUITE, &direction(&key), &direction(&other)).unwrap()
+        };
+        (session(1, 2), session(2, 1))
+    }
+
+    /// Opens records of the given types and contents.
+    fn opened(
+        (mut peer, mut session): (Session, Session),
+        records: &[(ContentType, &[u8])],
+    ) -> (Opened, Vec<u8>, Session) {
+        let mut input = Vec::new();
+        for (kind, content) in records {
+            peer.seal_one(*kind, content, &mut input).unwrap();
+        }
+        let opened = session.open(&mut input);
+        let data = input[opened.data.clone()].to_vec();
+        (opened, data, session)
+    }
+
+    const DATA: (ContentType, &[u8]) = (ContentType::ApplicationData, b"data");
+    const NOTHING: (ContentType, &[u8]) = (ContentType::ApplicationData, b"");
+
+    #[test]
+    fn data_of_several_records_is_moved_together() {
+        let (opened, data, _) = opened(pair(), &[NOTHING, DATA, NOTHING, DATA, DATA]);
+        assert_eq!((opened.end, data.as_slice()), (None, &b"datadatadata"[..]));
+    }
+
+    #[test]
+    fn data_before_the_end_is_kept_and_data_after_it_is_not_opened() {
+        let close = (ContentType::Alert, &[1, 0][..]);
+        let (opened, data, _) = opened(pair(), &[DATA, close, DATA]);
+        assert_eq!((opened.end, data.as_slice()), (Some(End::CloseNotify), &b"data"[..]));
+    }
+
+    #[test]
+    fn rfc8446_6_alerts_end_the_session_or_are_ignored() {
+        let peer_alert = |description| Some(End::PeerAlert(Alert(description)));
+        let fatal = |alert| Some(End::Fatal(alert));
+        let both = [pair as fn() -> _, tls12_pair];
+        for (alert, tls13, tls12) in [
+            (&[1, 0][..], Some(End::CloseNotify), Some(End::CloseNotify)),
+            (&[2, 0], Some(End::CloseNotify), Some(End::CloseNotify)),
+            (&[2, 40], peer_alert(40), peer_alert(40)),
+            (&[1, 40], peer_alert(40), None),
+            (&[1, 90], None, None),
+            (&[2, 90], None, peer_alert(90)),
+            (&[3, 40], peer_alert(40), fatal(Alert::ILLEGAL_PARAMETER)),
+            (&[1], fatal(Alert::DECODE_ERROR), fatal(Alert::DECODE_ERROR)),
+            (&[1, 0, 0], fatal(Alert::DECODE_ERROR), fatal(Alert::DECODE_ERROR)),
+        ] {
+            for (pair, expected) in both.into_iter().zip([tls13, tls12]) {
+                let (opened, ..) = opened(pair(), &[(ContentType::Alert, alert)]);
+                assert_eq!(opened.end, expected, "{alert:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rfc8446_4_6_3_a_key_update_is_alone_whole_and_known() {
+        let fatal = |alert| Some(End::Fatal(alert));
+        for (message, expected) in [
+            (&[24, 0, 0, 1, 0][..], None),
+            (&[24, 0, 0, 1, 1], None),
+            (&[24, 0, 0, 1, 2], fatal(Alert::ILLEGAL_PARAMETER)),
+            (&[24, 0, 0, 1], fatal(Alert::DECODE_ERROR)),
+            (&[24, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
+            (&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
+            (&[4, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
+            (&[1, 0, 0, 0], fatal(Alert::UNEXPECTED_MESSAGE)),
+        ] {
+            let (opened, ..) = opened(pair(), &[(ContentType::Handshake, message)]);
+            assert_eq!(opened.end, expected, "{message:?}");
+            assert_eq!(opened.has_reply, message == [24, 0, 0, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn rfc8446_4_6_3_one_update_answers_many_requests_and_comes_before_data() {
+        let (mut peer, mut session) = pair();
+        let mut input = Vec::new();
+        for _ in 0..5 {
+            peer.update(true, &mut input).unwrap();
+        }
+        assert!(session.open(&mut input).has_reply);
+        let mut out = Vec::new();
+        session.seal_reply(&mut out).unwrap();
+        session.seal_reply(&mut out).unwrap();
+        session.seal([&b"data"[..]], &mut out).unwrap();
+        let opened = peer.open(&mut out);
+        assert_eq!((opened.end, opened.has_reply), (None, false));
+        assert_eq!(&out[opened.data], b"data");
+        assert_eq!(peer.rx.records(), 1, "one update only");
+    }
+
+    #[test]
+    fn records_without_data_are_not_endless() {
+        for (idle, is_fatal) in [(32, false), (33, true)] {
+            let mut records = vec![DATA];
+            records.extend(vec![NOTHING; idle]);
+            records.push(DATA);
+            let (opened, ..) = opened(pair(), &records);
+            assert_eq!(opened.end == Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)), is_fatal);
+        }
+    }
+
+    #[test]
+    fn rfc5746_a_renegotiation_is_refused_once_and_then_ends_the_session() {
+        let hello = (ContentType::Handshake, &[1, 0, 0, 0][..]);
+        let (first, _, mut session) = opened(tls12_pair(), &[hello, DATA]);
+        assert_eq!((first.end, first.has_reply), (None, true));
+        let mut out = Vec::new();
+        session.seal_reply(&mut out).unwrap();
+        let (mut peer, _) = tls12_pair();
+        assert_eq!(peer.open(&mut out).end, None, "a warning");
+        let (second, ..) = opened(tls12_pair(), &[hello, hello]);
+        assert_eq!(second.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
+    }
+
+    #[test]
+    fn rfc8446_5_5_our_keys_are_updated_before_their_limit() {
+        let (mut peer, mut session) = pair();
+        let keys = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap();
+        session.tx = keys.at(UPDATE_AFTER);
+        peer.rx = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap().at(UPDATE_AFTER);
+        let mut out = Vec::new();
+        session.seal([&b"data"[..]], &mut out).unwrap();
+        assert_eq!(session.tx.records(), 1);
+        let opened = peer.open(&mut out);
+        assert_eq!(&out[opened.data], b"data");
+    }
+
+    #[test]
+    fn keys_that_do_not_come_from_their_secret_cannot_be_updated() {
+        let direction = |secret| Direction { key: &[1; 16], iv: [7; 12], secret, sequence: 0 };
+        let (given, none) = (direction(Some(&[9; 32])), direction(None));
+        let session = Session::new(Version::Tls13, SUITE, &given, &none).unwrap();
+        assert!(!session.can_update());
+        let peer = Session::new(Version::Tls13, SUITE, &none, &given).unwrap();
+        let update = (ContentType::Handshake, &[24, 0, 0, 1, 0][..]);
+        let (refused, data, _) = opened((peer, session), &[DATA, update]);
+        assert_eq!(refused.end, Some(End::Fatal(Alert::INTERNAL_ERROR)));
+        assert_eq!(data, b"data");
+    }
+
+    #[test]
+    fn more_pieces_than_fit_in_one_list_are_sealed_in_order() {
+        let (mut peer, mut session) = pair();
+        let pieces: Vec<Vec<u8>> = (0..500u16).map(|at| at.to_be_bytes().to_vec()).collect();
+        let mut out = Vec::new();
+        session.seal(pieces.iter().map(Vec::as_slice), &mut out).unwrap();
+        let opened = peer.open(&mut out);
+        assert_eq!(out[opened.data], pieces.concat());
+    }
+}

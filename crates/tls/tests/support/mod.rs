@@ -1,0 +1,165 @@
+//! A rustls client in memory, as the far end of the sessions under test.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
+use throng_io::TlsInfo;
+use throng_tls::Session;
+use throng_tls::handshake::{Handshake, Progress, prepare};
+
+/// A certificate authority and a server's certificate for `localhost` and `127.0.0.1`.
+struct Identity {
+    roots: RootCertStore,
+    chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+    key: Vec<u8>,
+}
+
+static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let chain = vec![made.cert.der().clone()];
+    Identity { roots, chain, key: made.signing_key.serialize_der() }
+});
+
+/// Every suite for the server's certificate, which has an EC key.
+pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
+    let is_usable = |suite: &SupportedCipherSuite| match suite {
+        SupportedCipherSuite::Tls12(suite) => format!("{suite:?}").contains("ECDSA"),
+        SupportedCipherSuite::Tls13(_) => true,
+    };
+    let suites: Vec<_> = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().filter(is_usable).collect();
+    assert_eq!(suites.len(), 6, "{suites:?}");
+    suites
+}
+
+fn provider(suite: Option<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    if let Some(suite) = suite {
+        provider.cipher_suites = vec![suite];
+    }
+    Arc::new(provider)
+}
+
+/// A server's configuration with one suite, or with all.
+pub(crate) fn server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
+    let key = PrivateKeyDer::try_from(IDENTITY.key.clone()).unwrap();
+    // A version without a suite would be agreed on all the same.
+    let versions = match suite {
+        None => rustls::ALL_VERSIONS,
+        Some(SupportedCipherSuite::Tls12(_)) => &[&rustls::version::TLS12],
+        Some(SupportedCipherSuite::Tls13(_)) => &[&rustls::version::TLS13],
+    };
+    let mut config = ServerConfig::builder_with_provider(provider(suite))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(IDENTITY.chain.clone(), key)
+        .unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
+    prepare(&mut config);
+    config
+}
+
+/// A client's configuration that trusts the server's certificate.
+pub(crate) fn client_config() -> ClientConfig {
+    ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .unwrap()
+        .with_root_certificates(IDENTITY.roots.clone())
+        .with_no_client_auth()
+}
+
+pub(crate) fn client(config: ClientConfig) -> ClientConnection {
+    let name = ServerName::try_from("localhost").unwrap();
+    ClientConnection::new(Arc::new(config), name).unwrap()
+}
+
+/// Returns what the client has to send.
+pub(crate) fn said(client: &mut ClientConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// Gives bytes to the client; returns the data in them, or the error that ends the session.
+pub(crate) fn hear(
+    client: &mut ClientConnection,
+    mut bytes: &[u8],
+) -> Result<Vec<u8>, rustls::Error> {
+    let mut data = Vec::new();
+    while !bytes.is_empty() {
+        client.read_tls(&mut bytes).unwrap();
+        client.process_new_packets()?;
+        // The end of the stream is not an error here.
+        let _ = client.reader().read_to_end(&mut data);
+    }
+    Ok(data)
+}
+
+/// A session of ours, and the rustls client at its other end.
+pub(crate) struct Pair {
+    pub(crate) client: ClientConnection,
+    pub(crate) session: Session,
+    pub(crate) info: TlsInfo,
+    /// Input that came with the end of the handshake.
+    pub(crate) early: Vec<u8>,
+}
+
+impl Pair {
+    pub(crate) fn of(suite: SupportedCipherSuite) -> Self {
+        Self::new(client(client_config()), &Arc::new(server_config(Some(suite))), b"")
+    }
+
+    /// Does the handshake; the client sends `first` right behind it.
+    pub(crate) fn new(
+        mut client: ClientConnection,
+        config: &Arc<ServerConfig>,
+        first: &[u8],
+    ) -> Self {
+        let mut handshake = Handshake::new(Arc::clone(config)).unwrap();
+        client.writer().write_all(first).unwrap();
+        let mut out = Vec::new();
+        let mut progress = Progress::NeedsInput;
+        while progress == Progress::NeedsInput {
+            handshake.receive(&said(&mut client)).unwrap();
+            progress = handshake.advance(&mut out).unwrap();
+            hear(&mut client, &std::mem::take(&mut out)).unwrap();
+        }
+        let (session, info, early) = handshake.into_session().unwrap();
+        Self { client, session, info, early }
+    }
+
+    /// Sends data from the client; returns what our side makes of it.
+    pub(crate) fn client_sends(&mut self, data: &[u8]) -> Vec<u8> {
+        self.client.writer().write_all(data).unwrap();
+        self.deliver()
+    }
+
+    /// Delivers all that the client has to say, and our replies; returns the data.
+    pub(crate) fn deliver(&mut self) -> Vec<u8> {
+        let mut input = std::mem::take(&mut self.early);
+        input.extend(said(&mut self.client));
+        let opened = self.session.open(&mut input);
+        assert_eq!((opened.end, opened.consumed), (None, input.len()));
+        let mut out = Vec::new();
+        self.session.seal_reply(&mut out).unwrap();
+        assert_eq!(opened.has_reply, !out.is_empty());
+        hear(&mut self.client, &out).unwrap();
+        input[opened.data].to_vec()
+    }
+
+    /// Sends pieces of data from our side; returns what the client makes of them.
+    pub(crate) fn server_sends(&mut self, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.session.seal(pieces.iter().copied(), &mut out).unwrap();
+        hear(&mut self.client, &out).unwrap()
+    }
+}
