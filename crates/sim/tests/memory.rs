@@ -140,6 +140,8 @@ impl World {
     }
 }
 
+/// Publications are in memory once, however small they are and however many receivers wait for
+/// them.
 #[test]
 fn receivers_that_do_not_read() {
     for size in [10, 60, 1000, 100_000] {
@@ -153,15 +155,27 @@ fn receivers_that_do_not_read() {
         (0..count).for_each(|_| {
             encode_masked(Opcode::Binary, &vec![1; size], [0; 4], &mut packet);
         });
-        for _ in 0..10 {
+        for _ in 0..8 {
             world.send(publisher, &packet);
         }
-        match size {
-            10 | 60 => world.check(publisher),
-            // Larger frames are shared, so that each receiver costs only references.
-            _ => world.check_limit(publisher),
-        }
+        assert!(world.most > 300_000, "{} bytes of {size} each are no storm", world.most);
+        assert!(world.most < LIMIT / 2, "{} bytes were held", world.most);
+        world.check_limit(publisher);
     }
+}
+
+#[test]
+fn clients_that_do_not_read_their_answers() {
+    let mut world = World::new();
+    let honest = world.session(1 << 20);
+    let mut echo = Vec::new();
+    encode_masked(Opcode::Text, &[b'x'; 200_000], [0; 4], &mut echo);
+    for _ in 0..40 {
+        let link = world.session(1 << 20);
+        // Its link takes a mebibyte.
+        (0..7).for_each(|_| world.send(link, &echo));
+    }
+    world.check(honest);
 }
 
 #[test]

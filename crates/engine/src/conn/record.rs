@@ -76,7 +76,8 @@ pub(crate) mod flag {
     /// The 101 response is queued and has not left: the queue must not be dropped, and nothing may
     /// overtake it.
     pub(crate) const UPGRADING: u16 = 1 << 13;
-    /// Only frames published in this turn are queued: see `outbox/fanout.rs`.
+    /// Frames published in this turn are in a list, behind what else is queued: see
+    /// `outbox/fanout.rs`.
     pub(crate) const FAN_OUT: u16 = 1 << 14;
     /// Messages wait in the per-message queue, behind the output queue.
     pub(crate) const WAITING: u16 = 1 << 15;

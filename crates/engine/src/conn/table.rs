@@ -592,10 +592,8 @@ impl Connections {
     #[inline]
     fn backlog_of(&self, id: ConnId, of_waiting: impl Fn(&Waiting) -> usize) -> usize {
         let Some(conn) = self.conn(id) else { return 0 };
-        if conn.has(flag::FAN_OUT) {
-            return self.fanout.len(id.slot());
-        }
-        let queued = conn.out.as_ref().map_or(0, |batch| batch.len());
+        let listed = if conn.has(flag::FAN_OUT) { self.fanout.len(id.slot()) } else { 0 };
+        let queued = listed + conn.out.as_ref().map_or(0, |batch| batch.len());
         if conn.has(flag::IN_FLIGHT | flag::WAITING) {
             let Some(cold) = self.cold(id) else { return queued };
             return queued + cold.in_flight + cold.waiting.as_deref().map_or(0, of_waiting);

@@ -37,6 +37,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Some(conn) = connections.conn(id) else { return true };
         if conn.flags & (flag::FAN_OUT_SLOW_MASK | flag::FAN_OUT) != flag::FAN_OUT
             || conn.after_flush != AfterFlush::Nothing
+            || conn.out.is_some()
         {
             return false;
         }

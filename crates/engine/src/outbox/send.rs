@@ -9,7 +9,7 @@ use throng_proto::ws::{self, Opcode};
 use crate::conn::record::{AfterFlush, Stage, flag};
 use crate::conn::table::{Connections, OVERFULL};
 use crate::outbox::borrowed::LARGE;
-use crate::outbox::fanout::{self, Form};
+use crate::outbox::fanout::{self, Form, JOINED_FRAME};
 use crate::outbox::frame::Frame;
 use crate::outbox::queue::Content;
 use crate::pubsub::backpressure::{ClassIndex, SlowPolicy};
@@ -234,6 +234,9 @@ impl Connections {
         if form == Form::Deflated {
             self.compression.record_sent(id.slot(), frame);
         }
+        if bytes.len() <= JOINED_FRAME && self.wait_in_list(id, bytes, form) {
+            return;
+        }
         let batch = self.queue(id);
         if bytes.len() <= SMALL_FRAME {
             batch.append(|out| out.extend_from_slice(bytes));
@@ -306,6 +309,21 @@ impl Connections {
         if form == Form::Deflated {
             self.compression.record_sent(id.slot(), frame);
         }
+        true
+    }
+
+    /// Adds a short frame to the fan-out list of a connection with a batch in flight: the list is
+    /// moved behind all that it has queued already. Returns false if it is to be copied.
+    fn wait_in_list(&mut self, id: ConnId, bytes: &Arc<[u8]>, form: Form) -> bool {
+        let conn = &mut self.conns[id.slot()];
+        if !conn.has(flag::IN_FLIGHT) || conn.after_flush != AfterFlush::Nothing {
+            return false;
+        }
+        if !self.fanout.add(id.slot(), bytes, form) {
+            return false;
+        }
+        conn.set(flag::FAN_OUT, true);
+        self.mark_dirty(id);
         true
     }
 
