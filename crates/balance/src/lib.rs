@@ -4,7 +4,8 @@
 //!   counts, drain and rebalance.
 //! * Not its duty: the bytes of any protocol (`throng-proto`), sockets (`throng-io`), flags, paths
 //!   of files and pages (the binary).
-//! * Depends on: `throng-engine` (mailbox, side tables), `throng-io`, `throng-proto`.
+//! * Depends on: `throng-engine` (mailbox, side tables, deadlines, spare batches), `throng-http`
+//!   (reason phrases), `throng-io`, `throng-proto`.
 //! * Start reading at: [`Backend`] for what is balanced, [`Settings`] for how, `shard` for the
 //!   turn.
 #![forbid(unsafe_code)]

@@ -25,6 +25,7 @@ mod ws;
 
 pub use build::{BuildOptions, Built, build};
 pub use conn::deadlines::{Deadlines, Tick};
+pub use conn::linger::{LINGER_SILENCE, Linger};
 pub use conn::map::{ConnMap, IdHasher};
 pub use conn::progress::Progress;
 pub use conn::slab::{Index, Slab};
@@ -32,6 +33,7 @@ pub use context::{Core, Cx};
 pub use limits::{LimitError, Limits};
 pub use outbox::frame::Frame;
 pub use outbox::send::Sent;
+pub use outbox::spares::Spares;
 pub use pubsub::backpressure::{Backpressure, Classes, SlowPolicy};
 pub use pubsub::channels::{Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals};
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};

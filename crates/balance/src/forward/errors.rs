@@ -1,5 +1,6 @@
 //! The balancer's own answers, for requests without a backend's answer.
 
+use throng_http::Status;
 use throng_proto::http1::{HeaderName, HeaderValue, ResponseHead};
 
 use super::Client;
@@ -18,7 +19,7 @@ const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 /// as plain text in one line. A 503 has a Retry-After. For HEAD the body is left out, but its
 /// length is given.
 pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
-    let mut head = ResponseHead::start(out, status, reason(status))
+    let mut head = ResponseHead::start(out, status, Status::new(status).reason())
         .field(CONTENT_TYPE, TEXT)
         .content_length(text.len() as u64 + 1);
     if status == 503 {
@@ -33,28 +34,5 @@ pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client) {
     if !to.is_head {
         out.extend_from_slice(text.as_bytes());
         out.push(b'\n');
-    }
-}
-
-/// Returns the reason phrase. RFC 9110 section 15.
-const fn reason(status: u16) -> &'static str {
-    match status {
-        400 => "Bad Request",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        417 => "Expectation Failed",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        _ => "Error",
     }
 }

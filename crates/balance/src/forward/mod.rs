@@ -30,21 +30,7 @@ pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub use upgrade::{BadUpgrade, check_upgrade};
 pub use validate::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 
-use throng_proto::http1::{Header, HeaderLines};
-
-/// Returns the members of a comma-separated list over several values (RFC 9110 section 5.6.1),
-/// without the empty ones.
-fn members<'a>(values: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
-    values
-        .flat_map(|value| value.split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|member| !member.is_empty())
-}
-
-/// Returns whether the fields called `name` list `wanted`, without regard to case.
-fn lists(lines: HeaderLines<'_>, name: &str, wanted: &str) -> bool {
-    members(lines.all_bytes(name)).any(|member| member.eq_ignore_ascii_case(wanted.as_bytes()))
-}
+use throng_proto::http1::Header;
 
 /// Appends a field line. Both parts come from a head that was accepted, so they cannot break out of
 /// it.

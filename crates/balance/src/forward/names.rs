@@ -2,8 +2,6 @@
 
 use throng_proto::http1::HeaderLines;
 
-use super::members;
-
 /// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -140,7 +138,7 @@ pub(super) fn is_field_option(option: &[u8]) -> bool {
 
 /// Returns the options of Connection that name fields. Mostly there are none.
 pub(super) fn field_options(lines: HeaderLines<'_>) -> impl Iterator<Item = &[u8]> {
-    members(lines.all_bytes("Connection")).filter(|option| is_field_option(option))
+    lines.list_members("Connection").filter(|option| is_field_option(option))
 }
 
 /// Returns whether Connection names this field, which is then not forwarded. RFC 9110 section

@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::is_token;
 
 use super::names::{self, Kind};
 use super::validate::asks_for_websocket;
-use super::{CHUNKED, members, push_length, push_line};
+use super::{CHUNKED, push_length, push_line};
 
 /// The properties of this hop that are added to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +156,7 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen
     let upgrade = asks_for_websocket(request);
     // RFC 9110 section 10.1.4: `trailers` is an option about the path of the answer, which is
     // forwarded in chunks.
-    let trailers =
-        seen.te && request.is_http11() && super::lists(request.lines(), "TE", "trailers");
+    let trailers = seen.te && request.is_http11() && request.lines().lists("TE", "trailers");
     let options = [("Upgrade", upgrade), ("TE", trailers), ("close", hop.close && !upgrade)];
     let mut lead = "Connection: ";
     for (option, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
@@ -181,7 +180,7 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
     let earlier = hop.trusted && seen.client;
     out.extend_from_slice(b"X-Forwarded-For: ");
     if earlier {
-        for member in members(request.lines().all_bytes("X-Forwarded-For")) {
+        for member in request.lines().list_members("X-Forwarded-For") {
             out.extend_from_slice(member);
             out.extend_from_slice(b", ");
         }

@@ -3,7 +3,7 @@
 use throng_proto::http1::{BodyLength, Response, ResponseHead};
 
 use super::names::{self, Kind};
-use super::{CHUNKED, lists, push_length, push_line};
+use super::{CHUNKED, push_length, push_line};
 
 /// The properties of the client that gets an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ const fn has_no_length(status: u16) -> bool {
 fn push_connection(out: &mut Vec<u8>, response: &Response<'_>, to: Client, keep_alive: bool) {
     let line: &[u8] = match response.status() {
         101 => b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
-        426 if to.http11 && lists(response.lines(), "Upgrade", "websocket") => {
+        426 if to.http11 && response.lines().lists("Upgrade", "websocket") => {
             if keep_alive {
                 b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
             } else {

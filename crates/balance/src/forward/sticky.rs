@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use throng_proto::http1::Request;
 
-use super::members;
 use crate::{Sticky, client_key};
 
 /// The binding of a request.
@@ -59,7 +58,7 @@ pub fn set_cookie(name: &str, tag: u64, is_secure: bool) -> String {
 /// counts, which is about the client itself.
 #[must_use]
 pub fn came_by_https(request: &Request<'_>) -> bool {
-    let protocols = members(request.lines().all_bytes("X-Forwarded-Proto"));
+    let protocols = request.lines().list_members("X-Forwarded-Proto");
     protocols.take(1).any(|protocol| protocol.eq_ignore_ascii_case(b"https"))
 }
 

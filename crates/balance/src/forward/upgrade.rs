@@ -5,8 +5,6 @@ use std::fmt;
 use throng_proto::http1::Response;
 use throng_proto::ws::handshake::Key;
 
-use super::members;
-
 /// The reason why a backend's 101 opens no tunnel. The client is answered 502, and the backend's
 /// connection is closed: the protocol of the bytes that follow is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +49,7 @@ pub fn check_upgrade(response: &Response<'_>, key: Option<&Key>) -> Result<(), B
     if !response.is_http11() {
         return Err(BadUpgrade::Version);
     }
-    let mut upgrades = members(response.lines().all_bytes("Upgrade"));
+    let mut upgrades = response.lines().list_members("Upgrade");
     match (upgrades.next(), upgrades.next()) {
         (Some(name), None) if name.eq_ignore_ascii_case(b"websocket") => {}
         _ => return Err(BadUpgrade::Upgrade),

@@ -5,7 +5,7 @@ use std::fmt;
 use throng_proto::http1::{Request, TargetForm};
 use throng_proto::ws::handshake::Key;
 
-use super::{lists, names};
+use super::names;
 
 /// The limit of options of a Connection header that may name fields; real ones name none or one,
 /// and each costs a look at every line.
@@ -139,5 +139,5 @@ pub fn validate(request: &Request<'_>) -> Result<RequestKind, Refusal> {
 
 /// Returns whether the request asks for the only upgrade that is forwarded.
 pub(super) fn asks_for_websocket(request: &Request<'_>) -> bool {
-    request.wants_upgrade() && lists(request.lines(), "Upgrade", "websocket")
+    request.wants_upgrade() && request.lines().lists("Upgrade", "websocket")
 }

@@ -102,7 +102,7 @@ impl State {
             addresses: self.admission.addresses(),
             close_jobs: self.close_jobs.len(),
             actions: self.actions.len(),
-            spare: self.spares.iter().map(|batch| batch.spare_capacity()).sum(),
+            spare: self.spares.capacity(),
             orphans: self.orphans.len(),
             ..Audit::default()
         };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use throng_engine::Progress;
+use throng_engine::{LINGER_SILENCE, Linger, Progress};
 use throng_io::{ConnId, Driver};
 use throng_proto::http1::{BodyLength, Event, Request};
 use throng_proto::{Input, proxy_protocol};
@@ -32,7 +32,13 @@ impl State {
                     self.pause_if_far_ahead(id, &client);
                 }
             }
-            Phase::Leaving | Phase::Lingering => {}
+            Phase::Leaving => {}
+            Phase::Lingering => {
+                let dropped = client.dropped.get_or_insert(Linger::new(self.tick));
+                if dropped.drop_input(self.tick, bytes.len()) {
+                    self.conns.set_deadline(id, self.tick.after(LINGER_SILENCE));
+                }
+            }
         }
         self.conns.insert(id, Conn::Client(client));
     }
@@ -238,8 +244,7 @@ impl State {
         let chunked = exchange.chunked;
         let upstream = exchange.upstream.and_then(|id| self.conns.upstream(id));
         if let Some(upstream) = upstream {
-            let out =
-                upstream.http.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+            let out = upstream.http.out.get_or_insert_with(|| self.spares.take());
             out.append(|out| write(out, chunked));
             if exchange.replay.as_ref().is_some_and(|replay| replay.len() > REPLAY_LIMIT) {
                 exchange.replay = None;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{Deadlines, Progress};
+use throng_engine::{Deadlines, Linger, Progress};
 use throng_io::{Batch, ConnId, Instant};
 use throng_proto::http1;
 use throng_proto::ws::Boundary;
@@ -36,6 +36,7 @@ impl Tick {
 
 impl throng_engine::Tick for Tick {
     const NEVER: Self = Self::NEVER;
+    const PER_SECOND: u32 = 8;
 
     fn ticks_from(self, start: Self) -> u32 {
         match self {
@@ -71,8 +72,7 @@ pub(super) enum Phase {
     Exchange,
     /// Its last answer has been written and is being sent; the end of the stream follows.
     Leaving,
-    /// The balancer ended its side; input is dropped until the client ends its own, or a short time
-    /// has passed.
+    /// The balancer ended its side; input is dropped until the client ends its own or is silent.
     Lingering,
 }
 
@@ -114,6 +114,8 @@ pub(super) struct Client {
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
     pub(super) held: PendingInput,
+    /// Data dropped in [`Phase::Lingering`].
+    pub(super) dropped: Option<Linger<Tick>>,
 }
 
 impl Client {

@@ -33,8 +33,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_engine::ConnMap;
 use throng_engine::mailbox::Inbox;
+use throng_engine::{ConnMap, Spares};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
@@ -99,11 +99,7 @@ struct State {
     queued: ConnMap<Box<Batch>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
-    #[allow(
-        clippy::vec_box,
-        reason = "the driver takes and returns boxes: nothing is boxed again"
-    )]
-    spares: Vec<Box<Batch>>,
+    spares: Spares,
     commands: Inbox<Command>,
     reports: Sender<Report>,
     published: Arc<Mutex<Metrics>>,
@@ -194,7 +190,7 @@ impl<D: Driver> Shard<D> {
             queued: ConnMap::default(),
             close_jobs: Vec::new(),
             orphans: Orphans::new(rate, TokenBucket::share(rate, shard, shards)),
-            spares: Vec::new(),
+            spares: Spares::small(64),
             commands,
             reports,
             published,
@@ -296,7 +292,7 @@ impl State {
     }
 
     fn on_sent<D: Driver>(&mut self, driver: &mut D, id: ConnId, batch: Box<Batch>) {
-        self.spare(batch);
+        self.spares.give(batch);
         match self.conns.entry(id) {
             Some(Conn::Tunnel(_)) => self.tunnel_sent(driver, id),
             Some(Conn::Client(client)) => {
@@ -384,6 +380,7 @@ impl State {
             exchange: None,
             has_asked: false,
             held: PendingInput::default(),
+            dropped: None,
         };
         self.conns.insert(id, Conn::Client(Box::new(client)));
         self.conns.set_deadline(id, deadline);
@@ -499,21 +496,6 @@ impl State {
     /// Returns the token bucket for this shard's part of a rate for all.
     fn bucket(&self, rate: u32) -> TokenBucket {
         TokenBucket::share(rate, self.shard, self.shards)
-    }
-
-    /// Returns an empty batch.
-    #[inline]
-    fn batch(&mut self) -> Box<Batch> {
-        self.spares.pop().unwrap_or_default()
-    }
-
-    /// Recycles a batch, up to 64 of at most 16 KiB.
-    #[inline]
-    fn spare(&mut self, mut batch: Box<Batch>) {
-        batch.clear();
-        if batch.spare_capacity() <= 16 << 10 && self.spares.len() < 64 {
-            self.spares.push(batch);
-        }
     }
 
     /// Closes a connection that no other record refers to. Bytes that the kernel took are still

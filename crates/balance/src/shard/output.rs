@@ -1,7 +1,7 @@
 //! Output of connections that speak HTTP: one outbox each, one send in flight, and pausing of the
 //! source.
 
-use throng_engine::Progress;
+use throng_engine::{LINGER_SILENCE, Progress};
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use super::conn::{Conn, HttpSide, Phase, Tick};
@@ -17,7 +17,7 @@ impl State {
         http: &mut HttpSide,
         write: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> R {
-        let out = http.out.get_or_insert_with(|| self.spares.pop().unwrap_or_default());
+        let out = http.out.get_or_insert_with(|| self.spares.take());
         out.append(write)
     }
 
@@ -39,7 +39,7 @@ impl State {
         }
         if let Some(out) = http.out.take_if(|out| !out.is_empty()) {
             match driver.send(id, out) {
-                SendOutcome::Done(batch) => self.spare(batch),
+                SendOutcome::Done(batch) => self.spares.give(batch),
                 SendOutcome::Pending => {
                     http.sending = true;
                     self.hold_back(driver, id, source);
@@ -66,9 +66,7 @@ impl State {
         if client.phase == Phase::Leaving {
             client.phase = Phase::Lingering;
             let finished = client.http.finished;
-            let due = self.tick.after(std::time::Duration::from_secs(2));
-            // Long enough for data in flight; a close with unread input would be a reset, and the
-            // client might never see its answer.
+            let due = self.tick.after(LINGER_SILENCE);
             self.conns.set_deadline(id, due);
             if finished {
                 self.actions.push_back(Action::Close(id));

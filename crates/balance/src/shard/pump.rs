@@ -45,7 +45,7 @@ impl State {
         }
         tunnel.boundary.advance(bytes);
         let peer = tunnel.peer;
-        Some((peer, load(self.batch(), bytes)))
+        Some((peer, load(self.spares.take(), bytes)))
     }
 
     /// Handles data of a tunnel with a queue or a Close frame between its sides.
@@ -77,7 +77,7 @@ impl State {
             queued.append(|out| out.extend_from_slice(bytes));
             None
         } else {
-            Some(load(self.batch(), bytes))
+            Some(load(self.spares.take(), bytes))
         };
         if let Some(code) = close
             && !self.conns.tunnel(id).is_some_and(|tunnel| tunnel.boundary.saw_close())
@@ -103,7 +103,7 @@ impl State {
         batch: Box<Batch>,
     ) {
         match driver.send(to, batch) {
-            SendOutcome::Done(batch) => self.spare(batch),
+            SendOutcome::Done(batch) => self.spares.give(batch),
             SendOutcome::Pending => self.tunnel_behind(driver, from, to),
         }
     }
@@ -141,7 +141,7 @@ impl State {
             }
             return;
         }
-        let mut batch = self.batch();
+        let mut batch = self.spares.take();
         batch.append(write);
         self.send_tunnelled(driver, peer, to, batch);
     }
@@ -154,7 +154,7 @@ impl State {
         let peer = tunnel.peer;
         if let Some(batch) = queued {
             match driver.send(id, batch) {
-                SendOutcome::Done(batch) => self.spare(batch),
+                SendOutcome::Done(batch) => self.spares.give(batch),
                 SendOutcome::Pending => {
                     if let Some(tunnel) = self.conns.tunnel(id) {
                         tunnel.flags |= flag::SENDING;
@@ -378,7 +378,7 @@ impl State {
             self.send_in_turn(driver, upstream_id, client_id, answer);
         }
         if !client.held.is_empty() {
-            let mut batch = self.batch();
+            let mut batch = self.spares.take();
             batch.append(|out| out.extend_from_slice(client.held.as_slice()));
             self.send_in_turn(driver, client_id, upstream_id, batch);
         }

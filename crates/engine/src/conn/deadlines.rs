@@ -9,6 +9,8 @@
 pub trait Tick: Copy + Eq {
     /// No deadline.
     const NEVER: Self;
+    /// Ticks in a second.
+    const PER_SECOND: u32;
 
     /// Returns the ticks from `start` to here: 0 if it is not later, `u32::MAX` for
     /// [`Tick::NEVER`].

@@ -6,19 +6,43 @@
 //! request needs and that a dishonest one gains nothing by: dropped input costs a receive, and no
 //! memory.
 
+use std::time::Duration;
+
 use throng_io::ConnId;
 
-use crate::conn::record::{AfterFlush, Dropped};
+use crate::conn::deadlines::Tick;
+use crate::conn::record::AfterFlush;
 use crate::conn::table::Connections;
 
-/// Seconds of silence after which it is closed.
-pub(crate) const SILENCE_SECS: u16 = 2;
+/// Silence after which a lingering connection is closed.
+pub const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
 /// Seconds after which it is closed, however much it sends.
-const MOST_SECS: u16 = 30;
+const MOST_SECS: u32 = 30;
 
 /// Bytes after which no more are waited for.
 const MOST_BYTES: usize = 1 << 30;
+
+/// Data that a lingering connection sent after our FIN.
+#[derive(Clone, Copy, Debug)]
+pub struct Linger<T> {
+    since: T,
+    bytes: usize,
+}
+
+impl<T: Tick> Linger<T> {
+    /// Starts with the first data.
+    #[must_use]
+    pub const fn new(now: T) -> Self {
+        Self { since: now, bytes: 0 }
+    }
+
+    /// Counts dropped data. Returns whether the connection has [`LINGER_SILENCE`] once more.
+    pub fn drop_input(&mut self, now: T, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        now.ticks_from(self.since) < MOST_SECS * T::PER_SECOND && self.bytes < MOST_BYTES
+    }
+}
 
 impl Connections {
     /// Counts the bytes from a lingering connection, which are dropped.
@@ -26,10 +50,8 @@ impl Connections {
     pub(crate) fn linger_on(&mut self, id: ConnId, bytes: usize) {
         let now = self.tick();
         let Some(cold) = self.cold_mut(id) else { return };
-        let dropped = cold.dropped.get_or_insert(Dropped { since: now, bytes: 0 });
-        dropped.bytes = dropped.bytes.saturating_add(bytes);
-        if now.since(dropped.since) < MOST_SECS && dropped.bytes < MOST_BYTES {
-            self.due_in(id, SILENCE_SECS);
+        if cold.dropped.get_or_insert(Linger::new(now)).drop_input(now, bytes) {
+            self.due_in(id, LINGER_SILENCE.as_secs() as u16);
         }
     }
 

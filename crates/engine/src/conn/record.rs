@@ -2,6 +2,7 @@
 
 use throng_io::{Batch, ConnId};
 
+use crate::conn::linger::Linger;
 use crate::conn::slab::Index;
 use crate::conn::timers::Tick;
 use crate::outbox::queue::Waiting;
@@ -187,14 +188,7 @@ pub(crate) struct Cold {
     /// The code we closed with.
     pub(crate) closed_with: u16,
     /// Data read and dropped in [`Stage::Lingering`], if any.
-    pub(crate) dropped: Option<Dropped>,
-}
-
-/// Data that a lingering connection sent after our FIN.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dropped {
-    pub(crate) since: Tick,
-    pub(crate) bytes: usize,
+    pub(crate) dropped: Option<Linger<Tick>>,
 }
 
 impl Cold {

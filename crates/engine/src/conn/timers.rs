@@ -33,6 +33,7 @@ impl Tick {
 
 impl super::deadlines::Tick for Tick {
     const NEVER: Self = Self(0);
+    const PER_SECOND: u32 = 1;
 
     #[inline]
     fn ticks_from(self, start: Self) -> u32 {

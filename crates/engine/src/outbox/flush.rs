@@ -3,7 +3,7 @@
 
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
-use crate::conn::linger;
+use crate::conn::linger::LINGER_SILENCE;
 use crate::conn::record::{AfterFlush, Stage, flag};
 use crate::conn::table::OVERFULL;
 use crate::service::Service;
@@ -179,7 +179,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 conn.stage = Stage::Lingering;
                 let paused = conn.has(flag::PAUSED);
                 conn.set(flag::PAUSED, false);
-                connections.due_in(id, linger::SILENCE_SECS);
+                connections.due_in(id, LINGER_SILENCE.as_secs() as u16);
                 self.driver.finish(id);
                 if paused {
                     self.driver.resume(id);

@@ -2,7 +2,7 @@
 
 use throng_io::Batch;
 
-/// Small batches kept by one shard. More can be in use; these are just not given back.
+/// Small batches kept by a server's shard. More can be in use; these are just not given back.
 const SMALL_SPARES: usize = 1024;
 /// A batch whose memory is at most this is small.
 const SMALL_CAPACITY: usize = 16 * 1024;
@@ -13,8 +13,12 @@ const LARGE_SPARES: usize = 4;
 const LARGE_CAPACITY: usize = 8 << 20;
 
 /// One shard's batches that are not in use.
-#[derive(Debug, Default)]
-pub(crate) struct Spares {
+#[derive(Debug)]
+pub struct Spares {
+    /// Number of small batches that are kept at most.
+    most_small: usize,
+    /// Largest memory of a batch that keeps it.
+    largest: usize,
     /// The batch returned last: an echo never needs another.
     at_hand: Option<Box<Batch>>,
     #[allow(
@@ -26,10 +30,38 @@ pub(crate) struct Spares {
     large: Vec<Box<Batch>>,
 }
 
+impl Default for Spares {
+    /// Creates those of a server's shard.
+    fn default() -> Self {
+        Self { largest: LARGE_CAPACITY, ..Self::small(SMALL_SPARES) }
+    }
+}
+
 impl Spares {
+    /// Creates an empty list that keeps up to `most` batches, beside the one at hand, of up to 16
+    /// KiB each.
+    #[must_use]
+    pub const fn small(most: usize) -> Self {
+        Self {
+            most_small: most,
+            largest: SMALL_CAPACITY,
+            at_hand: None,
+            small: Vec::new(),
+            large: Vec::new(),
+        }
+    }
+
+    /// Returns the bytes of memory that are kept.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        let kept = self.at_hand.iter().chain(&self.small).chain(&self.large);
+        kept.map(|batch| batch.spare_capacity()).sum()
+    }
+
     /// Returns an empty batch, with memory if there is one that has some.
     #[inline]
-    pub(crate) fn take(&mut self) -> Box<Batch> {
+    #[must_use]
+    pub fn take(&mut self) -> Box<Batch> {
         match self.at_hand.take() {
             Some(batch) => batch,
             None => self.fetch(),
@@ -38,8 +70,8 @@ impl Spares {
 
     /// Keeps an empty batch, or the memory of a full one that is not needed.
     #[inline]
-    pub(crate) fn give(&mut self, batch: Box<Batch>) {
-        let is_usual = batch.is_empty() && batch.spare_capacity() <= LARGE_CAPACITY;
+    pub fn give(&mut self, batch: Box<Batch>) {
+        let is_usual = batch.is_empty() && batch.spare_capacity() <= self.largest;
         if is_usual && self.at_hand.is_none() {
             self.at_hand = Some(batch);
         } else {
@@ -56,12 +88,12 @@ impl Spares {
     fn store(&mut self, mut batch: Box<Batch>) {
         batch.clear();
         if batch.spare_capacity() > SMALL_CAPACITY {
-            if batch.spare_capacity() <= LARGE_CAPACITY && self.large.len() < LARGE_SPARES {
+            if batch.spare_capacity() <= self.largest && self.large.len() < LARGE_SPARES {
                 return self.large.push(batch);
             }
             batch.forget_spare();
         }
-        if self.small.len() < SMALL_SPARES {
+        if self.small.len() < self.most_small {
             self.small.push(batch);
         }
     }
@@ -88,6 +120,15 @@ mod tests {
         let emptied = spares.take();
         assert!(emptied.is_empty() && emptied.spare_capacity() >= 100);
         assert_eq!(spares.take().spare_capacity(), 0);
+    }
+
+    #[test]
+    fn a_list_of_small_batches_keeps_no_large_one() {
+        let mut spares = Spares::small(2);
+        for capacity in [SMALL_CAPACITY, SMALL_CAPACITY + 1] {
+            (0..9).for_each(|_| spares.give(batch(capacity)));
+        }
+        assert_eq!(spares.capacity(), 3 * SMALL_CAPACITY);
     }
 
     #[test]

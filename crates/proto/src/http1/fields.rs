@@ -367,6 +367,20 @@ impl<'a> HeaderLines<'a> {
         })
     }
 
+    /// Returns the members of the comma-separated lists in all fields called `name`, trimmed and
+    /// without empty ones
+    /// ([RFC 9110 section 5.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-5.6.1)).
+    pub fn list_members(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.all_bytes(name).flat_map(scan::list_members).filter(|member| !member.is_empty())
+    }
+
+    /// Returns whether the lists in all fields called `name` have the member `wanted`, without
+    /// regard to case.
+    #[must_use]
+    pub fn lists(self, name: &str, wanted: &str) -> bool {
+        self.list_members(name).any(|member| member.eq_ignore_ascii_case(wanted.as_bytes()))
+    }
+
     /// Returns the values of all fields called `name` that are UTF-8, in the order received.
     pub fn all(self, name: &str) -> impl Iterator<Item = &'a str> {
         self.all_bytes(name).filter_map(|value| str::from_utf8(value).ok())

@@ -388,7 +388,7 @@ impl World {
     fn look_at(&mut self, at: usize, audit: &Audit, in_flight: usize, idle: usize) {
         self.most = self.most.max(audit.most);
         self.most_in_flight = self.most_in_flight.max(in_flight);
-        if audit.spare > 64 * (16 << 10) {
+        if audit.spare > 65 * (16 << 10) {
             self.violation(format!("shard {at} keeps {} bytes for later", audit.spare));
         }
         let clients = self.plan.clients.len();

@@ -96,3 +96,34 @@ fn idle_tunnels_are_hardly_looked_at_however_many_they_are() {
     };
     assert_eq!((looked_at(10), looked_at(1000)), (0, 0), "none was due");
 }
+
+/// A client that sends its whole request before it looks for an answer finds the early one.
+#[test]
+fn a_client_that_uploads_on_after_a_refusal_gets_it() {
+    let mut script = Script::new(1, Settings { max_body: 10, ..Settings::default() });
+    let client = script.connect();
+    script.send(client, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+    for _ in 0..20 {
+        script.run(secs(1));
+        script.send(client, b"more of the body");
+    }
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 413 "));
+    assert_eq!(script.end(client), Some(PeerEnd::Finished));
+    // Not without end.
+    for _ in 0..20 {
+        script.run(secs(1));
+        script.try_send(client, b"more of the body");
+    }
+    assert_eq!(script.end(client), Some(PeerEnd::Reset));
+    assert_nothing_is_held(&mut script);
+}
+
+#[test]
+fn a_client_that_is_silent_after_a_refusal_is_closed_soon() {
+    let mut script = Script::new(1, Settings { max_body: 10, ..Settings::default() });
+    let client = script.connect();
+    script.send(client, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+    script.run(secs(3));
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 413 "));
+    assert_nothing_is_held(&mut script);
+}
