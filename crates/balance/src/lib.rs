@@ -30,7 +30,6 @@ mod shard;
 mod shards;
 mod slow_start;
 mod status;
-mod token_bucket;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
 pub use config::{BackendConfig, Config, ConfigError, Location, Register, Shutdown, Token};
@@ -41,7 +40,6 @@ pub use networks::Network;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
-pub use token_bucket::TokenBucket;
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {

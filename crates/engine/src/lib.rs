@@ -45,6 +45,7 @@ pub use shard::audit::Audit;
 pub use shard::shutdown::DrainPlan;
 pub use shard::stalls::{Culprit, ShardProgress, Stall, Watching};
 pub use shard::stats::{ClassCounters, Kind, Snapshot, Stats};
+pub use shard::token_bucket::TokenBucket;
 pub use shard::{Handover, Shard};
 pub use threads::{ThreadDriver, ThreadOptions, build_threads};
 pub use throng_proto::ws::Chunk;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use throng_engine::TokenBucket;
 use throng_io::{ConnId, Driver, Instant};
 use throng_proto::ws::encode_close;
 
 use super::conn::{Conn, Phase, Tick, Tunnel, flag};
 use super::{Action, ShutdownState, State};
 use crate::settings::CloseOrder;
-use crate::token_bucket::TokenBucket;
 use crate::{Backend, Closing};
 
 /// The code for a service that restarts or has moved: clients reconnect, to another backend.

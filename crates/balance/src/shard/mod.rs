@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_engine::mailbox::Inbox;
-use throng_engine::{ConnMap, Spares};
+use throng_engine::{ConnMap, Spares, TokenBucket};
 use throng_io::{Batch, Closed, ConnId, Driver, Event, Instant};
 use throng_proto::http1;
 
@@ -49,7 +49,6 @@ use self::pool::Pool;
 use self::waiting::Waiting;
 use crate::command::Command;
 use crate::pick::Picker;
-use crate::token_bucket::TokenBucket;
 use crate::{Configuration, Failure, Metrics, Report};
 
 /// A consequence of an event, to be run when its bytes are no longer lent.

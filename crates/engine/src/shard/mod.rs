@@ -9,6 +9,7 @@ pub(crate) mod shutdown;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub(crate) mod stats;
+pub(crate) mod token_bucket;
 
 use std::io;
 use std::net::SocketAddr;

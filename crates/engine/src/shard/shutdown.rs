@@ -6,6 +6,7 @@ use std::time::Duration;
 use throng_io::{ConnId, Instant};
 
 use crate::random::Random;
+use crate::shard::token_bucket::TokenBucket;
 
 /// Plan of a graceful shutdown.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +80,10 @@ pub(crate) enum Phase {
 pub(crate) struct Drain {
     /// Connections still to be closed, in random order; closed from the end.
     waiting: Vec<ConnId>,
-    total: usize,
+    bucket: TokenBucket,
     begun: Instant,
-    window: Duration,
+    /// The end of the window.
+    end: Instant,
     deadline: Instant,
     notified_all: bool,
     pub(crate) code: u16,
@@ -110,11 +112,12 @@ impl Drain {
     pub(crate) fn new(plan: DrainPlan, mut ids: Vec<ConnId>, now: Instant, seed: u64) -> Self {
         Random::new(seed).shuffle(&mut ids);
         let total = ids.len();
+        let (begun, window) = (now.after(plan.delay), plan.window_for(total));
         Self {
-            total,
+            bucket: TokenBucket::over(total, window),
             waiting: ids,
-            begun: now.after(plan.delay),
-            window: plan.window_for(total),
+            begun,
+            end: begun.after(window),
             deadline: now.after(plan.length_for(total)),
             notified_all: false,
             code: plan.code,
@@ -127,14 +130,8 @@ impl Drain {
         if now < self.begun {
             return Vec::new();
         }
-        let elapsed = now.since(self.begun);
-        let left = if elapsed >= self.window {
-            0
-        } else {
-            let share = elapsed.as_secs_f64() / self.window.as_secs_f64();
-            self.total - (self.total as f64 * share) as usize
-        };
-        let batch = self.waiting.split_off(left.min(self.waiting.len()));
+        let due = if now >= self.end { usize::MAX } else { self.bucket.due(now) as usize };
+        let batch = self.waiting.split_off(self.waiting.len().saturating_sub(due));
         self.notified_all = self.waiting.is_empty();
         batch
     }
@@ -208,11 +205,12 @@ mod tests {
             ..DrainPlan::DEFAULT
         };
         assert_eq!(plan.length_for(1), Duration::MAX);
-        let ids = vec![ConnId::new(0, 0, 0)];
+        let ids = (0..2).map(|slot| ConnId::new(0, slot, 0)).collect();
         let mut endless =
             Drain::new(DrainPlan { delay: Duration::ZERO, ..plan }, ids, Instant(5), 7);
-        assert!(endless.next_batch(Instant(6)).is_empty() && !endless.is_overdue(Instant(6)));
-        assert_eq!(endless.next_batch(Instant(5_000_005)).len(), 1);
+        assert!(endless.next_batch(Instant(6)).len() == 1 && !endless.is_overdue(Instant(6)));
+        assert!(endless.next_batch(Instant(5_000_000)).is_empty());
+        assert_eq!(endless.next_batch(Instant(5_000_006)).len(), 1);
     }
 
     #[test]

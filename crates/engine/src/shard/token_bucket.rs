@@ -1,5 +1,5 @@
-//! A limit on closings per second: tunnels are closed spread out, so that their clients reconnect
-//! spread out.
+//! A limit on closings per second: connections are closed spread out, so that their clients
+//! reconnect spread out.
 
 use std::time::Duration;
 
