@@ -58,8 +58,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "web pages that may connect, comma-separated; empty = same host, * = any",
     ),
     setting("max_connections", "0", "open connections; 0 = as many as descriptors allow"),
-    setting("max_pending_handshakes", "0", "connections before their first request; 0 = no limit"),
-    setting("max_connections_per_ip", "0", "open connections of one address; 0 = no limit"),
+    setting(
+        "max_pending_handshakes",
+        "auto",
+        "connections before their first request; auto = half of max_connections; 0 = no limit",
+    ),
+    setting(
+        "max_connections_per_address",
+        "auto",
+        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit",
+    ),
     setting(
         "max_message_size",
         "4MiB",
@@ -346,8 +354,8 @@ impl Settings {
             ws,
             http,
             max_connections: self.count("max_connections")?,
-            max_pending_handshakes: self.count("max_pending_handshakes")?,
-            max_connections_per_ip: self.count("max_connections_per_ip")?,
+            max_pending_handshakes: self.cap("max_pending_handshakes")?,
+            max_connections_per_address: self.cap("max_connections_per_address")?,
             max_backlog: self.size("max_backlog")?,
             fragment_threshold: self.size("fragment_threshold")?,
             fragment_size: self.size("fragment_size")?,
@@ -437,6 +445,14 @@ impl Settings {
                 .parse()
                 .map_err(|_| "write a whole number, for example 1000".to_owned())
         })
+    }
+
+    /// Returns a cap whose default depends on others; `None` for `auto`.
+    fn cap(&self, key: &'static str) -> Result<Option<usize>, String> {
+        match self.values[key].0.trim() {
+            "auto" => Ok(None),
+            _ => self.count(key).map(Some).map_err(|why| why + ", or auto"),
+        }
     }
 
     fn size(&self, key: &'static str) -> Result<usize, String> {

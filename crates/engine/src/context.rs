@@ -329,7 +329,7 @@ impl<'a> Cx<'a> {
         self.core.connections.backlog(self.id)
     }
 
-    /// Returns the peer's address, kept until the upgrade only, unless addresses are counted.
+    /// Returns the peer's address, kept until the upgrade only.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.core.connections.cold(self.id)?.peer

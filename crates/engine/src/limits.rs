@@ -30,10 +30,16 @@ pub struct Limits {
     pub fragment_size: usize,
     /// Connections per process. Default 0: as many as the descriptor limit allows, less a reserve.
     pub max_connections: usize,
-    /// Connections that have not sent a whole request yet. Default 0: no separate cap.
-    pub max_pending_handshakes: usize,
-    /// Connections from one IP address. Default 0: no cap.
-    pub max_connections_per_ip: usize,
+    /// Connections that have not sent a whole request head yet. Default: half of
+    /// [`Limits::max_connections`], and at least 16; 0 = no cap of their own. Where it or
+    /// `max_connections` is reached, the oldest of them makes room for a newcomer (not with a
+    /// thread for each connection).
+    pub max_pending_handshakes: Option<usize>,
+    /// Connections of one IPv4 address, or of one IPv6 /64 network. Default: a quarter of
+    /// [`Limits::max_connections`], without a cap for loopback addresses, since those are
+    /// clients of this machine, such as a proxy in front. A number caps every address; 0 =
+    /// no cap, which a proxy on another machine needs.
+    pub max_connections_per_address: Option<usize>,
     /// Time from accept to a whole request head. Default 10 s; answered with 408.
     pub handshake_timeout: Duration,
     /// Slowest rate of a request's body, in bytes a second, measured over each
@@ -100,8 +106,8 @@ impl Default for Limits {
             fragment_threshold: 1 << 20,
             fragment_size: 64 << 10,
             max_connections: 0,
-            max_pending_handshakes: 0,
-            max_connections_per_ip: 0,
+            max_pending_handshakes: None,
+            max_connections_per_address: None,
             handshake_timeout: Duration::from_secs(10),
             min_body_rate: 1024,
             max_body_memory: 256 << 20,

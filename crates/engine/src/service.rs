@@ -141,6 +141,14 @@ pub trait Service {
     /// Called when a connection is refused; writes the answer. The connection closes after it.
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal);
 
+    /// Called in place of [`Service::on_request`] for the one request of a connection beyond the
+    /// caps. Answers it if that must be possible when the server is full, which health checks are;
+    /// else as [`Service::on_refused`] does.
+    fn on_request_refused(&mut self, cx: &mut Cx<'_>, request: &Request<'_>, why: Refusal) {
+        let _ = request;
+        self.on_refused(cx, why);
+    }
+
     /// Client side: called when the TCP connection is established; writes the upgrade request.
     fn on_connected(&mut self, cx: &mut Cx<'_>) {
         let _ = cx;

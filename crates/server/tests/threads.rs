@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::HashSet;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
@@ -203,6 +204,13 @@ fn silence_is_pinged_and_the_dead_are_buried() {
     stop(running);
 }
 
+/// The head of the answer to a request of a connection for which there is no place.
+fn refused(address: SocketAddr) -> String {
+    let mut stream = dial(address);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    read_head(&mut stream)
+}
+
 #[test]
 fn limits_hold_and_what_left_makes_room() {
     let limits = Limits {
@@ -213,7 +221,7 @@ fn limits_hold_and_what_left_makes_room() {
     };
     let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
-    let head = read_head(&mut dial(address));
+    let head = refused(address);
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
     clients[0].send(Opcode::Binary, &[0; 1001]);
     assert!(matches!(clients[0].next(), Got::Close(1009, _)));
@@ -413,7 +421,7 @@ fn compression_events_and_figures_are_those_of_every_family() {
 fn connections_without_a_thread_are_answered_and_counted() {
     let (address, running) = start(threads(served::app().ws("/", echo())).thread_stack(1 << 47));
     for _ in 0..3 {
-        let head = read_head(&mut dial(address));
+        let head = refused(address);
         assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("Retry-After: "), "{head}");
     }
     eventually("they are counted", || running.stats().thread_failures == 3);

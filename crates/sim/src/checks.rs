@@ -338,17 +338,17 @@ fn ended_well(world: &World, peer: &Peer, part: &Part, record: &Record) -> Vec<S
 fn excuse(world: &World, peer: &Peer, part: &Part, record: &Record, code: Option<u16>) -> bool {
     let plan = &world.plan;
     let limits = &plan.limits;
-    let refused = peer.reader.statuses.last().is_some_and(|status| matches!(status, 503 | 429));
+    let refused =
+        peer.reader.statuses.last().is_some_and(|status| matches!(status, 503 | 429 | 408));
     let silent = peer.reader.statuses.is_empty();
-    let admission =
-        plan.max_connections + limits.max_pending_handshakes + limits.max_connections_per_ip;
+    let is_capped = plan.caps_connections();
     if world.net.borrow().was_cut(peer.link) || plan.faults.clock_leaps > 0 {
         return true;
     }
     if silent && plan.faults.adopt_fails > 0 {
         return true;
     }
-    if (refused || silent) && (admission > 0 || world.is_drained()) {
+    if (refused || silent) && (is_capped || world.is_drained()) {
         return true;
     }
     // A drain ends everybody, politely if they listen.

@@ -263,6 +263,15 @@ impl Plan {
         number
     }
 
+    /// Whether a connection may be refused, or closed for another before its first request.
+    #[must_use]
+    pub fn caps_connections(&self) -> bool {
+        let Limits { max_pending_handshakes, max_connections_per_address, .. } = &self.limits;
+        let caps =
+            [Some(self.max_connections), *max_pending_handshakes, *max_connections_per_address];
+        caps.into_iter().flatten().any(|cap| cap > 0)
+    }
+
     /// Output never piles up beyond the limit as long as reading stops in time: nobody who only echoes may be
     /// called a slow consumer.
     #[must_use]
@@ -386,10 +395,10 @@ fn limits(rng: &mut Rng, faults: &Faults) -> Limits {
     limits.http.max_header_bytes = if finely_cut { 600 } else { rng.pick(&[600, 2000, 16 * 1024]) };
     limits.http.max_headers = rng.pick(&[10, 100]);
     if rng.one_in(10) {
-        limits.max_connections_per_ip = 1 + rng.below(4);
+        limits.max_connections_per_address = Some(1 + rng.below(4));
     }
     if rng.one_in(10) {
-        limits.max_pending_handshakes = 1 + rng.below(4);
+        limits.max_pending_handshakes = Some(1 + rng.below(4));
     }
     limits
 }

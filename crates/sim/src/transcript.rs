@@ -67,11 +67,8 @@ pub(crate) fn was_served(world: &World, peer: &Peer, part: &Part) -> Option<&'st
     if world.net.borrow().was_cut(peer.link) || plan.faults.clock_leaps > 0 {
         return None;
     }
-    let limits = &plan.limits;
-    let admission =
-        plan.max_connections + limits.max_pending_handshakes + limits.max_connections_per_ip;
-    let refused = last.is_none_or(|last| matches!(last.status, 503 | 429));
-    if refused && (admission > 0 || plan.faults.adopt_fails > 0) && answers.len() < 2 {
+    let refused = last.is_none_or(|last| matches!(last.status, 503 | 429 | 408));
+    if refused && (plan.caps_connections() || plan.faults.adopt_fails > 0) && answers.len() < 2 {
         return None;
     }
     let ends_at = |ask: &Ask| ask.close || ask.fails() || ask.panics;

@@ -95,8 +95,8 @@ const fn one() -> u32 {
 pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
     let mut limits = Limits {
         max_connections: MAX_CONNECTIONS,
-        max_pending_handshakes: MAX_PENDING,
-        max_connections_per_ip: MAX_PER_ADDRESS,
+        max_pending_handshakes: Some(MAX_PENDING),
+        max_connections_per_address: Some(MAX_PER_ADDRESS),
         handshake_timeout: HEAD_TIMEOUT,
         keep_alive_timeout: KEEP_ALIVE,
         ..Limits::default()

@@ -6,6 +6,7 @@ use crate::conn::linger::Linger;
 use crate::conn::slab::Index;
 use crate::conn::timers::Tick;
 use crate::outbox::queue::Waiting;
+use crate::shard::admission::Admitted;
 
 /// Stage of a connection's life. It only advances, except that `Http` and `Serving` alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,8 +165,10 @@ impl Conn {
 /// State that only some connections need.
 #[derive(Debug, Default)]
 pub(crate) struct Cold {
-    /// The peer's address: until the upgrade, or for the whole life where addresses are counted.
+    /// The peer's address, until the upgrade.
     pub(crate) peer: Option<std::net::SocketAddr>,
+    /// The place it has; unlike [`Admitted::Counted`] only until it is closed.
+    pub(crate) admitted: Admitted,
     /// Bytes that the driver held when it was given the batch.
     pub(crate) in_flight: usize,
     /// Bytes it held at the last sweep, and when that last changed: progress of a slow reader.
@@ -194,6 +197,7 @@ pub(crate) struct Cold {
 impl Cold {
     pub(crate) fn is_idle(&self) -> bool {
         self.peer.is_none()
+            && self.admitted == Admitted::Counted
             && self.in_flight == 0
             && self.progress.is_none()
             && self.waiting.is_none()

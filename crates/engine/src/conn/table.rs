@@ -25,6 +25,8 @@ use crate::outbox::spares::Spares;
 use crate::pubsub::backpressure::Rules;
 use crate::pubsub::publishers::Publishers;
 use crate::random::Random;
+use crate::service::Refusal;
+use crate::shard::admission::Admitted;
 use crate::shard::memory::Debts;
 use crate::shard::stats::{ClassCounters, Stats};
 use crate::ws::messages::RouteOptions;
@@ -267,6 +269,15 @@ impl Connections {
     /// Returns the cold record of a connection, if it has one.
     pub(crate) fn cold(&self, id: ConnId) -> Option<&Cold> {
         self.cold.entry(self.conn(id)?.cold?)
+    }
+
+    /// Returns the reason why a connection may send one request only, if it has a place of the
+    /// reserve.
+    pub(crate) fn refusal(&self, id: ConnId) -> Option<Refusal> {
+        match self.cold(id)?.admitted {
+            Admitted::Reserve(why) => Some(why),
+            Admitted::Counted | Admitted::Evicted => None,
+        }
     }
 
     /// Frees the cold record when it holds nothing any more.

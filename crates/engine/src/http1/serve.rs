@@ -79,6 +79,13 @@ impl<S: Service> State<S> {
                         // A slow head is not charged to its body.
                         core.connections.due_in(id, core.connections.limits.handshake);
                     }
+                    if let Some(why) = core.connections.refusal(id) {
+                        let close_mode =
+                            close_mode(&request, !request.has_body() && input.is_empty());
+                        service.on_request_refused(&mut Cx::new(core, id), &request, why);
+                        inbound[id.slot()] = Inbound::Refused;
+                        return core.connections.finish(id, close_mode);
+                    }
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
                     let (mode, max_body) = match answer {
                         Answer::Body { max_body } => (BodyMode::Buffer, max_body),
@@ -281,7 +288,6 @@ impl<S: Service> State<S> {
             true => ws::Decoder::with_deflate(role),
             false => ws::Decoder::new(role),
         });
-        let counts_addresses = self.admission.counts_addresses();
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
         if conn.after_flush != AfterFlush::Nothing {
@@ -293,7 +299,7 @@ impl<S: Service> State<S> {
         conn.set(flag::REQUEST, false);
         connections.stats.opened += 1;
         connections.stats.sessions += 1;
-        if !counts_addresses && let Some(cold) = connections.cold_mut(id) {
+        if let Some(cold) = connections.cold_mut(id) {
             cold.peer = None;
         }
         connections.shed_cold(id);

@@ -1,18 +1,23 @@
-//! Accepting: the choice of a shard for each accepted socket.
+//! Accepting: the choice of a shard for each accepted socket, and who makes room when all places
+//! are taken.
 
 use std::net::SocketAddr;
 
-use throng_io::Driver;
+use throng_io::{ConnId, Driver};
 
 use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::table::Connections;
 use crate::context::Cx;
 use crate::service::{Refusal, Service};
 use crate::shard::Shard;
+use crate::shard::admission::Admitted;
 use crate::shard::shutdown::Phase;
+use crate::shard::state::State;
 use crate::ws::receive::Inbound;
 
-/// Refused connections at a time that get an answer with the reason; the rest are just closed.
-const MAX_REFUSING: usize = 32;
+/// Places of a shard for connections beyond the caps: they may send one request, so that health
+/// checks are answered and others are refused with the reason.
+const RESERVE: usize = 32;
 
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
@@ -21,13 +26,17 @@ impl<D: Driver, S: Service> Shard<D, S> {
         if self.state.core.connections.debts.is_over() {
             return self.refuse(socket, peer, Refusal::Full);
         }
-        if let Err(why) = self.state.admission.enter(peer.ip()) {
+        let mut entered = self.state.admission.enter(peer.ip());
+        if entered == Err(Refusal::Full) && self.make_room() {
+            entered = self.state.admission.enter(peer.ip());
+        }
+        if let Err(why) = entered {
             return self.refuse(socket, peer, why);
         }
         let shard = self.state.admission.place(self.state.core.shard);
         if let Some(start) = &mut self.starter {
             if let Err(socket) = start(socket, peer) {
-                self.state.admission.leave(shard, true, Some(peer.ip()));
+                self.state.leave_admission(shard, peer);
                 self.state.core.connections.stats.thread_failures += 1;
                 self.refuse(socket, peer, Refusal::Full);
             }
@@ -47,11 +56,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     pub(crate) fn adopt(&mut self, socket: D::Socket, peer: SocketAddr) {
         let Ok(id) = self.driver.adopt(socket) else {
-            self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));
+            self.state.leave_admission(self.state.core.shard, peer);
             self.state.core.connections.stats.refused += 1;
             return;
         };
         self.state.enter(id, Stage::Http, Inbound::http());
+        self.state.address_keys.insert(id.slot(), self.state.admission.key(peer.ip()));
+        self.state.pending.push(id);
         let connections = &mut self.state.core.connections;
         if let Some(cold) = connections.cold_mut(id) {
             cold.peer = Some(peer);
@@ -62,20 +73,58 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.due_in(id, connections.limits.handshake);
     }
 
-    /// Answers the first refused connections with a reason; closes the rest.
-    pub(crate) fn refuse(&mut self, socket: D::Socket, _peer: SocketAddr, why: Refusal) {
+    /// Ends the oldest connection that has not sent a whole request. Returns false if there is
+    /// none.
+    fn make_room(&mut self) -> bool {
+        let connections = &self.state.core.connections;
+        let Some(id) = self.state.pending.pop_oldest(|id| is_pending(connections, id)) else {
+            return false;
+        };
         self.state.core.connections.stats.refused += 1;
-        if self.state.refusing >= MAX_REFUSING {
-            return;
+        if self.state.core.connections.is_in_request(id) {
+            self.state.guarded(id, |state| {
+                let mut cx = Cx::new(&mut state.core, id);
+                state.service.on_bad_request(&mut cx, 408, "others needed the place");
+            });
+        }
+        self.evict(id);
+        true
+    }
+
+    /// Uncounts a connection and closes it at once, without waiting for its peer.
+    fn evict(&mut self, id: ConnId) {
+        self.state.uncount(id, Admitted::Evicted);
+        self.state.core.connections.finish(id, AfterFlush::Close);
+        self.flush(id);
+    }
+
+    /// Takes a connection beyond the caps into the reserve, or refuses it while the server is
+    /// draining.
+    pub(crate) fn refuse(&mut self, socket: D::Socket, peer: SocketAddr, why: Refusal) {
+        self.state.core.connections.stats.refused += 1;
+        if self.state.reserved >= RESERVE {
+            let connections = &self.state.core.connections;
+            let oldest = self.state.reserve.pop_oldest(|id| is_reserved(connections, id));
+            oldest.into_iter().for_each(|id| self.evict(id));
         }
         let Ok(id) = self.driver.adopt(socket) else { return };
-        self.state.enter(id, Stage::Http, Inbound::Refused);
-        self.state.refusing += 1;
-        self.state.guarded(id, |state| {
-            state.service.on_refused(&mut Cx::new(&mut state.core, id), why);
-        });
-        self.state.core.connections.finish(id, AfterFlush::Linger);
-        self.flush(id);
+        self.state.enter(id, Stage::Http, Inbound::http());
+        self.state.reserved += 1;
+        self.state.reserve.push(id);
+        let connections = &mut self.state.core.connections;
+        if let Some(cold) = connections.cold_mut(id) {
+            cold.peer = Some(peer);
+            cold.admitted = Admitted::Reserve(why);
+        }
+        connections.due_in(id, connections.limits.handshake);
+        if why == Refusal::Draining {
+            self.state.inbound[id.slot()] = Inbound::Refused;
+            self.state.guarded(id, |state| {
+                state.service.on_refused(&mut Cx::new(&mut state.core, id), why);
+            });
+            self.state.core.connections.finish(id, AfterFlush::Linger);
+            self.flush(id);
+        }
     }
 
     pub(crate) fn retry_accept(&mut self) {
@@ -93,10 +142,60 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 // Accepted before the drain began, and not entered yet: it is refused like those
                 // that come later.
                 _ => {
-                    self.state.admission.leave(self.state.core.shard, true, Some(peer.ip()));
+                    self.state.leave_admission(self.state.core.shard, peer);
                     self.refuse(socket, peer, Refusal::Draining);
                 }
             }
         }
     }
+}
+
+impl<S: Service> State<S> {
+    /// Counts a connection out that was admitted to `shard` and could not be adopted there.
+    fn leave_admission(&self, shard: usize, peer: SocketAddr) {
+        self.admission.leave(shard, true, self.admission.key(peer.ip()));
+    }
+
+    /// Counts a connection out, unless that was done before.
+    pub(crate) fn uncount(&mut self, id: ConnId, now: Admitted) {
+        let connections = &mut self.core.connections;
+        let Some(conn) = connections.conn_mut(id) else { return };
+        let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
+        conn.set(flag::PENDING, false);
+        let admitted = match connections.cold(id) {
+            Some(cold) => cold.admitted,
+            None => Admitted::Counted,
+        };
+        match admitted {
+            Admitted::Counted if client => {}
+            Admitted::Counted => {
+                let key = self.address_keys.take(id.slot());
+                self.admission.leave(self.core.shard, pending, key);
+            }
+            Admitted::Reserve(_) => self.reserved -= 1,
+            Admitted::Evicted => {}
+        }
+        if connections.cold(id).is_some()
+            && let Some(cold) = connections.cold_mut(id)
+        {
+            cold.admitted = now;
+        }
+    }
+
+    /// Forgets connections that no longer have to make room.
+    pub(crate) fn expire_arrivals(&mut self) {
+        let Self { core, pending, reserve, .. } = self;
+        pending.retain(|id| is_pending(&core.connections, id));
+        reserve.retain(|id| is_reserved(&core.connections, id));
+    }
+}
+
+/// Returns whether a connection has not sent a whole request.
+fn is_pending(connections: &Connections, id: ConnId) -> bool {
+    connections.conn(id).is_some_and(|conn| conn.has(flag::PENDING))
+}
+
+/// Returns whether a connection has a place of the reserve.
+fn is_reserved(connections: &Connections, id: ConnId) -> bool {
+    connections.cold(id).is_some_and(|cold| matches!(cold.admitted, Admitted::Reserve(_)))
 }

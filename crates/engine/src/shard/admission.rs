@@ -1,27 +1,42 @@
 //! Admission of connections, and their distribution to shards. Shared by all shards, used once a
 //! connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use throng_io::ConnId;
 
 use crate::limits::Limits;
 use crate::service::Refusal;
+
+/// The least default of [`Limits::max_pending_handshakes`]: a server of few connections must not
+/// close one because the next has come.
+const MIN_PENDING: usize = 16;
 
 /// Counts and caps of one process.
 #[derive(Debug)]
 pub struct Admission {
     max_connections: usize,
     max_pending: usize,
-    max_per_ip: usize,
+    max_per_address: usize,
+    /// Whether loopback addresses have no cap.
+    exempts_loopback: bool,
     live: AtomicUsize,
     pending: AtomicUsize,
     draining: AtomicBool,
     loads: Vec<AtomicUsize>,
-    /// Only used when addresses are counted.
-    by_ip: Mutex<HashMap<IpAddr, usize>>,
+    /// Connections by address. Only used for addresses that have a cap.
+    by_address: Mutex<HashMap<AddressKey, u32>>,
+    hasher: RandomState,
 }
+
+/// The key under which connections of an IPv4 address or of an IPv6 /64 network are counted:
+/// the address itself, or a hash of the network under a secret key. Two networks in 2^32 have the
+/// same hash, and share a cap. `None` in its place: they have no cap.
+pub(crate) type AddressKey = std::num::NonZeroU32;
 
 impl Admission {
     /// Creates it for a process of `shards`; `max_connections` is the limit in force, determined by
@@ -29,15 +44,22 @@ impl Admission {
     #[must_use]
     pub fn new(limits: &Limits, max_connections: usize, shards: usize) -> Self {
         let or_no_cap = |cap: usize| if cap == 0 { usize::MAX } else { cap };
+        let max_connections = or_no_cap(max_connections);
+        let part = |divisor: usize, least: usize| match max_connections {
+            usize::MAX => usize::MAX,
+            all => (all / divisor).max(least),
+        };
         Self {
-            max_connections: or_no_cap(max_connections),
-            max_pending: or_no_cap(limits.max_pending_handshakes),
-            max_per_ip: or_no_cap(limits.max_connections_per_ip),
+            max_connections,
+            max_pending: limits.max_pending_handshakes.map_or(part(2, MIN_PENDING), or_no_cap),
+            max_per_address: limits.max_connections_per_address.map_or(part(4, 1), or_no_cap),
+            exempts_loopback: limits.max_connections_per_address.is_none(),
             live: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             loads: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-            by_ip: Mutex::new(HashMap::new()),
+            by_address: Mutex::default(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -58,29 +80,51 @@ impl Admission {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a connection in, as pending, or returns the reason to refuse it.
-    pub(crate) fn enter(&self, ip: IpAddr) -> Result<(), Refusal> {
+    /// Returns the key under which connections of `address` are counted; `None` if it has no cap.
+    pub(crate) fn key(&self, address: IpAddr) -> Option<AddressKey> {
+        if self.max_per_address == usize::MAX {
+            return None;
+        }
+        let address = address.to_canonical();
+        if self.exempts_loopback && address.is_loopback() {
+            return None;
+        }
+        match address {
+            IpAddr::V4(address) => AddressKey::new(address.to_bits()),
+            IpAddr::V6(address) => {
+                let network = (address.to_bits() >> 64) as u64;
+                AddressKey::new((self.hasher.hash_one(network) as u32).max(1))
+            }
+        }
+    }
+
+    /// Counts a connection in, as pending, or returns the reason to refuse it. The cap of its
+    /// address is checked first: a connection that is refused for that must not make others close.
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<(), Refusal> {
         if !self.is_ready() {
             return Err(Refusal::Draining);
         }
-        if self.live.fetch_add(1, Ordering::Relaxed) >= self.max_connections {
-            self.live.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refusal::Full);
-        }
-        if self.pending.fetch_add(1, Ordering::Relaxed) >= self.max_pending {
-            self.live.fetch_sub(1, Ordering::Relaxed);
-            self.pending.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refusal::Full);
-        }
-        if self.counts_addresses() {
-            let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
-            let held = by_ip.entry(ip).or_default();
-            if *held >= self.max_per_ip {
-                self.live.fetch_sub(1, Ordering::Relaxed);
-                self.pending.fetch_sub(1, Ordering::Relaxed);
+        let key = self.key(address);
+        if let Some(key) = key {
+            let mut by_address = self.by_address();
+            let held = by_address.entry(key).or_default();
+            if *held as usize >= self.max_per_address {
                 return Err(Refusal::FullForAddress);
             }
             *held += 1;
+        }
+        let room_in = |count: &AtomicUsize, most: usize| {
+            let room = |now: usize| (now < most).then_some(now + 1);
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+        };
+        if !room_in(&self.live, self.max_connections) {
+            self.uncount(key);
+            return Err(Refusal::Full);
+        }
+        if !room_in(&self.pending, self.max_pending) {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+            self.uncount(key);
+            return Err(Refusal::Full);
         }
         Ok(())
     }
@@ -90,22 +134,35 @@ impl Admission {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection of `shard` out; `pending` if it has not sent its first request.
-    pub(crate) fn leave(&self, shard: usize, pending: bool, ip: Option<IpAddr>) {
+    /// Counts a connection of `shard` out; `pending` if it has not sent its first request, `key`
+    /// as [`Admission::key`] returned it.
+    pub(crate) fn leave(&self, shard: usize, pending: bool, key: Option<AddressKey>) {
         self.load(shard).fetch_sub(1, Ordering::Relaxed);
         if pending {
             self.complete_handshake();
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
-        if let Some(ip) = ip.filter(|_| self.counts_addresses()) {
-            let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(held) = by_ip.get_mut(&ip) {
-                *held -= 1;
-                if *held == 0 {
-                    by_ip.remove(&ip);
-                }
+        self.uncount(key);
+    }
+
+    fn uncount(&self, key: Option<AddressKey>) {
+        let Some(key) = key else { return };
+        let mut by_address = self.by_address();
+        if let Some(held) = by_address.get_mut(&key) {
+            *held -= 1;
+            if *held == 0 {
+                by_address.remove(&key);
             }
         }
+    }
+
+    fn by_address(&self) -> MutexGuard<'_, HashMap<AddressKey, u32>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of addresses that are counted, for audits.
+    pub(crate) fn addresses(&self) -> usize {
+        self.by_address().len()
     }
 
     /// Returns the connections of `shard` at this moment; with a thread for each connection, all.
@@ -125,10 +182,6 @@ impl Admission {
         self.loads.get(shard).unwrap_or(&self.loads[0])
     }
 
-    pub(crate) fn counts_addresses(&self) -> bool {
-        self.max_per_ip != usize::MAX
-    }
-
     /// Chooses the shard of a connection that shard `me` accepted, and counts it there.
     pub(crate) fn place(&self, me: usize) -> usize {
         let shard = if self.loads.len() == 1 {
@@ -145,6 +198,64 @@ impl Admission {
     pub(crate) fn keep(&self, me: usize, other: usize) {
         self.loads[other].fetch_sub(1, Ordering::Relaxed);
         self.loads[me].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The place that a connection has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// Counted in [`Admission`], unless it is a client's.
+    #[default]
+    Counted,
+    /// One of the reserve: it was refused for this reason, and may send one request.
+    Reserve(Refusal),
+    /// None: it was uncounted, and is being closed.
+    Evicted,
+}
+
+/// The keys of a shard's connections whose address has a cap, by slot: 4 bytes each, and none as
+/// long as there is no such connection.
+#[derive(Debug, Default)]
+pub(crate) struct KeyBySlot(Vec<Option<AddressKey>>);
+
+impl KeyBySlot {
+    pub(crate) fn insert(&mut self, slot: usize, key: Option<AddressKey>) {
+        if self.0.len() <= slot {
+            if key.is_none() {
+                return;
+            }
+            self.0.resize(slot + 1, None);
+        }
+        self.0[slot] = key;
+    }
+
+    pub(crate) fn take(&mut self, slot: usize) -> Option<AddressKey> {
+        self.0.get_mut(slot).and_then(Option::take)
+    }
+}
+
+/// Connections in the order in which they came: those that may have to make room, and some that no
+/// longer have to.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(VecDeque<ConnId>);
+
+impl Arrivals {
+    pub(crate) fn push(&mut self, id: ConnId) {
+        self.0.push_back(id);
+    }
+
+    /// Removes and returns the oldest that `may_go`.
+    pub(crate) fn pop_oldest(&mut self, may_go: impl Fn(ConnId) -> bool) -> Option<ConnId> {
+        std::iter::from_fn(|| self.0.pop_front()).find(|&id| may_go(id))
+    }
+
+    /// Removes those that no longer have to make room. Called once a second.
+    pub(crate) fn retain(&mut self, may_go: impl Fn(ConnId) -> bool) {
+        if self.0.is_empty() {
+            return;
+        }
+        self.0.retain(|&id| may_go(id));
+        self.0.shrink_to(2 * self.0.len());
     }
 }
 
@@ -191,7 +302,7 @@ mod tests {
 
     #[test]
     fn caps_hold_and_what_left_makes_room() {
-        let limits = Limits { max_connections_per_ip: 2, ..Limits::default() };
+        let limits = Limits { max_connections_per_address: Some(2), ..Limits::default() };
         let admission = Admission::new(&limits, 3, 1);
         let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         assert_eq!(admission.enter(IP), Ok(()));
@@ -200,7 +311,7 @@ mod tests {
         assert_eq!(admission.enter(other), Ok(()));
         assert_eq!(admission.enter(other), Err(Refusal::Full));
         admission.place(0);
-        admission.leave(0, true, Some(IP));
+        admission.leave(0, true, admission.key(IP));
         assert_eq!(admission.enter(IP), Ok(()));
         admission.begin_drain();
         assert_eq!(admission.enter(IP), Err(Refusal::Draining));
@@ -208,11 +319,78 @@ mod tests {
 
     #[test]
     fn pending_handshakes_have_a_cap_of_their_own() {
-        let limits = Limits { max_pending_handshakes: 1, ..Limits::default() };
+        let limits = Limits { max_pending_handshakes: Some(1), ..Limits::default() };
         let admission = Admission::new(&limits, 0, 1);
         assert_eq!(admission.enter(IP), Ok(()));
         assert_eq!(admission.enter(IP), Err(Refusal::Full));
         admission.complete_handshake();
         assert_eq!(admission.enter(IP), Ok(()));
+    }
+
+    fn enter(admission: &Admission, address: &str, times: usize) -> Result<(), Refusal> {
+        (0..times).try_for_each(|_| {
+            let entered = admission.enter(address.parse().unwrap());
+            if entered.is_ok() {
+                admission.complete_handshake();
+            }
+            entered
+        })
+    }
+
+    #[test]
+    fn by_default_an_address_has_a_quarter_and_loopback_all() {
+        let admission = Admission::new(&Limits::default(), 40, 1);
+        assert_eq!(enter(&admission, "192.0.2.1", 10), Ok(()));
+        assert_eq!(enter(&admission, "::ffff:192.0.2.1", 1), Err(Refusal::FullForAddress));
+        // A /64 network is one customer's, who has 2^64 addresses in it.
+        assert_eq!(enter(&admission, "2001:db8::1", 5), Ok(()));
+        assert_eq!(enter(&admission, "2001:db8::ffff:2", 5), Ok(()));
+        assert_eq!(enter(&admission, "2001:db8::3", 1), Err(Refusal::FullForAddress));
+        assert_eq!(admission.addresses(), 2);
+        assert_eq!(enter(&admission, "127.0.0.1", 20), Ok(()));
+        assert_eq!(enter(&admission, "::1", 1), Err(Refusal::Full));
+        assert_eq!(enter(&admission, "192.0.2.1", 1), Err(Refusal::FullForAddress));
+        assert_eq!(enter(&admission, "192.0.2.2", 1), Err(Refusal::Full));
+        assert_eq!(admission.addresses(), 2, "an address that was refused is not counted");
+    }
+
+    #[test]
+    fn by_default_half_of_the_connections_may_be_pending() {
+        let admission = Admission::new(&Limits::default(), 100, 1);
+        let silent = |times| (0..times).try_for_each(|_| admission.enter(IP));
+        assert_eq!(silent(50), Ok(()));
+        assert_eq!(silent(1), Err(Refusal::Full));
+        assert_eq!(enter(&Admission::new(&Limits::default(), 8, 1), "127.0.0.1", 8), Ok(()));
+        let off = Limits {
+            max_pending_handshakes: Some(0),
+            max_connections_per_address: Some(0),
+            ..Limits::default()
+        };
+        let admission = Admission::new(&off, 100, 1);
+        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        assert_eq!((0..100).try_for_each(|_| admission.enter(address)), Ok(()));
+        assert_eq!((admission.enter(IP), admission.addresses()), (Err(Refusal::Full), 0));
+    }
+
+    #[test]
+    fn keys_take_four_bytes_and_only_where_an_address_has_a_cap() {
+        let mut keys = KeyBySlot::default();
+        keys.insert(1000, None);
+        assert_eq!(keys.0.capacity(), 0);
+        keys.insert(2, AddressKey::new(7));
+        assert_eq!((keys.take(2), keys.take(2), keys.take(5)), (AddressKey::new(7), None, None));
+        assert_eq!(size_of::<Option<AddressKey>>(), 4);
+    }
+
+    #[test]
+    fn the_oldest_arrival_that_may_go_makes_room() {
+        let id = |slot| ConnId::new(0, slot, 0);
+        let mut arrivals = Arrivals::default();
+        (0..5).for_each(|slot| arrivals.push(id(slot)));
+        let odd = |id: ConnId| id.slot() % 2 == 1;
+        assert_eq!(arrivals.pop_oldest(odd), Some(id(1)));
+        arrivals.retain(|id| id.slot() < 4);
+        assert_eq!(arrivals.0, [id(2), id(3)]);
+        assert_eq!((arrivals.pop_oldest(odd), arrivals.pop_oldest(odd)), (Some(id(3)), None));
     }
 }

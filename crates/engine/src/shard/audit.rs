@@ -44,6 +44,10 @@ pub struct Audit {
     pub load: usize,
     /// Memory that all connections cause, measured now.
     pub memory: usize,
+    /// Addresses counted by admission, in the whole process.
+    pub addresses: usize,
+    /// Connections beyond the caps that have a place of the reserve.
+    pub reserved: usize,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -58,6 +62,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             request_bodies: state.request_bodies.len(),
             channels: state.core.channels.len(),
             memberships: state.core.channels.memberships(),
+            addresses: state.admission.addresses(),
+            reserved: state.reserved,
             longest_list: [
                 connections.dirty.len(),
                 connections.drained.len(),

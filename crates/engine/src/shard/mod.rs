@@ -27,7 +27,7 @@ use crate::http1::body::RequestBodies;
 use crate::remote::mailbox::{Inbox, Mailbox};
 use crate::remote::{Command, ShardInbox};
 use crate::service::Service;
-use crate::shard::admission::Admission;
+use crate::shard::admission::{Admission, Arrivals, KeyBySlot};
 use crate::shard::peak::Peak;
 use crate::shard::shutdown::{Drain, Phase};
 use crate::shard::state::{State, Then, drop_guarded};
@@ -89,7 +89,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             phase: Phase::Running,
             started,
             swept_secs: 0,
-            refusing: 0,
+            address_keys: KeyBySlot::default(),
+            pending: Arrivals::default(),
+            reserve: Arrivals::default(),
+            reserved: 0,
             seed: parts.seed,
         };
         state.core.connections.now = started;
@@ -313,6 +316,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.due = due;
         state.expire_lifetimes(now);
         state.expire_assembling(now);
+        state.expire_arrivals();
         self.expire_writes(now);
         self.measure_memory();
         if self.output_peak.is_over(self.state.core.connections.debts.measured()) {

@@ -14,7 +14,7 @@ use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
 use crate::remote::ShardInbox;
 use crate::service::{Close, Refusal, Service};
-use crate::shard::admission::Admission;
+use crate::shard::admission::{Admission, Admitted, Arrivals, KeyBySlot};
 use crate::shard::shutdown::Phase;
 use crate::shard::stats::{Added, Snapshot};
 use crate::ws::messages::Assembly;
@@ -38,7 +38,13 @@ pub(crate) struct State<S> {
     pub(crate) phase: Phase,
     pub(crate) started: Instant,
     pub(crate) swept_secs: u64,
-    pub(crate) refusing: usize,
+    /// Keys of connections that count for their address.
+    pub(crate) address_keys: KeyBySlot,
+    /// Connections that have not sent a whole request, the oldest first.
+    pub(crate) pending: Arrivals,
+    /// Connections beyond the caps, the oldest first, and their number.
+    pub(crate) reserve: Arrivals,
+    pub(crate) reserved: usize,
     pub(crate) seed: u64,
 }
 
@@ -193,10 +199,8 @@ impl<S: Service> State<S> {
         self.held.remove(&id);
         self.request_bodies.end(id);
         let Some(conn) = self.core.connections.conn(id) else { return };
-        let (pending, client) = (conn.has(flag::PENDING), conn.has(flag::CLIENT));
-        let cold = self.core.connections.cold(id);
-        let peer = cold.and_then(|cold| cold.peer);
-        let code = cold.map_or(0, |cold| cold.closed_with);
+        let client = conn.has(flag::CLIENT);
+        let code = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
         self.end_session(
             id,
             Close { code: if code == 0 { 1006 } else { code }, reason: "" },
@@ -211,15 +215,8 @@ impl<S: Service> State<S> {
             self.guarded(id, |state| state.service.on_gone(&mut Cx::new(&mut state.core, id)));
         }
         self.core.channels.unsubscribe_all(id.slot() as u32);
-        match inbound {
-            Inbound::Refused => self.refusing -= 1,
-            _ if client => {}
-            inbound => {
-                let streams = &mut self.core.connections.stats.streams;
-                *streams -= u64::from(matches!(inbound, Inbound::Events));
-                self.admission.leave(self.core.shard, pending, peer.map(|peer| peer.ip()));
-            }
-        }
+        self.core.connections.stats.streams -= u64::from(matches!(inbound, Inbound::Events));
+        self.uncount(id, Admitted::Evicted);
         self.core.connections.leave(id);
     }
 

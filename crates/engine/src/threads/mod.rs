@@ -106,7 +106,10 @@ where
 {
     let (limits, rules) = options.checked()?;
     let totals = Arc::new(Totals::new(options.wildcards));
-    let admission = Arc::new(Admission::new(&options.limits, options.max_connections, 1));
+    let mut caps = options.limits.clone();
+    // The thread that accepts cannot make room: connections are on threads of their own.
+    caps.max_pending_handshakes.get_or_insert(0);
+    let admission = Arc::new(Admission::new(&caps, options.max_connections, 1));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let wildcards = options.wildcards;
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));

@@ -263,15 +263,17 @@ fn each_listening<D>(
 
 /// Returns the options of the drivers of all shards.
 fn driver_options(max_connections: usize, limits: &Limits) -> Options {
+    let defaults = Options::default();
     Options {
-        // A connection over the limit is adopted for a moment, to be answered with the reason.
-        max_connections: max_connections + RESERVED_DESCRIPTORS,
+        // Connections over the limit have a reserve, and the slot of one that made room is free a
+        // moment later.
+        max_connections: max_connections + RESERVED_DESCRIPTORS + defaults.accepts_per_turn,
         // Both are set on the listener, and accepted sockets inherit them: no system call each.
         keepalive: Some(KEEP_ALIVE),
         // The engine cannot see output the kernel has taken; this timeout covers it.
         user_timeout: Some(limits.write_timeout + KERNEL_LATER),
         unsent_low_water: Some(UNSENT_LOW_WATER),
-        ..Options::default()
+        ..defaults
     }
 }
 
@@ -314,6 +316,6 @@ mod tests {
         let options = driver_options(100, &Limits::default());
         assert_eq!(options.keepalive, Some(Duration::from_secs(60)));
         assert_eq!(options.user_timeout, Some(Limits::default().write_timeout + KERNEL_LATER));
-        assert_eq!(options.max_connections, 164);
+        assert_eq!(options.max_connections, 164 + options.accepts_per_turn);
     }
 }

@@ -189,6 +189,12 @@ impl Service for ShardService {
         self.reply_to_fault(cx, &response);
     }
 
+    fn on_request_refused(&mut self, cx: &mut Cx<'_>, request: &http1::Request<'_>, why: Refusal) {
+        if !self.answer_health_check(cx, request) {
+            self.on_refused(cx, why);
+        }
+    }
+
     fn on_open(&mut self, cx: &mut Cx<'_>) {
         if let Some(sessions) = self.sessions_of(cx) {
             sessions.on_open(cx.reborrow());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throng_engine::workers::OverflowPolicy;
-use throng_engine::{Answer, Cx};
+use throng_engine::{Admission, Answer, Cx};
 use throng_http::{Extensions, IntoResponse, Match, Params, Ranges, Request, Response, Status};
 use throng_proto::http1;
 
@@ -30,6 +30,17 @@ struct Routed<'r, 'h> {
     /// The body has come, and is part of `request`.
     has_body: bool,
     pending: Pending,
+}
+
+fn live() -> Response {
+    Response::text("alive\n")
+}
+
+fn ready(admission: &Admission) -> Response {
+    match admission.is_ready() {
+        true => Response::text("ready\n"),
+        false => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+    }
 }
 
 impl ShardService {
@@ -108,11 +119,27 @@ impl ShardService {
                 let (workers, snapshots) = (shared.workers(), shared.snapshots());
                 observe::stats(&snapshots, &self.admission, &workers, &shared.stalls)
             }
-            Action::Live => Response::text("alive\n"),
-            Action::Ready if self.admission.is_ready() => Response::text("ready\n"),
-            Action::Ready => Response::unavailable(RETRY_AFTER, "the server is shutting down"),
+            Action::Live => live(),
+            Action::Ready => ready(&self.admission),
         };
         self.reply(cx, head, has_body, routed.pending.apply(response))
+    }
+
+    /// Answers the one request of a connection beyond the caps, if it is a health check. Returns
+    /// false for any other.
+    pub(super) fn answer_health_check(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &http1::Request<'_>,
+    ) -> bool {
+        let Match::Found { value: route, .. } = self.shared.find(head) else { return false };
+        let response = match self.shared.route(route).route.action {
+            Action::Live => live(),
+            Action::Ready => ready(&self.admission),
+            _ => return false,
+        };
+        self.reply(cx, head, false, response.closing());
+        true
     }
 
     /// Answers a request that no route is for.
