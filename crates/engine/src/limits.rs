@@ -48,8 +48,9 @@ pub struct Limits {
     pub min_body_rate: usize,
     /// Bytes of incomplete request bodies that a process buffers, for handlers that take them
     /// whole. Default 256 MiB, shared by event loops in equal parts, and by connections with
-    /// threads of their own as they need it; a body that would exceed it is answered with 503. 0 =
-    /// no such bodies.
+    /// threads of their own as they need it. A body that would exceed it ends those that have come
+    /// slowest lately for what they hold, with 408; where there are none, and with a thread for
+    /// each connection, it is answered with 503. 0 = no such bodies.
     pub max_body_memory: usize,
     /// Bytes of memory that all connections of the process may cause together: output that they do
     /// not take, input that is incomplete or waits, request bodies, compression contexts. Above it

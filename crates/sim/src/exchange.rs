@@ -260,6 +260,11 @@ impl Exchanges {
         true
     }
 
+    /// Whether a request of this connection has come.
+    pub(crate) fn knows(&self, id: ConnId) -> bool {
+        self.visits.contains_key(&id)
+    }
+
     /// An answer that is no service of ours may follow, unless this says no.
     pub(crate) fn on_fault(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(visit) = self.visits.get_mut(&cx.id()) else { return true };

@@ -446,10 +446,12 @@ impl Service for Probe {
 
     fn on_refused(&mut self, cx: &mut Cx<'_>, why: Refusal) {
         self.note("on_refused", cx.id());
+        // Later, for want of memory for its body.
+        let at_the_door = why != Refusal::Draining && !self.exchanges.knows(cx.id());
         {
             let mut record = self.record.borrow_mut();
             record.refused += 1;
-            record.lifecycle.turn_away(cx.id(), why != Refusal::Draining);
+            record.lifecycle.turn_away(cx.id(), at_the_door);
         }
         if self.exchanges.on_fault(cx) {
             let status = if why == Refusal::FullForAddress { 429 } else { 503 };

@@ -307,6 +307,43 @@ fn a_body_over_what_its_service_takes_is_refused() {
     }
 }
 
+/// 300 uploads fill the memory for bodies and hardly come any further; 24 others come while they do.
+#[test]
+fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
+    const SLOW: u32 = 300;
+    let mut plan = Plan::calm(92);
+    plan.limits.max_body_memory = 26 << 20;
+    plan.limits.min_body_rate = 100;
+    for number in 0..SLOW {
+        let ask = Ask { peer: number, ..upload(Take::Whole, 100_000) };
+        let request = ask.request(0);
+        let (most, rest) = request.split_at(90_000);
+        let mut script = vec![Do::Write(most.to_vec())];
+        script.extend(drip(&rest[..7200], 120, 1000));
+        plan.add_http_client("slow upload", Expect::Anything, vec![ask], script);
+    }
+    for number in SLOW..SLOW + 24 {
+        let ask = Ask { peer: number, ..upload(Take::Whole, 100_000) };
+        let script = vec![Do::Write(ask.request(0))];
+        let peer = plan.add_http_client("upload", Expect::Served, vec![ask], script);
+        plan.parts[peer].at = (20 + u64::from(number - SLOW)) * SECOND;
+    }
+    let mut world = World::new(plan);
+    while world.now() < 45 * SECOND && world.step() {}
+    let status = |number: u32| {
+        let answers = &world.peer(number as usize).reader.answers;
+        answers.first().map(|answer| answer.status)
+    };
+    let served: Vec<_> = (SLOW..SLOW + 24).map(status).collect();
+    assert_eq!(served, [Some(200); 24]);
+    let ended = (0..SLOW).filter(|&number| status(number) == Some(408)).count();
+    // 24 of 100 kB need the place of 27 at least; more go at a time than one.
+    assert!((1..60).contains(&ended), "{ended} were ended");
+    while world.step() {}
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
 /// Sends a body that is refused by its length for so many seconds, and looks for the answer only then.
 fn upload_for(secs: usize) -> Told {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 2000 * secs) };

@@ -49,6 +49,7 @@ impl<S: Service> State<S> {
             }
             Stage::Http if pending || in_request => {
                 connections.stats.timeouts += 1;
+                self.request_bodies.end(id);
                 self.guarded(id, |state| {
                     let mut cx = Cx::new(&mut state.core, id);
                     state.service.on_bad_request(&mut cx, 408, "the request took too long");

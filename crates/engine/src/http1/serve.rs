@@ -8,8 +8,8 @@ use throng_proto::{http1, ws};
 
 use crate::conn::input_time::InputTime;
 use crate::conn::record::{AfterFlush, Stage, flag};
-use crate::context::Cx;
-use crate::http1::body::BodyMode;
+use crate::context::{Core, Cx};
+use crate::http1::body::{BodyMode, RequestBodies};
 use crate::service::{Answer, Flow, Refusal, Service};
 use crate::shard::state::State;
 use crate::ws::receive::Inbound;
@@ -28,6 +28,28 @@ fn close_mode(request: &http1::Request<'_>, is_here: bool) -> AfterFlush {
 /// Returns whether more than `max` bytes of body are announced.
 fn is_longer(request: &http1::Request<'_>, max: u64) -> bool {
     matches!(request.body_length(), BodyLength::Known(length) if length > max)
+}
+
+/// Ends bodies that hold memory which that of `id` needs. Returns false if there are none.
+#[cold]
+fn end_slowest_bodies<S: Service>(
+    core: &mut Core,
+    service: &mut S,
+    request_bodies: &mut RequestBodies,
+    id: ConnId,
+) -> bool {
+    let slowest = request_bodies.slowest(id, core.connections.now);
+    for &id in &slowest {
+        request_bodies.end(id);
+        let conn = core.connections.conn(id);
+        if conn.is_some_and(|conn| conn.after_flush == AfterFlush::Nothing) {
+            core.connections.stats.timeouts += 1;
+            let reason = "the body came too slowly while memory for bodies was short";
+            service.on_bad_request(&mut Cx::new(core, id), 408, reason);
+            core.connections.finish(id, AfterFlush::Linger);
+        }
+    }
+    !slowest.is_empty()
 }
 
 impl<S: Service> State<S> {
@@ -98,7 +120,8 @@ impl<S: Service> State<S> {
                     }
                     // A service that asks for a body where there is none gets its end at once.
                     if request.has_body() || mode != BodyMode::Discard {
-                        request_bodies.begin(id, &request, mode, max_body);
+                        let now = core.connections.now;
+                        request_bodies.begin(id, &request, (mode, max_body), now);
                     }
                     // A client that sends the body already does not wait for permission (RFC 9110
                     // section 10.1.1).
@@ -121,15 +144,20 @@ impl<S: Service> State<S> {
                     let limits = &core.connections.limits;
                     let (timeout, rate) = (limits.handshake, limits.min_body_rate);
                     let most = limits.max_body_memory;
-                    let enough = u64::from(timeout) * rate as u64;
-                    if request_body.progress.add(bytes.len(), enough) {
+                    let (enough, now) = (u64::from(timeout) * rate as u64, core.connections.now);
+                    if request_body.note(bytes.len(), enough, now) {
                         core.connections.due_in(id, timeout);
                     }
                     match request_body.mode {
                         BodyMode::Discard => {}
                         BodyMode::Buffer => {
                             core.connections.debts.add(bytes.len());
-                            if !request_bodies.buffer(id, bytes, most) {
+                            let mut buffered = request_bodies.buffer(id, bytes, most);
+                            while !buffered && end_slowest_bodies(core, service, request_bodies, id)
+                            {
+                                buffered = request_bodies.buffer(id, bytes, most);
+                            }
+                            if !buffered {
                                 return self.turn_away(id);
                             }
                         }
@@ -190,7 +218,8 @@ impl<S: Service> State<S> {
     /// Refuses a body for which no memory is left.
     #[cold]
     fn turn_away(&mut self, id: ConnId) {
-        let Self { core, service, .. } = self;
+        let Self { core, service, request_bodies, .. } = self;
+        request_bodies.end(id);
         core.connections.stats.bad_requests += 1;
         service.on_refused(&mut Cx::new(core, id), Refusal::Full);
         core.connections.finish(id, AfterFlush::Linger);
