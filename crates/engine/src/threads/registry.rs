@@ -4,6 +4,7 @@
 //! thread; numbers are created as they are needed, and used again. Number 0 is the acceptor, which
 //! has no session.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -25,7 +26,9 @@ pub(crate) struct ThreadRegistry {
 #[derive(Default)]
 struct Rows {
     slots: Vec<ThreadSlot>,
-    free: Vec<u16>,
+    /// Used again in the order in which they became free, so that a stale id names a stranger as
+    /// late as possible.
+    free: VecDeque<u16>,
 }
 
 #[derive(Default)]
@@ -46,7 +49,7 @@ impl ThreadRegistry {
     /// `None` when no number is left.
     pub(crate) fn reserve(&self) -> Option<(u16, u32)> {
         let rows = &mut *self.rows.write().unwrap_or_else(PoisonError::into_inner);
-        let number = match rows.free.pop() {
+        let number = match rows.free.pop_front() {
             Some(number) => number,
             None => {
                 let next = rows.slots.len() + 1;
@@ -74,7 +77,7 @@ impl ThreadRegistry {
             thread.generation = thread.generation.wrapping_add(1) & ConnId::MAX_GENERATION;
             let queue = thread.queue.take();
             thread.progress = None;
-            rows.free.push(number);
+            rows.free.push_back(number);
             queue
         };
         // After the lock is released: commands are dropped with the queue, and they may hold
