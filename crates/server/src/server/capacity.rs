@@ -17,7 +17,9 @@ pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 impl Server {
     /// Returns the limit in force: the setting, or as many as the descriptors allow.
     pub(super) fn max_connections(&self, shards: usize) -> Result<usize> {
-        let descriptors = throng_io::limits::raise_descriptors().map_err(Error::Shard)?;
+        // Where the system does not allow it, as in some sandboxes, the limit stays what it is.
+        let descriptors = throng_io::limits::raise_descriptors()
+            .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
         let used = throng_io::limits::descriptors_in_use();
         let descriptors_usable = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let for_files = share_among(&self.app.files, descriptors_usable / 4);
