@@ -104,8 +104,12 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
     limits.http.max_body = MAX_BODY;
     let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
         let api = Arc::clone(&api);
-        move |request: &Request<'_>| match handler(&api, request) {
-            Ok(response) | Err(response) => response,
+        move |request: &Request<'_>| {
+            let (Ok(response) | Err(response)) = handler(&api, request);
+            match api.may_stay(request) {
+                true => response,
+                false => response.closing(),
+            }
         }
     };
     Server::new(
@@ -118,7 +122,7 @@ pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> 
                     None => check_read(request, None).map(|()| page()),
                 }),
             )
-            .get("/livez", |_| "OK\n")
+            .get("/livez", route(|_, _| Ok(Response::text("OK\n"))))
             .get("/readyz", route(Api::readyz))
             .get("/status.json", route(Api::status))
             .get("/metrics", route(Api::metrics))
@@ -151,6 +155,14 @@ fn page() -> Response {
 }
 
 impl Api {
+    /// Returns whether the connection is kept after this request. Where there is a token, only its
+    /// holders keep one of the few places; strangers have theirs for one request.
+    fn may_stay(&self, request: &Request<'_>) -> bool {
+        let Some(token) = self.reloader.admin_token() else { return true };
+        let given = request.bearer().unwrap_or_default().as_bytes();
+        token.matches(given) || self.balancer.check_token(given).is_ok()
+    }
+
     fn readyz(&self, _: &Request<'_>) -> Outcome {
         let not = |why: &str| Err(Response::unavailable(1, why));
         if self.is_ending.load(Relaxed) {
