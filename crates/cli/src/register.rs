@@ -64,6 +64,11 @@ impl Flags {
         self.register.iter().map(peer).collect::<Result<_, String>>().map_err(Failure::usage)
     }
 
+    /// Returns whether any balancer is named.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.register.is_empty()
+    }
+
     /// Begins to register the server at `listening`.
     pub(crate) fn begin(
         &self,

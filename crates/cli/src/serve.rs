@@ -137,7 +137,13 @@ impl SettingFlags {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let settings = args.flags.settings().and_then(|settings| settings.checked());
+    let settings = args.flags.settings().and_then(|mut settings| {
+        if args.registration.is_given() {
+            // Its clients ask for the name of the balancer.
+            settings.set_default("allowed_hosts", "*", "--register")?;
+        }
+        settings.checked()
+    });
     let settings = settings.map_err(Failure::usage)?;
     let balancers = args.registration.checked()?;
     let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;

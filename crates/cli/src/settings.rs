@@ -21,6 +21,8 @@ use throng::{
 };
 use throng_load::units::{parse_duration, parse_size};
 
+use crate::hosts::AllowedHosts;
+
 pub(crate) use channels::Rule;
 
 /// One setting.
@@ -56,6 +58,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "allowed_origins",
         "",
         "web pages that may connect, comma-separated; empty = same host, * = any",
+    ),
+    setting(
+        "allowed_hosts",
+        "auto",
+        "names in Host besides addresses and localhost; *=any; auto=any unless on loopback alone",
     ),
     setting("max_connections", "0", "open connections; 0 = as many as descriptors allow"),
     setting(
@@ -403,6 +410,8 @@ impl Settings {
         let mut addresses = self.parse("listen", |text| {
             text.split(',').map(str::trim).map(address).collect::<Result<Vec<_>, _>>()
         })?;
+        let hosts =
+            self.parse("allowed_hosts", |text| Ok(AllowedHosts::parse(text, &addresses)))?;
         let listen = addresses.remove(0);
         let shards = self.count("shards")?;
         let deflate = self.deflate()?;
@@ -419,6 +428,7 @@ impl Settings {
             dir: dir.map(PathBuf::from),
             share_port,
             origins,
+            hosts,
             limits,
             drain,
             backpressure,
@@ -496,6 +506,7 @@ pub struct Checked {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) share_port: bool,
     pub(crate) origins: Origins,
+    pub(crate) hosts: AllowedHosts,
     pub(crate) limits: Limits,
     /// How a shutdown closes the connections.
     pub drain: DrainPlan,

@@ -3,6 +3,7 @@
 use throng::prelude::*;
 use throng::{Bound, Status};
 
+use crate::hosts::AllowedHosts;
 use crate::settings::{Checked, Rule};
 
 const PAGE: &str = include_str!("page.html");
@@ -110,9 +111,13 @@ fn app(settings: &Checked) -> App {
         .health()
         .metrics("/metrics")
         .stats("/stats.json");
-    match &settings.dir {
+    let app = match &settings.dir {
         Some(dir) => app.dir("/", Files::new(dir)),
         None => app.get("/", |_| Response::html(PAGE)),
+    };
+    match settings.hosts.clone() {
+        AllowedHosts::Any => app,
+        hosts => app.layer(move |request: &mut Request<'_>| hosts.check(request)),
     }
 }
 

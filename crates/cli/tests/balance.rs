@@ -208,7 +208,8 @@ fn tunnels_and_requests_reach_the_backends() {
     let refused = balancer.ask("POST", "/rebalance", &json!({ "dry_run": true }));
     assert_eq!(refused.status(), 409);
     assert!(error(&refused).contains("pick is \"round_robin\""), "{}", refused.text());
-    let answer = exchange(&mut dial(balancer.address), "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let answer =
+        exchange(&mut dial(balancer.address), "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(answer.status(), 200);
     drop(clients);
     eventually("the counts return to zero", || {

@@ -20,7 +20,7 @@ fn stalled_downloads_leave_descriptors_for_other_clients() {
     let (mut served, mut busy) = (0, 0);
     for _ in 0..145 {
         let mut client = server.dial();
-        let _ = client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n");
+        let _ = client.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut status = [0; 12];
         client.read_exact(&mut status).expect("an answer, whatever it is");
         match &status {
@@ -33,7 +33,8 @@ fn stalled_downloads_leave_descriptors_for_other_clients() {
     // A quarter of 300.
     assert_eq!((served, busy), (75, 70));
     let ask = |path: &str| {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         exchange(&mut server.dial(), request)
     };
     assert_eq!(ask("/small").text(), "small");

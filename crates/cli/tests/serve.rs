@@ -105,6 +105,49 @@ fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
+/// A page whose own name points at 127.0.0.1 is of the server's origin by all that its browser says.
+#[test]
+fn a_server_on_loopback_refuses_pages_that_reach_it_by_a_name_of_their_own() {
+    let upgrade = |served: &Served, host: &str| {
+        let mut stream = dial(served.address);
+        write!(
+            stream,
+            "GET /ws/news HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8(answer.to_vec()).unwrap()
+    };
+    let served = Served::start(&[]);
+    let port = served.address.port();
+    for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}")]
+    {
+        assert_eq!(upgrade(&served, &host), "HTTP/1.1 101");
+    }
+    assert_eq!(upgrade(&served, &format!("evil.example:{port}")), "HTTP/1.1 421");
+    let mut stream = dial(served.address);
+    let request = "GET /stats.json HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 ") && answer.contains("allowed_hosts"), "{answer}");
+    for (set, status) in [
+        ("allowed_hosts=good.example", "HTTP/1.1 421"),
+        ("allowed_hosts=good.example, Evil.example", "HTTP/1.1 101"),
+        ("allowed_hosts=*", "HTTP/1.1 101"),
+        ("listen=0.0.0.0:0", "HTTP/1.1 101"),
+    ] {
+        let words = ["serve", "--shards", "1", "--set", "listen=127.0.0.1:0", "--set", set];
+        let served = Served::run(throng(&words), &[]);
+        let address = SocketAddr::from(([127, 0, 0, 1], served.address.port()));
+        let served = Served { address, ..served };
+        assert_eq!(upgrade(&served, "evil.example"), status, "{set}");
+    }
+}
+
 /// What the server sent over a WebSocket.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {

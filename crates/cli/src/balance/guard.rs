@@ -12,10 +12,10 @@
 //! * and must be declared as JSON, which a page can send to another origin only with permission
 //!   (CORS), which is never given.
 
-use std::net::IpAddr;
-
 use throng::{Origins, Request, Response, Status};
 use throng_balance::Token;
+
+use crate::hosts::is_address;
 
 /// For what only reads; `token` is the operators'.
 pub(super) fn check_read(request: &Request<'_>, token: Option<&Token>) -> Result<(), Response> {
@@ -60,15 +60,6 @@ pub(super) fn refuse(status: Status, why: &str) -> Response {
     Response::json(format!("{body}\n")).with_status(status)
 }
 
-/// `127.0.0.1:8081`, `[::1]:8081`, `localhost`.
-fn is_address(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
-}
-
 fn check_same_origin(request: &Request<'_>) -> Result<(), Response> {
     let site = request.header("sec-fetch-site");
     let origins = request.header_values("origin").map(str::as_bytes);
@@ -91,35 +82,4 @@ fn check_is_json(request: &Request<'_>) -> Result<(), Response> {
     let why = "send it with Content-Type: application/json, for example by curl --json '{}', so that no web page can \
                send it unasked";
     Err(refuse(Status::new(415), why))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_address;
-
-    #[test]
-    fn only_addresses_and_localhost_are_hosts() {
-        for host in [
-            "127.0.0.1:8081",
-            "127.0.0.1",
-            "[::1]:8081",
-            "[::1]",
-            "localhost",
-            "LocalHost:80",
-            "10.1.2.3:1",
-        ] {
-            assert!(is_address(host), "{host}");
-        }
-        for host in [
-            "evil.example:8081",
-            "127.0.0.1.evil.example",
-            "localhost.evil.example:1",
-            "",
-            ":80",
-            "[evil]:1",
-            "127.1",
-        ] {
-            assert!(!is_address(host), "{host}");
-        }
-    }
 }

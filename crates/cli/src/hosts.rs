@@ -1,0 +1,122 @@
+//! The hosts that requests may be for. A web page may give its own name the address 127.0.0.1 (DNS
+//! rebinding), and is then of the same origin as a server that listens there; but its requests
+//! are still for that name.
+
+use std::net::{IpAddr, ToSocketAddrs};
+
+use throng::{Next, Request, Response, Status};
+
+/// The hosts that requests may be for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AllowedHosts {
+    Any,
+    /// Addresses, `localhost`, and these names.
+    Names(Vec<String>),
+}
+
+impl AllowedHosts {
+    /// Reads the setting of a server that listens on `addresses`. `auto` is any host, unless all of
+    /// them are loopback addresses: then the server's own names.
+    pub(crate) fn parse(text: &str, addresses: &[String]) -> Self {
+        let names = |list: &mut dyn Iterator<Item = &str>| {
+            Self::Names(
+                list.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+            )
+        };
+        match text {
+            "auto" if addresses.iter().all(|address| is_loopback(address)) => {
+                names(&mut addresses.iter().map(|address| name_of(address)))
+            }
+            "auto" => Self::Any,
+            list if list.split(',').any(|name| name.trim() == "*") => Self::Any,
+            list => names(&mut list.split(',')),
+        }
+    }
+
+    /// Refuses a request for another host. One without Host is of HTTP/1.0, and of no browser.
+    pub(crate) fn check(&self, request: &Request<'_>) -> Next {
+        let Self::Names(names) = self else { return Next::Continue };
+        let Some(host) = request.host() else { return Next::Continue };
+        let name = name_of(host);
+        if is_address(host) || names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return Next::Continue;
+        }
+        Next::respond(Response::error(
+            Status::new(421),
+            &format!(
+                "this request is for the host {name:?}, which is not among allowed_hosts: ask by address or as \
+                 localhost, or start the server with --set allowed_hosts={name} (* = any, behind a proxy)"
+            ),
+        ))
+    }
+}
+
+fn is_loopback(address: &str) -> bool {
+    let resolved = address.to_socket_addrs();
+    resolved.is_ok_and(|mut all| all.all(|one| one.ip().to_canonical().is_loopback()))
+}
+
+/// Returns `host` without its port.
+fn name_of(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    }
+}
+
+/// Returns whether `host` is an address or `localhost`, with a port or without: `127.0.0.1:8081`,
+/// `[::1]:8081`, `localhost`. No page but those of this machine has such a host.
+pub(crate) fn is_address(host: &str) -> bool {
+    let name = name_of(host);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_localhost_are_hosts() {
+        for host in [
+            "127.0.0.1:8081",
+            "127.0.0.1",
+            "[::1]:8081",
+            "[::1]",
+            "localhost",
+            "LocalHost:80",
+            "10.1.2.3:1",
+        ] {
+            assert!(is_address(host), "{host}");
+        }
+        for host in [
+            "evil.example:8081",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:1",
+            "",
+            ":80",
+            "[evil]:1",
+            "127.1",
+        ] {
+            assert!(!is_address(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn by_default_a_server_on_loopback_alone_has_its_own_names_only() {
+        let parse = |text: &str, addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|&address| address.to_owned()).collect();
+            AllowedHosts::parse(text, &addresses)
+        };
+        let names = |names: &[&str]| {
+            AllowedHosts::Names(names.iter().map(|&name| name.to_owned()).collect())
+        };
+        assert_eq!(parse("auto", &["127.0.0.1:0", "[::1]:80"]), names(&["127.0.0.1", "::1"]));
+        assert_eq!(parse("auto", &["localhost:80"]), names(&["localhost"]));
+        assert_eq!(parse("auto", &["127.0.0.1:0", "0.0.0.0:80"]), AllowedHosts::Any);
+        assert_eq!(
+            parse("a.example, b.example", &["0.0.0.0:80"]),
+            names(&["a.example", "b.example"])
+        );
+        assert_eq!(parse("a.example, *", &["127.0.0.1:0"]), AllowedHosts::Any);
+    }
+}
