@@ -96,11 +96,8 @@ impl Handshake {
     }
 
     fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
-        let mut failure = None;
         loop {
-            // rustls must not see again what it has refused.
-            let shown = if failure.is_none() { self.visible } else { 0 };
-            let input = &mut self.input[..shown];
+            let input = &mut self.input[..self.visible];
             let UnbufferedStatus { discard, state } = self.connection.process_tls_records(input);
             let mut is_blocked = false;
             match state {
@@ -109,21 +106,32 @@ impl Handshake {
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::BlockedHandshake) => is_blocked = true,
-                Ok(ConnectionState::WriteTraffic(_)) if failure.is_none() => {
+                Ok(ConnectionState::WriteTraffic(_)) => {
                     self.take(discard);
                     return Ok(Progress::Complete);
                 }
                 // Early data is not accepted, and no record of the session is shown to rustls.
-                Ok(_) => return Err(failure.unwrap_or_else(|| internal("data in a handshake"))),
-                // Once more, for the alert; an error that comes twice has no other.
-                Err(_) if failure.is_some() => is_blocked = true,
-                Err(error) => failure = Some(Failed(error)),
+                Ok(_) => return Err(internal("data in a handshake")),
+                Err(error) => {
+                    self.take_alert(out);
+                    return Err(Failed(error));
+                }
             }
             self.take(discard);
-            match failure {
-                Some(failure) if is_blocked => return Err(failure),
-                None if is_blocked && !self.show_next_record() => return Ok(Progress::NeedsInput),
-                _ => {}
+            if is_blocked && !self.show_next_record() {
+                return Ok(Progress::NeedsInput);
+            }
+        }
+    }
+
+    /// Appends the alert of a handshake that failed. rustls is asked only while it has output: it
+    /// must not look at input again that it has refused.
+    fn take_alert(&mut self, out: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            let status = self.connection.process_tls_records(&mut self.input[..self.visible]);
+            let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state else { return };
+            if encode(out, |space| data.encode(space)).is_err() {
+                return;
             }
         }
     }

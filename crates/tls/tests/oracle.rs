@@ -288,7 +288,9 @@ proptest! {
 
     /// Bytes of a stranger end the session, and never anything else.
     #[test]
-    fn no_input_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2000), at in 0usize..300) {
+    fn no_input_panics(
+        bytes in proptest::collection::vec(any::<u8>(), 0..2000), at in 0usize..300,
+    ) {
         let mut pair = Pair::of(suites()[at % suites().len()]);
         std::io::Write::write_all(&mut pair.client.writer(), &text(200)).unwrap();
         let mut input = std::mem::take(&mut pair.early);
@@ -304,5 +306,15 @@ proptest! {
         let mut handshake = Handshake::new(Arc::new(server_config(None))).unwrap();
         handshake.receive(&bytes).unwrap();
         let _ = handshake.advance(&mut Vec::new());
+    }
+}
+
+/// Inputs that once made rustls look at what it had refused before.
+#[test]
+fn records_that_are_no_handshake_fail_without_a_panic() {
+    for bytes in [&b"\x16\x03\x01\x00\x05hello"[..], b"\x16\x03\x01\xff\xff", &[0; 100]] {
+        let mut handshake = Handshake::new(Arc::new(server_config(None))).unwrap();
+        handshake.receive(bytes).unwrap();
+        handshake.advance(&mut Vec::new()).unwrap_err();
     }
 }

@@ -1,4 +1,5 @@
 //! A rustls client in memory, as the far end of the sessions under test.
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{Read, Write};
 use std::sync::{Arc, LazyLock};
@@ -45,8 +46,15 @@ fn provider(suite: Option<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// A server's configuration with one suite, or with all.
+/// A configuration that is prepared for handshakes of ours.
 pub(crate) fn server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
+    let mut config = raw_server_config(suite);
+    prepare(&mut config);
+    config
+}
+
+/// A configuration as a user makes it: with one suite, or with all.
+pub(crate) fn raw_server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig {
     let key = PrivateKeyDer::try_from(IDENTITY.key.clone()).unwrap();
     // A version without a suite would be agreed on all the same.
     let versions = match suite {
@@ -62,7 +70,6 @@ pub(crate) fn server_config(suite: Option<SupportedCipherSuite>) -> ServerConfig
         .unwrap();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ticketer = aws_lc_rs::Ticketer::new().unwrap();
-    prepare(&mut config);
     config
 }
 
