@@ -5,7 +5,9 @@
 /// A simulation that seeds are run through.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
-    /// The test file, for the line that repeats a seed.
+    /// The package of the test, for the line that repeats a seed.
+    pub package: &'static str,
+    /// Its test file.
     pub test: &'static str,
     /// Runs one; the error says what was broken.
     pub run: fn(u64) -> Result<(), String>,
@@ -47,8 +49,8 @@ impl Seeds {
             Ok(outcome) => outcome.err(),
             // A contract of the driver was broken, or ours: an assertion says which.
             Err(_) => Some(format!(
-                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p throng-sim --test {}",
-                self.test
+                "seed {seed}: panicked, see above\nrepeat: THRONG_SIM_SEED={seed} cargo test -p {} --test {}",
+                self.package, self.test
             )),
         };
         seeds.iter().filter_map(fault).collect()

@@ -15,7 +15,8 @@ const REGRESSIONS: &[u64] = &[
     12621, // the same, with many
 ];
 
-const SEEDS: Seeds = Seeds { test: "balance", run: |seed| run_seed(seed).map(drop) };
+const SEEDS: Seeds =
+    Seeds { package: "throng-sim", test: "balance", run: |seed| run_seed(seed).map(drop) };
 
 #[test]
 fn a_thousand_seeds_break_no_rule() {

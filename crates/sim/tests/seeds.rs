@@ -21,7 +21,8 @@ const REGRESSIONS: &[u64] = &[
     8397, // a drain queued all that waited for one session, a header for each byte
 ];
 
-const SEEDS: Seeds = Seeds { test: "seeds", run: |seed| run_seed(seed).map(drop) };
+const SEEDS: Seeds =
+    Seeds { package: "throng-sim", test: "seeds", run: |seed| run_seed(seed).map(drop) };
 
 #[test]
 fn a_thousand_seeds_break_no_rule() {

@@ -5,15 +5,19 @@
 //! * Not its duty: any cipher, any message of a handshake, any certificate. rustls and its provider
 //!   aws-lc-rs do all of that; here is record framing alone, as a kernel does it under kTLS.
 //! * Depends on: `throng-io`, rustls, aws-lc-rs.
-//! * Start reading at: [`session::Session`], then [`record`].
+//! * Start reading at: [`driver`], then [`session::Session`] and [`record`].
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod cipher;
+pub mod driver;
 pub mod handshake;
 pub mod record;
+pub mod server;
 pub mod session;
 
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
+pub use driver::Tls;
+pub use server::TlsServer;
 pub use session::{Direction, End, Opened, Session};

@@ -115,7 +115,8 @@ pub fn c1_lent_bytes_survive_every_call_but_the_next_event<R: Rig>() {
             let Seen::Received(from, 10) = seen else { continue };
             assert_eq!(from, id);
             assert!(world.send_bytes(other, b"<own>".to_vec()));
-            assert_eq!(world.rig.driver().try_send(other, b"<tried>"), 7);
+            let tried = world.rig.driver().try_send(other, b"<tried>");
+            assert!(tried == 7 || world.send_bytes(other, b"<tried>"[tried..].to_vec()));
             world.pause(id);
             world.resume(id);
             let _ = world.rig.driver().unsent(id);

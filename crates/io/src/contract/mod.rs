@@ -29,6 +29,8 @@ pub trait Rig: Sized {
 
     /// Whether other threads can call the driver's waker during a wait.
     const THREADS: bool = true;
+    /// Whether the driver secures accepted connections; they are complete when that is done.
+    const SECURES: bool = false;
     /// Length of one wait while a test polls for a condition, in the driver's time.
     const SLICE: Duration = Duration::from_millis(5);
     /// How long a condition may take, in the driver's time, before the test fails.

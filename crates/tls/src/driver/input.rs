@@ -1,0 +1,288 @@
+//! Input of secured connections: the ClientHello, the handshake, then records.
+
+use std::mem;
+
+use throng_io::{ConnId, Driver};
+
+use super::table::{Stage, flag};
+use super::{HANDSHAKE_TIME, Lending, Queued, Socket, Step, Tls};
+use crate::handshake::{Failed, Handshake, MAX_INPUT, Progress, whole_record};
+use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
+use crate::session::{End, Opened};
+
+/// Maximum bytes of a ClientHello: one record. Browsers send less than 2 KiB.
+const MAX_HELLO: usize = HEADER_LEN + MAX_PLAINTEXT;
+
+/// The first byte of a handshake record.
+const HANDSHAKE_RECORD: u8 = 22;
+
+/// The answer to a client that speaks HTTP without TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+Content-Length: 57\r\nConnection: close\r\n\r\n\
+This port expects TLS: the URL begins with https or wss.\n";
+
+type Found<D> = Option<Step<Socket<<D as Driver>::Socket>>>;
+
+impl<D: Driver> Tls<D> {
+    /// Handles the lent bytes of a connection from `at` on.
+    pub(super) fn read(&mut self, id: ConnId, at: usize) -> Found<D> {
+        let conn = self.table.conn(id)?;
+        if conn.flags & flag::NO_INPUT_MASK != 0 {
+            return None;
+        }
+        if conn.has(flag::PAUSED) {
+            self.keep_rest(id, at);
+            return None;
+        }
+        match &mut conn.stage {
+            Stage::Hello(_) => self.read_hello(id, at),
+            Stage::Handshake(handshake) => {
+                let received = handshake.receive(&self.inner.lent()[at..]);
+                self.continue_handshake(id, received);
+            }
+            Stage::Established(session) => {
+                if conn.flags & flag::BUSY != 0 {
+                    return self.read_cut(id, at);
+                }
+                let opened = session.open(&mut self.inner.lent()[at..]);
+                let data = opened.data.start + at..opened.data.end + at;
+                self.keep_rest(id, at + opened.consumed);
+                return self.deliver(id, &opened, Lending::Part(data));
+            }
+            Stage::Ended => {}
+        }
+        None
+    }
+
+    /// Handles lent bytes of a connection that may have the start of a record in its state: the
+    /// record is completed in memory of our own, and the rest is the next event.
+    fn read_cut(&mut self, id: ConnId, at: usize) -> Found<D> {
+        let (conn, busy) = self.table.make_busy(id)?;
+        let Stage::Established(session) = &mut conn.stage else { return None };
+        if busy.input.is_empty() {
+            let opened = session.open(&mut self.inner.lent()[at..]);
+            let data = opened.data.start + at..opened.data.end + at;
+            self.keep_rest(id, at + opened.consumed);
+            return self.deliver(id, &opened, Lending::Part(data));
+        }
+        let lent = &self.inner.lent()[at..];
+        // The header first, which says how much follows.
+        let missing = HEADER_LEN.saturating_sub(busy.input.len()).min(lent.len());
+        busy.input.extend_from_slice(&lent[..missing]);
+        let len = match session.record_len(&busy.input) {
+            Ok(None) => return None,
+            Ok(Some(len)) => len,
+            Err(alert) => {
+                self.end_session(id, End::Fatal(alert));
+                return None;
+            }
+        };
+        let more = len.saturating_sub(busy.input.len()).min(lent.len() - missing);
+        busy.input.extend_from_slice(&lent[missing..missing + more]);
+        if missing + more < lent.len() {
+            self.rest = Some((id, at + missing + more));
+        }
+        if busy.input.len() < len { None } else { self.read_kept(id) }
+    }
+
+    /// Handles input of a connection that was kept.
+    pub(super) fn read_kept(&mut self, id: ConnId) -> Found<D> {
+        let (conn, busy) = self.table.make_busy(id)?;
+        if conn.flags & (flag::NO_INPUT_MASK | flag::PAUSED) != 0 {
+            return None;
+        }
+        match &mut conn.stage {
+            Stage::Hello(_) => self.queue_hello(id),
+            Stage::Handshake(handshake) => {
+                let received = handshake.receive(&mem::take(&mut busy.input));
+                self.continue_handshake(id, received);
+            }
+            Stage::Established(session) => {
+                self.scratch = mem::take(&mut busy.input);
+                let opened = session.open(&mut self.scratch);
+                busy.input.extend_from_slice(&self.scratch[opened.consumed..]);
+                let data = opened.data.clone();
+                return self.deliver(id, &opened, Lending::Scratch(data));
+            }
+            Stage::Ended => {}
+        }
+        None
+    }
+
+    /// Keeps the lent bytes from `at` on: they are the start of a record, or the connection does
+    /// not take more in this turn.
+    pub(super) fn keep_rest(&mut self, id: ConnId, at: usize) {
+        let rest = &self.inner.lent()[at..];
+        if rest.is_empty() {
+            return;
+        }
+        let Some((conn, busy)) = self.table.make_busy(id) else { return };
+        if conn.flags & flag::NO_INPUT_MASK != 0 {
+            return self.table.settle(id);
+        }
+        busy.input.extend_from_slice(rest);
+        if whole_record(&busy.input).is_some() && !conn.has(flag::PAUSED) {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Does what follows from opened records, and returns the event with their data.
+    fn deliver(&mut self, id: ConnId, opened: &Opened, lending: Lending) -> Found<D> {
+        if let Some(end) = opened.end {
+            self.end_session(id, end);
+        } else if opened.has_reply {
+            self.send_reply(id);
+        }
+        self.table.settle(id);
+        if opened.data.is_empty() {
+            return None;
+        }
+        self.lending = lending;
+        Some(Step::Received(id))
+    }
+
+    /// Ends the input of a session.
+    fn end_session(&mut self, id: ConnId, end: End) {
+        match end {
+            End::CloseNotify => self.finish_input(id, 0),
+            End::PeerAlert(_) => {
+                self.finish_input(id, flag::TRUNCATED);
+                self.end_stage(id);
+            }
+            End::Fatal(alert) => {
+                self.finish_input(id, flag::TRUNCATED);
+                self.send_alert(id, alert);
+                self.end_stage(id);
+            }
+        }
+    }
+
+    /// Reports the end of the peer's stream with the next event, and drops what follows it.
+    pub(super) fn finish_input(&mut self, id: ConnId, truncated: u8) {
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
+        if conn.flags & flag::NO_INPUT_MASK != 0 {
+            return;
+        }
+        conn.flags |= flag::FINISHED | truncated;
+        if let Some(busy) = busy {
+            busy.input = Vec::new();
+        }
+        self.rest = None;
+        self.queued.push_back(Queued::Finished(id));
+    }
+
+    /// Drops the keys: nothing more is opened or sealed.
+    pub(super) fn end_stage(&mut self, id: ConnId) {
+        if let Some(conn) = self.table.conn(id) {
+            conn.flags |= flag::CLOSE_SENT;
+            conn.stage = Stage::Ended;
+        }
+    }
+
+    fn read_hello(&mut self, id: ConnId, at: usize) {
+        let lent = &self.inner.lent()[at..];
+        let Some((conn, busy)) = self.table.make_busy(id) else { return };
+        let most = if conn.has(flag::QUEUED) { MAX_INPUT } else { MAX_HELLO };
+        let len = busy.input.len() + lent.len();
+        busy.input.extend_from_slice(&lent[..lent.len().min(MAX_INPUT)]);
+        if busy.input[0] != HANDSHAKE_RECORD {
+            let is_http = busy.input[0].is_ascii_uppercase();
+            self.finish_input(id, flag::TRUNCATED);
+            if is_http {
+                self.send_control(id, NOT_TLS);
+            }
+            return self.end_stage(id);
+        }
+        // No client sends more before it has an answer.
+        if len > most {
+            self.finish_input(id, flag::TRUNCATED);
+            return self.end_stage(id);
+        }
+        self.queue_hello(id);
+    }
+
+    /// Lets a connection wait for its handshake if its first record is complete.
+    fn queue_hello(&mut self, id: ConnId) {
+        let Some((conn, busy)) = self.table.make_busy(id) else { return };
+        if whole_record(&busy.input).is_some() && !conn.has(flag::QUEUED) {
+            conn.flags |= flag::QUEUED;
+            self.hellos.push(id);
+        }
+    }
+
+    /// Begins the handshake of the newest client that waits, if there is one and time for it.
+    /// Returns whether there may be more to do in this turn.
+    pub(super) fn begin_handshake(&mut self) -> bool {
+        if self.hellos.is_empty() || self.handshakes_left == 0 {
+            return false;
+        }
+        let now = self.inner.clock().read();
+        let until = *self.handshakes_until.get_or_insert(now.after(HANDSHAKE_TIME));
+        if now >= until {
+            return false;
+        }
+        let Some(id) = self.hellos.pop() else { return false };
+        self.handshakes_left -= 1;
+        let Some((conn, busy)) = self.table.make_busy(id) else { return true };
+        if conn.flags & flag::NO_INPUT_MASK != 0 {
+            return true;
+        }
+        let Stage::Hello(server) = &conn.stage else { return true };
+        let input = mem::take(&mut busy.input);
+        let begun = Handshake::new(server.current()).and_then(|mut handshake| {
+            handshake.receive(&input)?;
+            Ok(handshake)
+        });
+        match begun {
+            Ok(handshake) => {
+                conn.stage = Stage::Handshake(Box::new(handshake));
+                self.continue_handshake(id, Ok(()));
+            }
+            Err(_) => self.fail(id, &[]),
+        }
+        true
+    }
+
+    /// Continues a handshake with the input that it has `received`.
+    fn continue_handshake(&mut self, id: ConnId, received: Result<(), Failed>) {
+        let Some(conn) = self.table.conn(id) else { return };
+        let Stage::Handshake(handshake) = &mut conn.stage else { return };
+        let mut out = Vec::new();
+        match received.and_then(|()| handshake.advance(&mut out)) {
+            Ok(progress) => {
+                self.send_control(id, &out);
+                if progress == Progress::Complete {
+                    self.complete_handshake(id);
+                }
+            }
+            Err(_) => self.fail(id, &out),
+        }
+        self.table.settle(id);
+    }
+
+    fn complete_handshake(&mut self, id: ConnId) {
+        let Some(conn) = self.table.conn(id) else { return };
+        let Stage::Handshake(handshake) = mem::replace(&mut conn.stage, Stage::Ended) else {
+            return;
+        };
+        let Ok((session, info, rest)) = handshake.into_session() else {
+            return self.fail(id, &[]);
+        };
+        conn.stage = Stage::Established(session);
+        self.queued.push_back(Queued::Secured(id, Box::new(info)));
+        if !rest.is_empty()
+            && let Some((_, busy)) = self.table.make_busy(id)
+        {
+            busy.input = rest;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Ends a connection whose handshake failed; `alert` says why, if it can be said.
+    fn fail(&mut self, id: ConnId, alert: &[u8]) {
+        self.finish_input(id, flag::TRUNCATED);
+        self.send_control(id, alert);
+        self.end_stage(id);
+        self.table.settle(id);
+    }
+}

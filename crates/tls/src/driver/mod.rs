@@ -1,0 +1,384 @@
+//! A driver that secures the connections of another driver.
+//!
+//! Connections of a listener without TLS pass through: one load and one branch for each event. Of
+//! the others, records are opened in place in the lent memory of the driver below, and sealed from
+//! where the engine's segments lie. Handshakes wait until the events of a turn are handled, and the
+//! newest is served first: in a storm, clients that have waited long have often given up.
+
+mod input;
+mod output;
+mod table;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_io::{
+    Batch, Clock, ConnId, Driver, Event, Instant, ListenerId, SendOutcome, TlsInfo, Waker,
+};
+
+use self::table::{Stage, Table, flag};
+use crate::server::TlsServer;
+
+/// Handshakes of one turn take at most this long, but at least one is done.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
+/// Maximum handshakes of one turn, for clocks that stand still within it.
+const HANDSHAKES_PER_TURN: usize = 16;
+
+/// A driver whose listeners may have TLS; see the [module documentation](self).
+pub struct Tls<D: Driver> {
+    inner: D,
+    /// By [`ListenerId`].
+    listeners: Vec<Option<Arc<TlsServer>>>,
+    table: Table,
+    lending: Lending,
+    /// Plaintext of records that were cut, and input of earlier turns.
+    scratch: Vec<u8>,
+    /// Input in the lent memory that was not looked at yet: from this offset on.
+    rest: Option<(ConnId, usize)>,
+    /// Connections with whole records in their `Busy::input`.
+    ready: VecDeque<ConnId>,
+    queued: VecDeque<Queued>,
+    /// Connections whose ClientHello is complete, the newest last.
+    hellos: Vec<ConnId>,
+    /// Handshakes that may still begin in this turn, and until when.
+    handshakes_left: usize,
+    handshakes_until: Option<Instant>,
+    /// A batch for ciphertext.
+    spare: Option<Box<Batch>>,
+}
+
+/// The memory that is lent to the engine.
+#[derive(Clone, Debug)]
+enum Lending {
+    Nothing,
+    /// All that the driver below lends.
+    Inner,
+    /// A part of what the driver below lends.
+    Part(Range<usize>),
+    /// A part of `scratch`.
+    Scratch(Range<usize>),
+}
+
+/// An event that was found together with another one.
+enum Queued {
+    Secured(ConnId, Box<TlsInfo>),
+    Finished(ConnId),
+}
+
+/// An [`Event`] that does not borrow.
+enum Step<S> {
+    Incoming(S, SocketAddr, ListenerId),
+    AcceptStopped(io::ErrorKind),
+    Connected(ConnId),
+    Secured(ConnId, Box<TlsInfo>),
+    Received(ConnId),
+    Finished(ConnId),
+    Sent(ConnId, Box<Batch>),
+    Closed(ConnId, throng_io::Closed),
+}
+
+/// An accepted socket, and the TLS configuration of its listener.
+#[derive(Debug)]
+pub struct Socket<S> {
+    socket: S,
+    tls: Option<Arc<TlsServer>>,
+}
+
+impl<D: Driver> Tls<D> {
+    /// Wraps a driver; no listener has TLS yet.
+    #[must_use]
+    pub fn new(inner: D) -> Self {
+        Self {
+            inner,
+            listeners: Vec::new(),
+            table: Table::default(),
+            lending: Lending::Nothing,
+            scratch: Vec::new(),
+            rest: None,
+            ready: VecDeque::new(),
+            queued: VecDeque::new(),
+            hellos: Vec::new(),
+            handshakes_left: 0,
+            handshakes_until: None,
+            spare: None,
+        }
+    }
+
+    /// Returns the driver below, to add listeners to it.
+    pub fn inner(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    /// Secures the connections that `listener` accepts from now on.
+    pub fn secure(&mut self, listener: ListenerId, server: Arc<TlsServer>) {
+        let index = usize::from(listener.0);
+        if self.listeners.len() <= index {
+            self.listeners.resize(index + 1, None);
+        }
+        self.listeners[index] = Some(server);
+    }
+
+    /// Returns the number of secured connections.
+    #[must_use]
+    pub fn secured(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns the slice that the engine was lent.
+    fn lent_now<'a>(inner: &'a mut D, scratch: &'a mut [u8], lending: &Lending) -> &'a mut [u8] {
+        match lending {
+            Lending::Nothing => &mut [],
+            Lending::Inner => inner.lent(),
+            Lending::Part(part) => &mut inner.lent()[part.clone()],
+            Lending::Scratch(part) => &mut scratch[part.clone()],
+        }
+    }
+
+    /// Returns the next event. What it lends is in `lending`.
+    fn step(&mut self) -> Option<Step<Socket<D::Socket>>> {
+        loop {
+            if let Some(queued) = self.queued.pop_front() {
+                if let Some(step) = self.take_queued(queued) {
+                    return Some(step);
+                }
+                continue;
+            }
+            if let Some((id, at)) = self.rest.take() {
+                if let Some(step) = self.read(id, at) {
+                    return Some(step);
+                }
+                continue;
+            }
+            if let Some(id) = self.ready.pop_front() {
+                if let Some(step) = self.read_kept(id) {
+                    return Some(step);
+                }
+                continue;
+            }
+            let Some(event) = self.inner.next_event() else {
+                if self.begin_handshake() {
+                    continue;
+                }
+                return None;
+            };
+            return Some(match event {
+                Event::Received(id, _) => {
+                    if self.table.is_secured(id) {
+                        match self.read(id, 0) {
+                            Some(step) => step,
+                            None => continue,
+                        }
+                    } else {
+                        self.lending = Lending::Inner;
+                        Step::Received(id)
+                    }
+                }
+                Event::Sent(id, batch) => {
+                    if self.table.is_secured(id) {
+                        match self.on_sent(id, batch) {
+                            Some(batch) => Step::Sent(id, batch),
+                            None => continue,
+                        }
+                    } else {
+                        Step::Sent(id, batch)
+                    }
+                }
+                Event::Finished(id) => match self.on_finished(id) {
+                    true => Step::Finished(id),
+                    false => continue,
+                },
+                Event::Closed(id, why) => {
+                    self.table.remove(id);
+                    Step::Closed(id, why)
+                }
+                Event::Incoming(socket, peer, listener) => {
+                    let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
+                    Step::Incoming(Socket { socket, tls }, peer, listener)
+                }
+                Event::AcceptStopped(why) => Step::AcceptStopped(why),
+                Event::Connected(id) => Step::Connected(id),
+                Event::Secured(id, info) => Step::Secured(id, info),
+            });
+        }
+    }
+
+    /// Returns an event that was found earlier, unless it has become void.
+    fn take_queued(&mut self, queued: Queued) -> Option<Step<Socket<D::Socket>>> {
+        match queued {
+            Queued::Secured(id, info) => {
+                let conn = self.table.conn(id)?;
+                (!conn.has(flag::CLOSING)).then_some(Step::Secured(id, info))
+            }
+            Queued::Finished(id) => {
+                let (conn, busy) = self.table.make_busy(id)?;
+                let (is_paused, is_closing) = (conn.has(flag::PAUSED), conn.has(flag::CLOSING));
+                busy.finished = is_paused && !is_closing;
+                self.table.settle(id);
+                (!is_paused && !is_closing).then_some(Step::Finished(id))
+            }
+        }
+    }
+
+    /// Handles the end of the stream below. Returns whether it is to be reported.
+    fn on_finished(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.table.conn(id) else { return true };
+        if conn.flags & flag::NO_INPUT_MASK != 0 {
+            return false;
+        }
+        conn.flags |= flag::FINISHED | flag::TRUNCATED;
+        if let Some((_, Some(busy))) = self.table.conn_and_busy(id) {
+            busy.input = Vec::new();
+        }
+        self.table.settle(id);
+        true
+    }
+}
+
+impl<D: Driver> Driver for Tls<D> {
+    type Socket = Socket<D::Socket>;
+
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        if let Some((id, at)) = self.rest.take() {
+            self.keep_rest(id, at);
+        }
+        self.lending = Lending::Nothing;
+        (self.handshakes_left, self.handshakes_until) = (HANDSHAKES_PER_TURN, None);
+        let is_busy = !self.ready.is_empty() || !self.queued.is_empty() || !self.hellos.is_empty();
+        self.inner.wait(if is_busy { Some(self.inner.now()) } else { deadline })
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<Event<'_, Self::Socket>> {
+        self.lending = Lending::Nothing;
+        Some(match self.step()? {
+            Step::Received(id) => {
+                let Self { inner, scratch, lending, .. } = self;
+                Event::Received(id, Self::lent_now(inner, scratch, lending))
+            }
+            Step::Sent(id, batch) => Event::Sent(id, batch),
+            Step::Finished(id) => Event::Finished(id),
+            Step::Closed(id, why) => Event::Closed(id, why),
+            Step::Secured(id, info) => Event::Secured(id, info),
+            Step::Connected(id) => Event::Connected(id),
+            Step::Incoming(socket, peer, listener) => Event::Incoming(socket, peer, listener),
+            Step::AcceptStopped(why) => Event::AcceptStopped(why),
+        })
+    }
+
+    fn lent(&mut self) -> &mut [u8] {
+        let Self { inner, scratch, lending, .. } = self;
+        Self::lent_now(inner, scratch, lending)
+    }
+
+    fn adopt(&mut self, socket: Self::Socket) -> io::Result<ConnId> {
+        let Socket { socket, tls } = socket;
+        let id = self.inner.adopt(socket)?;
+        if let Some(server) = tls {
+            self.table.insert(id, Stage::Hello(server));
+        }
+        Ok(id)
+    }
+
+    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+        self.inner.connect(peer, local)
+    }
+
+    #[inline]
+    fn send(&mut self, conn: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        if self.table.is_secured(conn) {
+            return self.send_secured(conn, batch);
+        }
+        if matches!(self.lending, Lending::Part(_) | Lending::Scratch(_)) {
+            // The driver below would look for lent segments in its own memory.
+            batch.own(self.lent());
+        }
+        self.inner.send(conn, batch)
+    }
+
+    /// Takes nothing for a secured connection: what the kernel leaves of a record would have to be
+    /// kept here, and the engine would not know that it is in flight.
+    #[inline]
+    fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
+        if self.table.is_secured(conn) { 0 } else { self.inner.try_send(conn, bytes) }
+    }
+
+    fn unsent(&self, conn: ConnId) -> usize {
+        if !self.table.is_secured(conn) {
+            return self.inner.unsent(conn);
+        }
+        let Some(busy) = self.table.busy_ref(conn) else { return 0 };
+        let Some(batch) = &busy.batch else { return 0 };
+        let unsent = if busy.sealed > 0 { self.inner.unsent(conn) } else { 0 };
+        batch.len() - busy.sealed + output::plain_unsent(busy.sealed, unsent)
+    }
+
+    fn was_truncated(&self, conn: ConnId) -> bool {
+        match self.table.conn_ref(conn) {
+            Some(conn) => conn.has(flag::TRUNCATED),
+            None => self.inner.was_truncated(conn),
+        }
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(conn) = self.table.conn(conn) {
+            conn.flags |= flag::PAUSED;
+        }
+        self.inner.pause(conn);
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some((conn, busy)) = self.table.conn_and_busy(conn) {
+            conn.flags &= !flag::PAUSED;
+            if let Some(busy) = busy {
+                if !busy.input.is_empty() {
+                    self.ready.push_back(conn.id);
+                }
+                if std::mem::take(&mut busy.finished) {
+                    self.queued.push_back(Queued::Finished(conn.id));
+                }
+            }
+        }
+        self.inner.resume(conn);
+    }
+
+    fn finish(&mut self, conn: ConnId) {
+        match self.table.is_secured(conn) {
+            true => self.finish_secured(conn),
+            false => self.inner.finish(conn),
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.end_secured(conn, true);
+        self.inner.close(conn);
+    }
+
+    fn abort(&mut self, conn: ConnId) {
+        self.end_secured(conn, false);
+        self.inner.abort(conn);
+    }
+
+    fn resume_accept(&mut self) {
+        self.inner.resume_accept();
+    }
+
+    fn stop_listening(&mut self) {
+        self.inner.stop_listening();
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+}

@@ -1,0 +1,285 @@
+//! Output of secured connections: sealed when the driver below can take it, and records of our own.
+
+use std::io::IoSlice;
+
+use throng_io::{Batch, ConnId, Driver, SendOutcome};
+
+use super::Tls;
+use super::table::{Stage, flag};
+use crate::alert::Alert;
+use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
+use crate::session::Session;
+
+/// Plaintext sealed for one send of the driver below. A slow reader has at most this much sealed.
+const SEALED_AHEAD: usize = 4 * MAX_PLAINTEXT;
+
+/// Segments that are gathered at a time.
+const GATHERED: usize = 64;
+
+impl<D: Driver> Tls<D> {
+    /// Sends the engine's batch.
+    pub(super) fn send_secured(&mut self, id: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        // A batch of a connection that is gone is returned as it is.
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else {
+            return SendOutcome::Done(batch);
+        };
+        if conn.has(flag::CLOSING) || !matches!(conn.stage, Stage::Established(_)) {
+            return SendOutcome::Done(batch);
+        }
+        if let Some(busy) = busy
+            && busy.in_flight
+        {
+            // A record of our own has to leave first.
+            let Self { inner, scratch, lending, .. } = self;
+            batch.own(Self::lent_now(inner, scratch, lending));
+            busy.batch = Some(batch);
+            return SendOutcome::Pending;
+        }
+        match self.seal_and_send(id, batch, SEALED_AHEAD) {
+            Some(batch) => SendOutcome::Done(batch),
+            None => SendOutcome::Pending,
+        }
+    }
+
+    /// Seals and sends a batch until the driver below takes no more; returns the batch if all of it
+    /// has left, or if the rest never will.
+    fn seal_and_send(
+        &mut self,
+        id: ConnId,
+        mut batch: Box<Batch>,
+        most: usize,
+    ) -> Option<Box<Batch>> {
+        while !batch.is_empty() {
+            let mut cipher = self.spare.take().unwrap_or_default();
+            let Some(conn) = self.table.conn(id) else { break };
+            let Stage::Established(session) = &mut conn.stage else { break };
+            let lent = Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending);
+            let Ok(sealed) = seal(session, &batch, lent, most, &mut cipher) else {
+                self.finish_input(id, flag::TRUNCATED);
+                self.end_stage(id);
+                break;
+            };
+            match self.inner.send(id, cipher) {
+                SendOutcome::Done(cipher) => {
+                    self.keep_spare(cipher);
+                    batch.advance(sealed);
+                }
+                SendOutcome::Pending => {
+                    batch.own(Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending));
+                    let (_, busy) = self.table.make_busy(id)?;
+                    (busy.in_flight, busy.sealed, busy.batch) = (true, sealed, Some(batch));
+                    return None;
+                }
+            }
+        }
+        Some(batch)
+    }
+
+    /// Handles the end of a send below. Returns the engine's batch if that is complete, or if the
+    /// connection has closed.
+    pub(super) fn on_sent(&mut self, id: ConnId, cipher: Box<Batch>) -> Option<Box<Batch>> {
+        let (_, busy) = self.table.make_busy(id)?;
+        busy.in_flight = false;
+        let batch = busy.batch.take();
+        if !cipher.is_empty() {
+            // The connection has closed. No byte that may not have left counts as sent.
+            return batch;
+        }
+        let sealed = std::mem::take(&mut busy.sealed);
+        self.keep_spare(cipher);
+        let batch = batch.map(|mut batch| {
+            batch.advance(sealed);
+            batch
+        });
+        self.send_due(id, batch)
+    }
+
+    /// Sends what waits for the end of a send: records of our own first, then the engine's batch.
+    fn send_due(&mut self, id: ConnId, batch: Option<Box<Batch>>) -> Option<Box<Batch>> {
+        let (conn, busy) = self.table.make_busy(id)?;
+        let mut control = std::mem::take(&mut busy.control);
+        let is_open = !conn.has(flag::CLOSE_SENT | flag::CLOSING);
+        if let Stage::Established(session) = &mut conn.stage
+            && is_open
+            && session.seal_reply(&mut control).is_err()
+        {
+            self.end_stage(id);
+        }
+        if !control.is_empty() && !self.send_records(id, &control) {
+            let (_, busy) = self.table.make_busy(id)?;
+            return match batch {
+                Some(batch) if batch.is_empty() => Some(batch),
+                batch => {
+                    busy.batch = batch;
+                    None
+                }
+            };
+        }
+        let sent = match batch {
+            Some(batch) if batch.is_empty() => Some(batch),
+            Some(batch) => Some(self.seal_and_send(id, batch, MAX_PLAINTEXT)?),
+            None => None,
+        };
+        let (conn, busy) = self.table.make_busy(id)?;
+        if std::mem::take(&mut busy.finish) && !conn.has(flag::CLOSING) {
+            self.inner.finish(id);
+        }
+        self.table.settle(id);
+        sent
+    }
+
+    /// Keeps the memory of a batch for the next records. It may hold records that a closed
+    /// connection did not take.
+    fn keep_spare(&mut self, mut batch: Box<Batch>) {
+        batch.clear();
+        self.spare = Some(batch);
+    }
+
+    /// Sends sealed records. Returns whether all of them have left.
+    fn send_records(&mut self, id: ConnId, records: &[u8]) -> bool {
+        let mut cipher = self.spare.take().unwrap_or_default();
+        cipher.append(|out| out.extend_from_slice(records));
+        match self.inner.send(id, cipher) {
+            SendOutcome::Done(cipher) => {
+                self.keep_spare(cipher);
+                true
+            }
+            SendOutcome::Pending => {
+                if let Some((_, busy)) = self.table.make_busy(id) {
+                    busy.in_flight = true;
+                }
+                false
+            }
+        }
+    }
+
+    /// Sends records of our own, after the send in flight if there is one.
+    pub(super) fn send_control(&mut self, id: ConnId, records: &[u8]) {
+        if records.is_empty() {
+            return;
+        }
+        match self.table.conn_and_busy(id) {
+            Some((_, Some(busy))) if busy.in_flight => busy.control.extend_from_slice(records),
+            Some((conn, _)) if !conn.has(flag::CLOSING) => {
+                self.send_records(id, records);
+            }
+            _ => {}
+        }
+    }
+
+    /// Answers an opened record, unless a send is in flight: then the answer waits for its end, so
+    /// that never more than one is owed.
+    pub(super) fn send_reply(&mut self, id: ConnId) {
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
+        if busy.is_some_and(|busy| busy.in_flight) || conn.has(flag::CLOSE_SENT | flag::CLOSING) {
+            return;
+        }
+        let Stage::Established(session) = &mut conn.stage else { return };
+        let mut out = Vec::new();
+        match session.seal_reply(&mut out) {
+            Ok(()) => self.send_control(id, &out),
+            Err(_) => self.end_stage(id),
+        }
+    }
+
+    /// Sends an alert.
+    pub(super) fn send_alert(&mut self, id: ConnId, alert: Alert) {
+        let Some(conn) = self.table.conn(id) else { return };
+        if conn.has(flag::CLOSE_SENT) {
+            return;
+        }
+        let Stage::Established(session) = &mut conn.stage else { return };
+        let mut out = Vec::new();
+        if session.seal_alert(alert, &mut out).is_ok() {
+            self.send_control(id, &out);
+        }
+    }
+
+    /// Ends our side of the stream: close_notify, then the end of the stream below.
+    pub(super) fn finish_secured(&mut self, id: ConnId) {
+        self.send_alert(id, Alert::CLOSE_NOTIFY);
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
+        conn.flags |= flag::CLOSE_SENT;
+        match busy {
+            Some(busy) if busy.in_flight => busy.finish = true,
+            _ => self.inner.finish(id),
+        }
+    }
+
+    /// Prepares the close of a connection: says so to the peer if that can be said at once, and
+    /// drops the keys.
+    pub(super) fn end_secured(&mut self, id: ConnId, is_orderly: bool) {
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
+        let can_say = !busy.is_some_and(|busy| busy.in_flight) && !conn.has(flag::CLOSE_SENT);
+        conn.flags |= flag::CLOSING;
+        if let Stage::Established(session) = &mut conn.stage
+            && is_orderly
+            && can_say
+        {
+            let mut out = Vec::new();
+            if session.seal_alert(Alert::CLOSE_NOTIFY, &mut out).is_ok() {
+                self.inner.try_send(id, &out);
+            }
+        }
+        self.end_stage(id);
+    }
+}
+
+/// Returns how many of the `sealed` bytes of plaintext are in records of which `unsent` bytes are
+/// not sent.
+pub(super) fn plain_unsent(sealed: usize, unsent: usize) -> usize {
+    // All records are full except possibly the last.
+    let last = match sealed % MAX_PLAINTEXT {
+        0 => MAX_PLAINTEXT.min(sealed),
+        last => last,
+    };
+    let Some(before) = unsent.checked_sub(last + MAX_OVERHEAD) else { return unsent.min(last) };
+    let record = MAX_PLAINTEXT + MAX_OVERHEAD;
+    let full = before / record * MAX_PLAINTEXT + (before % record).min(MAX_PLAINTEXT);
+    (last + full).min(sealed)
+}
+
+/// Seals up to `most` bytes from the front of a batch; returns how many.
+fn seal(
+    session: &mut Session,
+    batch: &Batch,
+    lent: &[u8],
+    most: usize,
+    cipher: &mut Batch,
+) -> Result<usize, Alert> {
+    let mut slices = [IoSlice::new(&[]); GATHERED];
+    let filled = batch.gather(lent, &mut slices);
+    let mut left = most;
+    let pieces = slices[..filled].iter().map_while(|slice| {
+        let piece = &slice[..slice.len().min(left)];
+        left -= piece.len();
+        (!piece.is_empty()).then_some(piece)
+    });
+    cipher.append(|out| session.seal(pieces, out))?;
+    Ok(most - left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsent_plaintext_is_never_more_than_records_that_were_not_delivered() {
+        for sealed in [1, 100, 16_383, 16_384, 16_385, 40_000, 4 * MAX_PLAINTEXT] {
+            for overhead in [22, MAX_OVERHEAD] {
+                let records = sealed.div_ceil(MAX_PLAINTEXT);
+                let all = sealed + records * overhead;
+                let mut before = sealed;
+                for unsent in (0..=all).rev() {
+                    let delivered = (all - unsent) / (MAX_PLAINTEXT + overhead) * MAX_PLAINTEXT;
+                    let delivered = if unsent == 0 { sealed } else { delivered };
+                    let plain = plain_unsent(sealed, unsent);
+                    assert!(plain + delivered <= sealed, "{unsent} of {all}: {plain}, {delivered}");
+                    assert!(plain <= before, "it grew");
+                    before = plain;
+                }
+                assert_eq!(before, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Secured connections over real sockets: ends, faults of the peer, and connections beside them.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::{AlertDescription, ClientConnection, Error};
+use support::{client, client_config, hear, raw_server_config, said};
+use throng_io::{
+    Batch, Closed, ConnId, Driver, Event, ListenOptions, Options, Portable, Segment, SendOutcome,
+    TlsInfo, listen,
+};
+use throng_tls::{Tls, TlsServer};
+
+/// An event without its bytes.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Adopted(ConnId),
+    Secured(ConnId, TlsInfo),
+    Received(ConnId, Vec<u8>),
+    Finished(ConnId),
+    Sent(ConnId, usize),
+    Closed(ConnId, Closed),
+}
+
+struct Rig {
+    driver: Tls<Portable>,
+    server: Arc<TlsServer>,
+    secured: SocketAddr,
+    plain: SocketAddr,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
+        let mut driver = Tls::new(Portable::new(options).unwrap());
+        let server = TlsServer::new(raw_server_config(None));
+        let mut add = |server: Option<&Arc<TlsServer>>| {
+            let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+            let (listener, address) = listen(loopback, ListenOptions::default()).unwrap();
+            let id = driver.inner().add_listener(listener).unwrap();
+            if let Some(server) = server {
+                driver.secure(id, Arc::clone(server));
+            }
+            address
+        };
+        let (plain, secured) = (add(None), add(Some(&server)));
+        Self { driver, server, secured, plain }
+    }
+
+    /// Runs a turn; returns its events.
+    fn turn(&mut self) -> Vec<Seen> {
+        let until = self.driver.now().after(Duration::from_millis(5));
+        self.driver.wait(Some(until)).unwrap();
+        let mut seen = Vec::new();
+        while let Some(event) = self.driver.next_event() {
+            seen.push(match event {
+                Event::Incoming(socket, ..) => Seen::Adopted(self.driver.adopt(socket).unwrap()),
+                Event::Secured(id, info) => Seen::Secured(id, *info),
+                Event::Received(id, bytes) => Seen::Received(id, bytes.to_vec()),
+                Event::Finished(id) => Seen::Finished(id),
+                Event::Sent(id, batch) => Seen::Sent(id, batch.len()),
+                Event::Closed(id, why) => Seen::Closed(id, why),
+                other => panic!("unexpected: {other:?}"),
+            });
+        }
+        seen
+    }
+
+    /// Runs turns until one event is found; those before it are dropped.
+    fn until<T>(&mut self, mut wanted: impl FnMut(&Seen) -> Option<T>) -> T {
+        let end = self.driver.now().after(Duration::from_secs(20));
+        while self.driver.now() < end {
+            if let Some(found) = self.turn().iter().find_map(&mut wanted) {
+                return found;
+            }
+        }
+        panic!("the event never came");
+    }
+
+    /// Runs turns until bytes or an end reach the peer; returns them.
+    fn until_read(&mut self, peer: &mut TcpStream) -> Vec<u8> {
+        let mut bytes = vec![0; 64 * 1024];
+        let end = self.driver.now().after(Duration::from_secs(20));
+        while self.driver.now() < end {
+            match peer.read(&mut bytes) {
+                Ok(n) => {
+                    bytes.truncate(n);
+                    return bytes;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => drop(self.turn()),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("nothing came");
+    }
+
+    fn dial(&mut self, to: SocketAddr) -> (ConnId, TcpStream) {
+        let peer = TcpStream::connect(to).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let id = self.until(|seen| match seen {
+            Seen::Adopted(id) => Some(*id),
+            _ => None,
+        });
+        (id, peer)
+    }
+
+    /// Connects and does the handshake.
+    fn pair(&mut self) -> Peer {
+        let (id, mut socket) = self.dial(self.secured);
+        let mut tls = client(client_config());
+        loop {
+            socket.write_all(&said(&mut tls)).unwrap();
+            if !tls.is_handshaking() {
+                break;
+            }
+            let bytes = self.until_read(&mut socket);
+            hear(&mut tls, &bytes).unwrap();
+        }
+        let info = self.until(|seen| match seen {
+            Seen::Secured(of, info) if *of == id => Some(info.clone()),
+            _ => None,
+        });
+        Peer { id, socket, tls, info }
+    }
+
+    fn send(&mut self, id: ConnId, bytes: &[u8]) -> bool {
+        let mut batch = Box::<Batch>::default();
+        batch.push(Segment::Own(bytes.to_vec()));
+        matches!(self.driver.send(id, batch), SendOutcome::Done(_))
+    }
+
+    /// Runs turns until the peer has heard data, or an error.
+    fn until_heard(&mut self, peer: &mut Peer) -> Result<Vec<u8>, Error> {
+        loop {
+            let bytes = self.until_read(&mut peer.socket);
+            let data = hear(&mut peer.tls, &bytes)?;
+            if !data.is_empty() || bytes.is_empty() {
+                return Ok(data);
+            }
+        }
+    }
+}
+
+struct Peer {
+    id: ConnId,
+    socket: TcpStream,
+    tls: ClientConnection,
+    info: TlsInfo,
+}
+
+impl Peer {
+    fn say(&mut self, data: &[u8]) {
+        self.tls.writer().write_all(data).unwrap();
+        let bytes = said(&mut self.tls);
+        self.socket.write_all(&bytes).unwrap();
+    }
+}
+
+fn received(seen: &Seen) -> Option<Vec<u8>> {
+    match seen {
+        Seen::Received(_, bytes) => Some(bytes.clone()),
+        _ => None,
+    }
+}
+
+fn finished(seen: &Seen) -> Option<ConnId> {
+    match seen {
+        Seen::Finished(id) => Some(*id),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_handshake_is_reported_and_data_follows() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    assert_eq!((peer.info.version, peer.info.is_resumed), (0x304, false));
+    assert_eq!(peer.info.server_name.as_deref(), Some("localhost"));
+    peer.say(b"question");
+    assert_eq!(rig.until(received), b"question");
+    assert!(rig.send(peer.id, b"answer"));
+    assert_eq!(rig.until_heard(&mut peer).unwrap(), b"answer");
+    assert_eq!(rig.driver.secured(), 1);
+}
+
+#[test]
+fn a_plain_listener_beside_a_secured_one_stays_plain() {
+    let mut rig = Rig::new();
+    let (id, mut peer) = rig.dial(rig.plain);
+    peer.write_all(b"plain").unwrap();
+    assert_eq!(rig.until(received), b"plain");
+    assert!(rig.send(id, b"answer"));
+    assert_eq!(rig.until_read(&mut peer), b"answer");
+    assert_eq!(rig.driver.secured(), 0);
+}
+
+#[test]
+fn lent_plaintext_can_be_sent_to_a_plain_connection() {
+    let mut rig = Rig::new();
+    let (plain, mut plain_peer) = rig.dial(rig.plain);
+    let mut peer = rig.pair();
+    peer.say(b"across");
+    let mut sent = false;
+    while !sent {
+        let until = rig.driver.now().after(Duration::from_millis(5));
+        rig.driver.wait(Some(until)).unwrap();
+        while let Some(event) = rig.driver.next_event() {
+            let Event::Received(_, bytes) = event else { continue };
+            let mut batch = Box::<Batch>::default();
+            batch.push(Segment::Lent(1..bytes.len()));
+            sent = matches!(rig.driver.send(plain, batch), SendOutcome::Done(_));
+        }
+    }
+    assert_eq!(rig.until_read(&mut plain_peer), b"cross");
+}
+
+#[test]
+fn rfc8446_6_1_an_end_without_close_notify_is_truncated() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    peer.tls.send_close_notify();
+    peer.say(b"");
+    assert_eq!(rig.until(finished), peer.id);
+    assert!(!rig.driver.was_truncated(peer.id));
+
+    let peer = rig.pair();
+    peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(rig.until(finished), peer.id);
+    assert!(rig.driver.was_truncated(peer.id));
+}
+
+#[test]
+fn an_end_found_with_data_waits_for_a_paused_reader() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    rig.driver.pause(peer.id);
+    peer.tls.writer().write_all(b"data").unwrap();
+    peer.tls.send_close_notify();
+    peer.say(b"");
+    for _ in 0..3 {
+        assert_eq!(rig.turn(), []);
+    }
+    rig.driver.resume(peer.id);
+    let until = rig.driver.now().after(Duration::from_secs(20));
+    let mut data = Vec::new();
+    while data.is_empty() {
+        rig.driver.wait(Some(until)).unwrap();
+        while let Some(event) = rig.driver.next_event() {
+            let Event::Received(id, bytes) = event else { panic!("{event:?}") };
+            data.extend_from_slice(bytes);
+            rig.driver.pause(id);
+        }
+    }
+    assert_eq!(data, b"data");
+    for _ in 0..3 {
+        assert_eq!(rig.turn(), []);
+    }
+    rig.driver.resume(peer.id);
+    assert_eq!(rig.until(finished), peer.id);
+}
+
+#[test]
+fn a_corrupt_record_ends_the_session_with_an_alert() {
+    let mut rig = Rig::new();
+    let mut peer = rig.pair();
+    peer.tls.writer().write_all(b"data").unwrap();
+    let mut bytes = said(&mut peer.tls);
+    *bytes.last_mut().unwrap() ^= 1;
+    peer.socket.write_all(&bytes).unwrap();
+    assert_eq!(rig.until(finished), peer.id);
+    assert!(rig.driver.was_truncated(peer.id));
+    assert!(rig.send(peer.id, b"to no one"));
+    let refused = AlertDescription::BadRecordMac;
+    assert_eq!(rig.until_heard(&mut peer), Err(Error::AlertReceived(refused)));
+    rig.driver.close(peer.id);
+    rig.until(|seen| matches!(seen, Seen::Closed(..)).then_some(()));
+    assert_eq!(rig.driver.secured(), 0);
+}
+
+#[test]
+fn http_without_tls_is_answered_with_the_reason() {
+    let mut rig = Rig::new();
+    let (id, mut peer) = rig.dial(rig.secured);
+    peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(rig.until(finished), id);
+    let answer = String::from_utf8(rig.until_read(&mut peer)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
+}
+
+#[test]
+fn bytes_that_are_no_handshake_end_the_connection() {
+    for bytes in [&[0; 100][..], b"\x16\x03\x01\x00\x05hello", b"\x16\x03\x01\xff\xff", b"ssh-2"] {
+        let mut rig = Rig::new();
+        let (id, mut peer) = rig.dial(rig.secured);
+        peer.write_all(bytes).unwrap();
+        assert_eq!(rig.until(finished), id, "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_client_hello_without_end_is_refused() {
+    let mut rig = Rig::new();
+    let (id, mut peer) = rig.dial(rig.secured);
+    // A record of the greatest length that never ends, behind one that is complete.
+    let hello = [&[22, 3, 1, 0x40, 0][..], &[0; 40_000]].concat();
+    let mut written = 0;
+    loop {
+        if let Ok(n) = peer.write(&hello[written..]) {
+            written += n;
+        }
+        if rig.turn().contains(&Seen::Finished(id)) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_replaced_configuration_serves_new_connections_only() {
+    let mut rig = Rig::new();
+    let mut old = rig.pair();
+    let mut config = raw_server_config(None);
+    config.alpn_protocols = vec![b"other".to_vec()];
+    rig.server.replace(config);
+    let (_, mut socket) = rig.dial(rig.secured);
+    let mut config = client_config();
+    config.alpn_protocols = vec![b"other".to_vec()];
+    let mut tls = client(config);
+    socket.write_all(&said(&mut tls)).unwrap();
+    while tls.alpn_protocol().is_none() {
+        let bytes = rig.until_read(&mut socket);
+        hear(&mut tls, &bytes).unwrap();
+    }
+    assert_eq!(tls.alpn_protocol(), Some(&b"other"[..]));
+    old.say(b"still here");
+    assert_eq!(rig.until(received), b"still here");
+}
+
+#[test]
+fn key_updates_of_a_peer_that_does_not_read_are_answered_once() {
+    let options = Options { socket_send_buffer: Some(16 * 1024), ..Options::default() };
+    let mut rig = Rig::with(options);
+    let mut peer = rig.pair();
+    let output = vec![b'x'; 8 << 20];
+    assert!(!rig.send(peer.id, &output), "it fits");
+    for round in 0..100u8 {
+        peer.tls.refresh_traffic_keys().unwrap();
+        peer.say(&[round]);
+        assert_eq!(rig.until(received), [round]);
+    }
+    let mut heard = Vec::new();
+    while heard.len() < output.len() {
+        heard.extend(rig.until_heard(&mut peer).unwrap());
+    }
+    assert_eq!(heard, output);
+    assert!(rig.send(peer.id, b"after"));
+    assert_eq!(rig.until_heard(&mut peer).unwrap(), b"after");
+}
