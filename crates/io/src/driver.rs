@@ -161,7 +161,7 @@ pub trait Driver {
     fn unsent(&self, conn: ConnId) -> usize;
 
     /// Returns an estimate of the memory of the batch in flight, see [`Batch::memory`], and of
-    /// whatever else the driver holds for this connection's output.
+    /// whatever else the driver holds for this connection.
     fn output_memory(&self, conn: ConnId) -> usize;
 
     /// Returns whether a stream whose end was reported ([`Event::Finished`]) was cut: its peer did

@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn receive(bodies: &mut RequestBodies, slot: u32, bytes: usize, now: u64) {
-        bodies.of(id(slot)).unwrap().note(bytes, usize::MAX, at(now));
+        bodies.of(id(slot)).unwrap().note(bytes, u64::MAX, at(now));
         assert!(bodies.buffer(id(slot), &vec![0; bytes], usize::MAX));
     }
 

@@ -324,6 +324,13 @@ impl<D: Driver> Driver for Tls<D> {
         batch.len() - busy.sealed + output::plain_unsent(busy.sealed, unsent)
     }
 
+    fn output_memory(&self, conn: ConnId) -> usize {
+        let below = self.inner.output_memory(conn);
+        let Some(busy) = self.table.busy_ref(conn) else { return below };
+        let batch = busy.batch.as_ref().map_or(0, |batch| batch.memory());
+        below + batch + busy.control.capacity() + busy.input.capacity()
+    }
+
     fn was_truncated(&self, conn: ConnId) -> bool {
         match self.table.conn_ref(conn) {
             Some(conn) => conn.has(flag::TRUNCATED),
