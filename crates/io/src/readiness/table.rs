@@ -1,5 +1,5 @@
-//! The table of connections by slot: 16 bytes each. Freed slots are used again in the order in which
-//! they were freed, so that a stale id names a stranger as late as possible.
+//! The table of connections by slot: 16 bytes each. Freed slots are used again in the order in
+//! which they were freed, so that a stale id names a stranger as late as possible.
 
 use std::io;
 
