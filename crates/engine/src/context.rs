@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throng_io::{Clock, ConnId, Instant};
 use throng_proto::ws::{Opcode, deflate};
 
-use crate::conn::record::{AfterFlush, Stage};
+use crate::conn::stage::{AfterFlush, Stage};
 use crate::conn::table::Connections;
 use crate::outbox::frame::Frame;
 use crate::outbox::send::{Published, Sent};
@@ -233,9 +233,9 @@ impl<'a> Cx<'a> {
     /// [`Answer::Events`](crate::Answer::Events).
     pub fn start_events(&mut self) {
         if let Some(conn) = self.core.connections.conn_mut(self.id)
-            && conn.stage == Stage::Http
+            && conn.is(Stage::Http)
         {
-            conn.stage = Stage::Events;
+            conn.advance(Stage::Events);
         }
     }
 

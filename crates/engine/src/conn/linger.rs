@@ -11,7 +11,7 @@ use std::time::Duration;
 use throng_io::ConnId;
 
 use crate::conn::deadlines::Tick;
-use crate::conn::record::AfterFlush;
+use crate::conn::stage::AfterFlush;
 use crate::conn::table::Connections;
 
 /// Silence after which a lingering connection is closed.
@@ -59,7 +59,7 @@ impl Connections {
     /// output that a slow peer has not taken yet, and delivers that without us.
     pub(crate) fn end_lingering(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
-            conn.after_flush = AfterFlush::Close;
+            conn.set_after_flush(AfterFlush::Close);
             self.mark_dirty(id);
         }
     }

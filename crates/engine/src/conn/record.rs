@@ -4,100 +4,10 @@ use throng_io::{Batch, ConnId};
 
 use crate::conn::linger::Linger;
 use crate::conn::slab::Index;
+use crate::conn::stage::{AfterFlush, Stage, Status, flag};
 use crate::conn::timers::Tick;
 use crate::outbox::queue::Waiting;
 use crate::shard::admission::Admitted;
-
-/// Stage of a connection's life. It only advances, except that `Http` and `Serving` alternate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    /// Client: the TCP connection is being made.
-    Connecting,
-    /// Client: the upgrade request is sent; waiting for its answer.
-    Upgrading,
-    /// Server: HTTP requests are read.
-    Http,
-    /// Server: the service handles a request and takes no more input until it resumes reading: its
-    /// answer comes later or is produced while it is sent, or it cannot take more of the body now.
-    Serving,
-    /// Server: the answer is a stream of events; the peer sends nothing more.
-    Events,
-    /// A WebSocket session.
-    Open,
-    /// Our Close frame is queued or sent; waiting for the peer's.
-    Closing,
-    /// All output and our FIN are sent. Further input is read and dropped, so that a reset does not
-    /// destroy data that the peer has not read yet.
-    Lingering,
-    /// The driver is closing it; waiting for its last event.
-    Ending,
-    /// Unused slot.
-    Free,
-}
-
-/// Action after the queue is flushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterFlush {
-    Nothing,
-    /// Close: the peer sends nothing more.
-    Close,
-    /// FIN, then [`Stage::Lingering`].
-    Linger,
-    /// Reset now, without waiting for the queue.
-    Abort,
-}
-
-/// Bits of [`Conn::flags`].
-pub(crate) mod flag {
-    /// In the list of connections to flush.
-    pub(crate) const DIRTY: u16 = 1;
-    /// The driver holds a batch.
-    pub(crate) const IN_FLIGHT: u16 = 1 << 1;
-    /// A heartbeat ping is unanswered.
-    pub(crate) const PINGED: u16 = 1 << 2;
-    /// A message is incomplete, and listed with its deadline.
-    pub(crate) const ASSEMBLING: u16 = 1 << 3;
-    /// Reading is paused.
-    pub(crate) const PAUSED: u16 = 1 << 4;
-    /// `on_open` was called and `on_close` was not.
-    pub(crate) const SESSION: u16 = 1 << 5;
-    /// A send returned `Queued` or `Dropped`; `on_drain` is to be called.
-    pub(crate) const NOTIFY_ON_DRAIN: u16 = 1 << 6;
-    /// A request is incomplete; its deadline runs.
-    pub(crate) const REQUEST: u16 = 1 << 7;
-    /// Counted as a pending handshake.
-    pub(crate) const PENDING: u16 = 1 << 8;
-    /// We mask our frames: the client's side.
-    pub(crate) const CLIENT: u16 = 1 << 9;
-    /// permessage-deflate was agreed on.
-    pub(crate) const DEFLATE: u16 = 1 << 10;
-    /// The peer has ended its side of the stream.
-    pub(crate) const FINISHED: u16 = 1 << 11;
-    /// In the list of connections that `on_drain` is due for.
-    pub(crate) const DRAIN_LISTED: u16 = 1 << 12;
-    /// The 101 response is queued and has not left: the queue must not be dropped, and nothing may
-    /// overtake it.
-    pub(crate) const UPGRADING: u16 = 1 << 13;
-    /// Frames published in this turn are in a list, behind what else is queued: see
-    /// `outbox/fanout.rs`.
-    pub(crate) const FAN_OUT: u16 = 1 << 14;
-    /// Messages wait in the per-message queue, behind the output queue.
-    pub(crate) const WAITING: u16 = 1 << 15;
-
-    /// In a session: the service has stopped reading. The meaning of [`REQUEST`] ends where a
-    /// session begins.
-    pub(crate) const STOPPED: u16 = REQUEST;
-
-    /// Flags with which sending a message is more than appending it to the queue.
-    pub(crate) const SEND_SLOW_MASK: u16 = IN_FLIGHT | CLIENT | WAITING | FAN_OUT | DEFLATE;
-    /// Flags with which a flush is more than handing the queue to the driver.
-    pub(crate) const FLUSH_SLOW_MASK: u16 =
-        IN_FLIGHT | PAUSED | NOTIFY_ON_DRAIN | UPGRADING | WAITING | FAN_OUT | STOPPED;
-    /// Flags with which more than the queue decides whether further messages are decoded.
-    pub(crate) const CONTINUE_SLOW_MASK: u16 = IN_FLIGHT | WAITING | FAN_OUT | STOPPED;
-    /// Flags with which a published frame goes into the queue.
-    pub(crate) const FAN_OUT_SLOW_MASK: u16 = FLUSH_SLOW_MASK & !FAN_OUT | CLIENT;
-}
 
 /// A connection. Rarely used state lies in [`Cold`]; an idle session owns only this record, its
 /// decoder and its deadline.
@@ -114,9 +24,7 @@ pub(crate) struct Conn {
     /// Messages of at most so many bytes need no check of the route's limits; 0 until those were
     /// looked up.
     pub(crate) inline_limit: u16,
-    pub(crate) flags: u16,
-    pub(crate) stage: Stage,
-    pub(crate) after_flush: AfterFlush,
+    status: Status,
 }
 
 /// Id in a free slot: no connection has it, so comparing ids shows that the slot is unused.
@@ -131,34 +39,59 @@ impl Conn {
             data: 0,
             route: 0,
             inline_limit: 0,
-            flags: 0,
-            stage,
-            after_flush: AfterFlush::Nothing,
+            status: Status::new(stage),
         }
     }
 
     /// Returns whether the service has stopped reading this connection.
     pub(crate) fn is_stopped(&self) -> bool {
-        match self.stage {
-            Stage::Serving => true,
-            Stage::Open => self.has(flag::STOPPED),
-            _ => false,
-        }
+        self.is(Stage::Serving) || self.is(Stage::Open) && self.has(flag::STOPPED)
     }
 
-    #[inline]
-    pub(crate) fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(crate) fn stage(&self) -> Stage {
+        self.status.stage()
     }
 
-    /// Sets or clears a flag.
-    #[inline]
-    pub(crate) fn set(&mut self, flag: u16, on: bool) {
-        if on {
-            self.flags |= flag;
-        } else {
-            self.flags &= !flag;
-        }
+    /// Returns whether the stage is this one.
+    #[inline(always)]
+    pub(crate) fn is(&self, stage: Stage) -> bool {
+        self.status.is(stage)
+    }
+
+    /// Enters the next stage.
+    pub(crate) fn advance(&mut self, next: Stage) {
+        self.status.advance(next);
+    }
+
+    pub(crate) fn after_flush(&self) -> AfterFlush {
+        self.status.after_flush()
+    }
+
+    pub(crate) fn set_after_flush(&mut self, after: AfterFlush) {
+        self.status.set_after_flush(after);
+    }
+
+    /// Returns whether an action follows the flush.
+    #[inline(always)]
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.status.is_finishing()
+    }
+
+    #[inline(always)]
+    pub(crate) fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Returns whether any of these flags is set.
+    #[inline(always)]
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.status.has(flags)
+    }
+
+    /// Sets or clears flags.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, flags: u32, on: bool) {
+        self.status.set(flags, on);
     }
 }
 
@@ -181,10 +114,6 @@ pub(crate) struct Cold {
     pub(crate) waiting: Option<Box<Waiting>>,
     /// Start of the incomplete message.
     pub(crate) assembling: Option<Tick>,
-    /// Whether it is in the list of incomplete messages.
-    pub(crate) assembly_listed: bool,
-    /// Whether it is in the list of batches in flight.
-    pub(crate) flight_listed: bool,
     /// Whether it is a publisher that waits for room in another shard's queue; see
     /// `pubsub/publishers.rs`.
     pub(crate) awaits_room: bool,
@@ -202,8 +131,6 @@ impl Cold {
             && self.progress.is_none()
             && self.waiting.is_none()
             && self.assembling.is_none()
-            && !self.assembly_listed
-            && !self.flight_listed
             && !self.awaits_room
             && self.closed_with == 0
             && self.dropped.is_none()

@@ -12,10 +12,12 @@ use throng_proto::ws::{self, Opcode, deflate};
 
 use crate::conn::deadlines::Deadlines;
 use crate::conn::rate::Rates;
-use crate::conn::record::{AfterFlush, Cold, Conn, NO_CONN, Stage, flag};
+use crate::conn::record::{Cold, Conn, NO_CONN};
 use crate::conn::slab::Slab;
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::subprotocols::Subprotocols;
 use crate::conn::timers::{Heartbeats, Tick};
+use crate::conn::work_list::WorkList;
 use crate::limits::Checked;
 use crate::outbox::borrowed::Borrowed;
 use crate::outbox::compression::Compression;
@@ -55,18 +57,18 @@ pub(crate) struct Connections {
     pub(crate) lifetimes: Deadlines<Tick>,
     pub(crate) rates: Rates,
     subprotocols: Subprotocols,
-    pub(crate) dirty: Vec<ConnId>,
+    pub(crate) dirty: WorkList,
     /// Connections with more output than one flush sends: they are flushed in the next turn.
-    pub(crate) unfinished: Vec<ConnId>,
+    pub(crate) unfinished: WorkList,
     /// Connections for which `on_drain` is due.
-    pub(crate) drained: Vec<ConnId>,
+    pub(crate) drained: WorkList,
     /// Connections whose service resumed reading; input of some may be held back.
-    pub(crate) resumed: Vec<ConnId>,
+    pub(crate) resumed: WorkList,
     /// Batches in flight, checked for progress at each sweep.
-    pub(crate) in_flight: Vec<ConnId>,
+    pub(crate) in_flight: WorkList,
     /// Connections with an incomplete message or request. At each sweep the deadline of the message
     /// is checked.
-    pub(crate) assembling: Vec<ConnId>,
+    pub(crate) incomplete: WorkList,
     pub(crate) spares: Spares,
     pub(crate) fanout: Fanout,
     pub(crate) compression: Compression,
@@ -111,12 +113,12 @@ impl Connections {
             lifetimes: Deadlines::new(Tick::START),
             rates: Rates::new(limits.max_messages_per_second, limits.max_bytes_per_second),
             subprotocols: Subprotocols::default(),
-            dirty: Vec::new(),
-            unfinished: Vec::new(),
-            drained: Vec::new(),
-            resumed: Vec::new(),
-            in_flight: Vec::new(),
-            assembling: Vec::new(),
+            dirty: WorkList::new(flag::DIRTY),
+            unfinished: WorkList::new(flag::UNFINISHED_LISTED),
+            drained: WorkList::new(flag::DRAIN_LISTED),
+            resumed: WorkList::new(flag::RESUME_LISTED),
+            in_flight: WorkList::new(flag::FLIGHT_LISTED),
+            incomplete: WorkList::new(flag::INCOMPLETE_LISTED),
             spares: Spares::default(),
             fanout: Fanout::default(),
             compression: Compression::default(),
@@ -146,7 +148,7 @@ impl Connections {
         self.deadlines.add_slot(slot);
         self.rates.forget(slot);
         self.subprotocols.forget(slot);
-        debug_assert_eq!(self.conns[slot].stage, Stage::Free, "a slot was named twice");
+        debug_assert_eq!(self.conns[slot].stage(), Stage::Free, "a slot was named twice");
         self.conns[slot] = Conn::new(id, stage);
         self.stats.connections += 1;
     }
@@ -156,7 +158,7 @@ impl Connections {
         let slot = id.slot();
         let Some(conn) = self.conn_mut(id) else { return };
         let (out, cold, in_flight) = (conn.out.take(), conn.cold.take(), conn.has(flag::IN_FLIGHT));
-        (conn.id, conn.stage, conn.flags) = (NO_CONN, Stage::Free, 0);
+        *conn = Conn::new(NO_CONN, Stage::Free);
         self.fanout.forget(slot);
         self.compression.forget(slot);
         self.stats.connections -= 1;
@@ -191,13 +193,13 @@ impl Connections {
     /// Returns the stage; [`Stage::Free`] if the connection is gone.
     #[inline]
     pub(crate) fn stage(&self, id: ConnId) -> Stage {
-        self.conn(id).map_or(Stage::Free, |conn| conn.stage)
+        self.conn(id).map_or(Stage::Free, |conn| conn.stage())
     }
 
     /// Returns the connection in `slot`, if there is one.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<ConnId> {
         let conn = self.conns.get(slot as usize)?;
-        (conn.stage != Stage::Free).then_some(conn.id)
+        (!conn.is(Stage::Free)).then_some(conn.id)
     }
 
     /// Returns the number of slots in use or used before.
@@ -208,7 +210,7 @@ impl Connections {
     /// Returns the connection in `slot`, if broadcasts reach it.
     pub(crate) fn listener_in(&self, slot: usize) -> Option<ConnId> {
         let conn = &self.conns[slot];
-        matches!(conn.stage, Stage::Open | Stage::Events).then_some(conn.id)
+        matches!(conn.stage(), Stage::Open | Stage::Events).then_some(conn.id)
     }
 
     /// Returns the subprotocol that was agreed on.
@@ -250,7 +252,7 @@ impl Connections {
 
     /// Returns the ids of all connections.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
-        self.conns.iter().filter(|conn| conn.stage != Stage::Free).map(|conn| conn.id)
+        self.conns.iter().filter(|conn| !conn.is(Stage::Free)).map(|conn| conn.id)
     }
 
     /// Returns the cold record of a connection, created if there is none.
@@ -297,14 +299,15 @@ impl Connections {
     pub(crate) fn receiving(&mut self, id: ConnId) -> Option<Receiving> {
         let slot = id.slot();
         let conn = self.conns.get_mut(slot)?;
-        if conn.id != id || conn.stage != Stage::Open {
+        if conn.id != id || !conn.is(Stage::Open) {
             return None;
         }
-        let flags = conn.flags;
-        conn.flags = flags & !flag::PINGED | flag::DIRTY;
+        let was_pinged = conn.has(flag::PINGED);
+        conn.set(flag::PINGED, false);
+        conn.set(flag::DIRTY, true);
         let receiving =
             Receiving { route: conn.route, data: conn.data, inline_limit: conn.inline_limit };
-        if flags & flag::PINGED != 0 || !self.limits.heartbeat_always {
+        if was_pinged || !self.limits.heartbeat_always {
             self.deadlines.set(slot, self.heartbeats.due(slot));
         }
         Some(receiving)
@@ -315,10 +318,10 @@ impl Connections {
     #[cold]
     pub(crate) fn receiving_late(&mut self, id: ConnId) -> Option<Receiving> {
         let conn = self.conn_mut(id)?;
-        if conn.stage != Stage::Closing || conn.after_flush != AfterFlush::Nothing {
+        if !conn.is(Stage::Closing) || conn.is_finishing() {
             return None;
         }
-        conn.flags |= flag::DIRTY;
+        conn.set(flag::DIRTY, true);
         Some(Receiving { route: conn.route, data: conn.data, inline_limit: 0 })
     }
 
@@ -339,32 +342,18 @@ impl Connections {
         self.debts.add(self.read_len);
     }
 
+    /// Clears the flag of a connection that was removed from a [`WorkList`].
+    pub(crate) fn unlist(&mut self, id: ConnId, flag: u32) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.set(flag, false);
+            self.shed_cold(id);
+        }
+    }
+
     /// Lists a connection whose message or request is incomplete.
     pub(crate) fn list_incomplete(&mut self, id: ConnId) {
-        if let Some(cold) = self.cold_mut(id)
-            && !std::mem::replace(&mut cold.assembly_listed, true)
-        {
-            self.assembling.push(id);
-        }
-    }
-
-    /// Marks a connection as removed from the list of incomplete messages.
-    pub(crate) fn unlist_assembling(&mut self, id: ConnId) {
-        if self.cold(id).is_some()
-            && let Some(cold) = self.cold_mut(id)
-        {
-            cold.assembly_listed = false;
-            self.shed_cold(id);
-        }
-    }
-
-    /// Marks a connection as removed from the list of batches in flight.
-    pub(crate) fn unlist_flight(&mut self, id: ConnId) {
-        if self.cold(id).is_some()
-            && let Some(cold) = self.cold_mut(id)
-        {
-            cold.flight_listed = false;
-            self.shed_cold(id);
+        if let Some(conn) = self.conns.get_mut(id.slot()).filter(|conn| conn.id == id) {
+            self.incomplete.add(conn);
         }
     }
 
@@ -403,8 +392,8 @@ impl Connections {
     pub(crate) fn finish_answer(&mut self, id: ConnId, keep_alive: bool) {
         let keep_alive_secs = self.limits.keep_alive;
         let Some(conn) = self.conn_mut(id) else { return };
-        match conn.stage {
-            Stage::Serving => conn.stage = Stage::Http,
+        match conn.stage() {
+            Stage::Serving => conn.advance(Stage::Http),
             // Its body is still coming, and no callback would read it to its end.
             Stage::Http => return self.finish(id, AfterFlush::Linger),
             _ => return,
@@ -412,7 +401,7 @@ impl Connections {
         if keep_alive {
             conn.set(flag::REQUEST, false);
             self.due_in(id, keep_alive_secs);
-            self.resumed.push(id);
+            self.mark_resumed(id);
         } else {
             self.finish(id, AfterFlush::Linger);
         }
@@ -421,7 +410,7 @@ impl Connections {
     /// Stops reading; see [`Core::stop_reading`](crate::Core::stop_reading).
     pub(crate) fn stop_reading(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id)
-            && conn.stage == Stage::Open
+            && conn.is(Stage::Open)
         {
             conn.set(flag::STOPPED, true);
             // The flush pauses the driver's reading.
@@ -433,9 +422,9 @@ impl Connections {
     pub(crate) fn resume_reading(&mut self, id: ConnId) {
         let timeout = self.limits.handshake;
         let Some(conn) = self.conn_mut(id) else { return };
-        match conn.stage {
+        match conn.stage() {
             Stage::Serving => {
-                conn.stage = Stage::Http;
+                conn.advance(Stage::Http);
                 // The delay was ours: the body's deadline restarts.
                 self.due_in(id, timeout);
             }
@@ -450,7 +439,7 @@ impl Connections {
             }
             _ => return,
         }
-        self.resumed.push(id);
+        self.mark_resumed(id);
     }
 
     /// Requests `on_drain`; see [`Core::await_drain`](crate::Core::await_drain).
@@ -524,7 +513,7 @@ impl Connections {
                 self.take_waiting(id, usize::MAX);
                 // As after a Close frame: later publications would keep a slow connection open
                 // without end.
-                self.conns[id.slot()].stage = Stage::Closing;
+                self.conns[id.slot()].advance(Stage::Closing);
                 self.due_in(id, self.limits.close);
                 return self.finish(id, AfterFlush::Close);
             }
@@ -532,7 +521,7 @@ impl Connections {
         }
         let mask = self.conns[id.slot()].has(flag::CLIENT).then(|| self.masks.next());
         self.append(id, |out| ws::encode_close(code, reason, mask, out));
-        self.conns[id.slot()].stage = Stage::Closing;
+        self.conns[id.slot()].advance(Stage::Closing);
         if let Some(cold) = self.cold_mut(id) {
             cold.closed_with = code;
         }
@@ -554,15 +543,15 @@ impl Connections {
     /// Sets what happens after the queue is flushed. The more abrupt of two requests wins.
     pub(crate) fn finish(&mut self, id: ConnId, after: AfterFlush) {
         let Some(conn) = self.conn_mut(id) else { return };
-        if conn.stage >= Stage::Lingering && after != AfterFlush::Abort {
+        if conn.stage() >= Stage::Lingering && after != AfterFlush::Abort {
             return;
         }
-        if conn.after_flush != AfterFlush::Abort {
-            conn.after_flush = after;
+        if conn.after_flush() != AfterFlush::Abort {
+            conn.set_after_flush(after);
         }
-        if after == AfterFlush::Abort && matches!(conn.stage, Stage::Open | Stage::Events) {
+        if after == AfterFlush::Abort && matches!(conn.stage(), Stage::Open | Stage::Events) {
             // Later messages would be dropped, and their sender must see that.
-            conn.stage = Stage::Closing;
+            conn.advance(Stage::Closing);
         }
         self.mark_dirty(id);
     }
@@ -626,27 +615,28 @@ impl Connections {
     #[inline]
     pub(crate) fn mark_dirty(&mut self, id: ConnId) {
         let conn = &mut self.conns[id.slot()];
-        if conn.flags & flag::DIRTY == 0 {
-            conn.flags |= flag::DIRTY;
-            self.dirty.push(id);
-        }
+        self.dirty.add(conn);
     }
 
     /// Marks a connection as flushed anyway, right after its input is handled.
     #[inline]
     pub(crate) fn promise_flush(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
-            conn.flags |= flag::DIRTY;
+            conn.set(flag::DIRTY, true);
+        }
+    }
+
+    /// Puts the connection on the list of those that are read again.
+    fn mark_resumed(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(id.slot()).filter(|conn| conn.id == id) {
+            self.resumed.add(conn);
         }
     }
 
     /// Puts the connection on the list for `on_drain`.
     pub(crate) fn mark_drained(&mut self, id: ConnId) {
         let conn = &mut self.conns[id.slot()];
-        if !conn.has(flag::DRAIN_LISTED) {
-            conn.set(flag::DRAIN_LISTED, true);
-            self.drained.push(id);
-        }
+        self.drained.add(conn);
     }
 
     fn control(&mut self, id: ConnId, opcode: Opcode, payload: &[u8]) {
@@ -671,14 +661,11 @@ impl Connections {
     /// Returns the connection's queue, created if it has none; the connection will be flushed.
     pub(crate) fn queue(&mut self, id: ConnId) -> &mut Batch {
         let conn = &mut self.conns[id.slot()];
-        if conn.flags & flag::DIRTY == 0 {
-            conn.flags |= flag::DIRTY;
-            self.dirty.push(id);
-        }
+        self.dirty.add(conn);
         let fanned_out = conn.has(flag::FAN_OUT);
+        conn.set(flag::FAN_OUT, false);
         let queue = conn.out.get_or_insert_with(|| self.spares.take());
         if fanned_out {
-            conn.flags &= !flag::FAN_OUT;
             self.fanout.move_to(id.slot(), queue);
         }
         queue

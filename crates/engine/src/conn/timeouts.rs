@@ -1,6 +1,8 @@
 //! Per-connection timeouts.
 
-use crate::conn::record::{AfterFlush, Stage, flag};
+use throng_io::ConnId;
+
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
 use crate::context::Cx;
 use crate::service::{Close, Service};
@@ -11,7 +13,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_due(&mut self, slot: u32) {
         let Some(id) = self.core.connections.in_slot(slot) else { return };
         let Some(conn) = self.core.connections.conn(id) else { return };
-        let (stage, pinged) = (conn.stage, conn.has(flag::PINGED));
+        let (stage, pinged) = (conn.stage(), conn.has(flag::PINGED));
         let (paused, in_flight) = (conn.has(flag::PAUSED), conn.has(flag::IN_FLIGHT));
         let (pending, in_request) = (conn.has(flag::PENDING), conn.has(flag::REQUEST));
         let connections = &mut self.core.connections;
@@ -89,34 +91,39 @@ impl<S: Service> State<S> {
 
     /// Closes sessions whose message has been incomplete for too long.
     pub(crate) fn expire_assembling(&mut self, now: Tick) {
-        let mut listed = std::mem::take(&mut self.core.connections.assembling);
+        let mut listed = self.core.connections.incomplete.take();
         listed.retain(|&id| {
-            let connections = &mut self.core.connections;
-            let timeout = connections.limits.reassembly;
-            if connections.stage(id) == Stage::Http && connections.is_in_request(id) {
-                // Its deadline is the connection's.
-                return true;
+            let is_incomplete = self.is_incomplete(id, now);
+            if !is_incomplete {
+                self.core.connections.unlist(id, flag::INCOMPLETE_LISTED);
             }
-            let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
-                connections.unlist_assembling(id);
-                return false;
-            };
-            if connections.stage(id) != Stage::Open {
-                // Its last message came together with its Close, or the rest is not needed.
-                connections.unlist_assembling(id);
-                return false;
-            }
-            // While we do not read it, the delay is ours.
-            let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
-            if paused || now.since(since) <= timeout {
-                return true;
-            }
-            connections.stats.timeouts += 1;
-            connections.fail(id, 1008, "message took too long to arrive");
-            connections.unlist_assembling(id);
-            self.end_session(id, Close { code: 1008, reason: "" }, false);
-            false
+            is_incomplete
         });
-        self.core.connections.assembling.append(&mut listed);
+        self.core.connections.incomplete.put_back(listed);
+    }
+
+    /// Returns whether the connection's message or request is still incomplete, and may be.
+    fn is_incomplete(&mut self, id: ConnId, now: Tick) -> bool {
+        let connections = &mut self.core.connections;
+        let timeout = connections.limits.reassembly;
+        match connections.stage(id) {
+            // Its deadline is the connection's.
+            Stage::Http => return connections.is_in_request(id),
+            Stage::Open => {}
+            // Its last message came together with its Close, or the rest is not needed.
+            _ => return false,
+        }
+        let Some(since) = connections.cold(id).and_then(|cold| cold.assembling) else {
+            return false;
+        };
+        // While we do not read it, the delay is ours.
+        let paused = connections.conn(id).is_some_and(|conn| conn.has(flag::PAUSED));
+        if paused || now.since(since) <= timeout {
+            return true;
+        }
+        connections.stats.timeouts += 1;
+        connections.fail(id, 1008, "message took too long to arrive");
+        self.end_session(id, Close { code: 1008, reason: "" }, false);
+        false
     }
 }

@@ -7,7 +7,7 @@ use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
 use crate::conn::input_time::InputTime;
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
 use crate::service::{Answer, Flow, Refusal, Service};
@@ -42,7 +42,7 @@ fn end_slowest_bodies<S: Service>(
     for &id in &slowest {
         request_bodies.end(id);
         let conn = core.connections.conn(id);
-        if conn.is_some_and(|conn| conn.after_flush == AfterFlush::Nothing) {
+        if conn.is_some_and(|conn| !conn.is_finishing()) {
             core.connections.stats.timeouts += 1;
             let reason = "the body came too slowly while memory for bodies was short";
             service.on_bad_request(&mut Cx::new(core, id), 408, reason);
@@ -75,8 +75,7 @@ impl<S: Service> State<S> {
             let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
             match core.connections.conn(id) {
-                Some(conn)
-                    if conn.stage == Stage::Http && conn.after_flush == AfterFlush::Nothing => {}
+                Some(conn) if conn.is(Stage::Http) && !conn.is_finishing() => {}
                 _ => return,
             }
             if !input.is_empty() && (core.must_yield(id) || time.is_up(&core.clock)) {
@@ -165,9 +164,9 @@ impl<S: Service> State<S> {
                             let flow = service.on_body_chunk(&mut Cx::new(core, id), bytes);
                             if flow == Flow::Stop
                                 && let Some(conn) = core.connections.conn_mut(id)
-                                && conn.stage == Stage::Http
+                                && conn.is(Stage::Http)
                             {
-                                conn.stage = Stage::Serving;
+                                conn.advance(Stage::Serving);
                             }
                         }
                     }
@@ -246,9 +245,9 @@ impl<S: Service> State<S> {
             }
             Answer::Later => {
                 if let Some(conn) = self.core.connections.conn_mut(id)
-                    && conn.stage == Stage::Http
+                    && conn.is(Stage::Http)
                 {
-                    conn.stage = Stage::Serving;
+                    conn.advance(Stage::Serving);
                 }
                 return false;
             }
@@ -319,10 +318,10 @@ impl<S: Service> State<S> {
         });
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        if conn.after_flush != AfterFlush::Nothing {
+        if conn.is_finishing() {
             return;
         }
-        conn.stage = Stage::Open;
+        conn.advance(Stage::Open);
         conn.set(flag::SESSION, true);
         conn.set(flag::UPGRADING, conn.out.is_some());
         conn.set(flag::REQUEST, false);

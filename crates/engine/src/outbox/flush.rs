@@ -4,7 +4,7 @@
 use throng_io::{Batch, ConnId, Driver, SendOutcome};
 
 use crate::conn::linger::LINGER_SILENCE;
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::OVERFULL;
 use crate::service::Service;
 use crate::shard::Shard;
@@ -20,8 +20,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub(crate) fn flush(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        conn.flags &= !flag::DIRTY;
-        if conn.has(flag::FLUSH_SLOW_MASK) || conn.after_flush != AfterFlush::Nothing {
+        conn.set(flag::DIRTY, false);
+        if conn.status().flushes_slowly() {
             return self.flush_slow(id);
         }
         if let Some(batch) = conn.out.take() {
@@ -35,8 +35,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn(id) else { return true };
-        if conn.flags & (flag::FAN_OUT_SLOW_MASK | flag::FAN_OUT) != flag::FAN_OUT
-            || conn.after_flush != AfterFlush::Nothing
+        if !conn.has(flag::FAN_OUT)
+            || conn.has(flag::FAN_OUT_SLOW_MASK)
+            || conn.is_finishing()
             || conn.out.is_some()
         {
             return false;
@@ -50,7 +51,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         }
         connections.stats.bytes_out += sent as u64;
         connections.fanout.forget(id.slot());
-        connections.conns[id.slot()].flags &= !(flag::FAN_OUT | flag::DIRTY);
+        connections.conns[id.slot()].set(flag::FAN_OUT | flag::DIRTY, false);
         true
     }
 
@@ -78,7 +79,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
         }
-        let (behind, after) = (conn.has(flag::NOTIFY_ON_DRAIN | flag::PAUSED), conn.after_flush);
+        let (behind, after) = (conn.has(flag::NOTIFY_ON_DRAIN | flag::PAUSED), conn.after_flush());
         if after == AfterFlush::Abort {
             return self.end(id);
         }
@@ -96,7 +97,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 whole = true;
                 break;
             };
-            conn.flags &= !(flag::UPGRADING | flag::DIRTY);
+            conn.set(flag::UPGRADING | flag::DIRTY, false);
             if !self.send(id, batch) {
                 return;
             }
@@ -107,7 +108,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             self.state.core.connections.mark_drained(id);
         }
         if !whole {
-            self.state.core.connections.unfinished.push(id);
+            let connections = &mut self.state.core.connections;
+            if let Some(conn) = connections.conns.get_mut(id.slot()).filter(|conn| conn.id == id) {
+                connections.unfinished.add(conn);
+            }
         } else if after != AfterFlush::Nothing {
             self.end(id);
         }
@@ -146,12 +150,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
             cold.unsent = len;
             cold.progress = Some(tick);
-            if !std::mem::replace(&mut cold.flight_listed, true) {
-                connections.in_flight.push(id);
-            }
         }
-        let Some(conn) = connections.conn_mut(id) else { return };
+        let Some(conn) = connections.conns.get_mut(id.slot()).filter(|conn| conn.id == id) else {
+            return;
+        };
         conn.set(flag::IN_FLIGHT, true);
+        connections.in_flight.add(conn);
         self.pause_if_behind(id);
     }
 
@@ -160,7 +164,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         let behind = connections.kept_backlog(id) > connections.high_water();
         let Some(conn) = connections.conn_mut(id) else { return };
-        if behind && !conn.has(flag::PAUSED) && conn.stage <= Stage::Open {
+        if behind && !conn.has(flag::PAUSED) && conn.stage() <= Stage::Open {
             conn.set(flag::PAUSED, true);
             self.driver.pause(id);
         }
@@ -170,13 +174,13 @@ impl<D: Driver, S: Service> Shard<D, S> {
     pub(crate) fn end(&mut self, id: ConnId) {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        if conn.stage == Stage::Ending {
+        if conn.is(Stage::Ending) {
             return;
         }
-        match conn.after_flush {
+        match conn.after_flush() {
             AfterFlush::Linger if conn.has(flag::FINISHED) => self.hang_up(id),
-            AfterFlush::Linger if conn.stage < Stage::Lingering => {
-                conn.stage = Stage::Lingering;
+            AfterFlush::Linger if conn.stage() < Stage::Lingering => {
+                conn.advance(Stage::Lingering);
                 let paused = conn.has(flag::PAUSED);
                 conn.set(flag::PAUSED, false);
                 connections.due_in(id, LINGER_SILENCE.as_secs() as u16);
@@ -187,7 +191,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             }
             AfterFlush::Close => self.hang_up(id),
             AfterFlush::Abort => {
-                conn.stage = Stage::Ending;
+                conn.advance(Stage::Ending);
                 connections.drop_queue(id);
                 self.driver.abort(id);
             }
@@ -197,7 +201,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     pub(crate) fn hang_up(&mut self, id: ConnId) {
         if let Some(conn) = self.state.core.connections.conn_mut(id) {
-            conn.stage = Stage::Ending;
+            conn.advance(Stage::Ending);
             self.driver.close(id);
         }
     }
@@ -205,7 +209,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Flushes every connection with output, and carries out actions that callbacks requested.
     pub fn flush_all(&mut self) {
         let mut at = 0;
-        while let Some(&id) = self.state.core.connections.dirty.get(at) {
+        while let Some(id) = self.state.core.connections.dirty.get(at) {
             at += 1;
             if self.state.core.connections.conn(id).is_some_and(|conn| conn.has(flag::DIRTY)) {
                 self.flush(id);
@@ -215,8 +219,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.dirty.clear();
         connections.fanout.clear();
         connections.published = 0;
-        for id in std::mem::take(&mut connections.unfinished) {
-            if connections.conn(id).is_some() {
+        for id in connections.unfinished.take() {
+            if let Some(conn) = connections.conn_mut(id) {
+                conn.set(flag::UNFINISHED_LISTED, false);
                 connections.mark_dirty(id);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_io::{ConnId, Segment};
 use throng_proto::ws::{self, Fragment, Opcode};
 
-use crate::conn::record::flag;
+use crate::conn::stage::flag;
 use crate::conn::table::{Connections, OVERFULL};
 use crate::outbox::borrowed::LARGE;
 use crate::outbox::queue::{Admitted, Content, Millis, Part, Partial, Waiting};
@@ -63,7 +63,7 @@ impl Connections {
         }
         self.mark_dirty(id);
         let conn = &mut self.conns[id.slot()];
-        conn.flags |= flag::WAITING;
+        conn.set(flag::WAITING, true);
         conn.set(flag::NOTIFY_ON_DRAIN, is_congested || conn.has(flag::NOTIFY_ON_DRAIN));
         match admitted {
             Admitted::Queued => {

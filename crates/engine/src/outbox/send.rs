@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_io::{ConnId, Segment};
 use throng_proto::ws::{self, Opcode};
 
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{Stage, flag};
 use crate::conn::table::{Connections, OVERFULL};
 use crate::outbox::borrowed::LARGE;
 use crate::outbox::fanout::{self, Form, JOINED_FRAME};
@@ -69,8 +69,11 @@ impl Connections {
             Some(conn)
                 if conn.id == id
                     && payload.len() < fast_below
-                    && conn.stage == Stage::Open
-                    && conn.flags & (flag::SEND_SLOW_MASK | flag::DIRTY) == flag::DIRTY
+                    && conn.status().is_exactly(
+                        Stage::Open,
+                        flag::SEND_SLOW_MASK | flag::DIRTY,
+                        flag::DIRTY,
+                    )
                     && conn.out.as_ref().is_none_or(|out| out.len() + payload.len() <= high) =>
             {
                 self.stats.messages_out += 1;
@@ -142,14 +145,14 @@ impl Connections {
 
     fn put_uncompressed(&mut self, id: ConnId, text: bool, payload: &[u8]) {
         let opcode = if text { Opcode::Text } else { Opcode::Binary };
-        let flags = self.conns[id.slot()].flags;
-        if flags & flag::CLIENT != 0 {
+        let status = self.conns[id.slot()].status();
+        if status.has(flag::CLIENT) {
             let key = self.masks.next();
             self.append(id, |out| ws::encode_masked(opcode, payload, key, out));
             return;
         }
         // With a batch in flight the next flush is not the one that follows this event.
-        let is_large = payload.len() >= LARGE && flags & flag::IN_FLIGHT == 0;
+        let is_large = payload.len() >= LARGE && !status.has(flag::IN_FLIGHT);
         match is_large.then(|| self.borrowed.segment(id, payload)).flatten() {
             Some(segment) => {
                 let header = ws::encode_header(opcode, true, payload.len() as u64, None);
@@ -197,7 +200,7 @@ impl Connections {
         frame: &'f Frame,
     ) -> Result<(&'f Arc<[u8]>, Form), Formless> {
         let Some(conn) = self.conn(id) else { return Err(Formless::Closed) };
-        match conn.stage {
+        match conn.stage() {
             Stage::Open if conn.has(flag::DEFLATE) => {
                 let deflated = self.compression.frame(id.slot(), frame, &mut self.stats);
                 Ok(deflated.map_or((frame.shared(), Form::Plain), |bytes| (bytes, Form::Deflated)))
@@ -292,20 +295,17 @@ impl Connections {
     #[inline]
     fn fan_out(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
-        if conn.flags & flag::FAN_OUT_SLOW_MASK != 0
+        if conn.has(flag::FAN_OUT_SLOW_MASK)
             || conn.out.is_some()
-            || conn.after_flush != AfterFlush::Nothing
+            || conn.is_finishing()
             || (form != Form::Event && frame.payload().len() > self.limits.fragment_threshold)
             || !self.fanout.add(id.slot(), bytes, form)
         {
             return false;
         }
         self.published += fanout::COST;
-        conn.flags |= flag::FAN_OUT;
-        if conn.flags & flag::DIRTY == 0 {
-            conn.flags |= flag::DIRTY;
-            self.dirty.push(id);
-        }
+        conn.set(flag::FAN_OUT, true);
+        self.dirty.add(conn);
         if form == Form::Deflated {
             self.compression.record_sent(id.slot(), frame);
         }
@@ -316,7 +316,7 @@ impl Connections {
     /// moved behind all that it has queued already. Returns false if it is to be copied.
     fn wait_in_list(&mut self, id: ConnId, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
-        if !conn.has(flag::IN_FLIGHT) || conn.after_flush != AfterFlush::Nothing {
+        if !conn.has(flag::IN_FLIGHT) || conn.is_finishing() {
             return false;
         }
         if !self.fanout.add(id.slot(), bytes, form) {
@@ -330,12 +330,12 @@ impl Connections {
     /// Returns whether messages to this connection now go to the per-message queue: earlier ones
     /// are there, or the connection is slow and their class may drop some.
     fn needs_message_queue(&self, id: ConnId, class: Option<ClassIndex>) -> bool {
-        let flags = self.conns[id.slot()].flags;
-        if flags & flag::WAITING != 0 {
+        let status = self.conns[id.slot()].status();
+        if status.has(flag::WAITING) {
             return true;
         }
         let class = || self.rules.class(class.unwrap_or_else(|| self.class_of(id)));
-        flags & flag::IN_FLIGHT != 0 && class().is_per_message()
+        status.has(flag::IN_FLIGHT) && class().is_per_message()
     }
 
     /// Returns the class of messages to this connection that belong to no channel with rules of its
@@ -349,10 +349,10 @@ impl Connections {
     fn admit(&mut self, id: ConnId, len: usize, class: ClassIndex) -> Result<Sent, Sent> {
         let high = self.high_water();
         let Some(conn) = self.conns.get(id.slot()) else { return Err(Sent::Closed) };
-        if conn.id != id || !matches!(conn.stage, Stage::Open | Stage::Events) {
+        if conn.id != id || !matches!(conn.stage(), Stage::Open | Stage::Events) {
             return Err(Sent::Closed);
         }
-        if conn.flags & flag::IN_FLIGHT == 0 {
+        if !conn.has(flag::IN_FLIGHT) {
             match &conn.out {
                 None if conn.has(flag::FAN_OUT) => {}
                 None => return Ok(Sent::Accepted),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use throng_io::ConnId;
 
-use crate::conn::record::{Conn, Stage, flag};
+use crate::conn::record::Conn;
+use crate::conn::stage::{Stage, flag};
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::outbox::frame::Frame;
@@ -201,7 +202,7 @@ impl Core {
         let connections = &self.connections;
         connections.conns.get(id.slot()).is_some_and(|conn| {
             conn.id == id
-                && conn.stage == Stage::Open
+                && conn.is(Stage::Open)
                 && !conn.has(flag::CONTINUE_SLOW_MASK)
                 && conn.out.as_ref().is_none_or(|out| out.len() <= connections.high_water())
         }) && !self.has_published_enough()

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use throng_io::{ConnId, Driver};
 
-use crate::conn::record::{Stage, flag};
+use crate::conn::stage::{Stage, flag};
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::outbox::send::Published;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use throng_io::{ConnId, Driver};
 
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Connections;
 use crate::context::Cx;
 use crate::service::{Refusal, Service};

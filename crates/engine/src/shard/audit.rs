@@ -3,7 +3,7 @@
 
 use throng_io::Driver;
 
-use crate::conn::record::{Stage, flag};
+use crate::conn::stage::{Stage, flag};
 use crate::service::Service;
 use crate::shard::Shard;
 use crate::ws::receive::Inbound;
@@ -69,7 +69,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 connections.drained.len(),
                 connections.resumed.len(),
                 connections.in_flight.len(),
-                connections.assembling.len(),
+                connections.incomplete.len(),
             ]
             .into_iter()
             .max()
@@ -80,7 +80,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         (audit.admitted, audit.pending, audit.load) = state.admission.counts(state.core.shard);
         for id in connections.ids() {
             let Some(conn) = connections.conn(id) else { continue };
-            debug_assert!(conn.stage != Stage::Free);
+            debug_assert!(!conn.is(Stage::Free));
             audit.connections += 1;
             audit.sessions += usize::from(conn.has(flag::SESSION));
             audit.paused += usize::from(conn.has(flag::PAUSED));

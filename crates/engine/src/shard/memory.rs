@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use throng_io::{ConnId, Driver};
 use throng_proto::ws;
 
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::Cx;
 use crate::service::{Close, Refusal, Service};
 use crate::shard::Shard;
@@ -225,9 +225,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn debtors(&self) -> Vec<(usize, ConnId)> {
         let state = &self.state;
         let connections = &state.core.connections;
-        let listed = connections.in_flight.iter().chain(&connections.assembling);
+        let listed = connections.in_flight.iter().chain(connections.incomplete.iter());
         let mut ids: Vec<ConnId> = listed
-            .copied()
             .chain(state.held.keys().copied())
             .chain(state.request_bodies.ids())
             .chain(connections.compression.slots().filter_map(|slot| connections.in_slot(slot)))
@@ -244,7 +243,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = &self.state;
         let connections = &state.core.connections;
         let Some(conn) = connections.conn(id) else { return 0 };
-        if conn.stage == Stage::Ending {
+        if conn.is(Stage::Ending) {
             return 0;
         }
         let queued = conn.out.as_ref().map_or(0, |batch| batch.memory());
@@ -271,7 +270,7 @@ impl<S: Service> State<S> {
     fn end_debtor(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn(id) else { return };
-        let (stage, in_flight) = (conn.stage, conn.has(flag::IN_FLIGHT));
+        let (stage, in_flight) = (conn.stage(), conn.has(flag::IN_FLIGHT));
         connections.stats.memory_ended += 1;
         self.held.remove(&id);
         match stage {

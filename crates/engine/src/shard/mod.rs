@@ -19,7 +19,8 @@ use std::time::Duration;
 use throng_io::{ConnId, Driver, Instant};
 
 use crate::conn::map::ConnMap;
-use crate::conn::record::{AfterFlush, Conn, Stage, flag};
+use crate::conn::record::Conn;
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Connections;
 use crate::conn::timers::Tick;
 use crate::context::{Core, Cx};
@@ -330,37 +331,46 @@ impl<D: Driver, S: Service> Shard<D, S> {
 
     /// Resets connections whose output has not moved for the write timeout.
     fn expire_writes(&mut self, now: Tick) {
-        let mut listed = std::mem::take(&mut self.state.core.connections.in_flight);
+        let mut listed = self.state.core.connections.in_flight.take();
         listed.retain(|&id| {
-            let unsent = self.driver.unsent(id);
-            let connections = &mut self.state.core.connections;
-            let (timeout, rate) = (connections.limits.write, connections.limits.min_response_rate);
-            let Some(conn) = connections.conn_mut(id) else { return false };
-            let is_http = conn.stage <= Stage::Serving;
-            if !conn.has(flag::IN_FLIGHT) {
-                connections.unlist_flight(id);
-                return false;
+            let is_in_flight = self.is_in_flight(id, now);
+            if !is_in_flight {
+                self.state.core.connections.unlist(id, flag::FLIGHT_LISTED);
             }
-            connections.expire_waiting(id);
-            let Some(cold) = connections.cold_mut(id) else { return false };
-            let since = *cold.progress.get_or_insert(now);
-            // One byte is a sign of life from a session's peer. A client that requests a page and
-            // then takes it a byte at a time would hold the connection for days.
-            let progress = if is_http { usize::from(timeout) * rate } else { 1 };
-            if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
-                cold.unsent = unsent;
-                cold.progress = Some(now);
-            } else if now.since(since) > timeout {
-                connections.stats.timeouts += 1;
-                connections.finish(id, AfterFlush::Abort);
-            }
-            true
+            is_in_flight
         });
-        self.state.core.connections.in_flight.append(&mut listed);
+        self.state.core.connections.in_flight.put_back(listed);
+    }
+
+    /// Returns whether a batch of this connection is in flight, and resets the connection if that
+    /// has been so for too long.
+    fn is_in_flight(&mut self, id: ConnId, now: Tick) -> bool {
+        let unsent = self.driver.unsent(id);
+        let connections = &mut self.state.core.connections;
+        let (timeout, rate) = (connections.limits.write, connections.limits.min_response_rate);
+        let Some(conn) = connections.conn(id) else { return false };
+        let is_http = conn.stage() <= Stage::Serving;
+        if !conn.has(flag::IN_FLIGHT) {
+            return false;
+        }
+        connections.expire_waiting(id);
+        let Some(cold) = connections.cold_mut(id) else { return false };
+        let since = *cold.progress.get_or_insert(now);
+        // One byte is a sign of life from a session's peer. A client that requests a page and then
+        // takes it a byte at a time would hold the connection for days.
+        let progress = if is_http { usize::from(timeout) * rate } else { 1 };
+        if cold.unsent.saturating_sub(unsent) >= progress.max(1) {
+            cold.unsent = unsent;
+            cold.progress = Some(now);
+        } else if now.since(since) > timeout {
+            connections.stats.timeouts += 1;
+            connections.finish(id, AfterFlush::Abort);
+        }
+        true
     }
 
     fn call_drained(&mut self) {
-        for id in std::mem::take(&mut self.state.core.connections.drained) {
+        for id in self.state.core.connections.drained.take() {
             let state = &mut self.state;
             let connections = &mut state.core.connections;
             let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
@@ -375,7 +385,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             let paused = conn.has(flag::PAUSED);
             if conn.has(flag::NOTIFY_ON_DRAIN) && backlog <= low {
                 conn.set(flag::NOTIFY_ON_DRAIN, false);
-                if matches!(conn.stage, Stage::Http | Stage::Serving | Stage::Open) {
+                if matches!(conn.stage(), Stage::Http | Stage::Serving | Stage::Open) {
                     state.guarded(id, |state| {
                         state.service.on_drain(&mut Cx::new(&mut state.core, id));
                     });
@@ -393,7 +403,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Resumes connections whose answer was completed later, or whose service has room for more of
     /// a body.
     fn resume(&mut self) {
-        for id in std::mem::take(&mut self.state.core.connections.resumed) {
+        for id in self.state.core.connections.resumed.take() {
+            self.state.core.connections.unlist(id, flag::RESUME_LISTED);
             // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
             self.state.on_held(id, bytes);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use throng_io::{Batch, Closed, ConnId, Event, Instant};
 
 use crate::conn::map::ConnMap;
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::RequestBodies;
 use crate::remote::ShardInbox;
@@ -132,7 +132,7 @@ impl<S: Service> State<S> {
             return;
         }
         conn.set(flag::IN_FLIGHT, false);
-        let is_idle = conn.stage == Stage::Http && !conn.has(flag::REQUEST | flag::PENDING);
+        let is_idle = conn.is(Stage::Http) && !conn.has(flag::REQUEST | flag::PENDING);
         connections.stats.backlogged -= 1;
         if is_idle {
             // Its answer has left only now.
@@ -154,7 +154,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_connected(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn_mut(id) else { return };
-        conn.stage = Stage::Upgrading;
+        conn.advance(Stage::Upgrading);
         connections.due_in(id, connections.limits.handshake);
         self.inbound[id.slot()] = Inbound::response();
         self.guarded(id, |state| state.service.on_connected(&mut Cx::new(&mut state.core, id)));
@@ -164,7 +164,7 @@ impl<S: Service> State<S> {
     pub(crate) fn on_finished(&mut self, id: ConnId) {
         let Some(conn) = self.core.connections.conn_mut(id) else { return };
         conn.set(flag::FINISHED, true);
-        let stage = conn.stage;
+        let stage = conn.stage();
         if stage == Stage::Open {
             self.end_session(id, Close { code: 1006, reason: "" }, false);
         }
@@ -228,10 +228,10 @@ impl<S: Service> State<S> {
             return;
         }
         conn.set(flag::SESSION, false);
-        if conn.stage == Stage::Open {
+        if conn.is(Stage::Open) {
             // It ended without a Close frame: nothing can be sent any more, and no `on_drain` may
             // follow.
-            conn.stage = Stage::Closing;
+            conn.advance(Stage::Closing);
         }
         let stats = &mut self.core.connections.stats;
         stats.sessions -= 1;

@@ -296,7 +296,7 @@ impl<S: Service> State<S> {
     /// Returns when the next sweep is due of a shard that sleeps until something is; `None`: never.
     pub(crate) fn next_due_sweep(&self) -> Option<Instant> {
         let connections = &self.core.connections;
-        let watched = !connections.in_flight.is_empty() || !connections.assembling.is_empty();
+        let watched = !connections.in_flight.is_empty() || !connections.incomplete.is_empty();
         let secs = if watched || self.has_unpublished_stats() {
             1
         } else {

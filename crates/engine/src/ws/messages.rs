@@ -7,7 +7,7 @@ use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
 
 use crate::conn::input_time::InputTime;
-use crate::conn::record::Stage;
+use crate::conn::stage::Stage;
 use crate::conn::table::{Connections, Receiving};
 use crate::context::{Core, Cx};
 use crate::service::Message;

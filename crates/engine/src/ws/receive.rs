@@ -4,7 +4,7 @@ use throng_io::ConnId;
 use throng_proto::Input;
 use throng_proto::{http1, ws};
 
-use crate::conn::record::{AfterFlush, Stage, flag};
+use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Receiving;
 use crate::outbox::borrowed::LARGE;
 use crate::service::{Close, Service};
@@ -143,9 +143,11 @@ impl<S: Service> State<S> {
             self.core.connections.linger_on(id, rest.len());
             return false;
         }
-        let wanted = self.core.connections.conn(id).is_some_and(|conn| {
-            conn.stage <= Stage::Closing && conn.after_flush == AfterFlush::Nothing
-        });
+        let wanted = self
+            .core
+            .connections
+            .conn(id)
+            .is_some_and(|conn| conn.stage() <= Stage::Closing && !conn.is_finishing());
         if wanted {
             self.core.connections.debts.add(rest.len());
             self.held.insert(id, rest);
