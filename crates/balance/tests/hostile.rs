@@ -19,58 +19,6 @@ fn with(timeouts: Timeouts) -> Settings {
     Settings { timeouts, ..Settings::default() }
 }
 
-/// Answers to a client that does not read must not pile up, however many requests they are spread
-/// over.
-#[test]
-fn a_client_that_asks_on_and_does_not_read_is_asked_to_wait() {
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], Settings::default());
-    let mut client = balancer.connect();
-    client.send(&GET.repeat(1000));
-    let mut server = backend.accept();
-    let body = vec![b'x'; 60_000];
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    let answer = [head.as_bytes(), &body].concat();
-    let mut answered = 0;
-    let mut asked = 0;
-    let mut buffer = [0; 64 << 10];
-    // The kernel's buffers may take some 10 MB.
-    while let Ok(n) = std::io::Read::read(&mut server.stream, &mut buffer) {
-        asked += buffer[..n].windows(4).filter(|four| four == b"\r\n\r\n").count();
-        while answered < asked {
-            server.send(&answer);
-            answered += 1;
-        }
-        // The first request has come: from here on silence is the end of what is asked.
-        server.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        assert!(answered < 600, "{answered} answers of 60 kB were taken without a reader");
-    }
-    assert!(answered > 0);
-}
-
-/// Settings: "from the request's last byte". A client that uploads slowly must not take backends
-/// down.
-#[test]
-fn a_slow_upload_is_not_the_backends_fault() {
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(
-        &[backend.address],
-        with(Timeouts { response: MOMENT, ..Timeouts::default() }),
-    );
-    let mut client = balancer.connect();
-    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf ");
-    let mut server = backend.accept();
-    server.head();
-    assert_eq!(server.exactly(5), b"half ");
-    std::thread::sleep(3 * MOMENT);
-    assert!(balancer.reports.try_recv().is_err(), "not the backend's fault");
-    client.send(b"later");
-    assert_eq!(server.exactly(5), b"later");
-    // Its own time begins with the last byte.
-    assert!(client.answer().0.starts_with("HTTP/1.1 504 "));
-    assert!(balancer.reports.recv_timeout(TIMEOUT).is_ok());
-}
-
 #[test]
 fn a_slow_upload_is_answered_as_any_other() {
     let backend = Scripted::bind();
@@ -84,26 +32,6 @@ fn a_slow_upload_is_answered_as_any_other() {
     assert_eq!(server.exactly(5), b"later");
     server.send(OK);
     assert_eq!(client.answer().1, "ok");
-}
-
-/// A body that arrives while its request waits for a place does not make it wait for ever.
-#[test]
-fn a_queued_request_whose_body_comes_late_waits_no_longer() {
-    for rest in [&b"st"[..], b"s"] {
-        let backend = Scripted::bind();
-        let settings = with(Timeouts { queue: MOMENT, ..Timeouts::default() });
-        let balancer =
-            Balancer::start(&[backend.address], Settings { max_handshakes: 1, ..settings });
-        let mut first = balancer.connect();
-        first.send(&upgrade("/"));
-        let mut server = backend.accept();
-        server.head();
-        let mut second = balancer.connect();
-        second.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nre");
-        std::thread::sleep(Duration::from_millis(100));
-        second.send(rest);
-        assert!(second.answer().0.starts_with("HTTP/1.1 503 "));
-    }
 }
 
 /// A client bound to a full backend waits for it, and does not delay clients of another.

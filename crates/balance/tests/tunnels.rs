@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use support::{Balancer, Scripted, accepted, upgrade};
-use throng_balance::{CloseOrder, Closing, Settings, State, Timeouts};
+use throng_balance::{CloseOrder, Closing, Settings, State};
 
 fn settings() -> Settings {
     Settings::default()
@@ -62,41 +62,6 @@ fn bytes_with_the_101_and_before_it_are_not_lost() {
     assert_eq!(client.text(), "at once");
 }
 
-/// Megabytes against a side that does not read: held in the kernel, not in the balancer, and
-/// complete in the end.
-#[test]
-fn a_side_that_does_not_read_stops_the_other_and_loses_nothing() {
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], settings());
-    let sent: Vec<u8> = (0..20_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let bytes = &sent;
-    let mut client = std::thread::scope(|scope| {
-        let server = scope.spawn(|| backend.open());
-        let client = balancer.open();
-        let mut server = server.join().unwrap();
-        let mut sender = client.stream.try_clone().unwrap();
-        let sending = scope.spawn(move || {
-            use std::io::Write;
-            // A frame of 20 MB, so that the boundary is followed through it.
-            let mut head = vec![0x82, 0xff];
-            head.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
-            head.extend_from_slice(&[0; 4]);
-            sender.write_all(&head).unwrap();
-            sender.write_all(bytes).unwrap();
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(!sending.is_finished(), "20 MB do not fit into sockets");
-        let (opcode, payload) = server.frame();
-        assert_eq!((opcode, payload.len()), (2, bytes.len()));
-        assert!(payload == *bytes);
-        sending.join().unwrap();
-        server.send_text_unmasked("all of it");
-        drop(server);
-        client
-    });
-    assert_eq!(client.text(), "all of it");
-}
-
 #[test]
 fn a_half_closed_client_still_gets_its_answer() {
     let backend = Scripted::bind();
@@ -115,40 +80,6 @@ fn a_half_closed_client_still_gets_its_answer() {
         assert!(client.is_at_end());
     });
     balancer.assert_nothing_is_held();
-}
-
-#[test]
-fn a_half_closed_tunnel_ends_in_time() {
-    let timeouts = Timeouts { half_closed: Duration::from_millis(300), ..Timeouts::default() };
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings() });
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| backend.open());
-        let client = balancer.open();
-        let server = server.join().unwrap();
-        client.stream.shutdown(Shutdown::Write).unwrap();
-        balancer.assert_nothing_is_held();
-        drop((client, server));
-    });
-}
-
-#[test]
-fn a_silent_tunnel_is_closed_with_1001_and_traffic_either_way_keeps_it() {
-    let timeouts = Timeouts { tunnel: Duration::from_secs(3), ..Timeouts::default() };
-    let backend = Scripted::bind();
-    let balancer = Balancer::start(&[backend.address], Settings { timeouts, ..settings() });
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| backend.open());
-        let mut client = balancer.open();
-        let mut server = server.join().unwrap();
-        // Longer than the timeout in all, each pause far shorter.
-        for turn in 0..8 {
-            std::thread::sleep(Duration::from_millis(500));
-            server.send_text_unmasked(&turn.to_string());
-            assert_eq!(client.text(), turn.to_string());
-        }
-        assert_eq!(client.close_code(), 1001);
-    });
 }
 
 #[test]
@@ -221,35 +152,6 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
     });
     balancer.assert_nothing_is_held();
     assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 2);
-}
-
-#[test]
-fn an_order_for_some_closes_so_many_and_the_longest_silent_first() {
-    let backend = Scripted::bind();
-    let balancer = Balancer::start_with(2, &[backend.address], settings(), false);
-    let mut pairs = Vec::new();
-    for _ in 0..6 {
-        std::thread::scope(|scope| {
-            let server = scope.spawn(|| backend.open());
-            pairs.push((balancer.open(), server.join().unwrap()));
-        });
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    for (client, server) in &mut pairs[..4] {
-        client.send_text("not idle");
-        assert_eq!(server.text(), "not idle");
-    }
-    let closing =
-        Closing { code: 1012, rate: 1000, order: CloseOrder::IdleAndOldest, deadline: None };
-    balancer.shards.close_tunnels(&balancer.backends[0], &closing, Some(1));
-    balancer
-        .until("one is closed", |balancer| balancer.backends[0].totals().closed.load(Relaxed) == 1);
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(balancer.backends[0].totals().closed.load(Relaxed), 1);
-    for (client, server) in &mut pairs[..4] {
-        client.send_text("still here");
-        assert_eq!(server.text(), "still here");
-    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use throng_sim::Seeds;
 use throng_sim::balance::{Plan, World, run_seed};
 
 /// Seeds that found something once. What a seed means changes with the plans, so this keeps the dice, not the case; ends
-/// that cross have tests of their own in crates/balance/tests/crossing.rs.
+/// that cross have tests of their own in balancer/closing.rs.
 const REGRESSIONS: &[u64] = &[
     4335,  // a silent tunnel cut without a reset while its backend's Close still left
     2077,  // the same, with many

@@ -1,6 +1,8 @@
 //! The balancer step by step, in virtual time.
 
+mod closing;
 mod rates;
+mod slow;
 mod timeouts;
 
 use std::time::Duration;
@@ -16,14 +18,19 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// A handshake.
+fn upgrade() -> Vec<u8> {
+    format!(
+        "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
 /// Opens a tunnel: its client and its backend's side.
 fn open(script: &mut Script) -> (PeerId, PeerId) {
     let client = script.connect();
-    let head = format!(
-        "GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n\r\n"
-    );
-    script.send(client, head.as_bytes());
+    script.send(client, &upgrade());
     let server = script.accept(0);
     assert!(script.receive_text(server).contains("Upgrade: websocket"));
     let accept = accept_key(KEY);
