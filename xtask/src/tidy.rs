@@ -21,7 +21,6 @@ use crate::site::Site;
 const UNCONVERTED: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "crates/balance/",
     "crates/cli/",
     "crates/load/",
     "crates/server/",

@@ -212,7 +212,8 @@ mod tests {
         fn a_plan_is_safe_and_enough(mut backends in prop::collection::vec(occupancy(), 0..20)) {
             let plan = Plan::new(&backends);
             prop_assert_eq!(plan.close.len(), backends.len());
-            prop_assert_eq!(plan.total, plan.close.iter().map(|&close| u64::from(close)).sum::<u64>());
+            let sum: u64 = plan.close.iter().map(|&close| u64::from(close)).sum();
+            prop_assert_eq!(plan.total, sum);
             prop_assert!(plan.spread_after <= plan.spread_before);
             let of_up = |of: fn(&Occupancy) -> u32| {
                 let up = backends.iter().filter(|backend| backend.is_up);
@@ -227,7 +228,8 @@ mod tests {
             }
             // All closed tunnels come back, each to the backend furthest below its part.
             for _ in 0..plan.total.min(50_000) {
-                let lowest = backends.iter_mut().filter(|backend| backend.is_up).max_by(|one, other| {
+                let up = backends.iter_mut().filter(|backend| backend.is_up);
+                let lowest = up.max_by(|one, other| {
                     let lack = |b: &Occupancy| part(b) - f64::from(b.tunnels);
                     lack(one).total_cmp(&lack(other))
                 });

@@ -79,7 +79,8 @@ impl Failure {
     pub const fn remedy(self) -> Option<&'static str> {
         match self {
             Self::NoPort => Some(
-                "name in sources more addresses of this machine, each is good for about 28,000 connections to a backend",
+                "name in sources more addresses of this machine, each is good for about 28,000 \
+                 connections to a backend",
             ),
             Self::Local(_) => {
                 Some("raise the limit of open files (ulimit -n), or lower max_connections")

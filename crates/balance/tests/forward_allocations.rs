@@ -12,9 +12,12 @@ use throng_proto::http1::{Decoder, Event, Limits, ResponseDecoder, ResponseEvent
 
 #[test]
 fn a_head_that_is_passed_on_allocates_nothing() {
-    let mut asked = b"GET /chat?room=7 HTTP/1.1\r\nHost: a:80\r\nConnection: keep-alive, X-Own, Upgrade\r\n\
-        Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Own: 1\r\nTE: trailers\r\n\
-        X-Forwarded-For: 203.0.113.9, 10.0.0.2\r\nForwarded: for=203.0.113.9, for=\"[2001:db8::2]\"\r\n\
+    let mut asked = b"GET /chat?room=7 HTTP/1.1\r\nHost: a:80\r\nConnection: keep-alive, X-Own, \
+        Upgrade\r\n\
+        Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Own: 1\r\nTE: \
+        trailers\r\n\
+        X-Forwarded-For: 203.0.113.9, 10.0.0.2\r\nForwarded: for=203.0.113.9, \
+        for=\"[2001:db8::2]\"\r\n\
         Cookie: a=b; route=0123456789abcdef\r\n\r\n"
         .to_vec();
     let mut answer =

@@ -99,7 +99,10 @@ fn max_body_limits_requests_and_no_answers() {
         b"HTTP/1.1 200 OK\r\n\r\nhello world",
     ] {
         let mut client = balancer.connect();
-        client.send(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n0123456789");
+        client.send(
+            b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n\
+            0123456789",
+        );
         let mut server = backend.accept();
         server.head();
         assert_eq!(server.exactly(10), b"0123456789");

@@ -109,7 +109,8 @@ impl Peer {
 
     fn get(&mut self, path: &str) -> Result<(), String> {
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: throng-balance\r\nConnection: close\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: throng-balance\r\nConnection: close\r\n\
+             \r\n",
             self.address
         );
         self.send(request.as_bytes())?;

@@ -53,8 +53,8 @@ pub(super) fn check(config: &Config) -> Result<(), Wrong> {
     }
     if let Some(admin) = config.admin {
         must(admin.ip().to_canonical().is_loopback() || config.admin_token.is_some(), || {
-            let remedy = "every client that reaches it can change everything: write a loopback address such as \
-                          \"127.0.0.1:8081\", or set admin.token_file";
+            let remedy = "every client that reaches it can change everything: write a loopback \
+                          address such as \"127.0.0.1:8081\", or set admin.token_file";
             wrong("admin.listen", quoted(admin), remedy)
         })?;
         must(admin.port() == 0 || !config.listen.contains(&admin), || {
@@ -107,7 +107,8 @@ fn backends(config: &Config) -> Result<(), Wrong> {
         let canonical = (address.ip().to_canonical(), address.port());
         if let Some(first) = places.insert(canonical, at) {
             let remedy = format!(
-                "backends[{first}] has this address already: give each once, and more of the load by weight"
+                "backends[{first}] has this address already: give each once, and more of the load \
+                 by weight"
             );
             return Err(wrong(key, quoted(address), remedy));
         }
@@ -139,7 +140,8 @@ pub(crate) fn check_backend(address: SocketAddr, listen: &[SocketAddr]) -> Resul
     };
     match listen.iter().find(is_own) {
         Some(own) => Err(format!(
-            "the balancer itself listens on {own}: write the address of a backend, or listen elsewhere"
+            "the balancer itself listens on {own}: write the address of a backend, or listen \
+             elsewhere"
         )),
         None => Ok(()),
     }
@@ -155,8 +157,8 @@ fn weight_remedy(weight: u32) -> String {
 
 fn settings(settings: &Settings) -> Result<(), Wrong> {
     must(!settings.accept_proxy || !settings.trusted_proxies.is_empty(), || {
-        let remedy = "any client could claim any address: name the trusted ones in trusted_proxies, \
-                      for example [\"10.0.0.0/8\"]";
+        let remedy = "any client could claim any address: name the trusted ones in \
+                      trusted_proxies, for example [\"10.0.0.0/8\"]";
         wrong("accept_proxy", true, remedy)
     })?;
     sticky(&settings.sticky)?;
@@ -206,7 +208,8 @@ fn active(check: &Check) -> Result<(), Wrong> {
             "health.check.timeout",
             format_args!("{:?}", check.timeout),
             format!(
-                "one check ends before the next begins: write at most health.check.interval, which is {:?}",
+                "one check ends before the next begins: write at most health.check.interval, which \
+                 is {:?}",
                 check.interval
             ),
         )

@@ -38,7 +38,8 @@ pub use token::Token;
 /// let error = Config::parse("backends = [\"127.0.0.1\"]", "balance.toml").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "balance.toml:1:13: backends[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\""
+///     "balance.toml:1:13: backends[0] is \"127.0.0.1\": a port is missing: \
+///      write \"127.0.0.1:9001\""
 /// );
 /// ```
 #[derive(Clone, Debug)]

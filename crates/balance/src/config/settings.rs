@@ -151,7 +151,8 @@ fn check(value: &Value<'_>, before: Option<Check>) -> Result<Check, ConfigError>
         ("tcp", None) => CheckKind::Tcp,
         ("tcp", Some(path)) => {
             return Err(path.wrong(
-                "a check of kind \"tcp\" has no path: drop it, or write kind = \"http\" or \"websocket\"",
+                "a check of kind \"tcp\" has no path: drop it, or write kind = \"http\" or \
+                 \"websocket\"",
             ));
         }
         ("http", _) => CheckKind::Http(path_text.to_owned()),

@@ -33,7 +33,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         // Types.
         (
             "listen = 8080",
-            "b.toml:2:10: listen[0] is 8080: it is a port alone: write \"127.0.0.1:8080\" for this machine, or \
+            "b.toml:2:10: listen[0] is 8080: it is a port alone: write \"127.0.0.1:8080\" for this \
+             machine, or \
              \"0.0.0.0:8080\" for all that reach it",
         ),
         (
@@ -126,12 +127,14 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "sources = [\"::1\"]",
-            "b.toml:2:11: sources is [\"::1\"]: from none of these 127.0.0.1:9001 can be reached: add an IPv4 address",
+            "b.toml:2:11: sources is [\"::1\"]: from none of these 127.0.0.1:9001 can be reached: \
+             add an IPv4 address",
         ),
         // Ranges and contradictions.
         (
             "accept_proxy = true",
-            "b.toml:2:16: accept_proxy is true: any client could claim any address: name the trusted ones in trusted_proxies",
+            "b.toml:2:16: accept_proxy is true: any client could claim any address: name the \
+             trusted ones in trusted_proxies",
         ),
         (
             "max_header_bytes = 100",
@@ -176,7 +179,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "[health.check]\nkind = \"tcp\"\ntimeout = \"3s\"",
-            "b.toml:4:11: health.check.timeout is 3s: one check ends before the next begins: write at most health.check.interval, which is 2s",
+            "b.toml:4:11: health.check.timeout is 3s: one check ends before the next begins: write \
+             at most health.check.interval, which is 2s",
         ),
         (
             "[health.check]\nkind = \"tcp\"\ninterval = \"1h\"\ntimeout = \"61s\"",
@@ -196,7 +200,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "[admin]\nlisten = \"0.0.0.0:81\"",
-            "b.toml:3:10: admin.listen is \"0.0.0.0:81\": every client that reaches it can change everything",
+            "b.toml:3:10: admin.listen is \"0.0.0.0:81\": every client that reaches it can change \
+             everything",
         ),
         (
             "[admin]\nlisten = \"127.0.0.1:8080\"",
@@ -205,7 +210,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         // Registration.
         (
             "[register]",
-            "b.toml:2:1: register is [register]: what backends have to show is missing: add token_file",
+            "b.toml:2:1: register is [register]: what backends have to show is missing: add \
+             token_file",
         ),
         (
             "[register]\ntoken = \"a\"\ntoken_file = \"b\"",
@@ -232,7 +238,8 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
     let table: &[(&str, &str)] = &[
         (
             "",
-            "backends is empty: write for example backends = [\"127.0.0.1:9001\"], or a [register] table",
+            "backends is empty: write for example backends = [\"127.0.0.1:9001\"], or a [register] \
+             table",
         ),
         ("backends = []", "b.toml:1:12: backends is empty: "),
         (
@@ -254,7 +261,8 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",
-            "b.toml:3:10: backends[0].weight is 0: write 1 to 1000; to send a backend nothing, drain",
+            "b.toml:3:10: backends[0].weight is 0: write 1 to 1000; to send a backend nothing, \
+             drain",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 1001",
@@ -270,11 +278,13 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         ),
         (
             "backends = [\"127.0.0.1:1\", \"127.0.0.1:2\", \"127.0.0.1:1\"]",
-            "b.toml:1:43: backends[2] is \"127.0.0.1:1\": backends[0] has this address already: give each once",
+            "b.toml:1:43: backends[2] is \"127.0.0.1:1\": backends[0] has this address already: \
+             give each once",
         ),
         (
             "backends = [\"127.0.0.1:1\", \"[::ffff:127.0.0.1]:1\"]",
-            "b.toml:1:28: backends[1] is \"[::ffff:127.0.0.1]:1\": backends[0] has this address already",
+            "b.toml:1:28: backends[1] is \"[::ffff:127.0.0.1]:1\": backends[0] has this address \
+             already",
         ),
         ("backends = [\"127.0.0.1:0\"]", "b.toml:1:13: backends[0] is \"127.0.0.1:0\": port 0"),
         (

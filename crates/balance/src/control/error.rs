@@ -117,11 +117,13 @@ impl fmt::Display for Error {
             }
             Self::Exists { address, source } => write!(
                 f,
-                "there is a backend {address} already (source: {source}): change its weight, or remove it first"
+                "there is a backend {address} already (source: {source}): change its weight, or \
+                 remove it first"
             ),
             Self::Weight { weight: 0 } => write!(
                 f,
-                "weight is 0: write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"
+                "weight is 0: write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove \
+                 it"
             ),
             Self::Weight { weight } => write!(f, "weight is {weight}: write 1 to {MAX_WEIGHT}"),
             Self::Address { address, remedy } => write!(f, "address is {address}: {remedy}"),
@@ -129,39 +131,50 @@ impl fmt::Display for Error {
                 write!(f, "there are {most} backends, which are the most: remove one first")
             }
             Self::NoneUp => f.write_str(
-                "no backend would be up any more: keep one of them in backends, or drain them one by one",
+                "no backend would be up any more: keep one of them in backends, or drain them one \
+                 by one",
             ),
-            Self::Rate => f.write_str("rate is 0: write how many tunnels to close in a second, 1 or more"),
+            Self::Rate => {
+                f.write_str("rate is 0: write how many tunnels to close in a second, 1 or more")
+            }
             Self::PickIgnoresLoad { pick } => write!(
                 f,
-                "pick is \"{}\", which does not look at load, so clients would not come back to where there is room: \
-                 write \"power_of_two\" or \"least_connections\", reload, then rebalance",
+                "pick is \"{}\", which does not look at load, so clients would not come back to \
+                 where there is room: write \"power_of_two\" or \"least_connections\", reload, \
+                 then rebalance",
                 pick.word()
             ),
             Self::StickyIgnoresLoad { sticky } => write!(
                 f,
-                "sticky is {sticky}, so clients would come back to the backends that they were sent away from: write \
-                 \"none\", reload, then rebalance"
+                "sticky is {sticky}, so clients would come back to the backends that they were \
+                 sent away from: write \"none\", reload, then rebalance"
             ),
             Self::NotDraining { address, state } => {
                 write!(f, "{address} is not draining, but {state}: there is nothing to end")
             }
             Self::BeingRemoved { address } => {
-                write!(f, "{address} was removed, and goes with its last tunnel: to keep it, add it again")
+                write!(
+                    f,
+                    "{address} was removed, and goes with its last tunnel: to keep it, \
+                     add it again"
+                )
             }
             Self::RegistersItself { address } => write!(
                 f,
-                "{address} registers itself, and would be back with its next try: stop it there, or drain it here"
+                "{address} registers itself, and would be back with its next try: stop it there, \
+                 or drain it here"
             ),
             Self::NotRegistered { address } => {
                 write!(f, "{address} is not registered, or its time ran out: register it again")
             }
             Self::RegistrationIsOff => f.write_str(
-                "backends cannot register themselves here: add a [register] table with token_file to the configuration",
+                "backends cannot register themselves here: add a [register] table with token_file \
+                 to the configuration",
             ),
-            Self::Token => {
-                f.write_str("the token is missing or wrong: send that of [register] in the balancer's configuration")
-            }
+            Self::Token => f.write_str(
+                "the token is missing or wrong: send that of [register] in the \
+                 balancer's configuration",
+            ),
             Self::TimeToLive { time } => {
                 write!(f, "time_to_live is {time:?}: write 1 second to 1 hour")
             }

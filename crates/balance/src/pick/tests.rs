@@ -97,7 +97,11 @@ proptest! {
     /// At no moment could another backend have taken the last client with a lower load than the
     /// chosen one.
     #[test]
-    fn least_connections_is_as_even_as_can_be(weights in weights(), seed: u64, clients in 1u32..300) {
+    fn least_connections_is_as_even_as_can_be(
+        weights in weights(),
+        seed: u64,
+        clients in 1u32..300,
+    ) {
         let configuration = configuration(Pick::LeastConnections, &weights);
         let counts = counts(&configuration, seed, clients, true);
         for (&count, &weight) in counts.iter().zip(&weights) {

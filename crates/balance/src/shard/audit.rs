@@ -127,10 +127,13 @@ impl State {
                 }
                 Conn::Upstream(upstream) => {
                     audit.upstreams += 1;
-                    let is_wanted = upstream.client.is_none_or(|client| {
-                        matches!(self.conns.at(client.slot()), Some((other, Conn::Client(client)))
-                            if other == upstream.client.unwrap_or(other)
-                                && client.exchange.as_ref().is_some_and(|it| it.upstream == Some(id)))
+                    let is_wanted = upstream.client.is_none_or(|client_id| {
+                        let Some((other, Conn::Client(client))) = self.conns.at(client_id.slot())
+                        else {
+                            return false;
+                        };
+                        let exchange = client.exchange.as_ref();
+                        other == client_id && exchange.is_some_and(|it| it.upstream == Some(id))
                     });
                     if upstream.client.is_none() && upstream.http.finished {
                         broken = Some("an idle connection whose backend has ended it");
@@ -194,7 +197,11 @@ impl State {
             audit.broken.get_or_insert((own, "the metric of connections is not their number"));
         }
         let mut queues = self.queued.keys();
-        if queues.any(|id| !matches!(self.conns.at(id.slot()), Some((other, Conn::Tunnel(_))) if other == *id)) {
+        let is_tunnel = |id: &ConnId| match self.conns.at(id.slot()) {
+            Some((other, Conn::Tunnel(_))) => other == *id,
+            _ => false,
+        };
+        if queues.any(|id| !is_tunnel(id)) {
             audit.broken.get_or_insert((own, "bytes are queued without a receiver"));
         }
         audit

@@ -358,7 +358,8 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     assert_eq!((before[0].weight(), before[1].state()), (9, State::Draining));
     // A new weight for 1, no 3, and 4.
     let text = "listen = \"127.0.0.1:99\"\nshards = 2\nretries = 0\nmax_connections = 5\n\
-                backends = [{ address = \"127.0.0.1:1\", weight = 4 }, \"127.0.0.1:2\", \"127.0.0.1:4\"]\n\
+                backends = [{ address = \"127.0.0.1:1\", weight = 4 }, \"127.0.0.1:2\", \
+                \"127.0.0.1:4\"]\n\
                 [admin]\nlisten = \"127.0.0.1:98\"";
     let changed = Config::parse(text, "b.toml").unwrap();
     let changes = apply(&mut core, changed.clone(), at(2.0)).unwrap();
@@ -878,7 +879,8 @@ proptest! {
                 Step::Remove(port) => {
                     let removed = core.remove(address(port)).is_ok();
                     prop_assert!(!removed || !model.registered.contains_key(&port));
-                    prop_assert!(removed || !model.wants(port) || model.registered.contains_key(&port));
+                    let registers = model.registered.contains_key(&port);
+                    prop_assert!(removed || !model.wants(port) || registers);
                     if removed {
                         model.file.remove(&port);
                         model.api.remove(&port);
@@ -962,7 +964,8 @@ proptest! {
                 }
             }
             if let Some(configuration) = core.take_configuration() {
-                let seen = configuration.backends.iter().map(|target| target.backend.address().port());
+                let targets = configuration.backends.iter();
+                let seen = targets.map(|target| target.backend.address().port());
                 prop_assert_eq!(seen.collect::<Vec<_>>(), listed);
             }
             // The last command to shards about a backend fits its state.

@@ -15,32 +15,125 @@ fn rfc9110_7_6_1_the_framing_and_the_connection_are_the_clients_hops() {
     let keep = "Connection: keep-alive\r\n";
     // Status and lines from the backend; to whom; what is left; how the body goes.
     let table: [(&str, &str, Client, String, Framing); 26] = [
-        ("200 OK", "Content-Length: 05\r\nX: y\r\n", HTTP11, "X: y\r\nContent-Length: 5\r\n".into(), Length(5)),
+        (
+            "200 OK",
+            "Content-Length: 05\r\nX: y\r\n",
+            HTTP11,
+            "X: y\r\nContent-Length: 5\r\n".into(),
+            Length(5),
+        ),
         ("200 OK", "Content-Length: 0\r\n", HTTP11, "Content-Length: 0\r\n".into(), Length(0)),
-        ("200 OK", "Content-Length: 5\r\n", LAST, format!("Content-Length: 5\r\n{close}"), Length(5)),
-        ("200 OK", "Content-Length: 5\r\n", HTTP10, format!("Content-Length: 5\r\n{keep}"), Length(5)),
-        ("200 OK", "Content-Length: 5\r\nConnection: close\r\n", HTTP11, "Content-Length: 5\r\n".into(), Length(5)),
+        (
+            "200 OK",
+            "Content-Length: 5\r\n",
+            LAST,
+            format!("Content-Length: 5\r\n{close}"),
+            Length(5),
+        ),
+        (
+            "200 OK",
+            "Content-Length: 5\r\n",
+            HTTP10,
+            format!("Content-Length: 5\r\n{keep}"),
+            Length(5),
+        ),
+        (
+            "200 OK",
+            "Content-Length: 5\r\nConnection: close\r\n",
+            HTTP11,
+            "Content-Length: 5\r\n".into(),
+            Length(5),
+        ),
         ("200 OK", "Transfer-Encoding: CHUNKED\r\n", HTTP11, chunked.into(), Chunked),
         ("200 OK", chunked, LAST, format!("{chunked}{close}"), Chunked),
         ("200 OK", chunked, HTTP10, close.into(), UntilClose),
         ("200 OK", "", HTTP11, chunked.into(), Chunked),
         ("200 OK", "", HTTP10, close.into(), UntilClose),
-        ("200 OK", "Trailer: ETag\r\nTransfer-Encoding: chunked\r\n", HTTP11, format!("Trailer: ETag\r\n{chunked}"), Chunked),
-        ("200 OK", "Trailer: ETag\r\nTransfer-Encoding: chunked\r\n", HTTP10, close.into(), UntilClose),
+        (
+            "200 OK",
+            "Trailer: ETag\r\nTransfer-Encoding: chunked\r\n",
+            HTTP11,
+            format!("Trailer: ETag\r\n{chunked}"),
+            Chunked,
+        ),
+        (
+            "200 OK",
+            "Trailer: ETag\r\nTransfer-Encoding: chunked\r\n",
+            HTTP10,
+            close.into(),
+            UntilClose,
+        ),
         ("200 OK", "Content-Length: 5\r\n", HEAD, "Content-Length: 5\r\n".into(), Empty),
         ("200 OK", chunked, HEAD, String::new(), Empty),
         ("200 OK", "", HEAD, String::new(), Empty),
-        ("304 Not Modified", "Content-Length: 5\r\nETag: x\r\n", HTTP11, "Content-Length: 5\r\nETag: x\r\n".into(), Empty),
+        (
+            "304 Not Modified",
+            "Content-Length: 5\r\nETag: x\r\n",
+            HTTP11,
+            "Content-Length: 5\r\nETag: x\r\n".into(),
+            Empty,
+        ),
         ("204 No Content", "Content-Length: 5\r\n", HTTP11, String::new(), Empty),
         ("204 No Content", "Content-Length: 5\r\n", HEAD, String::new(), Empty),
-        ("103 Early Hints", "Link: a\r\nConnection: close\r\nContent-Length: 1\r\n", HTTP11, "Link: a\r\n".into(), Empty),
+        (
+            "103 Early Hints",
+            "Link: a\r\nConnection: close\r\nContent-Length: 1\r\n",
+            HTTP11,
+            "Link: a\r\n".into(),
+            Empty,
+        ),
         ("100 Continue", "", LAST, String::new(), Empty),
-        ("200 OK", "Keep-Alive: timeout=5\r\nProxy-Authenticate: x\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nContent-Length: 1\r\n", HTTP11, "Content-Length: 1\r\n".into(), Length(1)),
-        ("200 OK", "Connection: X-Own, Set-Cookie, Content-Length, ETag\r\nX-Own: 1\r\nSet-Cookie: a=b\r\nETag: c\r\nContent-Length: 1\r\n", HTTP11, "Set-Cookie: a=b\r\nETag: c\r\nContent-Length: 1\r\n".into(), Length(1)),
-        ("426 Upgrade Required", "Upgrade: h2c, WebSocket\r\nConnection: Upgrade\r\nContent-Length: 0\r\n", HTTP11, "Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".into(), Length(0)),
-        ("426 Upgrade Required", "Upgrade: websocket\r\nContent-Length: 0\r\n", LAST, "Content-Length: 0\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n".into(), Length(0)),
-        ("426 Upgrade Required", "Upgrade: websocket\r\nContent-Length: 0\r\n", HTTP10, format!("Content-Length: 0\r\n{keep}"), Length(0)),
-        ("101 Switching Protocols", "Upgrade: WebSocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: y\r\nContent-Length: 7\r\n", LAST, "Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: y\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".into(), Empty),
+        (
+            "200 OK",
+            "Keep-Alive: timeout=5\r\nProxy-Authenticate: x\r\n\
+                 Proxy-Connection: x\r\nUpgrade: h2c\r\nContent-Length: 1\r\n",
+            HTTP11,
+            "Content-Length: 1\r\n".into(),
+            Length(1),
+        ),
+        (
+            "200 OK",
+            "Connection: X-Own, Set-Cookie, Content-Length, ETag\r\nX-Own: 1\r\n\
+                 Set-Cookie: a=b\r\nETag: c\r\nContent-Length: 1\r\n",
+            HTTP11,
+            "Set-Cookie: a=b\r\nETag: c\r\nContent-Length: 1\r\n".into(),
+            Length(1),
+        ),
+        (
+            "426 Upgrade Required",
+            "Upgrade: h2c, WebSocket\r\nConnection: Upgrade\r\n\
+                 Content-Length: 0\r\n",
+            HTTP11,
+            "Content-Length: 0\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n".into(),
+            Length(0),
+        ),
+        (
+            "426 Upgrade Required",
+            "Upgrade: websocket\r\nContent-Length: 0\r\n",
+            LAST,
+            "Content-Length: 0\r\nConnection: Upgrade, close\r\n\
+                 Upgrade: websocket\r\n"
+                .into(),
+            Length(0),
+        ),
+        (
+            "426 Upgrade Required",
+            "Upgrade: websocket\r\nContent-Length: 0\r\n",
+            HTTP10,
+            format!("Content-Length: 0\r\n{keep}"),
+            Length(0),
+        ),
+        (
+            "101 Switching Protocols",
+            "Upgrade: WebSocket\r\nConnection: upgrade\r\n\
+                 Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: y\r\n\
+                 Content-Length: 7\r\n",
+            LAST,
+            "Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: y\r\n\
+                 Connection: Upgrade\r\nUpgrade: websocket\r\n"
+                .into(),
+            Empty,
+        ),
     ];
     for (status, lines, to, left, framing) in table {
         for version in ["HTTP/1.1", "HTTP/1.0"] {
@@ -113,8 +206,8 @@ fn rfc6455_4_1_a_101_must_answer_the_clients_key() {
 #[test]
 fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
     let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n\
-        00011;x\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\nX-Forwarded-For: 6.6.6.6\r\n\
-        X_Real_IP: 6.6.6.6\r\nSec-WebSocket-Key: x\r\n\r\n"
+        00011;x\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\
+        X-Forwarded-For: 6.6.6.6\r\nX_Real_IP: 6.6.6.6\r\nSec-WebSocket-Key: x\r\n\r\n"
         .to_vec();
     let (mut decoder, mut input) = (ResponseDecoder::new(), Input::new(&mut bytes));
     let mut out = Vec::new();
@@ -132,8 +225,8 @@ fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
     write_last_chunk(&mut out, decoder.trailers());
     assert_eq!(
         String::from_utf8(out).unwrap(),
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n11\r\n, this is a world\r\n\
-         0\r\nETag: \"z\"\r\nChecksum: 7\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n\
+         11\r\n, this is a world\r\n0\r\nETag: \"z\"\r\nChecksum: 7\r\n\r\n"
     );
 }
 

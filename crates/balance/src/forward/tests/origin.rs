@@ -4,7 +4,8 @@ use super::*;
 use crate::Network;
 use crate::forward::client_address;
 
-const FORWARDED: &str = "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 10.0.0.2\r\n\
+const FORWARDED: &str = "GET / HTTP/1.1\r\nHost: a.example:80\r\n\
+    X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 10.0.0.2\r\n\
     Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2\r\nX-Forwarded-Proto: https\r\n\
     X-Forwarded-Host: public.example\r\nX-Forwarded-Port: 443\r\nX-Real-IP: 203.0.113.9\r\n\r\n";
 
@@ -27,7 +28,8 @@ fn claims_of_a_trusted_proxy_are_added_to() {
         "GET / HTTP/1.1\r\nHost: a.example:80\r\nX-Forwarded-Proto: https\r\n\
          X-Forwarded-Host: public.example\r\nX-Forwarded-Port: 443\r\nX-Real-IP: 203.0.113.9\r\n\
          X-Forwarded-For: 203.0.113.9, 10.0.0.2, 10.0.0.1\r\n\
-         Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2, for=10.0.0.1;proto=http;host=\"a.example:80\"\r\n\r\n"
+         Forwarded: for=203.0.113.9;proto=https, for=10.0.0.2, \
+         for=10.0.0.1;proto=http;host=\"a.example:80\"\r\n\r\n"
     );
     // What it did not say is ours to say; and a quote left open does not swallow our word.
     let open = "GET / HTTP/1.1\r\nHost: a\r\nForwarded: for=\"x\\\"\r\n\r\n";

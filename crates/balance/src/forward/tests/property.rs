@@ -81,7 +81,8 @@ fn lines() -> impl Strategy<Value = String> {
         "Content_Length: 9\r\nTransfer_Encoding: chunked\r\n",
         "X-Forwarded-For: 1.1.1.1\r\nForwarded: for=1.1.1.1\r\n",
     ]);
-    let handshake = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let handshake = "Upgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let sane = prop::collection::vec(sane, 0..4).prop_map(|lines| lines.concat());
     let wild = prop::collection::vec(line(), 0..3).prop_map(|lines| lines.concat());
     let before = prop_oneof![4 => Just(String::new()), 1 => Just(handshake.to_owned())];
@@ -109,7 +110,11 @@ fn head() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_request_means_the_same_to_the_backend(head in head(), trusted: bool, close: bool) {

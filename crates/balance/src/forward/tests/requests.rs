@@ -108,14 +108,16 @@ fn the_target_is_in_origin_form_and_the_version_is_ours() {
     }
     assert_eq!(forwarded("GET / HTTP/1.0\r\n\r\n"), "GET / HTTP/1.1\r\nHost: \r\n");
     // HTTP/1.0 had no expectations, upgrades or trailers.
-    let old = "GET / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\nTE: trailers\r\n\
-        Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let old = "GET / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\
+        TE: trailers\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     assert_eq!(forwarded(old), "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n");
 }
 
-const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n\
+const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\n\
+    Connection: keep-alive, Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
-    Sec-WebSocket-Extensions: permessage-deflate; x=\"a,b\"\r\nSec-WebSocket-Protocol: chat, mqtt\r\n\r\n";
+    Sec-WebSocket-Extensions: permessage-deflate; x=\"a,b\"\r\n\
+    Sec-WebSocket-Protocol: chat, mqtt\r\n\r\n";
 
 #[test]
 fn a_websocket_handshake_passes_with_everything_that_is_between_the_ends() {
@@ -167,7 +169,9 @@ fn refused_requests_are_answered() {
         "OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n".to_owned(),
         format!("{get}Connection: {}\r\n", &many[many.find(',').unwrap() + 1..]),
         // No handshake, so no rule of one: it is passed on as the plain request it is.
-        "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 1\r\n".to_owned(),
+        "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\
+                 Content-Length: 1\r\n"
+            .to_owned(),
         "POST / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nContent-Length: 1\r\n".to_owned(),
     ] {
         let refused = with_request(&format!("{head}\r\n"), |request| {
@@ -180,8 +184,9 @@ fn refused_requests_are_answered() {
 #[test]
 fn fields_that_backends_take_for_a_proxys_word_come_from_trusted_proxies_only() {
     let dropped = crate::Settings::default().drop_headers;
-    let lines = "True-Client-IP: 10.0.0.1\r\nCF-Connecting-IP: 10.0.0.1\r\nX-Client-IP: 10.0.0.1\r\n\
-                 Client-IP: 10.0.0.1\r\nForwarded-For: 10.0.0.1\r\nX-Original-URL: /admin\r\n\
+    let lines = "True-Client-IP: 10.0.0.1\r\nCF-Connecting-IP: 10.0.0.1\r\n\
+                 X-Client-IP: 10.0.0.1\r\nClient-IP: 10.0.0.1\r\nForwarded-For: 10.0.0.1\r\n\
+                 X-Original-URL: /admin\r\n\
                  X-Rewrite-URL: /admin\r\nX-Host: evil\r\ntrue-client-ip: 10.0.0.1\r\n\
                  X_Client_IP: 10.0.0.1\r\n";
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Client: stays\r\n\r\n");

@@ -66,12 +66,17 @@ fn accepted_requests_are_framed_once() {
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0004\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\t ,chunked, \r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: Content-Length\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: Transfer-Encoding\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: Host\r\nTransfer_Encoding: chunked\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nContent_Length: 40\r\nX-Content-Length: 5\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTE: chunked\r\nX-Transfer-Encoding: gzip\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                 Connection: Transfer-Encoding\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+                 Connection: Host\r\nTransfer_Encoding: chunked\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
+                 Content_Length: 40\r\nX-Content-Length: 5\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                 TE: chunked\r\nX-Transfer-Encoding: gzip\r\n",
         "GET http://b:8/x?y HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nUpgrade: h2c\r\n\
+                 Connection: Upgrade, HTTP2-Settings\r\n",
         "POST /%0d%0aX:y HTTP/1.0\r\nContent-Length: 4\r\n",
         "POST //evil/ HTTP/1.1\r\nHost: a,b;c=\"d\r\nContent-Length: 4\r\n",
     ] {
