@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_a_hundred_shares_until_a_slow_start_says_less() {
+    fn a_weight_is_a_hundred_shares_and_less_in_a_slow_start() {
         let backend = backend();
         assert_eq!((backend.weight(), backend.share()), (2, 200));
         backend.set_share(0);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_it_will_do() {
+    fn a_plan_reports_what_it_will_do() {
         let plan = Plan::new(&[up(3000, 1), up(2000, 1), up(1000, 1)]);
         assert_eq!((plan.total, plan.spread_before, plan.spread_after), (1000, 0.5, 0.0));
         assert_eq!([300, 1000, 0].map(|rate| plan.seconds(rate)), [4, 1, 1000]);

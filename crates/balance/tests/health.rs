@@ -75,7 +75,7 @@ fn get(path: &str) -> Vec<u8> {
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
     let begun = Instant::now();
     while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < TIMEOUT, "in vain: {what}: {:?}", balancer.status());
+        assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}: {:?}", balancer.status());
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -190,7 +190,7 @@ fn no_failures_at_all_means_no_passive_checks() {
 
 /// Nothing that a client does, and no connection that fails, ends a tunnel that works.
 #[test]
-fn a_backend_that_goes_down_keeps_its_tunnels_unless_a_check_says_that_it_is_dead() {
+fn a_backend_that_goes_down_keeps_its_tunnels_unless_checks_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let balancer = start(&[address], "[health]\nfailures = 1\ndown_for = \"1h\"");

@@ -58,7 +58,7 @@ fn expect_restart(mut peer: Peer) {
 fn until(balancer: &Balancer, what: &str, holds: impl Fn(&Status) -> bool) {
     let begun = Instant::now();
     while !holds(&balancer.status()) {
-        assert!(begun.elapsed() < TIMEOUT, "in vain: {what}: {:?}", balancer.status());
+        assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}: {:?}", balancer.status());
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -171,7 +171,7 @@ fn the_cap_of_connections_changes_while_they_live() {
     let open_soon = || {
         let begun = Instant::now();
         loop {
-            assert!(begun.elapsed() < TIMEOUT, "in vain: {:?}", balancer.status());
+            assert!(begun.elapsed() < TIMEOUT, "waited too long: {:?}", balancer.status());
             let mut peer = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
             let _ = peer.stream.write_all(&upgrade("/"));
             if !peer.is_at_end() {
@@ -289,7 +289,7 @@ fn the_tunnels_of_a_backend_that_stays_silent_live_on() {
     other.send_text("here, too");
     assert_eq!(other.text(), "here, too");
     balancer.undrain(backends[0]).unwrap();
-    // It is heard of again.
+    // Its heartbeats are back.
     balancer.register(backends[1], 1, None).unwrap();
     assert_eq!(row(&balancer.status(), backends[1]).state, "up");
     assert_eq!(balancer.status().metrics.closed, 0);

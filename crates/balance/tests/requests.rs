@@ -576,9 +576,9 @@ fn proxy_headers_name_the_client_in_and_out() {
     // It names one client, so no one else may use it.
     assert!(server.is_at_end());
 
-    let mut stranger = balancer.connect();
-    stranger.send(GET);
-    assert!(stranger.is_at_end(), "no PROXY header");
+    let mut untrusted = balancer.connect();
+    untrusted.send(GET);
+    assert!(untrusted.is_at_end(), "no PROXY header");
 }
 
 #[test]

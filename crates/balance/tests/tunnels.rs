@@ -70,9 +70,9 @@ fn a_half_closed_client_still_gets_its_answer() {
         let server = scope.spawn(|| backend.open());
         let mut client = balancer.open();
         let mut server = server.join().unwrap();
-        client.send_text("last word");
+        client.send_text("last message");
         client.stream.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(server.text(), "last word");
+        assert_eq!(server.text(), "last message");
         assert!(server.is_at_end());
         server.send_text_unmasked("answer");
         assert_eq!(client.text(), "answer");
@@ -83,7 +83,7 @@ fn a_half_closed_client_still_gets_its_answer() {
 }
 
 #[test]
-fn a_backend_that_goes_without_a_word_leaves_its_client_a_close_frame() {
+fn a_backend_that_ends_without_a_close_leaves_its_client_a_close_frame() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());
     std::thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn a_backend_that_goes_in_the_middle_of_a_frame_cuts_its_client() {
 }
 
 #[test]
-fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_last_words() {
+fn draining_puts_a_close_frame_behind_a_whole_frame_and_forwards_later_messages() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());
     std::thread::scope(|scope| {
@@ -143,9 +143,9 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
         server.send(&[b'l', b'f', 0x81, 1, b'x']);
         assert_eq!(client.exactly(4), b"half");
         assert_eq!(client.close_code(), 1012);
-        client.send_text("sent before I knew");
+        client.send_text("sent before the close");
         client.send_close(1012);
-        assert_eq!(server.text(), "sent before I knew");
+        assert_eq!(server.text(), "sent before the close");
         assert_eq!(server.frame().0, 8);
         assert!(client.is_at_end());
         assert!(server.is_at_end());
@@ -155,7 +155,7 @@ fn draining_puts_a_close_frame_behind_a_whole_frame_and_passes_on_the_clients_la
 }
 
 #[test]
-fn shutting_down_says_1001_to_all_and_cuts_who_does_not_listen() {
+fn shutting_down_sends_1001_to_all_and_resets_clients_that_do_not_answer() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn shutting_down_says_1001_to_all_and_cuts_who_does_not_listen() {
 }
 
 #[test]
-fn a_client_that_vanishes_takes_its_backends_side_along() {
+fn a_client_that_vanishes_ends_its_backends_side() {
     let backend = Scripted::bind();
     let balancer = Balancer::start(&[backend.address], settings());
     std::thread::scope(|scope| {

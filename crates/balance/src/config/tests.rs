@@ -324,7 +324,7 @@ fn a_token_is_never_in_a_message() {
 }
 
 #[test]
-fn every_key_says_what_it_says() {
+fn every_key_sets_its_setting() {
     let text = r#"
         listen = [":8080", "[::1]:8080"]
         shards = 0x2
@@ -469,7 +469,7 @@ fn a_later_text_changes_what_it_mentions() {
 }
 
 #[test]
-fn every_pick_has_a_word() {
+fn every_pick_has_a_name() {
     for word in
         ["power_of_two", "least_connections", "round_robin", "rendezvous", "random", "ip_hash"]
     {

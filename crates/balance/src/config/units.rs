@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_what_they_say() {
+    fn durations_and_sizes_are_parsed() {
         for (text, millis) in [
             ("5s", 5000),
             ("250ms", 250),

@@ -117,7 +117,7 @@ proptest! {
     /// Whatever the pick: never one that is not up, or that the caller does not want, but one if
     /// there is one.
     #[test]
-    fn only_who_is_up_and_usable_is_picked(
+    fn only_backends_that_are_up_and_usable_are_picked(
         all in prop::collection::vec((1u32..5, any::<bool>(), any::<bool>(), 0u32..4), 0..10),
         seed: u64,
         key: Option<u64>,
@@ -142,7 +142,10 @@ proptest! {
 
     /// A removed backend's clients move, and no one else's; they come back with it.
     #[test]
-    fn rendezvous_moves_only_clients_of_who_left(weights in weights(), gone: prop::sample::Index) {
+    fn rendezvous_moves_only_clients_of_a_backend_that_left(
+        weights in weights(),
+        gone: prop::sample::Index,
+    ) {
         let configuration = configuration(Pick::Rendezvous, &weights);
         let gone = gone.index(weights.len());
         for key in 0..200 {

@@ -125,7 +125,7 @@ mod tests {
             admission.leave(counted);
         }
         assert_eq!(admission.addresses(), 2);
-        // Who is not counted by address may be any number.
+        // Clients that are not counted by address may be any number.
         for _ in 0..2 {
             let _ = admission.enter(9, ip("2001:db8::4"), None).unwrap();
         }

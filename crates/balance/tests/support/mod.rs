@@ -76,7 +76,11 @@ impl Balancer {
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !condition(self) {
-            assert!(begun.elapsed() < TIMEOUT, "in vain: {what}; {:?}", self.shards.metrics());
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "waited too long: {what}; {:?}",
+                self.shards.metrics()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -358,7 +362,7 @@ impl ByHand {
     pub(crate) fn turn_until(&mut self, what: &str, mut is_done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         while !is_done(self) {
-            assert!(begun.elapsed() < TIMEOUT, "in vain: {what}; {:?}", self.shard.audit());
+            assert!(begun.elapsed() < TIMEOUT, "waited too long: {what}; {:?}", self.shard.audit());
             // A sweep is due within a quarter of a second while there is a client: no turn waits
             // for long.
             self.shard.turn().unwrap();

@@ -452,7 +452,7 @@ fn a_reload_that_fails_changes_nothing() {
 }
 
 #[test]
-fn added_backends_stay_over_reloads_and_the_files_word_wins() {
+fn added_backends_stay_over_reloads_and_the_file_has_priority() {
     let mut core = core(&[1], "");
     core.add(BackendConfig::new(address(2)), at(0.0)).unwrap();
     apply(&mut core, config(&[1], ""), at(1.0)).unwrap();
@@ -487,7 +487,7 @@ fn a_registration_lasts_as_long_as_its_heartbeats() {
     assert!(matches!(core.remove(address(2)), Err(Error::RegistersItself { .. })));
     commands(&mut core);
     expire(&mut core, at(19.0));
-    // No new clients, but its tunnel stays: who is not heard may be well.
+    // No new clients, but its tunnel stays: a silent backend may be well.
     assert_eq!(two.state(), State::Down);
     assert_eq!(commands(&mut core), [""; 0]);
     assert!(
@@ -565,7 +565,7 @@ fn backends_register_from_the_networks_that_they_may() {
 }
 
 #[test]
-fn every_refusal_says_what_to_do() {
+fn every_refusal_names_a_remedy() {
     let mut core = core(&[1, 2], "");
     let now = at(0.0);
     let new = BackendConfig::new;
@@ -836,7 +836,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn the_list_is_what_file_operators_and_registrations_say(
+    fn the_list_follows_file_operators_and_registrations(
         steps in prop::collection::vec(step(), 0..80),
     ) {
         let mut core = core(&[], TOKEN);

@@ -231,7 +231,7 @@ fn a_body_in_chunks_is_chunked_again_with_its_trailers() {
 }
 
 #[test]
-fn our_own_answers_say_what_happened() {
+fn own_answers_name_the_reason() {
     let text = "the backend refused the connection";
     let said = |status, to: &Client| {
         let mut out = Vec::new();

@@ -182,7 +182,7 @@ fn refused_requests_are_answered() {
 }
 
 #[test]
-fn fields_that_backends_take_for_a_proxys_word_come_from_trusted_proxies_only() {
+fn fields_that_backends_trust_come_from_trusted_proxies_only() {
     let dropped = crate::Settings::default().drop_headers;
     let lines = "True-Client-IP: 10.0.0.1\r\nCF-Connecting-IP: 10.0.0.1\r\n\
                  X-Client-IP: 10.0.0.1\r\nClient-IP: 10.0.0.1\r\nForwarded-For: 10.0.0.1\r\n\
@@ -190,8 +190,8 @@ fn fields_that_backends_take_for_a_proxys_word_come_from_trusted_proxies_only() 
                  X-Rewrite-URL: /admin\r\nX-Host: evil\r\ntrue-client-ip: 10.0.0.1\r\n\
                  X_Client_IP: 10.0.0.1\r\n";
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Client: stays\r\n\r\n");
-    let stranger = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
-    let text = forwarded_by(&head, &stranger);
+    let untrusted = Hop { dropped: &dropped, ..hop("192.0.2.1", false) };
+    let text = forwarded_by(&head, &untrusted);
     assert!(!text.contains("10.0.0.1") && !text.contains("admin"), "{text}");
     assert!(!text.contains("evil") && text.contains("X-Client: stays\r\n"), "{text}");
     let trusted = Hop { dropped: &dropped, ..hop("192.0.2.1", true) };

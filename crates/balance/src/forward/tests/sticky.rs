@@ -41,7 +41,7 @@ fn our_cookie_comes_back_as_the_backends_tag() {
 }
 
 #[test]
-fn the_first_proxys_word_says_whether_it_is_https() {
+fn the_first_proxy_decides_whether_it_is_https() {
     for (lines, expected) in [
         ("", false),
         ("X-Forwarded-Proto: https\r\n", true),
