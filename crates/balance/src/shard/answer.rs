@@ -98,6 +98,13 @@ impl State {
                     if is_interim {
                         // A second backend's interim answer would be one too many.
                         exchange.replay = None;
+                        if response.status() == 100
+                            && !exchange.is_complete
+                            && let Some(client) = upstream.client
+                        {
+                            // It has waited for this with its body.
+                            self.conns.set_deadline(client, self.tick.after(of_body));
+                        }
                     } else {
                         exchange.is_answered = true;
                         // The handshake is over, and the client may read slowly.

@@ -243,3 +243,21 @@ fn a_tunnel_may_be_as_slow_as_it_likes() {
         assert_eq!(script.receive(client), unmasked("x"));
     }
 }
+
+/// A client that waits for the backend's 100 sends nothing until it comes.
+#[test]
+fn the_time_of_a_body_that_was_asked_for_begins_with_the_asking() {
+    let mut script = Script::new(1, Settings::default());
+    let client = script.connect();
+    let head =
+        b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 600000\r\n\r\n";
+    script.send(client, head);
+    let server = script.accept(0);
+    script.run(secs(50));
+    script.send(server, b"HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 100 "));
+    script.run(secs(20));
+    assert_eq!(script.receive(client), []);
+    script.run(secs(45));
+    assert!(script.receive_text(client).starts_with("HTTP/1.1 408 "));
+}
