@@ -60,17 +60,17 @@ impl<T: Tick> Deadlines<T> {
     /// Sets the deadline of `slot`.
     #[inline]
     pub fn set(&mut self, slot: usize, due: T) {
-        let tick = &mut self.ticks[slot];
         // All activity within one tick sets the same deadline.
-        if *tick != due {
-            *tick = due;
-            self.lower_bound(slot / BLOCK, due);
+        if self.ticks[slot] != due {
+            self.change(slot, due);
         }
     }
 
+    #[cold]
     #[inline(never)]
-    fn lower_bound(&mut self, block: usize, due: T) {
-        let bound = &mut self.bounds[block];
+    fn change(&mut self, slot: usize, due: T) {
+        self.ticks[slot] = due;
+        let bound = &mut self.bounds[slot / BLOCK];
         if due.ticks_from(self.swept) < bound.ticks_from(self.swept) {
             *bound = due;
         }
