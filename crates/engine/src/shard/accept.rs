@@ -19,6 +19,9 @@ use crate::ws::receive::Inbound;
 /// checks are answered and others are refused with the reason.
 const RESERVE: usize = 32;
 
+/// Connections that make room for one: another shard may take the place that one has left.
+const MAX_EVICTIONS: usize = 4;
+
 impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
     pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
@@ -27,7 +30,10 @@ impl<D: Driver, S: Service> Shard<D, S> {
             return self.refuse(socket, peer, Refusal::Full);
         }
         let mut entered = self.state.admission.enter(peer.ip());
-        if entered == Err(Refusal::Full) && self.make_room() {
+        for _ in 0..MAX_EVICTIONS {
+            if entered != Err(Refusal::Full) || !self.make_room() {
+                break;
+            }
             entered = self.state.admission.enter(peer.ip());
         }
         if let Err(why) = entered {
