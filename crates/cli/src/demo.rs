@@ -1,5 +1,10 @@
 //! `throng demo`: a server, a web page and simulated clients in one process.
 
+mod attack;
+mod attacks;
+mod neighbours;
+mod wire;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,7 +34,20 @@ pub(crate) struct Args {
     /// Address and port to listen on; port 0 takes a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     listen: String,
+    /// Instead, attack a server of its own on loopback in a dozen ways, each for 4s or --for, and
+    /// print what its other clients notice, and its memory
+    #[arg(long, conflicts_with_all = ["clients", "rate", "listen"])]
+    attack: bool,
+    /// With --attack: print JSON
+    #[arg(long, requires = "attack")]
+    json: bool,
+    /// Be the server that --attack attacks
+    #[arg(long, hide = true)]
+    attacked: bool,
 }
+
+/// How long each attack lasts unless --for is given: all of them take about a minute.
+const ATTACK: Duration = Duration::from_secs(4);
 
 const EXAMPLES: &str = "The status line, updated every second:
   connections      open connections, and the limit
@@ -42,9 +60,23 @@ const EXAMPLES: &str = "The status line, updated every second:
 
 Examples:
   throng demo --for 30s
-  throng demo --clients 9000 --rate 0.1";
+  throng demo --clients 9000 --rate 0.1
+  throng demo --attack                 a minute of attacks, as a table";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    if args.attacked {
+        return attack::serve_attacked();
+    }
+    if args.attack {
+        let limit = process::descriptor_limit();
+        if limit < attack::DESCRIPTORS {
+            let needed = attack::DESCRIPTORS;
+            return Err(Failure::usage(format!(
+                "--attack needs {needed} descriptors, but the limit is {limit}; raise it with `ulimit -n {needed}`"
+            )));
+        }
+        return attack::run(args.duration.unwrap_or(ATTACK), args.json);
+    }
     if args.clients == 0 {
         return Err(Failure::usage("--clients is 0; expected at least 1"));
     }

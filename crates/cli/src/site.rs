@@ -63,7 +63,7 @@ pub fn listen(server: Server, settings: &Checked) -> throng::Result<Bound> {
     server.bind(settings.listen.as_str())
 }
 
-fn app(settings: &Checked) -> App {
+pub(crate) fn app(settings: &Checked) -> App {
     let wildcards = settings.wildcards;
     let channels = Ws::on_upgrade(move |request| {
         let echo = request.query("echo") == Some("1");

@@ -1,0 +1,248 @@
+//! `throng demo --attack`: what the other clients of a server notice while strangers attack it, and
+//! what that costs the server.
+//!
+//! Each attack has a server of its own, which is a process of its own, so that its memory is known.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use throng::Status;
+use throng::prelude::*;
+use throng_load::units::{grouped, show_bytes};
+
+use super::attacks::{ATTACKS, Attack, Scene};
+use super::neighbours::{self, Tally};
+use crate::settings::{Checked, Origin, Settings};
+use crate::{Failure, say, serve, site};
+
+/// The settings of the attacked server that are not the defaults: few enough places, and little
+/// enough memory for bodies, that an attacker of one process can take them.
+const SETTINGS: [(&str, &str); 4] = [
+    ("listen", "127.0.0.1:0"),
+    ("max_connections", "1000"),
+    ("max_body_memory", "64MiB"),
+    ("deflate.enabled", "true"),
+];
+
+/// The descriptors that the attackers and the other clients need.
+pub(super) const DESCRIPTORS: usize = 2000;
+
+/// How long the server's memory may take to fall after an attack.
+const SETTLE: Duration = Duration::from_secs(5);
+/// The interval at which its memory is read.
+const SAMPLE: Duration = Duration::from_millis(20);
+
+/// Serves as the attacked server, until it is ended.
+pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
+    let settings = settings().map_err(Failure::usage)?;
+    let app = site::app(&settings).post("/body", |request| {
+        Response::text(request.body().len().to_string()).with_status(Status::OK)
+    });
+    let bound = site::listen(site::configured(app, &settings), &settings)?;
+    serve::until_stopped(bound, settings.drain)
+}
+
+fn settings() -> Result<Checked, String> {
+    let mut settings = Settings::new();
+    for (key, value) in SETTINGS {
+        settings.set(key, value.to_owned(), Origin::Default)?;
+    }
+    settings.checked()
+}
+
+/// Runs all attacks, each for `duration`, and prints a row for each.
+pub(super) fn run(duration: Duration, json: bool) -> Result<ExitCode, Failure> {
+    if !json {
+        let settings = SETTINGS.map(|(key, value)| format!("{key}={value}")).join(" ");
+        say::line(format_args!("the attacked server: {settings}; all else by default"));
+        say::line(
+            "others: 8 sessions that send every 10 ms, and three new connections every 50 ms",
+        );
+        say::line(Row::HEAD);
+    }
+    let mut rows = Vec::new();
+    for attack in ATTACKS {
+        let row = measure(attack, duration).map_err(Failure::runtime)?;
+        if !json {
+            say::line(&row);
+            if let Some(error) = &row.first_error {
+                say::trouble(format_args!("{}: the first error was of {error}", row.attack));
+            }
+        }
+        rows.push(row);
+    }
+    if json {
+        let text = serde_json::to_string_pretty(&rows).map_err(Failure::runtime)?;
+        say::line(text);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The attacked server, which ends when this is dropped.
+struct Attacked {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Attacked {
+    fn start() -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut process = Command::new(program)
+            .args(["demo", "--attacked"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start the attacked server: {error}"))?;
+        let mut line = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            let _ = BufReader::new(stdout).read_line(&mut line);
+        }
+        let address = line.split(' ').find_map(|word| word.strip_prefix("http://"));
+        match address.and_then(|address| address.parse().ok()) {
+            Some(address) => Ok(Self { process, address }),
+            None => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Err(format!("the attacked server did not start: {line:?}"))
+            }
+        }
+    }
+
+    /// Returns its resident memory in bytes; 0 where the system does not say.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Attacked {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The outcome of an attack.
+#[derive(Debug, Serialize)]
+struct Row {
+    attack: &'static str,
+    /// Messages of the others that came back.
+    echoes: usize,
+    p50_us: u64,
+    p99_us: u64,
+    longest_us: u64,
+    /// New connections of the others that were served.
+    served: u64,
+    refused: u64,
+    /// Sessions of the others that the server ended.
+    disconnected: u64,
+    first_error: Option<String>,
+    memory_before: u64,
+    memory_peak: u64,
+    memory_after: u64,
+    /// What it took.
+    attacker_connections: u64,
+    attacker_bytes: u64,
+}
+
+fn measure(attack: &Attack, duration: Duration) -> Result<Row, String> {
+    let server = Attacked::start()?;
+    let tally = Tally::default();
+    let (counts, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stop_attack = AtomicBool::new(false);
+    let scene = Scene {
+        address: server.address,
+        stop: &stop_attack,
+        connections: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    let (before, peak, after) = thread::scope(|scope| {
+        let started = neighbours::start(scope, server.address, (&counts, &stop), &tally);
+        if let Err(error) = started {
+            stop.store(true, Relaxed);
+            return Err(format!("the attacked server did not answer: {error}"));
+        }
+        let before = server.resident();
+        let attacker = scope.spawn(|| (attack.run)(&scene));
+        counts.store(true, Relaxed);
+        let mut peak = before;
+        let begun = Instant::now();
+        while begun.elapsed() < duration || !tally.has_some_of_each() {
+            thread::sleep(SAMPLE);
+            peak = peak.max(server.resident());
+        }
+        counts.store(false, Relaxed);
+        stop_attack.store(true, Relaxed);
+        let _ = attacker.join();
+        peak = peak.max(server.resident());
+        let ended = Instant::now();
+        let mut after = server.resident();
+        while after > before + before / 2 && ended.elapsed() < SETTLE {
+            thread::sleep(SAMPLE);
+            after = server.resident();
+        }
+        stop.store(true, Relaxed);
+        Ok((before, peak, after))
+    })?;
+    let latencies = tally.latencies();
+    let part = |percent: usize| {
+        let last = latencies.len().saturating_sub(1);
+        latencies.get(last * percent / 100).copied().unwrap_or(0)
+    };
+    Ok(Row {
+        attack: attack.name,
+        echoes: latencies.len(),
+        p50_us: part(50),
+        p99_us: part(99),
+        longest_us: part(100),
+        served: tally.arrivals.load(Relaxed),
+        refused: tally.refused.load(Relaxed),
+        disconnected: tally.disconnected.load(Relaxed),
+        first_error: tally.first_error(),
+        memory_before: before,
+        memory_peak: peak,
+        memory_after: after,
+        attacker_connections: scene.connections.load(Relaxed),
+        attacker_bytes: scene.bytes.load(Relaxed),
+    })
+}
+
+impl Row {
+    /// The table's first two lines.
+    const HEAD: &str = "\
+| attack | others: echoes | p50, p99, longest ms | new: served | refused | disconnected | \
+memory before, peak, after | attacker: connections | sent |
+|---|---|---|---|---|---|---|---|---|";
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = |micros: u64| format!("{:.1}", micros as f64 / 1000.0);
+        let bytes = |bytes: u64| show_bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
+        write!(
+            f,
+            "| {} | {} | {}, {}, {} | {} | {} | {} | {}, {}, {} | {} | {} |",
+            self.attack,
+            grouped(self.echoes as u64),
+            millis(self.p50_us),
+            millis(self.p99_us),
+            millis(self.longest_us),
+            grouped(self.served),
+            grouped(self.refused),
+            grouped(self.disconnected),
+            bytes(self.memory_before),
+            bytes(self.memory_peak),
+            bytes(self.memory_after),
+            grouped(self.attacker_connections),
+            bytes(self.attacker_bytes),
+        )
+    }
+}
