@@ -23,6 +23,9 @@ use crate::record::{Attempts, PendingCommand, Record, SentCommand, SharedRecord}
 use crate::rng::Rng;
 use crate::service::{Probe, filter_of, frame_of};
 
+/// Connections beyond the caps that a shard may have.
+const RESERVE: usize = 32;
+
 /// Steps beyond which a run is said never to end.
 const MOST_STEPS: u64 = 10_000_000;
 
@@ -502,6 +505,11 @@ impl World {
         if audit.longest_list > 4 * audit.connections + 16 + self.plan.parts.len() {
             let (list, connections) = (audit.longest_list, audit.connections);
             faults.push(format!("a list of {list} for {connections} connections"));
+        }
+        if audit.uncounted > 0 || audit.reserved > RESERVE {
+            let Audit { uncounted, reserved, .. } = audit;
+            faults
+                .push(format!("{uncounted} connections are counted nowhere, {reserved} reserved"));
         }
         if audit.cold > audit.connections {
             faults.push(format!("{} cold records for {}", audit.cold, audit.connections));

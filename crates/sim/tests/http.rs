@@ -344,6 +344,36 @@ fn bodies_that_hold_memory_and_stop_make_room_for_those_that_come() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
+/// They have their 503, and neither read it nor go: the places beyond the limit are still few.
+#[test]
+fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
+    const FULL: usize = 4;
+    let mut plan = Plan::calm(93);
+    plan.max_connections = FULL;
+    plan.limits.max_connections_per_address = Some(0);
+    for _ in 0..FULL {
+        plan.add("session", Expect::Anything, vec![Do::UntilOpen, Do::Pause(60 * SECOND), Do::Close(1000)]);
+    }
+    for number in 0..100 {
+        let ask = Ask::new(FULL as u32 + number, 0, 50);
+        let mut script = vec![Do::Read(Pace::Never), Do::Write(ask.request(0))];
+        script.extend(drip(&[b'x'; 20], 1, 1000));
+        script.push(Do::Reset);
+        let peer = plan.add_http_client("refused", Expect::Anything, vec![ask], script);
+        plan.parts[peer].at = 10 * SECOND + u64::from(number) * SECOND / 10;
+    }
+    let mut world = World::new(plan);
+    let mut most = 0;
+    while world.now() < 100 * SECOND && world.step() {
+        most = most.max(world.audits()[0].connections);
+    }
+    while world.step() {}
+    assert!(most > FULL + 20, "only {most} at a time");
+    assert!(most <= FULL + 32 + 2, "{most} connections at a time");
+    let outcome = world.finish();
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
 /// Sends a body that is refused by its length for so many seconds, and looks for the answer only then.
 fn upload_for(secs: usize) -> Told {
     let ask = Ask { most: 399, ..upload(Take::Pieces, 2000 * secs) };

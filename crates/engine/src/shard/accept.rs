@@ -86,8 +86,12 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let Some(id) = self.state.pending.pop_oldest(|id| is_pending(connections, id)) else {
             return false;
         };
-        self.state.core.connections.stats.refused += 1;
-        if self.state.core.connections.is_in_request(id) {
+        let connections = &mut self.state.core.connections;
+        connections.stats.refused += 1;
+        let unanswered = connections
+            .conn(id)
+            .is_some_and(|conn| conn.has(flag::REQUEST) && conn.after_flush == AfterFlush::Nothing);
+        if unanswered {
             self.state.guarded(id, |state| {
                 let mut cx = Cx::new(&mut state.core, id);
                 state.service.on_bad_request(&mut cx, 408, "others needed the place");
@@ -97,11 +101,20 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    /// Uncounts a connection and closes it at once, without waiting for its peer.
+    /// Uncounts a connection and closes it at once, without waiting for its peer: what it holds
+    /// must be free before it is given to another.
     fn evict(&mut self, id: ConnId) {
         self.state.uncount(id, Admitted::Evicted);
-        self.state.core.connections.finish(id, AfterFlush::Close);
+        let connections = &mut self.state.core.connections;
+        match connections.stage(id) {
+            Stage::Lingering => connections.end_lingering(id),
+            _ => connections.finish(id, AfterFlush::Close),
+        }
         self.flush(id);
+        if self.state.core.connections.stage(id) < Stage::Ending {
+            self.state.core.connections.finish(id, AfterFlush::Abort);
+            self.flush(id);
+        }
     }
 
     /// Takes a connection beyond the caps into the reserve, or refuses it while the server is

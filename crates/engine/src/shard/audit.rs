@@ -6,6 +6,7 @@ use throng_io::Driver;
 use crate::conn::stage::{Stage, flag};
 use crate::service::Service;
 use crate::shard::Shard;
+use crate::shard::admission::Admitted;
 use crate::ws::receive::Inbound;
 
 /// Counts of a shard's tables.
@@ -48,6 +49,8 @@ pub struct Audit {
     pub addresses: usize,
     /// Connections beyond the caps that have a place of the reserve.
     pub reserved: usize,
+    /// Connections that are counted nowhere and are not being closed.
+    pub uncounted: usize,
 }
 
 impl<D: Driver, S: Service> Shard<D, S> {
@@ -83,6 +86,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
             debug_assert!(!conn.is(Stage::Free));
             audit.connections += 1;
             audit.sessions += usize::from(conn.has(flag::SESSION));
+            let evicted = connections.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
+            audit.uncounted += usize::from(evicted && conn.stage < Stage::Ending);
             audit.paused += usize::from(conn.has(flag::PAUSED));
             audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
             if let Some(waiting) = connections.cold(id).and_then(|cold| cold.waiting.as_deref()) {
