@@ -352,7 +352,11 @@ fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     plan.max_connections = FULL;
     plan.limits.max_connections_per_address = Some(0);
     for _ in 0..FULL {
-        plan.add("session", Expect::Anything, vec![Do::UntilOpen, Do::Pause(60 * SECOND), Do::Close(1000)]);
+        plan.add(
+            "session",
+            Expect::Anything,
+            vec![Do::UntilOpen, Do::Pause(60 * SECOND), Do::Close(1000)],
+        );
     }
     for number in 0..100 {
         let ask = Ask::new(FULL as u32 + number, 0, 50);
