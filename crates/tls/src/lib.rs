@@ -10,6 +10,7 @@
 
 pub mod alert;
 pub mod cipher;
+pub mod config;
 pub mod driver;
 pub mod handshake;
 pub mod record;
@@ -18,6 +19,7 @@ pub mod session;
 
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
+pub use config::{CertificateFiles, ConfigError, TlsConfig};
 pub use driver::Tls;
 pub use server::TlsServer;
 pub use session::{Direction, End, Opened, Session};

@@ -1,39 +1,100 @@
-//! The configuration of a TLS listener.
+//! The configuration of TLS listeners, which can be replaced while they serve.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rustls::ServerConfig;
+use rustls::server::ProducesTickets;
 
-use crate::handshake::prepare;
+use crate::config::{ConfigError, TlsConfig};
+use crate::handshake::{Failed, Handshake, prepare};
 
-/// The configuration that handshakes of a listener begin with. It can be replaced at any time;
+/// The configuration that handshakes of listeners begin with. It can be replaced at any time;
 /// sessions and handshakes in progress keep theirs.
 pub struct TlsServer {
-    config: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Arc<ServerConfig>>,
+    files: Option<Files>,
+}
+
+/// A configuration that comes from files.
+struct Files {
+    config: TlsConfig,
+    ticketer: Arc<dyn ProducesTickets>,
+    /// The files' times when they were last read.
+    times: Mutex<Vec<Option<SystemTime>>>,
 }
 
 impl TlsServer {
     /// Takes over a configuration of rustls.
     #[must_use]
     pub fn new(config: ServerConfig) -> Arc<Self> {
-        Arc::new(Self { config: RwLock::new(prepared(config)) })
+        Arc::new(Self { current: RwLock::new(prepared(config)), files: None })
+    }
+
+    /// Reads the files of a configuration.
+    ///
+    /// # Errors
+    /// A file cannot be read, does not have what it should have, or does not fit the other one.
+    pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
+        let ticketer = TlsConfig::ticketer()?;
+        let times = Mutex::new(times(&config));
+        let current = RwLock::new(prepared(config.load(Arc::clone(&ticketer))?));
+        Ok(Arc::new(Self { current, files: Some(Files { config, ticketer, times }) }))
+    }
+
+    /// Reads the files again, for handshakes that begin from now on. Keys of tickets stay, so that
+    /// clients can resume their sessions.
+    ///
+    /// # Errors
+    /// As for [`TlsServer::load`]; the configuration stays as it is.
+    pub fn reload(&self) -> Result<(), ConfigError> {
+        let Some(files) = &self.files else { return Ok(()) };
+        *files.times.lock().unwrap_or_else(PoisonError::into_inner) = times(&files.config);
+        self.replace(files.config.load(Arc::clone(&files.ticketer))?);
+        Ok(())
+    }
+
+    /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether one
+    /// has.
+    ///
+    /// # Errors
+    /// As for [`TlsServer::load`]; the configuration stays as it is until a file changes again.
+    pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
+        let Some(files) = &self.files else { return Ok(false) };
+        let known = files.times.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if times(&files.config) == known {
+            return Ok(false);
+        }
+        self.reload().map(|()| true)
     }
 
     /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
     }
 
-    /// Returns the configuration of today.
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    /// Begins a handshake.
+    ///
+    /// # Errors
+    /// The configuration is not usable.
+    pub fn handshake(&self) -> Result<Handshake, Failed> {
+        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        Handshake::new(current)
     }
 }
 
 fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
     prepare(&mut config);
     Arc::new(config)
+}
+
+/// Returns when each file was last modified, if that is known.
+fn times(config: &TlsConfig) -> Vec<Option<SystemTime>> {
+    let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
+    let time = |file: &PathBuf| std::fs::metadata(file).ok()?.modified().ok();
+    files.map(time).collect()
 }
 
 impl fmt::Debug for TlsServer {

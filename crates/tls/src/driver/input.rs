@@ -6,7 +6,7 @@ use throng_io::{ConnId, Driver};
 
 use super::table::{Stage, flag};
 use super::{HANDSHAKE_TIME, Lending, Queued, Socket, Step, Tls};
-use crate::handshake::{Failed, Handshake, MAX_INPUT, Progress, whole_record};
+use crate::handshake::{Failed, MAX_INPUT, Progress, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
 use crate::session::{End, Opened};
 
@@ -229,7 +229,7 @@ impl<D: Driver> Tls<D> {
         }
         let Stage::Hello(server) = &conn.stage else { return true };
         let input = mem::take(&mut busy.input);
-        let begun = Handshake::new(server.current()).and_then(|mut handshake| {
+        let begun = server.handshake().and_then(|mut handshake| {
             handshake.receive(&input)?;
             Ok(handshake)
         });

@@ -170,3 +170,92 @@ impl Pair {
         hear(&mut self.client, &out).unwrap()
     }
 }
+
+/// Returns an empty directory of this process.
+pub(crate) fn temporary(name: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("throng-tls-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Returns the first certificate of a PEM file.
+pub(crate) fn first_der(pem: &[u8]) -> Vec<u8> {
+    use rustls::pki_types::pem::PemObject;
+    rustls::pki_types::CertificateDer::from_pem_slice(pem).unwrap().to_vec()
+}
+
+/// Accepts whatever certificate is presented.
+#[derive(Debug)]
+struct AcceptAll;
+
+impl rustls::client::danger::ServerCertVerifier for AcceptAll {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        provider(None).signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Does a handshake with a server's configuration; the client accepts any certificate.
+fn handshake(
+    server: &throng_tls::TlsServer,
+    name: Option<&str>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Result<ClientConnection, String> {
+    let mut config = ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll))
+        .with_no_client_auth();
+    config.enable_sni = name.is_some();
+    let name = ServerName::try_from(name.unwrap_or("localhost").to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut handshake = server.handshake().unwrap();
+    let mut out = Vec::new();
+    while client.is_handshaking() {
+        handshake.receive(&said(&mut client)).unwrap();
+        let outcome = handshake.advance(&mut out);
+        hear(&mut client, &std::mem::take(&mut out)).map_err(|error| error.to_string())?;
+        outcome.map_err(|error| error.to_string())?;
+    }
+    Ok(client)
+}
+
+/// Returns the certificate that a client which asks for `name` is presented.
+pub(crate) fn presented(server: &throng_tls::TlsServer, name: Option<&str>) -> Vec<u8> {
+    let client = handshake(server, name, rustls::ALL_VERSIONS).unwrap();
+    client.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Returns whether a client gets in that has no later version than TLS 1.2.
+pub(crate) fn accepts_tls12(server: &throng_tls::TlsServer) -> bool {
+    handshake(server, None, &[&rustls::version::TLS12]).is_ok()
+}

@@ -1,0 +1,254 @@
+//! The configuration of a server, read from files: certificates, keys, versions.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, ServerConfig, SignatureAlgorithm, version};
+
+use crate::cipher::Version;
+
+/// The application protocol that servers agree to (ALPN).
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// The settings of a TLS server.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// Certificates, each with its key. The first serves clients that ask for a name that no
+    /// certificate has, or for none.
+    pub certificates: Vec<CertificateFiles>,
+    /// The lowest version that is agreed to. Default TLS 1.2.
+    pub min_version: Version,
+}
+
+/// The files of a certificate, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate, followed by those that lead to a root.
+    pub chain: PathBuf,
+    /// Its private key, not encrypted.
+    pub key: PathBuf,
+}
+
+/// The reason why a configuration cannot be used. Its text names the file and the remedy.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// The file at fault, if one is.
+    pub file: Option<PathBuf>,
+    what: String,
+}
+
+impl ConfigError {
+    fn new(file: &Path, what: impl Into<String>) -> Self {
+        Self { file: Some(file.to_owned()), what: what.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}: {}", file.display(), self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl TlsConfig {
+    /// Reads the files and checks that they fit together. `ticketer` encrypts session tickets; it
+    /// is kept when files are read again, so that sessions can still be resumed.
+    ///
+    /// # Errors
+    /// A file cannot be read, does not have what it should have, or does not fit the other one.
+    pub(crate) fn load(
+        &self,
+        ticketer: Arc<dyn ProducesTickets>,
+    ) -> Result<ServerConfig, ConfigError> {
+        let resolver = Certificates::load(&self.certificates)?;
+        let versions = match self.min_version {
+            Version::Tls12 => &[&version::TLS13, &version::TLS12][..],
+            Version::Tls13 => &[&version::TLS13],
+        };
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_protocol_versions(versions)
+                .map_err(without_file)?
+                .with_no_client_auth()
+                .with_cert_resolver(Arc::new(resolver));
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        // Tickets need no memory here, and no lock that all shards share.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = ticketer;
+        // A WebSocket client reconnects once.
+        config.send_tls13_tickets = 1;
+        Ok(config)
+    }
+
+    /// Returns the encrypter of tickets that a server keeps.
+    pub(crate) fn ticketer() -> Result<Arc<dyn ProducesTickets>, ConfigError> {
+        aws_lc_rs::Ticketer::new().map_err(without_file)
+    }
+}
+
+fn without_file(error: rustls::Error) -> ConfigError {
+    ConfigError { file: None, what: error.to_string() }
+}
+
+/// Certificates by the names in them.
+#[derive(Debug)]
+struct Certificates {
+    /// Those of a name, EC keys before RSA keys: a signature of RSA takes five times as long.
+    of_name: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
+    /// For all other names.
+    default: Vec<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    fn load(files: &[CertificateFiles]) -> Result<Self, ConfigError> {
+        let mut of_name: HashMap<Box<str>, Vec<_>> = HashMap::new();
+        let mut default = Vec::new();
+        let mut first_names = Vec::new();
+        for (number, files) in files.iter().enumerate() {
+            let key = Arc::new(certified_key(files)?);
+            let names = names(&files.chain, &key)?;
+            // A second certificate with the names of the first is of another kind of key.
+            if number == 0 || names == first_names {
+                default.push(Arc::clone(&key));
+            }
+            if number == 0 {
+                first_names.clone_from(&names);
+            }
+            for name in names {
+                of_name.entry(name).or_default().push(Arc::clone(&key));
+            }
+        }
+        if default.is_empty() {
+            let what = "a TLS server needs a certificate and its key".to_owned();
+            return Err(ConfigError { file: None, what });
+        }
+        for keys in of_name.values_mut().chain([&mut default]) {
+            keys.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);
+        }
+        Ok(Self { of_name, default })
+    }
+
+    /// Returns the certificates for a name: exact, then with a wildcard for its first label, then
+    /// the default.
+    fn find(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
+        let Some(name) = name else { return &self.default };
+        let name = name.to_ascii_lowercase();
+        let wildcard = || {
+            let (_, parent) = name.split_once('.')?;
+            self.of_name.get(format!("*.{parent}").as_str())
+        };
+        self.of_name.get(name.as_str()).or_else(wildcard).unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let keys = self.find(hello.server_name());
+        let schemes = hello.signature_schemes();
+        let usable = keys.iter().find(|key| key.key.choose_scheme(schemes).is_some());
+        usable.or(keys.first()).cloned()
+    }
+}
+
+fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> {
+    let CertificateFiles { chain: chain_file, key: key_file } = files;
+    let chain = read_chain(chain_file)?;
+    let key = read_key(key_file)?;
+    let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
+        ConfigError::new(key_file, format!("this private key cannot be used: {error}"))
+    })?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        // A key that does not show its public half cannot be compared.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(ConfigError::new(
+            key_file,
+            format!(
+                "this is not the key of the first certificate in {}; use the key that the \
+                 certificate was made with, and put the server's own certificate first",
+                chain_file.display()
+            ),
+        )),
+        Err(error) => Err(ConfigError::new(
+            chain_file,
+            format!("the first certificate cannot be used: {error}"),
+        )),
+    }
+}
+
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let text = read(file)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.map_err(|error| not_pem(file, &error))?;
+    if chain.is_empty() {
+        let hint = match PrivateKeyDer::from_pem_slice(&text) {
+            Ok(_) => "it has a private key; are certificate and key swapped?",
+            Err(_) => "a certificate begins with -----BEGIN CERTIFICATE-----",
+        };
+        return Err(ConfigError::new(file, format!("there is no certificate in PEM; {hint}")));
+    }
+    Ok(chain)
+}
+
+fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    let text = zeroize::Zeroizing::new(read(file)?);
+    if contains(&text, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(&text, b"Proc-Type: 4,ENCRYPTED")
+    {
+        return Err(ConfigError::new(
+            file,
+            "the private key is encrypted; decrypt it with `openssl pkey -in FILE -out NEW_FILE` \
+             and protect the new file with its permissions",
+        ));
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        pem::Error::NoItemsFound => {
+            let hint = match contains(&text, b"BEGIN CERTIFICATE") {
+                true => "it has a certificate; are certificate and key swapped?",
+                false => "a private key begins with -----BEGIN PRIVATE KEY-----",
+            };
+            ConfigError::new(file, format!("there is no private key in PEM; {hint}"))
+        }
+        error => not_pem(file, &error),
+    })
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|window| window == wanted)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(file).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "; check the path",
+            io::ErrorKind::PermissionDenied => "; let the server's user read it",
+            _ => "",
+        };
+        ConfigError::new(file, format!("cannot be read: {error}{hint}"))
+    })
+}
+
+fn not_pem(file: &Path, error: &pem::Error) -> ConfigError {
+    ConfigError::new(file, format!("is not valid PEM: {error}; copy the file again"))
+}
+
+/// Returns the DNS names of a certificate, in lower case.
+fn names(file: &Path, key: &CertifiedKey) -> Result<Vec<Box<str>>, ConfigError> {
+    let wrong = |error: webpki::Error| {
+        ConfigError::new(file, format!("the first certificate cannot be used: {error}"))
+    };
+    let first = key.end_entity_cert().map_err(without_file)?;
+    let parsed = webpki::EndEntityCert::try_from(first).map_err(wrong)?;
+    Ok(parsed.valid_dns_names().map(|name| name.to_ascii_lowercase().into()).collect())
+}

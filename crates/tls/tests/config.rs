@@ -1,0 +1,144 @@
+//! Certificates and keys from files: errors that help, names, and reloading.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{CertifiedKey, KeyPair};
+use support::temporary;
+use throng_tls::config::{CertificateFiles, TlsConfig};
+use throng_tls::{TlsServer, Version};
+
+fn identity(names: &[&str]) -> CertifiedKey<KeyPair> {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    rcgen::generate_simple_self_signed(names).unwrap()
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Writes a certificate and its key.
+fn files(dir: &Path, name: &str, names: &[&str]) -> CertificateFiles {
+    let made = identity(names);
+    CertificateFiles {
+        chain: write(dir, &format!("{name}.pem"), &made.cert.pem()),
+        key: write(dir, &format!("{name}.key"), &made.signing_key.serialize_pem()),
+    }
+}
+
+fn load(certificates: Vec<CertificateFiles>) -> Result<Arc<TlsServer>, String> {
+    let config = TlsConfig { certificates, min_version: Version::Tls12 };
+    TlsServer::load(config).map_err(|error| error.to_string())
+}
+
+#[test]
+fn each_mistake_names_the_file_and_the_remedy() {
+    let dir = temporary("mistakes");
+    let good = files(&dir, "good", &["localhost"]);
+    let other = files(&dir, "other", &["localhost"]);
+    load(vec![good.clone()]).unwrap();
+    let empty = write(&dir, "empty", "");
+    let broken = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
+    let broken = write(&dir, "broken", broken);
+    let locked =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let locked = write(&dir, "locked", locked);
+    let garbage = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let garbage = write(&dir, "garbage", garbage);
+    let missing = dir.join("missing");
+    for (chain, key, at_fault, words) in [
+        (&missing, &good.key, &missing, &["cannot be read", "check the path"][..]),
+        (&good.chain, &missing, &missing, &["cannot be read", "check the path"]),
+        (&empty, &good.key, &empty, &["no certificate", "BEGIN CERTIFICATE"]),
+        (&good.chain, &empty, &empty, &["no private key", "BEGIN PRIVATE KEY"]),
+        (&good.key, &good.key, &good.key, &["no certificate", "swapped"]),
+        (&good.chain, &good.chain, &good.chain, &["no private key", "swapped"]),
+        (&broken, &good.key, &broken, &["not valid PEM", "copy the file again"]),
+        (&good.chain, &locked, &locked, &["encrypted", "openssl pkey"]),
+        (&good.chain, &garbage, &garbage, &["private key cannot be used"]),
+        (&good.chain, &other.key, &other.key, &["not the key of", "good.pem", "first"]),
+    ] {
+        let files = CertificateFiles { chain: chain.clone(), key: key.clone() };
+        let error = load(vec![files]).unwrap_err();
+        assert!(error.starts_with(&at_fault.display().to_string()), "{error}");
+        for word in words {
+            assert!(error.contains(word), "{error}: no {word}");
+        }
+    }
+    assert!(load(Vec::new()).unwrap_err().contains("needs a certificate"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn the_certificate_is_chosen_by_the_name_that_the_client_asks_for() {
+    let dir = temporary("names");
+    let server = load(vec![
+        files(&dir, "first", &["first.example"]),
+        files(&dir, "second", &["second.example", "Mixed.Example"]),
+        files(&dir, "wild", &["*.wild.example"]),
+    ]);
+    let server = server.unwrap();
+    for (asked, expected) in [
+        (Some("first.example"), "first"),
+        (Some("second.example"), "second"),
+        (Some("mixed.example"), "second"),
+        (Some("a.wild.example"), "wild"),
+        // A wildcard is one label, and a domain is not a subdomain of itself.
+        (Some("a.b.wild.example"), "first"),
+        (Some("wild.example"), "first"),
+        (Some("unknown.example"), "first"),
+        (None, "first"),
+    ] {
+        let chain = std::fs::read(dir.join(format!("{expected}.pem"))).unwrap();
+        assert_eq!(support::presented(&server, asked), support::first_der(&chain), "{asked:?}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn changed_files_are_read_again_and_a_bad_pair_leaves_all_as_it_is() {
+    let dir = temporary("reload");
+    let pair = files(&dir, "it", &["localhost"]);
+    let server = load(vec![pair.clone()]).unwrap();
+    let presented = || support::presented(&server, Some("localhost"));
+    let read = || support::first_der(&std::fs::read(&pair.chain).unwrap());
+    assert!(!server.reload_if_changed().unwrap());
+    let first = presented();
+    assert_eq!(first, read());
+
+    // A certificate without its key: the old one stays, and that is said once.
+    std::fs::write(&pair.chain, identity(&["localhost"]).cert.pem()).unwrap();
+    later(&pair.chain, 1);
+    assert!(server.reload_if_changed().unwrap_err().to_string().contains("not the key of"));
+    assert!(!server.reload_if_changed().unwrap());
+    assert_eq!(presented(), first);
+
+    files(&dir, "it", &["localhost"]);
+    later(&pair.chain, 2);
+    assert!(server.reload_if_changed().unwrap());
+    assert_ne!(presented(), first);
+    assert_eq!(presented(), read());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Sets a file's time, since two writes may be within the resolution of the file system.
+fn later(file: &Path, minutes: u64) {
+    let time = std::time::SystemTime::now() + std::time::Duration::from_secs(60 * minutes);
+    std::fs::File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn the_lowest_version_is_a_setting() {
+    let dir = temporary("versions");
+    let pair = files(&dir, "it", &["localhost"]);
+    for (min_version, accepts_12) in [(Version::Tls12, true), (Version::Tls13, false)] {
+        let config = TlsConfig { certificates: vec![pair.clone()], min_version };
+        let server = TlsServer::load(config).unwrap();
+        assert_eq!(support::accepts_tls12(&server), accepts_12);
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
