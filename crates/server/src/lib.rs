@@ -186,6 +186,11 @@ mod shutdown;
 mod stalls;
 #[cfg(unix)]
 mod threads;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/none.rs"]
+mod tls;
 mod workers;
 mod ws;
 
@@ -218,6 +223,8 @@ pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
 };
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsVersion};
 pub use workers::Replies;
 pub use ws::{
     Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,

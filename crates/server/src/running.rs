@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::shutdown::Shutdown;
 use crate::stalls::Stalls;
+use crate::tls::Security;
 use crate::workers::Pool;
 
 /// A server that listens but does not answer yet.
@@ -32,6 +33,7 @@ pub struct Bound {
     stalls: Arc<Stalls>,
     pool: Pool,
     starts_workers: bool,
+    security: Security,
 }
 
 impl Bound {
@@ -42,8 +44,9 @@ impl Bound {
         stalls: Arc<Stalls>,
         pool: Pool,
         starts_workers: bool,
+        security: Security,
     ) -> Self {
-        Self { addresses, shards, placement, stalls, pool, starts_workers }
+        Self { addresses, shards, placement, stalls, pool, starts_workers, security }
     }
 
     /// Returns the CPU that each event loop will be pinned to; `None` without
@@ -65,6 +68,12 @@ impl Bound {
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns whether it serves `https` and `wss`.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.security.is_on()
     }
 
     /// Returns the [`Hub`], which reaches its connections and channels from any thread.
@@ -114,6 +123,8 @@ impl Bound {
             stalls,
             shutdown,
             pool: self.pool,
+            #[cfg(feature = "tls")]
+            security: self.security,
         };
         let mut starts = starts.into_iter();
         while let Some(start) = starts.next() {
@@ -179,6 +190,8 @@ pub struct Running {
     pool: Pool,
     stalls: Arc<Stalls>,
     shutdown: Arc<Shutdown>,
+    #[cfg(feature = "tls")]
+    security: Security,
 }
 
 impl Running {
@@ -205,6 +218,27 @@ impl Running {
     #[must_use]
     pub fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
+    }
+
+    /// Reads the files of [`Server::tls`](crate::Server::tls) again, for connections that begin from
+    /// now on. Sessions are not touched, and clients can still resume them. Without TLS it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names the file and the remedy; the server keeps what it has.
+    #[cfg(feature = "tls")]
+    pub fn reload_tls(&self) -> Result<()> {
+        self.security.reload()
+    }
+
+    /// Does [`Running::reload_tls`] if a file was modified since it was last read, and returns
+    /// whether one was. Looking costs a system call for each file.
+    ///
+    /// # Errors
+    /// As for [`Running::reload_tls`], once for each modification.
+    #[cfg(feature = "tls")]
+    pub fn reload_tls_if_changed(&self) -> Result<bool> {
+        self.security.reload_if_changed()
     }
 
     /// Returns whether a shard has ended: after a drain, or because it failed. [`Running::join`]

@@ -10,6 +10,7 @@ use throng_io::{ConnId, Options, Threads};
 use crate::error::{Error, Result};
 use crate::running::Shards;
 use crate::server::capacity::FEWEST_CONNECTIONS;
+use crate::tls::{Security, wrap};
 
 /// The smallest stack of a connection's thread, in bytes.
 const MIN_STACK: usize = 64 * 1024;
@@ -66,18 +67,21 @@ fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Re
 pub(crate) fn build<S: Service + Send + 'static>(
     listeners: impl IntoIterator<Item = TcpListener>,
     base: Options,
+    security: &Security,
     stack_size: usize,
     options: &BuildOptions,
     service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
 ) -> Result<Shards> {
     let accepting =
         Options { receive_buffer: RECEIVE_BUFFER, max_connections: REFUSING, ..base.clone() };
-    let mut acceptor = Threads::new(accepting).map_err(Error::Shard)?;
+    let mut acceptor = wrap(Threads::new(accepting).map_err(Error::Shard)?);
     for listener in listeners {
-        acceptor.add_listener(listener).map_err(Error::Shard)?;
+        let add = |inner: &mut Threads| inner.add_listener(listener);
+        crate::tls::listen(&mut acceptor, security, add).map_err(Error::Shard)?;
     }
-    let driver =
-        move |number, generation| Threads::new(connection_options(&base, number, generation));
+    let driver = move |number, generation| {
+        Threads::new(connection_options(&base, number, generation)).map(wrap)
+    };
     let threads = ThreadOptions { stack_size, driver: Box::new(driver) };
     Shards::build_threads(acceptor, options, threads, service)
 }

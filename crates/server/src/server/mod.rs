@@ -22,6 +22,7 @@ pub(crate) use startup::workers;
 use crate::affinity::CpuAffinity;
 use crate::app::App;
 use crate::stalls::StallSettings;
+use crate::tls::Setting;
 
 /// Bytes of the stack of a connection's thread, with [`IoBackend::Threads`].
 const THREAD_STACK: usize = 256 * 1024;
@@ -50,6 +51,7 @@ pub struct Server {
     cpu_affinity: CpuAffinity,
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
+    tls: Setting,
     mistake: Option<String>,
 }
 
@@ -73,6 +75,7 @@ impl Server {
             stalls: StallSettings::default(),
             cpu_affinity: CpuAffinity::None,
             more_addresses: Vec::new(),
+            tls: Setting::default(),
             mistake: None,
         }
     }

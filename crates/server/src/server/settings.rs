@@ -171,6 +171,17 @@ impl Server {
         self
     }
 
+    /// Serves `https` and `wss` instead of `http` and `ws`, on all addresses. Default: no TLS.
+    ///
+    /// Handlers notice nothing. An idle session takes about 220 bytes more; certificates that are
+    /// renewed are read again by [`Running::reload_tls`](crate::Running::reload_tls). A client that
+    /// speaks HTTP without TLS gets 400 with the reason.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
+        self.tls = crate::tls::Setting(Some(tls));
+        self
+    }
+
     /// Adds an address to listen on, besides the one given to [`bind`](Self::bind): for example
     /// `[::1]:80` besides `127.0.0.1:80`. Port 0 takes the port of the first address. May be called
     /// several times.

@@ -10,7 +10,7 @@ use throng_engine::{Admission, BuildOptions, Classes, LimitError, Limits, RouteO
 use throng_http::param_names;
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
-use throng_io::{ListenOptions, ListenerId, Options, Portable, listen_many};
+use throng_io::{Driver, ListenOptions, ListenerId, Options, Portable, listen_many};
 use throng_proto::ws;
 use throng_proto::ws::deflate::{self, Settings as Deflate};
 
@@ -22,6 +22,7 @@ use crate::http::Delivered;
 use crate::running::{Bound, Shards};
 use crate::service::{BoundRoute, ShardService, Shared};
 use crate::stalls::Stalls;
+use crate::tls::{Secured, Security, wrap};
 use crate::workers::{Pool, RouteContext};
 
 /// The maximum number of event loops; more than any machine has CPUs is a mistake.
@@ -53,6 +54,7 @@ impl Server {
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
         let wrong = |error: LimitError| Error::Setting(error.to_string());
+        self.tls.load()?;
         self.workers.check().map_err(workers)?;
         self.limits.check().map_err(wrong)?;
         self.classes().check(&self.limits).map_err(wrong)
@@ -70,6 +72,7 @@ impl Server {
         let address = resolve(address)?;
         let count = self.shard_count()?;
         let placement = self.cpu_affinity.place(self.io, count)?;
+        let security = self.tls.load()?;
         let (listeners, bound) = self.listen(address, count)?;
         let max_connections = self.max_connections(count)?;
         let paths = self.app.routes.iter().map(|route| route.path.as_str());
@@ -89,6 +92,7 @@ impl Server {
             io: self.io,
             thread_stack: self.thread_stack,
             base: driver_options(max_connections, &self.limits),
+            security: security.clone(),
         };
         let (worker_settings, pool) = (self.workers, Pool::default());
         let shared = Arc::new(self.into_shared(Arc::clone(&stalls), pool.clone())?);
@@ -100,7 +104,7 @@ impl Server {
         let remote = shards.remote().clone();
         let on_room = move |id| remote.post(id, Box::new(Delivered::RoomInQueue));
         pool.set(Workers::new(worker_settings, on_room).map_err(workers)?);
-        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers))
+        Ok(Bound::new(bound, shards, placement, stalls, pool, starts_workers, security))
     }
 
     /// Returns the back-pressure rules of the server, its channels and its routes.
@@ -202,6 +206,7 @@ struct Drivers {
     io: IoBackend,
     thread_stack: usize,
     base: Options,
+    security: Security,
 }
 
 impl Drivers {
@@ -212,11 +217,12 @@ impl Drivers {
         options: &BuildOptions,
         service: impl Fn(&Arc<Admission>) -> ShardService + Send + Sync + 'static,
     ) -> Result<Shards> {
-        let base = self.base;
+        let (base, security) = (self.base, self.security);
         match self.io {
             #[cfg(target_os = "linux")]
             IoBackend::Auto | IoBackend::Epoll => {
-                let drivers = each_listening(base, listeners, Epoll::new, Epoll::add_listener)?;
+                let add = Epoll::add_listener;
+                let drivers = each_listening(base, &security, listeners, Epoll::new, add)?;
                 Shards::build(drivers, options, service)
             }
             #[cfg(not(target_os = "linux"))]
@@ -227,7 +233,8 @@ impl Drivers {
             #[cfg(unix)]
             IoBackend::Threads => {
                 let listeners = listeners.into_iter().flatten();
-                crate::threads::build(listeners, base, self.thread_stack, options, service)
+                let stack = self.thread_stack;
+                crate::threads::build(listeners, base, &security, stack, options, service)
             }
             #[cfg(not(unix))]
             IoBackend::Threads => {
@@ -236,8 +243,8 @@ impl Drivers {
             }
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
             IoBackend::Auto | IoBackend::Portable => {
-                let drivers =
-                    each_listening(base, listeners, Portable::new, Portable::add_listener)?;
+                let add = Portable::add_listener;
+                let drivers = each_listening(base, &security, listeners, Portable::new, add)?;
                 Shards::build(drivers, options, service)
             }
         }
@@ -245,16 +252,17 @@ impl Drivers {
 }
 
 /// Creates one driver per shard, with that shard's listeners.
-fn each_listening<D>(
+fn each_listening<D: Driver>(
     base: Options,
+    security: &Security,
     listeners: Vec<Vec<TcpListener>>,
     new: impl Fn(Options) -> io::Result<D>,
     add_listener: impl Fn(&mut D, TcpListener) -> io::Result<ListenerId>,
-) -> Result<Vec<D>> {
+) -> Result<Vec<Secured<D>>> {
     let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
-        let mut driver = new(Options { shard: shard as u16, ..base.clone() })?;
+        let mut driver = wrap(new(Options { shard: shard as u16, ..base.clone() })?);
         for listener in listeners {
-            add_listener(&mut driver, listener)?;
+            crate::tls::listen(&mut driver, security, |inner| add_listener(inner, listener))?;
         }
         Ok(driver)
     };

@@ -27,8 +27,8 @@ pub(crate) enum Got {
     End,
 }
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     decoder: Decoder,
     received: Vec<u8>,
 }
@@ -48,10 +48,12 @@ impl Client {
     ) -> Result<Self, String> {
         Self::upgrade(dial(address), target, &[], headers)
     }
+}
 
+impl<S: Read + Write> Client<S> {
     /// Connects over an existing connection, offering these subprotocols.
     pub(crate) fn upgrade(
-        mut stream: TcpStream,
+        mut stream: S,
         target: &str,
         subprotocols: &[&str],
         headers: &[(&str, &str)],
@@ -145,7 +147,7 @@ pub(crate) fn dial(address: SocketAddr) -> TcpStream {
 }
 
 /// The head of a response; nothing behind it is taken.
-pub(crate) fn read_head(stream: &mut TcpStream) -> String {
+pub(crate) fn read_head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,0 +1,120 @@
+//! TLS of a server: its settings, and the drivers with and without it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use throng_io::{Driver, ListenerId};
+use throng_tls::{CertificateFiles, TlsConfig, TlsServer, Version};
+
+use crate::error::{Error, Result};
+
+/// The certificates of a server, and the TLS versions that it accepts: for
+/// [`Server::tls`](crate::Server::tls).
+///
+/// Files are in PEM, and are read by [`Server::bind`](crate::Server::bind). Clients and server
+/// agree on `http/1.1` (ALPN), or on nothing if the client does not ask.
+///
+/// ```no_run
+/// use throng::prelude::*;
+/// use throng::Tls;
+///
+/// # fn main() -> throng::Result<()> {
+/// let tls = Tls::from_files("example.org.pem", "example.org.key")
+///     .certificate("example.com.pem", "example.com.key");
+/// Server::new(App::new()).tls(tls).bind("0.0.0.0:443")?.run()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Tls(TlsConfig);
+
+/// A version of TLS; older ones are never accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// RFC 5246, with its AEAD suites and elliptic curves only.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+impl Tls {
+    /// Takes a certificate, followed in its file by those that lead to a root, and its private key,
+    /// which must not be encrypted.
+    pub fn from_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self(TlsConfig { certificates: Vec::new(), min_version: Version::Tls12 })
+            .certificate(chain, key)
+    }
+
+    /// Adds a certificate. Clients get the one with the name that they ask for (SNI): exactly, or
+    /// with a wildcard for its first label; all others get the first. Of two with the same name,
+    /// one with an EC key is preferred to one with an RSA key if the client can verify it.
+    pub fn certificate(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.0.certificates.push(CertificateFiles { chain: chain.into(), key: key.into() });
+        self
+    }
+
+    /// Sets the lowest version that is accepted. Default [`TlsVersion::Tls12`].
+    pub fn min_version(mut self, version: TlsVersion) -> Self {
+        self.0.min_version = match version {
+            TlsVersion::Tls12 => Version::Tls12,
+            TlsVersion::Tls13 => Version::Tls13,
+        };
+        self
+    }
+}
+
+/// The TLS setting of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setting(pub(crate) Option<Tls>);
+
+impl Setting {
+    /// Reads the files, if there is TLS.
+    pub(crate) fn load(&self) -> Result<Security> {
+        let Some(Tls(config)) = &self.0 else { return Ok(Security::default()) };
+        let server = TlsServer::load(config.clone()).map_err(error)?;
+        Ok(Security(Some(server)))
+    }
+}
+
+/// The TLS of a server's listeners.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security(Option<Arc<TlsServer>>);
+
+impl Security {
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn reload(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |server| server.reload().map_err(error))
+    }
+
+    pub(crate) fn reload_if_changed(&self) -> Result<bool> {
+        self.0.as_ref().map_or(Ok(false), |server| server.reload_if_changed().map_err(error))
+    }
+}
+
+fn error(error: throng_tls::ConfigError) -> Error {
+    Error::Setting(format!("tls: {error}"))
+}
+
+/// A driver that may have TLS. Always this type, so that the engine is compiled once.
+pub(crate) type Secured<D> = throng_tls::Tls<D>;
+
+pub(crate) fn wrap<D: Driver>(driver: D) -> Secured<D> {
+    Secured::new(driver)
+}
+
+/// Adds a listener, with TLS if the server has it.
+pub(crate) fn listen<D: Driver>(
+    driver: &mut Secured<D>,
+    security: &Security,
+    add: impl FnOnce(&mut D) -> std::io::Result<ListenerId>,
+) -> std::io::Result<()> {
+    let listener = add(driver.inner())?;
+    if let Some(server) = &security.0 {
+        driver.secure(listener, Arc::clone(server));
+    }
+    Ok(())
+}

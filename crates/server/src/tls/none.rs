@@ -1,0 +1,40 @@
+//! Drivers of a server without the feature `tls`.
+
+use throng_io::ListenerId;
+
+use crate::error::Result;
+
+/// No setting.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setting(());
+
+impl Setting {
+    #[allow(clippy::unnecessary_wraps, reason = "with TLS it can fail")]
+    pub(crate) fn load(&self) -> Result<Security> {
+        Ok(Security(()))
+    }
+}
+
+/// No TLS.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security(());
+
+impl Security {
+    pub(crate) fn is_on(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) type Secured<D> = D;
+
+pub(crate) fn wrap<D>(driver: D) -> Secured<D> {
+    driver
+}
+
+pub(crate) fn listen<D>(
+    driver: &mut Secured<D>,
+    _: &Security,
+    add: impl FnOnce(&mut D) -> std::io::Result<ListenerId>,
+) -> std::io::Result<()> {
+    add(driver).map(drop)
+}
