@@ -55,6 +55,9 @@ Settings: flags win over THRONG_* variables, those over --config, that over the 
 `throng config show` lists them all. The variables that Kubernetes sets for a
 service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
+TLS: --tls-cert and --tls-key. Files that are renewed are read again within a second; open
+connections stay. If they do not fit together, a line says why and the old ones stay in use.
+
 Signals: SIGTERM or Ctrl-C drains: exit code 0, or 3 if a connection had to be reset,
 or a handler did not return.
 A second one ends at once: exit code 130. SIGQUIT and SIGHUP drain, too; nohup keeps
@@ -91,6 +94,13 @@ pub struct SettingFlags {
     /// Serve the files of a directory, at every path that has no other meaning
     #[arg(long, value_name = "PATH")]
     dir: Option<String>,
+    /// Serve https and wss with this certificate, in PEM, followed by those that lead to a root;
+    /// several with commas, chosen by the name that a client asks for
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The private key of each certificate, in PEM and not encrypted
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -118,6 +128,8 @@ impl SettingFlags {
             ("shards", "--shards", &self.shards),
             ("io", "--io", &self.io),
             ("dir", "--dir", &self.dir),
+            ("tls.cert", "--tls-cert", &self.tls_cert),
+            ("tls.key", "--tls-key", &self.tls_key),
             ("max_message_size", "--max-message-size", &self.max_message_size),
             ("max_frame_size", "--max-frame-size", &self.max_frame_size),
         ] {
@@ -146,6 +158,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     });
     let settings = settings.map_err(Failure::usage)?;
     let balancers = args.registration.checked()?;
+    if settings.tls.is_some() && !balancers.is_empty() {
+        return Err(Failure::usage(
+            "--register and tls.cert are both set, but a balancer connects to its backends without \
+             TLS; leave one of them out",
+        ));
+    }
     let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
     let running = listen(site::bind(&settings)?)?;
     let registrations = args.registration.begin(balancers, running.local_addr())?;
@@ -173,8 +191,9 @@ pub fn until_stopped(bound: Bound, plan: DrainPlan) -> Result<ExitCode, Failure>
 
 /// Starts the shards, and prints where they listen.
 fn listen(bound: Bound) -> Result<Running, Failure> {
+    let scheme = if bound.has_tls() { "https" } else { "http" };
     let addresses: Vec<String> =
-        bound.local_addrs().iter().map(|address| format!("http://{address}")).collect();
+        bound.local_addrs().iter().map(|address| format!("{scheme}://{address}")).collect();
     say::line(format_args!(
         "throng listens on {} (up to {} connections)",
         addresses.join(" and "),
@@ -191,11 +210,19 @@ fn listen(bound: Bound) -> Result<Running, Failure> {
     Ok(running)
 }
 
-/// Waits for a signal, or for the end of the server, which is true.
+/// Waits for a signal, or for the end of the server, which is true. Renewed certificates are read
+/// within a second.
 fn wait(running: &Running, stop: &Stop) -> bool {
     while !stop.wait(Duration::from_secs(1)) {
         if running.has_ended() {
             return true;
+        }
+        match running.reload_tls_if_changed() {
+            Ok(true) => {
+                say::line("tls: the renewed certificate serves new connections");
+            }
+            Ok(false) => {}
+            Err(error) => say::trouble(format_args!("{error}; the old certificate stays in use")),
         }
     }
     false

@@ -7,6 +7,7 @@ mod channels;
 mod deflate;
 mod environment;
 mod file;
+mod tls;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use throng::{
-    Backpressure, CpuAffinity, Deflate, DrainPlan, IoBackend, Limits, Origins, WorkerSettings,
+    Backpressure, CpuAffinity, Deflate, DrainPlan, IoBackend, Limits, Origins, Tls, WorkerSettings,
 };
 use throng_load::units::{parse_duration, parse_size};
 
@@ -54,6 +55,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("backlog", "4096", "connections the kernel queues until they are accepted, at least 1"),
     setting("dir", "", "serve the files of this directory, at every path without another meaning"),
     setting("share_port", "false", "let other processes listen on the port, too (SO_REUSEPORT)"),
+    setting(
+        "tls.cert",
+        "",
+        "certificate in PEM, then those that lead to a root; several with commas; empty = no TLS",
+    ),
+    setting("tls.key", "", "private key in PEM of each certificate, in the same order"),
+    setting("tls.min_version", "1.2", "lowest TLS version that is accepted: 1.2 or 1.3"),
     setting(
         "allowed_origins",
         "",
@@ -416,6 +424,7 @@ impl Settings {
         let shards = self.count("shards")?;
         let deflate = self.deflate()?;
         let workers = self.workers()?;
+        let tls = self.tls()?;
         Ok(Checked {
             listen,
             listen_also: addresses,
@@ -436,6 +445,7 @@ impl Settings {
             wildcards,
             deflate,
             workers,
+            tls,
             max_upload_size: self.size("max_upload_size")?,
         })
     }
@@ -518,6 +528,8 @@ pub struct Checked {
     pub(crate) deflate: Deflate,
     /// The pool of workers.
     pub workers: WorkerSettings,
+    /// `None`: connections are not secured.
+    pub(crate) tls: Option<Tls>,
     pub(crate) max_upload_size: usize,
 }
 

@@ -50,6 +50,10 @@ pub fn configured(app: App, settings: &Checked) -> Server {
         .stall_warning(settings.stall_warning)
         .backlog(settings.backlog)
         .reuse_port(settings.share_port);
+    let server = match &settings.tls {
+        Some(tls) => server.tls(tls.clone()),
+        None => server,
+    };
     let rules = settings.channels.iter();
     rules.fold(server, |server, Rule { pattern, rules }| {
         server.channel_backpressure(pattern, *rules)

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,7 +62,8 @@ impl Served {
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
         let address = line
-            .strip_prefix("throng listens on http://")
+            .strip_prefix("throng listens on http")
+            .and_then(|rest| rest.trim_start_matches('s').strip_prefix("://"))
             .and_then(|rest| rest.split(' ').next()?.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line:?}"));
         Self { process, address, lines }
@@ -545,6 +547,80 @@ fn mistakes_are_one_line_with_the_remedy_and_exit_code_2() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--listen"), "names the nearest");
     std::fs::remove_file(file).unwrap();
+}
+
+/// Writes a new certificate and its key.
+fn write_certificate(chain: &Path, key: &Path) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(chain, made.cert.pem()).unwrap();
+    std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
+}
+
+/// The whole answer to a request over TLS, if the server has the certificate of that file.
+fn get_securely(address: SocketAddr, chain: &Path) -> Result<String, String> {
+    use rustls::pki_types::pem::PemObject;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(chain).unwrap()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().unwrap();
+    let client = rustls::ClientConnection::new(config.into(), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(client, dial(address));
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+    Ok(answer)
+}
+
+#[test]
+fn certificates_serve_https_and_are_renewed_without_a_restart() {
+    let dir = std::env::temp_dir().join(format!("throng-cli-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (chain, key, old) = (dir.join("it.pem"), dir.join("it.key"), dir.join("old.pem"));
+    write_certificate(&chain, &key);
+    std::fs::copy(&chain, &old).unwrap();
+    let [chain_name, key_name] = [&chain, &key].map(|file| file.to_str().unwrap());
+    let served = Served::start(&["--tls-cert", chain_name, "--tls-key", key_name]);
+    assert!(get_securely(served.address, &chain).unwrap().contains("HTTP/1.1 200 "));
+
+    write_certificate(&chain, &key);
+    let later = std::time::SystemTime::now() + Duration::from_secs(60);
+    for file in [&chain, &key] {
+        let file = File::options().write(true).open(file).unwrap();
+        file.set_modified(later).unwrap();
+    }
+    eventually("the new certificate", || get_securely(served.address, &chain).ok());
+    assert!(get_securely(served.address, &old).is_err(), "the old one is gone");
+
+    served.process.signal("TERM");
+    let (code, out, errors) = served.end();
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(out.contains("renewed certificate"), "{out}");
+
+    let token = dir.join("token");
+    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    let mut command = throng(&["serve", "--listen", "127.0.0.1:0", "--register", "127.0.0.1:1"]);
+    command.args(["--register-token-file", token.to_str().unwrap()]);
+    command.args(["--tls-cert", chain_name, "--tls-key", key_name]);
+    let (code, errors) = refused(&command.output().unwrap());
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("--register and tls.cert"), "{errors}");
+
+    std::fs::write(&key, "no key").unwrap();
+
+    let mut command = throng(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", chain_name]);
+    let (code, errors) = refused(&command.output().unwrap());
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains("tls.key") && errors.contains("needs its private key"), "{errors}");
+    let (code, errors) = refused(&command.args(["--tls-key", key_name]).output().unwrap());
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(errors.contains(key_name) && errors.contains("no private key"), "{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
