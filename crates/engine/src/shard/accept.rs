@@ -90,7 +90,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         connections.stats.refused += 1;
         let unanswered = connections
             .conn(id)
-            .is_some_and(|conn| conn.has(flag::REQUEST) && conn.after_flush == AfterFlush::Nothing);
+            .is_some_and(|conn| conn.has(flag::REQUEST) && !conn.is_finishing());
         if unanswered {
             self.state.guarded(id, |state| {
                 let mut cx = Cx::new(&mut state.core, id);

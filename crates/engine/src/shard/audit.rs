@@ -87,7 +87,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             audit.connections += 1;
             audit.sessions += usize::from(conn.has(flag::SESSION));
             let evicted = connections.cold(id).is_some_and(|c| c.admitted == Admitted::Evicted);
-            audit.uncounted += usize::from(evicted && conn.stage < Stage::Ending);
+            audit.uncounted += usize::from(evicted && conn.stage() < Stage::Ending);
             audit.paused += usize::from(conn.has(flag::PAUSED));
             audit.largest_backlog = audit.largest_backlog.max(connections.backlog(id));
             if let Some(waiting) = connections.cold(id).and_then(|cold| cold.waiting.as_deref()) {
