@@ -10,6 +10,8 @@ use throng_io::ConnId;
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: HashMap<SocketAddr, Vec<ConnId>>,
+    /// The number of all, which each turn needs.
+    len: usize,
 }
 
 impl Pool {
@@ -19,19 +21,24 @@ impl Pool {
         let has_room = idle.len() < most;
         if has_room {
             idle.push(id);
+            self.len += 1;
         }
         has_room
     }
 
     /// Takes a connection to use.
     pub(super) fn take(&mut self, backend: SocketAddr) -> Option<ConnId> {
-        self.idle.get_mut(&backend)?.pop()
+        let taken = self.idle.get_mut(&backend)?.pop();
+        self.len -= usize::from(taken.is_some());
+        taken
     }
 
     /// Removes a connection that has ended.
     pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
         if let Some(idle) = self.idle.get_mut(&backend) {
+            let before = idle.len();
             idle.retain(|&other| other != id);
+            self.len -= before - idle.len();
             if idle.is_empty() {
                 self.idle.remove(&backend);
             }
@@ -39,12 +46,12 @@ impl Pool {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.idle.values().all(Vec::is_empty)
+        self.len == 0
     }
 
     /// Returns the number of idle connections to all backends.
     pub(super) fn len(&self) -> usize {
-        self.idle.values().map(Vec::len).sum()
+        self.len
     }
 }
 
