@@ -19,8 +19,15 @@ use throng_tls::{Tls, TlsServer};
 
 static SERVER: LazyLock<Arc<TlsServer>> = LazyLock::new(|| TlsServer::new(raw_server_config(None)));
 
+/// No listener has TLS.
+const OFF: u8 = 0;
+/// Another listener has TLS.
+const BESIDE: u8 = 1;
+/// All listeners have TLS.
+const SECURED: u8 = 2;
+
 /// Secured connections of a [`ReadinessDriver`]; those that the driver starts are plain.
-struct SecuredRig<P: Poller, const SECURED: bool> {
+struct SecuredRig<P: Poller, const TLS: u8> {
     driver: Tls<ReadinessDriver<P>>,
     /// Its peers are those of this rig, its driver is not used.
     tcp: TcpRig<P>,
@@ -87,7 +94,7 @@ impl<P: Poller> Far<P> {
     }
 }
 
-impl<P: Poller, const SECURED: bool> SecuredRig<P, SECURED> {
+impl<P: Poller, const TLS: u8> SecuredRig<P, TLS> {
     fn add(&mut self, raw: Raw<P>, tls: Option<ClientConnection>) -> Rc<RefCell<Far<P>>> {
         let far = Rc::new(RefCell::new(Far::new(raw, tls)));
         far.borrow_mut().flush(&mut self.tcp);
@@ -96,12 +103,12 @@ impl<P: Poller, const SECURED: bool> SecuredRig<P, SECURED> {
     }
 }
 
-impl<P: Poller, const SECURED: bool> Rig for SecuredRig<P, SECURED> {
+impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
     type Driver = Tls<ReadinessDriver<P>>;
     type Peer = Rc<RefCell<Far<P>>>;
     type Remote = <TcpRig<P> as Rig>::Remote;
 
-    const SECURES: bool = SECURED;
+    const SECURES: bool = TLS == SECURED;
     const SLICE: Duration = TcpRig::<P>::SLICE;
     const CAPACITY: usize = TcpRig::<P>::CAPACITY;
 
@@ -112,7 +119,11 @@ impl<P: Poller, const SECURED: bool> Rig for SecuredRig<P, SECURED> {
             socket_receive_buffer: Some(128 * 1024),
             ..Options::default()
         };
-        let driver = Tls::new(ReadinessDriver::new(options).unwrap());
+        let mut driver = Tls::new(ReadinessDriver::new(options).unwrap());
+        if TLS == BESIDE {
+            // Never connected to; no listener of a test has this number.
+            driver.secure(ListenerId(1000), Arc::clone(&SERVER));
+        }
         Self { driver, tcp: TcpRig::new(), listening: None, peers: Vec::new() }
     }
 
@@ -144,7 +155,7 @@ impl<P: Poller, const SECURED: bool> Rig for SecuredRig<P, SECURED> {
         let options = ListenOptions::default();
         let (listener, address) = listen(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap();
         let id = self.driver.inner().add_listener(listener).unwrap();
-        if SECURED {
+        if TLS == SECURED {
             self.driver.secure(id, Arc::clone(&SERVER));
         }
         (id, address)
@@ -152,7 +163,7 @@ impl<P: Poller, const SECURED: bool> Rig for SecuredRig<P, SECURED> {
 
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer> {
         let raw = self.tcp.dial(to)?;
-        Some(self.add(raw, SECURED.then(|| client(client_config()))))
+        Some(self.add(raw, (TLS == SECURED).then(|| client(client_config()))))
     }
 
     fn remote(&mut self) -> (Self::Remote, SocketAddr) {
@@ -224,19 +235,24 @@ impl<P: Poller, const SECURED: bool> Rig for SecuredRig<P, SECURED> {
 
 #[cfg(target_os = "linux")]
 mod epoll {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, true>);
+    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::SECURED }>);
 }
 
 #[cfg(target_os = "linux")]
-mod epoll_plain {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, false>);
+mod epoll_beside {
+    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::BESIDE }>);
+}
+
+#[cfg(target_os = "linux")]
+mod epoll_off {
+    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::OFF }>);
 }
 
 mod portable {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::portable::MioPoller, true>);
+    throng_io::contract_suite!(super::SecuredRig<throng_io::portable::MioPoller, { super::SECURED }>);
 }
 
 #[cfg(unix)]
 mod threads {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::threads::PollPoller, true>);
+    throng_io::contract_suite!(super::SecuredRig<throng_io::threads::PollPoller, { super::SECURED }>);
 }

@@ -1,7 +1,7 @@
 //! A driver that secures the connections of another driver.
 //!
-//! Connections of a listener without TLS pass through: one load and one branch for each event. Of
-//! the others, records are opened in place in the lent memory of the driver below, and sealed from
+//! As long as no listener has TLS, each call costs one branch more. Then connections without TLS
+//! pass through after a look at their slot. Of the others, records are opened in place in the lent memory of the driver below, and sealed from
 //! where the engine's segments lie. Handshakes wait until the events of a turn are handled, and the
 //! newest is served first: in a storm, clients that have waited long have often given up.
 
@@ -31,6 +31,8 @@ const HANDSHAKES_PER_TURN: usize = 16;
 /// A driver whose listeners may have TLS; see the [module documentation](self).
 pub struct Tls<D: Driver> {
     inner: D,
+    /// Whether a connection may be secured.
+    is_on: bool,
     /// By [`ListenerId`].
     listeners: Vec<Option<Arc<TlsServer>>>,
     table: Table,
@@ -81,6 +83,38 @@ enum Step<S> {
     Closed(ConnId, throng_io::Closed),
 }
 
+/// Converts an event of a driver none of whose listeners has TLS.
+#[inline(never)]
+fn plain<S>(event: Event<'_, S>) -> Event<'_, Socket<S>> {
+    match event {
+        Event::Received(id, bytes) => Event::Received(id, bytes),
+        Event::Sent(id, batch) => Event::Sent(id, batch),
+        Event::Finished(id) => Event::Finished(id),
+        Event::Closed(id, why) => Event::Closed(id, why),
+        Event::Connected(id) => Event::Connected(id),
+        Event::Secured(id, info) => Event::Secured(id, info),
+        Event::Incoming(socket, peer, listener) => {
+            Event::Incoming(Socket { socket, tls: None }, peer, listener)
+        }
+        Event::AcceptStopped(why) => Event::AcceptStopped(why),
+    }
+}
+
+impl<S> From<Event<'_, S>> for Step<S> {
+    fn from(event: Event<'_, S>) -> Self {
+        match event {
+            Event::Received(id, _) => Self::Received(id),
+            Event::Sent(id, batch) => Self::Sent(id, batch),
+            Event::Finished(id) => Self::Finished(id),
+            Event::Closed(id, why) => Self::Closed(id, why),
+            Event::Connected(id) => Self::Connected(id),
+            Event::Secured(id, info) => Self::Secured(id, info),
+            Event::Incoming(socket, peer, listener) => Self::Incoming(socket, peer, listener),
+            Event::AcceptStopped(why) => Self::AcceptStopped(why),
+        }
+    }
+}
+
 /// An accepted socket, and the TLS configuration of its listener.
 #[derive(Debug)]
 pub struct Socket<S> {
@@ -94,6 +128,7 @@ impl<D: Driver> Tls<D> {
     pub fn new(inner: D) -> Self {
         Self {
             inner,
+            is_on: false,
             listeners: Vec::new(),
             table: Table::default(),
             lending: Lending::Nothing,
@@ -115,11 +150,20 @@ impl<D: Driver> Tls<D> {
 
     /// Secures the connections that `listener` accepts from now on.
     pub fn secure(&mut self, listener: ListenerId, server: Arc<TlsServer>) {
+        self.turn_on();
         let index = usize::from(listener.0);
         if self.listeners.len() <= index {
             self.listeners.resize(index + 1, None);
         }
         self.listeners[index] = Some(server);
+    }
+
+    fn turn_on(&mut self) {
+        if !self.is_on {
+            self.is_on = true;
+            // Until here only the driver below knew what is lent.
+            self.lending = Lending::Inner;
+        }
     }
 
     /// Returns the number of secured connections.
@@ -138,72 +182,61 @@ impl<D: Driver> Tls<D> {
         }
     }
 
-    /// Returns the next event. What it lends is in `lending`.
-    fn step(&mut self) -> Option<Step<Socket<D::Socket>>> {
+    /// Returns the next event, which may come of `first`, an event of the driver below. What it
+    /// lends is in `lending`.
+    #[inline(never)]
+    fn step(&mut self, mut first: Option<Step<D::Socket>>) -> Option<Step<Socket<D::Socket>>> {
         loop {
-            if let Some(queued) = self.queued.pop_front() {
+            if let Some(step) = first.take() {
+                if let Some(step) = self.pass_on(step) {
+                    return Some(step);
+                }
+            } else if let Some(queued) = self.queued.pop_front() {
                 if let Some(step) = self.take_queued(queued) {
                     return Some(step);
                 }
-                continue;
-            }
-            if let Some((id, at)) = self.rest.take() {
+            } else if let Some((id, at)) = self.rest.take() {
                 if let Some(step) = self.read(id, at) {
                     return Some(step);
                 }
-                continue;
-            }
-            if let Some(id) = self.ready.pop_front() {
+            } else if let Some(id) = self.ready.pop_front() {
                 if let Some(step) = self.read_kept(id) {
                     return Some(step);
                 }
-                continue;
+            } else {
+                first = self.inner.next_event().map(Step::from);
+                if first.is_none() && !self.begin_handshake() {
+                    return None;
+                }
             }
-            let Some(event) = self.inner.next_event() else {
-                if self.begin_handshake() {
-                    continue;
-                }
-                return None;
-            };
-            return Some(match event {
-                Event::Received(id, _) => {
-                    if self.table.is_secured(id) {
-                        match self.read(id, 0) {
-                            Some(step) => step,
-                            None => continue,
-                        }
-                    } else {
-                        self.lending = Lending::Inner;
-                        Step::Received(id)
-                    }
-                }
-                Event::Sent(id, batch) => {
-                    if self.table.is_secured(id) {
-                        match self.on_sent(id, batch) {
-                            Some(batch) => Step::Sent(id, batch),
-                            None => continue,
-                        }
-                    } else {
-                        Step::Sent(id, batch)
-                    }
-                }
-                Event::Finished(id) => match self.on_finished(id) {
-                    true => Step::Finished(id),
-                    false => continue,
-                },
-                Event::Closed(id, why) => {
-                    self.table.remove(id);
-                    Step::Closed(id, why)
-                }
-                Event::Incoming(socket, peer, listener) => {
-                    let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
-                    Step::Incoming(Socket { socket, tls }, peer, listener)
-                }
-                Event::AcceptStopped(why) => Step::AcceptStopped(why),
-                Event::Connected(id) => Step::Connected(id),
-                Event::Secured(id, info) => Step::Secured(id, info),
-            });
         }
+    }
+
+    /// Handles an event of the driver below; returns what the engine is to know of it.
+    fn pass_on(&mut self, step: Step<D::Socket>) -> Option<Step<Socket<D::Socket>>> {
+        Some(match step {
+            Step::Received(id) if self.table.is_secured(id) => return self.read(id, 0),
+            Step::Received(id) => {
+                self.lending = Lending::Inner;
+                Step::Received(id)
+            }
+            Step::Sent(id, batch) if self.table.is_secured(id) => {
+                Step::Sent(id, self.on_sent(id, batch)?)
+            }
+            Step::Sent(id, batch) => Step::Sent(id, batch),
+            Step::Finished(id) => return self.on_finished(id).then_some(Step::Finished(id)),
+            Step::Closed(id, why) => {
+                self.table.remove(id);
+                Step::Closed(id, why)
+            }
+            Step::Incoming(socket, peer, listener) => {
+                let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
+                Step::Incoming(Socket { socket, tls }, peer, listener)
+            }
+            Step::AcceptStopped(why) => Step::AcceptStopped(why),
+            Step::Connected(id) => Step::Connected(id),
+            Step::Secured(id, info) => Step::Secured(id, info),
+        })
     }
 
     /// Returns an event that was found earlier, unless it has become void.
@@ -249,7 +282,11 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.clock()
     }
 
+    #[inline]
     fn wait(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        if !self.is_on {
+            return self.inner.wait(deadline);
+        }
         if let Some((id, at)) = self.rest.take() {
             self.keep_rest(id, at);
         }
@@ -259,10 +296,29 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.wait(if is_busy { Some(self.inner.now()) } else { deadline })
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_event(&mut self) -> Option<Event<'_, Self::Socket>> {
+        if !self.is_on {
+            return match self.inner.next_event() {
+                Some(Event::Received(id, bytes)) => Some(Event::Received(id, bytes)),
+                None => None,
+                Some(event) => Some(plain(event)),
+            };
+        }
         self.lending = Lending::Nothing;
-        Some(match self.step()? {
+        let mut first = None;
+        if self.queued.is_empty() && self.rest.is_none() && self.ready.is_empty() {
+            // Fast path for bytes of a connection without TLS.
+            first = match self.inner.next_event() {
+                Some(Event::Received(id, _)) if !self.table.is_secured(id) => {
+                    self.lending = Lending::Inner;
+                    return Some(Event::Received(id, self.inner.lent()));
+                }
+                None if self.hellos.is_empty() => return None,
+                event => event.map(Step::from),
+            };
+        }
+        Some(match self.step(first)? {
             Step::Received(id) => {
                 let Self { inner, scratch, lending, .. } = self;
                 Event::Received(id, Self::lent_now(inner, scratch, lending))
@@ -278,6 +334,9 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn lent(&mut self) -> &mut [u8] {
+        if !self.is_on {
+            return self.inner.lent();
+        }
         let Self { inner, scratch, lending, .. } = self;
         Self::lent_now(inner, scratch, lending)
     }
@@ -286,6 +345,7 @@ impl<D: Driver> Driver for Tls<D> {
         let Socket { socket, tls } = socket;
         let id = self.inner.adopt(socket)?;
         if let Some(server) = tls {
+            self.turn_on();
             self.table.insert(id, Stage::Hello(server));
         }
         Ok(id)
@@ -295,8 +355,11 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.connect(peer, local)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, conn: ConnId, mut batch: Box<Batch>) -> SendOutcome {
+        if !self.is_on {
+            return self.inner.send(conn, batch);
+        }
         if self.table.is_secured(conn) {
             return self.send_secured(conn, batch);
         }
