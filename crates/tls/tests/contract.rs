@@ -235,24 +235,34 @@ impl<P: Poller, const TLS: u8> Rig for SecuredRig<P, TLS> {
 
 #[cfg(target_os = "linux")]
 mod epoll {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::SECURED }>);
+    use throng_io::epoll::EpollPoller;
+
+    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::SECURED }>);
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_beside {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::BESIDE }>);
+    use throng_io::epoll::EpollPoller;
+
+    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::BESIDE }>);
 }
 
 #[cfg(target_os = "linux")]
 mod epoll_off {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::epoll::EpollPoller, { super::OFF }>);
+    use throng_io::epoll::EpollPoller;
+
+    throng_io::contract_suite!(super::SecuredRig<EpollPoller, { super::OFF }>);
 }
 
 mod portable {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::portable::MioPoller, { super::SECURED }>);
+    use throng_io::portable::MioPoller;
+
+    throng_io::contract_suite!(super::SecuredRig<MioPoller, { super::SECURED }>);
 }
 
 #[cfg(unix)]
 mod threads {
-    throng_io::contract_suite!(super::SecuredRig<throng_io::threads::PollPoller, { super::SECURED }>);
+    use throng_io::threads::PollPoller;
+
+    throng_io::contract_suite!(super::SecuredRig<PollPoller, { super::SECURED }>);
 }

@@ -1,9 +1,10 @@
 //! A driver that secures the connections of another driver.
 //!
 //! As long as no listener has TLS, each call costs one branch more. Then connections without TLS
-//! pass through after a look at their slot. Of the others, records are opened in place in the lent memory of the driver below, and sealed from
-//! where the engine's segments lie. Handshakes wait until the events of a turn are handled, and the
-//! newest is served first: in a storm, clients that have waited long have often given up.
+//! pass through after a look at their slot. Of the others, records are opened in place in the lent
+//! memory of the driver below, and sealed from where the engine's segments lie. Handshakes wait
+//! until the events of a turn are handled, and the newest is served first: in a storm, clients that
+//! have waited long have often given up.
 
 mod input;
 mod output;
