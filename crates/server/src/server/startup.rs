@@ -222,7 +222,14 @@ impl Drivers {
             #[cfg(target_os = "linux")]
             IoBackend::Auto | IoBackend::Epoll => {
                 let add = Epoll::add_listener;
-                let drivers = each_listening(base, &security, listeners, Epoll::new, add)?;
+                if !security.is_on() {
+                    let drivers =
+                        each_listening(base, listeners, Epoll::new, |driver, listener| {
+                            add(driver, listener).map(drop)
+                        })?;
+                    return Shards::build(drivers, options, service);
+                }
+                let drivers = each_secured(base, &security, listeners, Epoll::new, add)?;
                 Shards::build(drivers, options, service)
             }
             #[cfg(not(target_os = "linux"))]
@@ -244,7 +251,7 @@ impl Drivers {
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
             IoBackend::Auto | IoBackend::Portable => {
                 let add = Portable::add_listener;
-                let drivers = each_listening(base, &security, listeners, Portable::new, add)?;
+                let drivers = each_secured(base, &security, listeners, Portable::new, add)?;
                 Shards::build(drivers, options, service)
             }
         }
@@ -254,19 +261,36 @@ impl Drivers {
 /// Creates one driver per shard, with that shard's listeners.
 fn each_listening<D: Driver>(
     base: Options,
+    listeners: Vec<Vec<TcpListener>>,
+    new: impl Fn(Options) -> io::Result<D>,
+    add_listener: impl Fn(&mut D, TcpListener) -> io::Result<()>,
+) -> Result<Vec<D>> {
+    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
+        let mut driver = new(Options { shard: shard as u16, ..base.clone() })?;
+        for listener in listeners {
+            add_listener(&mut driver, listener)?;
+        }
+        Ok(driver)
+    };
+    listeners.into_iter().enumerate().map(driver).collect::<io::Result<_>>().map_err(Error::Shard)
+}
+
+/// Creates one driver per shard whose listeners may have TLS.
+///
+/// A server without TLS has the plain driver under epoll, since a layer in between costs 70
+/// instructions a message. Other backends have this one always, so that the engine is not compiled
+/// twice for each of them.
+fn each_secured<D: Driver>(
+    base: Options,
     security: &Security,
     listeners: Vec<Vec<TcpListener>>,
     new: impl Fn(Options) -> io::Result<D>,
     add_listener: impl Fn(&mut D, TcpListener) -> io::Result<ListenerId>,
 ) -> Result<Vec<Secured<D>>> {
-    let driver = |(shard, listeners): (usize, Vec<TcpListener>)| {
-        let mut driver = wrap(new(Options { shard: shard as u16, ..base.clone() })?);
-        for listener in listeners {
-            crate::tls::listen(&mut driver, security, |inner| add_listener(inner, listener))?;
-        }
-        Ok(driver)
-    };
-    listeners.into_iter().enumerate().map(driver).collect::<io::Result<_>>().map_err(Error::Shard)
+    let new = |options| new(options).map(wrap);
+    each_listening(base, listeners, new, |driver, listener| {
+        crate::tls::listen(driver, security, |inner| add_listener(inner, listener))
+    })
 }
 
 /// Returns the options of the drivers of all shards.

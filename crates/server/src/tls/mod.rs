@@ -99,7 +99,7 @@ fn error(error: throng_tls::ConfigError) -> Error {
     Error::Setting(format!("tls: {error}"))
 }
 
-/// A driver that may have TLS. Always this type, so that the engine is compiled once.
+/// A driver whose listeners may have TLS.
 pub(crate) type Secured<D> = throng_tls::Tls<D>;
 
 pub(crate) fn wrap<D: Driver>(driver: D) -> Secured<D> {
