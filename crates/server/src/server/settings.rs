@@ -173,7 +173,7 @@ impl Server {
 
     /// Serves `https` and `wss` instead of `http` and `ws`, on all addresses. Default: no TLS.
     ///
-    /// Handlers notice nothing. An idle session takes about 220 bytes more; certificates that are
+    /// Handlers notice nothing. An idle session takes about 240 bytes more; certificates that are
     /// renewed are read again by [`Running::reload_tls`](crate::Running::reload_tls). A client that
     /// speaks HTTP without TLS gets 400 with the reason.
     #[cfg(feature = "tls")]
