@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_io::Driver;
 
+use crate::conn::input_time::InputTime;
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::limits::{Checked, LimitError, Limits};
@@ -132,6 +133,7 @@ pub fn build<D: Driver, S: Service>(
                         Debts::new(Arc::clone(&account), false),
                     ),
                     clock: driver.clock(),
+                    input_time: InputTime::new(driver.clock()),
                     channels,
                     remote: remote.clone(),
                     shard,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use throng_io::{Clock, ConnId, Instant};
 use throng_proto::ws::{Opcode, deflate};
 
+use crate::conn::input_time::InputTime;
 use crate::conn::stage::{AfterFlush, Stage};
 use crate::conn::table::Connections;
 use crate::outbox::frame::Frame;
@@ -24,6 +25,7 @@ use crate::shard::stats::Stats;
 pub struct Core {
     pub(crate) connections: Connections,
     pub(crate) clock: Clock,
+    pub(crate) input_time: InputTime,
     pub(crate) channels: Channels,
     pub(crate) remote: Remote,
     pub(crate) shard: usize,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use throng_io::{Clock, Instant};
+use throng_io::{Clock, ConnId, Instant};
+
+use crate::conn::record::NO_CONN;
 
 /// Time after which the rest of a connection's input waits for the next turn. Output, publications
 /// and compression have budgets of their own; this one bounds the rest: requests that are answered
@@ -13,33 +15,50 @@ const MAX_TIME: Duration = Duration::from_millis(1);
 /// each message. A handler of 50 us therefore has at most 2.6 ms beyond [`MAX_TIME`].
 const EVENTS: u32 = 32;
 
-/// The time that the events of one read have taken.
+/// The time that the input of one connection has taken. One for a shard: nothing is set up for a
+/// read of few events, which is nearly every one.
 #[derive(Debug)]
 pub(crate) struct InputTime {
+    clock: Clock,
     /// Events until the clock is read.
     left: u32,
-    /// The first reading. A read of few events has none.
-    since: Option<Instant>,
+    /// The connection whose event the clock was read at, and the time.
+    of: ConnId,
+    since: Instant,
 }
 
 impl InputTime {
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self { left: EVENTS, since: None }
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, left: EVENTS, of: NO_CONN, since: Instant(0) }
     }
 
-    /// Counts an event; returns whether the rest of the input is to wait.
+    /// Counts an event that others of the same read follow; returns whether the rest of the input
+    /// is to wait.
     #[inline(always)]
-    pub(crate) fn is_up(&mut self, clock: &Clock) -> bool {
+    pub(crate) fn is_up(&mut self, id: ConnId) -> bool {
         self.left -= 1;
-        self.left == 0 && self.check(clock)
+        self.left == 0 && self.check(id)
     }
 
     #[cold]
     #[inline(never)]
-    fn check(&mut self, clock: &Clock) -> bool {
+    fn check(&mut self, id: ConnId) -> bool {
         self.left = EVENTS;
-        let now = clock.read();
-        now.since(*self.since.get_or_insert(now)) >= MAX_TIME
+        let now = self.clock.read();
+        if self.of != id {
+            (self.of, self.since) = (id, now);
+        }
+        let is_up = now.since(self.since) >= MAX_TIME;
+        if is_up {
+            // What follows is another turn's.
+            self.of = NO_CONN;
+        }
+        is_up
+    }
+
+    /// Begins a turn: what the last one took does not count.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        self.of = NO_CONN;
     }
 }

@@ -82,6 +82,12 @@ impl Conn {
         self.status
     }
 
+    /// Records input: a ping is answered by it, and a flush follows it.
+    #[inline(always)]
+    pub(crate) fn mark_received(&mut self) {
+        self.status.mark_received();
+    }
+
     /// Returns whether any of these flags is set.
     #[inline(always)]
     pub(crate) fn has(&self, flags: u32) -> bool {

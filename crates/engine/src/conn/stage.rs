@@ -203,6 +203,12 @@ impl Status {
         self.0 & (flag::FLUSH_SLOW_MASK | AFTER_MASK) != 0
     }
 
+    /// Clears [`flag::PINGED`] and sets [`flag::DIRTY`] in one step.
+    #[inline(always)]
+    pub(crate) fn mark_received(&mut self) {
+        self.0 = self.0 & !flag::PINGED | flag::DIRTY;
+    }
+
     /// Sets or clears flags.
     #[inline(always)]
     pub(crate) fn set(&mut self, flags: u32, on: bool) {

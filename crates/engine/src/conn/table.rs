@@ -87,8 +87,8 @@ pub(crate) struct Connections {
     pub(crate) masks: Masks,
     pub(crate) publishers: Publishers,
     pub(crate) debts: Debts,
-    /// Length of the read that is being decoded.
-    pub(crate) read_len: usize,
+    /// [`Stats::bytes_in`] when incomplete input was last counted.
+    counted_in: u64,
 }
 
 impl Connections {
@@ -130,7 +130,7 @@ impl Connections {
             masks: Masks(Random::new(seed)),
             publishers: Publishers::default(),
             debts,
-            read_len: 0,
+            counted_in: 0,
         }
     }
 
@@ -303,8 +303,7 @@ impl Connections {
             return None;
         }
         let was_pinged = conn.has(flag::PINGED);
-        conn.set(flag::PINGED, false);
-        conn.set(flag::DIRTY, true);
+        conn.mark_received();
         let receiving =
             Receiving { route: conn.route, data: conn.data, inline_limit: conn.inline_limit };
         if was_pinged || !self.limits.heartbeat_always {
@@ -337,9 +336,12 @@ impl Connections {
         }
     }
 
-    /// Counts the read at hand as held until its message is complete.
+    /// Counts all that was received since the last incomplete input as held. That is too much, and
+    /// costs no more than an early measurement; the length of each read would cost each read.
     pub(crate) fn count_incomplete(&mut self) {
-        self.debts.add(self.read_len);
+        let came = self.stats.bytes_in - self.counted_in;
+        self.counted_in = self.stats.bytes_in;
+        self.debts.add(usize::try_from(came).unwrap_or(usize::MAX));
     }
 
     /// Clears the flag of a connection that was removed from a [`WorkList`].

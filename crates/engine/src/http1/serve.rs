@@ -6,7 +6,6 @@ use throng_proto::Input;
 use throng_proto::http1::BodyLength;
 use throng_proto::{http1, ws};
 
-use crate::conn::input_time::InputTime;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::{Core, Cx};
 use crate::http1::body::{BodyMode, RequestBodies};
@@ -70,7 +69,6 @@ impl<S: Service> State<S> {
 
     fn pump_http(&mut self, id: ConnId, input: &mut Input<'_>) {
         self.core.connections.promise_flush(id);
-        let mut time = InputTime::new();
         loop {
             let Self { core, service, inbound, request_bodies, .. } = self;
             let Inbound::Http(decoder) = &mut inbound[id.slot()] else { return };
@@ -78,7 +76,7 @@ impl<S: Service> State<S> {
                 Some(conn) if conn.is(Stage::Http) && !conn.is_finishing() => {}
                 _ => return,
             }
-            if !input.is_empty() && (core.must_yield(id) || time.is_up(&core.clock)) {
+            if !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id)) {
                 return;
             }
             let usual = core.connections.limits.http;

@@ -129,7 +129,7 @@ impl Debts {
     /// Counts bytes that a connection holds from now on.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
-        self.came += bytes;
+        self.came = self.came.saturating_add(bytes);
     }
 
     pub(crate) fn is_over(&self) -> bool {

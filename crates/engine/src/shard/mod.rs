@@ -131,6 +131,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.driver.wait(self.next_deadline())?;
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
+        self.state.core.input_time.begin_turn();
         self.state.core.watch.begin_turn(self.driver.now());
         if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
             // There was no connection whose deadline kept the sweeps going, or the sweeps ran only

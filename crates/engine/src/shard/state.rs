@@ -60,7 +60,7 @@ pub(crate) enum Then<T> {
 }
 
 impl<S: Service> State<S> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_event<T>(&mut self, event: Event<'_, T>) -> Then<T> {
         match event {
             Event::Received(id, bytes) => {
@@ -70,10 +70,11 @@ impl<S: Service> State<S> {
                 };
             }
             Event::Sent(id, batch) => self.on_sent(id, batch),
-            Event::Incoming(socket, peer, _) => return Then::Place(socket, peer),
+            Event::Incoming(socket, peer, _listener) => return Then::Place(socket, peer),
             Event::Connected(id) => self.on_connected(id),
-            // Its first bytes follow; until they do, its deadline is that of a silent client.
-            Event::Secured(..) => {}
+            // Its first bytes follow; until they do, its deadline is that of a silent client. Bound
+            // here, or the event would be kept in memory for its drop, which costs every event.
+            Event::Secured(_, info) => drop(info),
             Event::Finished(id) => self.on_finished(id),
             Event::Closed(id, why) => {
                 self.on_closed(id, why);

@@ -18,6 +18,7 @@ use std::time::Duration;
 use throng_io::{Closed, ConnId, Driver, Instant};
 
 use crate::build::{BuildOptions, Built, shard_seed};
+use crate::conn::input_time::InputTime;
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::http1::body::RequestBodies;
@@ -168,6 +169,7 @@ where
             core: Core {
                 connections,
                 clock: driver.clock(),
+                input_time: InputTime::new(driver.clock()),
                 channels,
                 remote: self.remote.clone(),
                 shard: thread.into(),

@@ -6,7 +6,6 @@ use throng_proto::Input;
 use throng_proto::ws::deflate::{Inflated, Inflater};
 use throng_proto::ws::{self, Chunk, Deflated, Event, Incoming, Streamed};
 
-use crate::conn::input_time::InputTime;
 use crate::conn::stage::Stage;
 use crate::conn::table::{Connections, Receiving};
 use crate::context::{Core, Cx};
@@ -147,7 +146,6 @@ impl<'a, 'b> Messages<'a, 'b> {
         let Self { core, decoder, input, assembly, id, receiving, end } = self;
         let (id, Receiving { route, data, inline_limit }) = (*id, *receiving);
         let mut completed = false;
-        let mut time = InputTime::new();
         let over = loop {
             let message = match decoder.whole_message(input, inline_limit.into()) {
                 Some(Event::Binary(bytes)) => Message::Binary(bytes),
@@ -166,13 +164,14 @@ impl<'a, 'b> Messages<'a, 'b> {
                                 *end = End::NotOpen;
                                 return;
                             }
-                            if !input.is_empty() && (core.must_yield(id) || time.is_up(&core.clock))
+                            if !input.is_empty()
+                                && (core.must_yield(id) || core.input_time.is_up(id))
                             {
                                 break Over::Taken;
                             }
                             continue;
                         }
-                        Next::Control if time.is_up(&core.clock) => break Over::Taken,
+                        Next::Control if core.input_time.is_up(id) => break Over::Taken,
                         Next::Control => continue,
                         Next::Over(over) => break over,
                     }
@@ -184,7 +183,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                 return;
             }
             completed = true;
-            let is_late = time.is_up(&core.clock);
+            let is_late = core.input_time.is_up(id);
             if !is_late && core.can_continue(id) {
                 continue;
             }

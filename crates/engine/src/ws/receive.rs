@@ -79,15 +79,25 @@ impl<S: Service> State<S> {
     #[inline]
     pub(crate) fn on_received(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
         self.core.connections.stats.bytes_in += bytes.len() as u64;
-        let rest = if bytes.len() < LARGE {
-            self.decode(id, bytes)
-        } else {
-            self.core.connections.borrowed.lend(id, bytes);
-            let rest = self.decode(id, bytes);
-            self.core.connections.borrowed.give_back();
-            rest
-        };
-        rest > 0 && self.hold(id, Held::new(&bytes[bytes.len() - rest..]))
+        if bytes.len() >= LARGE {
+            return self.on_large_read(id, bytes);
+        }
+        let rest = self.decode(id, bytes);
+        rest > 0 && self.hold_rest(id, bytes, rest)
+    }
+
+    /// Handles a read whose messages may be sent on without a copy.
+    #[inline(never)]
+    fn on_large_read(&mut self, id: ConnId, bytes: &mut [u8]) -> bool {
+        self.core.connections.borrowed.lend(id, bytes);
+        let rest = self.decode(id, bytes);
+        self.core.connections.borrowed.give_back();
+        rest > 0 && self.hold_rest(id, bytes, rest)
+    }
+
+    #[cold]
+    fn hold_rest(&mut self, id: ConnId, bytes: &[u8], rest: usize) -> bool {
+        self.hold(id, Held::new(&bytes[bytes.len() - rest..]))
     }
 
     /// Resumes with input that was held back. Returns true if part of it still is.
@@ -99,7 +109,6 @@ impl<S: Service> State<S> {
     /// Decodes input, and returns how many bytes at its end were left.
     fn decode(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
         self.core.connections.compression.begin_work();
-        self.core.connections.read_len = bytes.len();
         let mut input = Input::new(bytes);
         let (before, len) = (self.core.connections.stats.messages_in, input.len());
         self.guarded(id, |state| {
