@@ -31,6 +31,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
+    #[cfg(test)]
     const ALL: [Self; 10] = [
         Self::Connecting,
         Self::Upgrading,
@@ -150,8 +151,21 @@ impl Status {
         Self((stage as u32) << STAGE_SHIFT)
     }
 
-    pub(crate) fn stage(self) -> Stage {
-        Stage::ALL[((self.0 & STAGE_MASK) >> STAGE_SHIFT) as usize]
+    /// Returns the stage. The numbers are those of the enum, so this compiles to a shift.
+    #[inline]
+    pub(crate) const fn stage(self) -> Stage {
+        match (self.0 & STAGE_MASK) >> STAGE_SHIFT {
+            0 => Stage::Connecting,
+            1 => Stage::Upgrading,
+            2 => Stage::Http,
+            3 => Stage::Serving,
+            4 => Stage::Events,
+            5 => Stage::Open,
+            6 => Stage::Closing,
+            7 => Stage::Lingering,
+            8 => Stage::Ending,
+            _ => Stage::Free,
+        }
     }
 
     /// Returns whether the stage is this one.
@@ -207,6 +221,20 @@ impl Status {
     #[inline(always)]
     pub(crate) fn mark_received(&mut self) {
         self.0 = self.0 & !flag::PINGED | flag::DIRTY;
+    }
+
+    /// Returns whether published frames may be put into a list instead of the queue, as far as
+    /// flags tell.
+    #[inline(always)]
+    pub(crate) const fn may_fan_out(self) -> bool {
+        self.0 & (flag::FAN_OUT_SLOW_MASK | AFTER_MASK) == 0
+    }
+
+    /// Returns whether a list of published frames is all that a flush has to send, as far as flags
+    /// tell.
+    #[inline(always)]
+    pub(crate) const fn only_fans_out(self) -> bool {
+        self.0 & (flag::FAN_OUT_SLOW_MASK | AFTER_MASK | flag::FAN_OUT) == flag::FAN_OUT
     }
 
     /// Sets or clears flags.

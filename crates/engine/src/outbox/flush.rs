@@ -35,11 +35,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     fn flush_fan_out(&mut self, id: ConnId) -> bool {
         let connections = &mut self.state.core.connections;
         let Some(conn) = connections.conn(id) else { return true };
-        if !conn.has(flag::FAN_OUT)
-            || conn.has(flag::FAN_OUT_SLOW_MASK)
-            || conn.is_finishing()
-            || conn.out.is_some()
-        {
+        if !conn.status().only_fans_out() || conn.out.is_some() {
             return false;
         }
         let bytes = connections.fanout.bytes(id.slot());

@@ -295,9 +295,8 @@ impl Connections {
     #[inline]
     fn fan_out(&mut self, id: ConnId, frame: &Frame, bytes: &Arc<[u8]>, form: Form) -> bool {
         let conn = &mut self.conns[id.slot()];
-        if conn.has(flag::FAN_OUT_SLOW_MASK)
+        if !conn.status().may_fan_out()
             || conn.out.is_some()
-            || conn.is_finishing()
             || (form != Form::Event && frame.payload().len() > self.limits.fragment_threshold)
             || !self.fanout.add(id.slot(), bytes, form)
         {
