@@ -214,9 +214,12 @@ fn messages_queued_for_a_receiver_that_disconnects_are_counted_as_discarded() {
     drop(client);
     eventually("it is gone", || running.hub().subscribers("feed") == 0);
     let of = |name| figure(address, "feed", name);
-    // The cap was full; what the driver had in hand is the kernel's, as far as anyone can tell.
-    eventually("what waited is counted", || of("discarded") == 100);
-    assert!(of("dropped_oldest") + of("discarded") <= queued);
+    eventually("what waited is counted", || of("discarded") > 0);
+    // The cap was full with the last publication. Since then the kernel may have taken a batch, so
+    // that the driver has up to 64 KiB more: those are the kernel's, as far as anyone can tell.
+    let discarded = of("discarded");
+    assert!((100 - 65..=100).contains(&discarded), "{discarded}");
+    assert!(of("dropped_oldest") + discarded <= queued);
     stop(running);
 }
 

@@ -7,7 +7,7 @@ use crate::command::{EVERYTHING, Finished, cargo, run_shown};
 use crate::site::Site;
 
 /// Time limit from a clean checkout on two slow cores, including compilation.
-const LIMIT: Duration = Duration::from_secs(1200);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// Runs the unit, integration and doc tests of every crate.
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
