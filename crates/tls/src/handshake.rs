@@ -3,7 +3,7 @@
 //! rustls is given one record at a time until the handshake is complete, so that no record of the
 //! session is opened by it. Then its keys are taken over ([`Session`]) and it is dropped. It hands
 //! out keys and sequence numbers, but not the traffic secrets that updates are derived from. Those
-//! reach a [`KeyLog`], which [`Capture`] uses; [`Session::new`] checks at every handshake that the
+//! reach a [`KeyLog`], which `Capture` uses; `Session::new` checks at every handshake that the
 //! keys are derived from them.
 
 use std::cell::RefCell;
