@@ -159,12 +159,8 @@ impl Batch {
         }
         let segments = self.segments.capacity() * size_of::<Segment>();
         let referred = (self.len + self.sent).saturating_sub(self.head.len());
-        let sampled = [0, count / 3, count * 2 / 3, count - 1].map(|at| &self.segments[at]);
-        let len: usize = sampled.iter().map(|segment| segment.len()).sum();
-        let share: usize = sampled.iter().map(|segment| segment.share()).sum();
-        // Their proportion is that of all.
-        let scaled = referred as u128 * share as u128 / len.max(1) as u128;
-        head + segments + usize::try_from(scaled).unwrap_or(usize::MAX)
+        let sample = |at: usize| (self.segments[at].len(), self.segments[at].share());
+        head + segments + estimate_share(referred, count, sample)
     }
 
     /// Returns the number of bytes still to send.
@@ -285,6 +281,21 @@ impl Batch {
             skip = 0;
         }
     }
+}
+
+/// Estimates the memory behind `total` bytes in `count` pieces, which is not 0, by the proportion
+/// of four of them. `sample` returns the length of a piece, and its share of the memory that it
+/// refers to.
+pub fn estimate_share(
+    total: usize,
+    count: usize,
+    sample: impl Fn(usize) -> (usize, usize),
+) -> usize {
+    let sampled = [0, count / 3, count * 2 / 3, count - 1].map(sample);
+    let len: usize = sampled.iter().map(|(len, _)| len).sum();
+    let share: usize = sampled.iter().map(|(_, share)| share).sum();
+    let scaled = total as u128 * share as u128 / len.max(1) as u128;
+    usize::try_from(scaled).unwrap_or(usize::MAX)
 }
 
 /// Returns the last segment if it can be appended to, or a new one.

@@ -9,6 +9,7 @@
 
 pub mod affinity;
 pub mod batch;
+mod cgroup;
 mod clock;
 mod connect;
 #[cfg(any(test, feature = "contract"))]

@@ -5,40 +5,22 @@
 /// (`RLIMIT_AS`, `RLIMIT_DATA`). `None` where the system has none of them.
 #[must_use]
 pub fn available() -> Option<u64> {
-    let limits = [of_machine(), of_cgroups(), of_process()];
+    let limits = [
+        of_machine(),
+        crate::cgroup::lowest(CGROUP_FILE, Some(("memory", CGROUP_1_FILE))),
+        of_process(),
+    ];
     limits.into_iter().flatten().min()
 }
+
+/// Limit of a cgroup, by version.
+const CGROUP_FILE: &str = "memory.max";
+const CGROUP_1_FILE: &str = "memory.limit_in_bytes";
 
 fn of_machine() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Returns the lowest limit from the process's cgroup up to the root.
-fn of_cgroups() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = groups.lines().filter_map(|line| {
-        // "0::/path" in version 2, "4:memory:/path" in version 1.
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let (root, file) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            _ => return None,
-        };
-        lowest_limit(std::path::Path::new(root), path.trim_start_matches('/'), file)
-    });
-    limits.min()
-}
-
-/// Returns the lowest number in `file` of the folder `path` below `root` and of those above it. In
-/// a container the path is the host's and does not exist; the root is the container's own.
-fn lowest_limit(root: &std::path::Path, path: &str, file: &str) -> Option<u64> {
-    let own = root.join(path);
-    let limit = |at: &std::path::Path| {
-        std::fs::read_to_string(at.join(file)).ok()?.trim().parse::<u64>().ok()
-    };
-    own.ancestors().take_while(|at| at.starts_with(root)).filter_map(limit).min()
 }
 
 #[cfg(unix)]
@@ -102,25 +84,6 @@ pub fn trim() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_lowest_limit_of_the_cgroups_counts() {
-        let root = std::env::temp_dir().join(format!("throng-cgroup-{}", std::process::id()));
-        let own = root.join("system.slice/throng.service");
-        std::fs::create_dir_all(&own).unwrap();
-        let write = |folder: &std::path::Path, text: &str| {
-            std::fs::write(folder.join("memory.max"), text).unwrap();
-        };
-        write(&own, "max\n");
-        assert_eq!(lowest_limit(&root, "system.slice/throng.service", "memory.max"), None);
-        write(&root.join("system.slice"), "1073741824\n");
-        write(&root, "8589934592\n");
-        let limit = lowest_limit(&root, "system.slice/throng.service", "memory.max");
-        assert_eq!(limit, Some(1 << 30));
-        let of_a_container = lowest_limit(&root, "kubepods/pod1", "memory.max");
-        assert_eq!(of_a_container, Some(8 << 30));
-        std::fs::remove_dir_all(&root).unwrap();
-    }
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -1,5 +1,6 @@
 //! The table of connections by slot: 16 bytes each. Freed slots are used again in the order in
-//! which they were freed, so that a stale id names a stranger as late as possible.
+//! which they were freed, so that a stale id names another connection
+//! as late as possible.
 
 use std::io;
 

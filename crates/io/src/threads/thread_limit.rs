@@ -30,7 +30,7 @@ pub fn thread_limit() -> Option<ThreadLimit> {
         (number("/proc/sys/kernel/pid_max"), "kernel.pid_max", 1),
         (number("/proc/sys/vm/max_map_count"), "vm.max_map_count", MAPS_PER_THREAD),
         (user_process_limit(), "ulimit -u", 1),
-        (cgroup_pid_limit(), "pids.max of the cgroup", 1),
+        (crate::cgroup::lowest("pids.max", None), "pids.max of the cgroup", 1),
     ])
 }
 
@@ -51,18 +51,6 @@ fn user_process_limit() -> Option<u64> {
     return rustix::process::getrlimit(rustix::process::Resource::Nproc).current;
     #[cfg(not(any(target_os = "linux", target_os = "macos", target_os = "freebsd")))]
     None
-}
-
-/// Returns the lowest `pids.max` from the process's cgroup (version 2) up to the root.
-fn cgroup_pid_limit() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = std::path::Path::new("/sys/fs/cgroup");
-    let path = root.join(own);
-    let most = |at: &std::path::Path| {
-        std::fs::read_to_string(at.join("pids.max")).ok()?.trim().parse::<u64>().ok()
-    };
-    path.ancestors().take_while(|at| at.starts_with(root)).filter_map(most).min()
 }
 
 #[cfg(test)]
