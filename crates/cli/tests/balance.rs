@@ -481,7 +481,7 @@ fn with_an_admin_token_everything_but_the_empty_page_needs_it() {
         for headers in ["", wrong] {
             let answer = balancer.ask_with("GET", path, headers, "");
             assert_eq!(answer.status(), 401, "{path}");
-            // Strangers keep none of the few places.
+            // Clients without a token keep none of the few places.
             assert_eq!(answer.header("connection"), Some("close"), "{path}");
             assert!(answer.header("www-authenticate").is_some());
         }

@@ -15,7 +15,7 @@ use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
 use crate::shard::admission::Admission;
-use crate::shard::memory::{Debts, MemoryAccount};
+use crate::shard::memory::{MemoryAccount, ShardMemory};
 use crate::shard::stalls::{Watch, Watching};
 use crate::shard::stats::Snapshot;
 use crate::shard::{Parts, Shard};
@@ -130,10 +130,10 @@ pub fn build<D: Driver, S: Service>(
                         capacity,
                         seed,
                         driver.now(),
-                        Debts::new(Arc::clone(&account), false),
+                        ShardMemory::new(Arc::clone(&account), false, seed),
                     ),
                     clock: driver.clock(),
-                    input_time: InputTime::new(driver.clock()),
+                    input_time: InputTime::new(),
                     channels,
                     remote: remote.clone(),
                     shard,

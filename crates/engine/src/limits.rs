@@ -32,7 +32,7 @@ pub struct Limits {
     pub max_connections: usize,
     /// Connections that have not sent a whole request head yet. Default: half of
     /// [`Limits::max_connections`], and at least 16; 0 = no cap of their own. Where it or
-    /// `max_connections` is reached, the oldest of them makes room for a newcomer (not with a
+    /// `max_connections` is reached, the oldest of them is closed for a new one (not with a
     /// thread for each connection).
     pub max_pending_handshakes: Option<usize>,
     /// Connections of one IPv4 address, or of one IPv6 /64 network. Default: a quarter of
@@ -57,8 +57,8 @@ pub struct Limits {
     /// the connections that hold the most are ended, sessions with 1008 and requests with 503 (a
     /// peer that does not read is reset), and new connections get 503, until seven eighths remain.
     /// Default 0: a quarter of what the machine, the cgroup or the process's own limits allow;
-    /// `usize::MAX` for no limit. It is a measure, not a reservation: for moments up to a sixteenth
-    /// more may be held, and the allocator may take half as much again.
+    /// `usize::MAX` for no limit. It is a measure, not a reservation: for moments up to an eighth
+    /// more may be held, and the allocator's overhead is not counted.
     pub max_memory: usize,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.

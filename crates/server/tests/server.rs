@@ -322,7 +322,7 @@ fn a_full_server_still_answers_health_checks() {
 }
 
 #[test]
-fn connections_without_a_request_make_room_for_newcomers() {
+fn connections_without_a_request_are_closed_for_new_ones() {
     for pending in [Some(0), Some(10), None] {
         let limits = limits(|limits| {
             limits.max_connections = 40;

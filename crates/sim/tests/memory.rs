@@ -16,7 +16,7 @@ use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 const LIMIT: usize = 4 << 20;
 
 /// Everyone is a member of one channel. A binary message is published, a text echoed.
-struct Room;
+struct Chat;
 
 fn respond(cx: &mut Cx<'_>, status: u16) {
     cx.write(|out| {
@@ -25,7 +25,7 @@ fn respond(cx: &mut Cx<'_>, status: u16) {
     });
 }
 
-impl Service for Room {
+impl Service for Chat {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer {
         let Ok(key) = check_request(request.method(), request.is_http11(), request) else {
             return Answer::Body { max_body: 1 << 20 };
@@ -48,13 +48,13 @@ impl Service for Room {
     }
 
     fn on_open(&mut self, cx: &mut Cx<'_>) {
-        assert!(cx.subscribe("room"));
+        assert!(cx.subscribe("news"));
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, message: Message<'_>) {
         match message {
             Message::Text(_) => drop(cx.send(message)),
-            Message::Binary(bytes) => drop(cx.publish("room", &Frame::binary(bytes))),
+            Message::Binary(bytes) => drop(cx.publish("news", &Frame::binary(bytes))),
         }
     }
 
@@ -65,7 +65,7 @@ impl Service for Room {
 
 struct World {
     net: SharedNet,
-    shard: Shard<SimDriver, Room>,
+    shard: Shard<SimDriver, Chat>,
     listener: usize,
     links: usize,
     /// The most memory that connections held between two turns.
@@ -80,7 +80,7 @@ impl World {
         driver.add_listener(listener);
         let limits = Limits { max_memory: LIMIT, ..Limits::default() };
         let options = BuildOptions { limits, seed: Some(1), ..BuildOptions::default() };
-        let built = build(vec![driver], &options, |_, _, _| Room).expect("valid limits");
+        let built = build(vec![driver], &options, |_, _, _| Chat).expect("valid limits");
         let shard = built.shards.into_iter().next().expect("one driver, one shard");
         Self { net, shard, listener, links: 0, most: 0 }
     }

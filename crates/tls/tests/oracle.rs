@@ -286,7 +286,7 @@ proptest! {
         prop_assert_eq!(received, sent);
     }
 
-    /// Bytes of a stranger end the session, and never anything else.
+    /// Arbitrary bytes end the session, and nothing else.
     #[test]
     fn no_input_panics(
         bytes in proptest::collection::vec(any::<u8>(), 0..2000), at in 0usize..300,

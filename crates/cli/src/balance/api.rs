@@ -156,7 +156,7 @@ fn page() -> Response {
 
 impl Api {
     /// Returns whether the connection is kept after this request. Where there is a token, only its
-    /// holders keep one of the few places; strangers have theirs for one request.
+    /// holders keep one of the few places; other clients have theirs for one request.
     fn may_stay(&self, request: &Request<'_>) -> bool {
         let Some(token) = self.reloader.admin_token() else { return true };
         let given = request.bearer().unwrap_or_default().as_bytes();

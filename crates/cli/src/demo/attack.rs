@@ -1,4 +1,4 @@
-//! `throng demo --attack`: what the other clients of a server notice while strangers attack it, and
+//! `throng demo --attack`: what the other clients of a server notice while it is attacked, and
 //! what that costs the server.
 //!
 //! Each attack has a server of its own, which is a process of its own, so that its memory is known.
@@ -148,7 +148,7 @@ struct Row {
     memory_before: u64,
     memory_peak: u64,
     memory_after: u64,
-    /// What it took.
+    /// Cost to the attacker: connections, and bytes sent.
     attacker_connections: u64,
     attacker_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! What a stranger may do to a server that listens on the open Internet.
+//! Attacks that any client can try on a server that listens on the open Internet.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

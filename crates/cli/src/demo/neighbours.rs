@@ -18,7 +18,7 @@ const ARRIVAL_PAUSE: Duration = Duration::from_millis(50);
 /// The body that each round uploads.
 const BODY: usize = 100_000;
 
-/// What the clients noticed.
+/// Latencies and failures that the well-behaved clients see.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Times from a message to its echo, in microseconds.

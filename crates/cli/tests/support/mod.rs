@@ -46,8 +46,8 @@ impl Served {
         Self::spawn(&mut command)
     }
 
-    /// The same with an address space of no more than so many bytes: beyond it an allocation fails,
-    /// which ends the process.
+    /// Starts a server with an address space of `bytes`, beyond which an allocation fails and ends
+    /// the process.
     pub(crate) fn start_with_memory(bytes: usize, words: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -v {} && exec \"$0\" \"$@\"", bytes / 1024);

@@ -19,7 +19,6 @@ const EVENTS: u32 = 32;
 /// read of few events, which is nearly every one.
 #[derive(Debug)]
 pub(crate) struct InputTime {
-    clock: Clock,
     /// Events until the clock is read.
     left: u32,
     /// The connection whose event the clock was read at, and the time.
@@ -28,23 +27,23 @@ pub(crate) struct InputTime {
 }
 
 impl InputTime {
-    pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, left: EVENTS, of: NO_CONN, since: Instant(0) }
+    pub(crate) fn new() -> Self {
+        Self { left: EVENTS, of: NO_CONN, since: Instant(0) }
     }
 
     /// Counts an event that others of the same read follow; returns whether the rest of the input
     /// is to wait.
     #[inline(always)]
-    pub(crate) fn is_up(&mut self, id: ConnId) -> bool {
+    pub(crate) fn is_up(&mut self, id: ConnId, clock: &Clock) -> bool {
         self.left -= 1;
-        self.left == 0 && self.check(id)
+        self.left == 0 && self.check(id, clock)
     }
 
     #[cold]
     #[inline(never)]
-    fn check(&mut self, id: ConnId) -> bool {
+    fn check(&mut self, id: ConnId, clock: &Clock) -> bool {
         self.left = EVENTS;
-        let now = self.clock.read();
+        let now = clock.read();
         if self.of != id {
             (self.of, self.since) = (id, now);
         }

@@ -223,15 +223,15 @@ impl Status {
         self.0 = self.0 & !flag::PINGED | flag::DIRTY;
     }
 
-    /// Returns whether published frames may be put into a list instead of the queue, as far as
-    /// flags tell.
+    /// Returns whether published frames may be put into a list instead of the queue, by the
+    /// flags alone.
     #[inline(always)]
     pub(crate) const fn may_fan_out(self) -> bool {
         self.0 & (flag::FAN_OUT_SLOW_MASK | AFTER_MASK) == 0
     }
 
-    /// Returns whether a list of published frames is all that a flush has to send, as far as flags
-    /// tell.
+    /// Returns whether a list of published frames is all that a flush has to send, by the flags
+    /// alone.
     #[inline(always)]
     pub(crate) const fn only_fans_out(self) -> bool {
         self.0 & (flag::FAN_OUT_SLOW_MASK | AFTER_MASK | flag::FAN_OUT) == flag::FAN_OUT

@@ -29,7 +29,7 @@ use crate::pubsub::publishers::Publishers;
 use crate::random::Random;
 use crate::service::Refusal;
 use crate::shard::admission::Admitted;
-use crate::shard::memory::Debts;
+use crate::shard::memory::ShardMemory;
 use crate::shard::stats::{ClassCounters, Stats};
 use crate::ws::messages::RouteOptions;
 
@@ -86,7 +86,7 @@ pub(crate) struct Connections {
     heartbeats: Heartbeats,
     pub(crate) masks: Masks,
     pub(crate) publishers: Publishers,
-    pub(crate) debts: Debts,
+    pub(crate) memory: ShardMemory,
     /// [`Stats::bytes_in`] when incomplete input was last counted.
     counted_in: u64,
 }
@@ -98,7 +98,7 @@ impl Connections {
         capacity: usize,
         seed: u64,
         now: Instant,
-        debts: Debts,
+        memory: ShardMemory,
     ) -> Self {
         let mut deadlines = Deadlines::new(Tick::START);
         deadlines.reserve(capacity);
@@ -129,7 +129,7 @@ impl Connections {
             tick: Tick::START,
             masks: Masks(Random::new(seed)),
             publishers: Publishers::default(),
-            debts,
+            memory,
             counted_in: 0,
         }
     }
@@ -341,7 +341,7 @@ impl Connections {
     pub(crate) fn count_incomplete(&mut self) {
         let came = self.stats.bytes_in - self.counted_in;
         self.counted_in = self.stats.bytes_in;
-        self.debts.add(usize::try_from(came).unwrap_or(usize::MAX));
+        self.memory.add(usize::try_from(came).unwrap_or(usize::MAX));
     }
 
     /// Clears the flag of a connection that was removed from a [`WorkList`].

@@ -76,7 +76,8 @@ impl<S: Service> State<S> {
                 Some(conn) if conn.is(Stage::Http) && !conn.is_finishing() => {}
                 _ => return,
             }
-            if !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id)) {
+            if !input.is_empty() && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
+            {
                 return;
             }
             let usual = core.connections.limits.http;
@@ -148,7 +149,7 @@ impl<S: Service> State<S> {
                     match request_body.mode {
                         BodyMode::Discard => {}
                         BodyMode::Buffer => {
-                            core.connections.debts.add(bytes.len());
+                            core.connections.memory.add(bytes.len());
                             let mut buffered = request_bodies.buffer(id, bytes, most);
                             while !buffered && end_slowest_bodies(core, service, request_bodies, id)
                             {

@@ -138,7 +138,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let connections = &mut self.state.core.connections;
         let tick = connections.tick();
         connections.stats.backlogged += 1;
-        connections.debts.add(len);
+        connections.memory.add(len);
         if let Some(cold) = connections.cold_mut(id) {
             cold.in_flight = len;
             if let Some(waiting) = &mut cold.waiting {

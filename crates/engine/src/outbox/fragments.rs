@@ -44,7 +44,7 @@ impl Connections {
         if !is_slow && backlog > class.max_backlog {
             self.published |= OVERFULL;
         }
-        self.debts.add(content.len() + REFERENCE_COST);
+        self.memory.add(content.len() + REFERENCE_COST);
         let is_congested = is_slow || backlog > 0 && backlog + content.len() > self.high_water();
         let key = match &content {
             Content::Frame { frame, .. } => frame.key_in(channel),

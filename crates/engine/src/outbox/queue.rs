@@ -325,11 +325,9 @@ impl Lane {
         if count == 0 {
             return entries;
         }
-        let sampled = [0, count / 3, count * 2 / 3, count - 1].map(|at| &self.entries[at].content);
-        let len: usize = sampled.iter().map(|content| content.len()).sum();
-        let share: usize = sampled.iter().map(|content| content.share()).sum();
-        let scaled = self.bytes as u128 * share as u128 / len.max(1) as u128;
-        entries + usize::try_from(scaled).unwrap_or(usize::MAX)
+        let content = |at: usize| &self.entries[at].content;
+        let sample = |at| (content(at).len(), content(at).share());
+        entries + throng_io::batch::estimate_share(self.bytes, count, sample)
     }
 
     fn has_room(&self, weight: usize, cap: usize) -> bool {

@@ -380,7 +380,7 @@ impl Connections {
             self.published |= OVERFULL;
         }
         if in_flight {
-            self.debts.add(len + REFERENCE_COST);
+            self.memory.add(len + REFERENCE_COST);
         }
         let conn = &mut self.conns[id.slot()];
         if in_flight || backlog + len > high {

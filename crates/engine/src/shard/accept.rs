@@ -26,7 +26,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// Places an accepted socket: here, at a less loaded shard, or nowhere.
     pub(crate) fn place(&mut self, socket: D::Socket, peer: SocketAddr) {
         self.state.core.connections.stats.accepted += 1;
-        if self.state.core.connections.debts.is_over() {
+        if self.state.core.connections.memory.is_over() {
             return self.refuse(socket, peer, Refusal::Full);
         }
         let mut entered = self.state.admission.enter(peer.ip());

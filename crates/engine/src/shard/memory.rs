@@ -6,11 +6,10 @@
 //! much came, and from time to time measures those connections that hold any, which are on lists
 //! already. A measurement is exact about what it sees, so errors do not add up.
 //!
-//! All shards share one [`MemoryAccount`], in which the debts are sorted by size. When it is over
-//! its limit each shard ends the connections that cause the most, until seven eighths of the limit
-//! remain, and new connections are refused meanwhile.
+//! All shards share one [`MemoryAccount`], which distinguishes connections by how much they hold.
+//! When it is over its limit each shard ends those that hold the most, until seven eighths of the
+//! limit remain, and new connections are refused meanwhile.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -19,12 +18,13 @@ use throng_proto::ws;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::Cx;
+use crate::random::Random;
 use crate::service::{Close, Refusal, Service};
 use crate::shard::Shard;
 use crate::shard::state::State;
 use crate::ws::receive::{Held, Inbound};
 
-/// Sizes of debts are distinguished by powers of two.
+/// Connections are distinguished by how much they hold, in powers of two.
 const SIZES: usize = usize::BITS as usize;
 
 /// Least bytes between two measurements.
@@ -43,12 +43,15 @@ pub(crate) struct MemoryAccount {
 
 /// One shard's part of the account.
 #[derive(Debug)]
-pub(crate) struct Debts {
+pub(crate) struct ShardMemory {
     account: Arc<MemoryAccount>,
     /// This shard's part of [`MemoryAccount::of_size`].
     reported: [usize; SIZES],
     /// Bytes that came since the last measurement.
     came: usize,
+    /// Whether this shard has ended its part since the account went over its limit.
+    has_acted: bool,
+    random: Random,
     /// Whether this shard has one connection at most: a thread's.
     is_single: bool,
 }
@@ -117,13 +120,14 @@ impl MemoryAccount {
 }
 
 /// Returns the index of `bytes` in [`MemoryAccount::of_size`].
-fn size_of_debt(bytes: usize) -> usize {
+fn size_class(bytes: usize) -> usize {
     bytes.max(1).ilog2() as usize
 }
 
-impl Debts {
-    pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool) -> Self {
-        Self { account, reported: [0; SIZES], came: 0, is_single }
+impl ShardMemory {
+    pub(crate) fn new(account: Arc<MemoryAccount>, is_single: bool, seed: u64) -> Self {
+        let (reported, random) = ([0; SIZES], Random::new(seed));
+        Self { account, reported, came: 0, has_acted: false, random, is_single }
     }
 
     /// Counts bytes that a connection holds from now on.
@@ -141,21 +145,26 @@ impl Debts {
         self.reported.iter().sum()
     }
 
-    /// Returns whether the connections are to be measured.
+    /// Returns whether the connections are to be measured: when much came, and once when the
+    /// account is over its limit. Until other shards have ended their part, a measurement in each
+    /// turn would only cost time.
     #[inline]
-    fn is_due(&self) -> bool {
-        self.came >= LEAST_STEP && self.came >= self.account.limit / 64 || self.account.is_over()
+    fn is_due(&mut self) -> bool {
+        let is_over = self.account.is_over();
+        self.has_acted &= is_over;
+        let step = if is_over { 0 } else { self.account.limit / 64 };
+        self.came >= step.max(LEAST_STEP) || is_over && !self.has_acted
     }
 
-    /// Returns how many of `debtors`, sorted by falling memory, are to be ended. `draw` is a random
+    /// Returns how many of `holders`, sorted by falling memory, are to be ended. `draw` is a random
     /// number below 1.
-    fn worst(&self, debtors: &[(usize, ConnId)], excess: Excess, draw: f64) -> usize {
+    fn worst(&self, holders: &[(usize, ConnId)], excess: Excess, draw: f64) -> usize {
         let own = self.reported[excess.size];
         let goal = (own as u128 * excess.part as u128).div_ceil(excess.of.max(1) as u128) as usize;
         let mut ended = 0;
         let is_worst = |&&(bytes, _): &&(usize, ConnId)| {
-            if size_of_debt(bytes) != excess.size {
-                return size_of_debt(bytes) > excess.size;
+            if size_class(bytes) != excess.size {
+                return size_class(bytes) > excess.size;
             }
             // Of many threads with one connection each some are to go, not each of them.
             let goes = match self.is_single {
@@ -165,17 +174,11 @@ impl Debts {
             ended += bytes;
             goes
         };
-        debtors.iter().take_while(is_worst).count()
+        holders.iter().take_while(is_worst).count()
     }
 }
 
-/// Returns a random number below 1.
-fn random() -> f64 {
-    let bits = RandomState::new().hash_one(0u8) >> 11;
-    bits as f64 / (1u64 << 53) as f64
-}
-
-impl Drop for Debts {
+impl Drop for ShardMemory {
     fn drop(&mut self) {
         let account = Arc::clone(&self.account);
         account.report(&mut self.reported, &[0; SIZES]);
@@ -187,7 +190,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
     /// shards together are over the limit.
     #[inline]
     pub(crate) fn check_memory(&mut self) {
-        if self.state.core.connections.debts.is_due() {
+        if self.state.core.connections.memory.is_due() {
             self.measure_memory();
         }
     }
@@ -195,34 +198,36 @@ impl<D: Driver, S: Service> Shard<D, S> {
     #[cold]
     #[inline(never)]
     pub(crate) fn measure_memory(&mut self) {
-        let mut debtors = self.debtors();
+        let mut holders = self.holders();
         let mut measured = [0; SIZES];
-        for (bytes, _) in &debtors {
-            measured[size_of_debt(*bytes)] += bytes;
+        for (bytes, _) in &holders {
+            measured[size_class(*bytes)] += bytes;
         }
-        let debts = &mut self.state.core.connections.debts;
-        debts.came = 0;
-        let account = Arc::clone(&debts.account);
-        account.report(&mut debts.reported, &measured);
+        let memory = &mut self.state.core.connections.memory;
+        memory.came = 0;
+        let account = Arc::clone(&memory.account);
+        account.report(&mut memory.reported, &measured);
         let Some(excess) = account.excess() else { return };
-        debtors.sort_unstable_by(|a, b| b.cmp(a));
-        let worst = debts.worst(&debtors, excess, random());
-        for (bytes, id) in &debtors[..worst] {
-            measured[size_of_debt(*bytes)] -= bytes;
-            self.state.end_debtor(*id);
+        holders.sort_unstable_by(|a, b| b.cmp(a));
+        memory.has_acted = true;
+        let draw = (memory.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
+        let worst = memory.worst(&holders, excess, draw);
+        for (bytes, id) in &holders[..worst] {
+            measured[size_class(*bytes)] -= bytes;
+            self.state.end_to_free_memory(*id);
             self.flush(*id);
         }
         // Their memory is on its way back: it is not to be asked of others as well.
-        account.report(&mut self.state.core.connections.debts.reported, &measured);
+        account.report(&mut self.state.core.connections.memory.reported, &measured);
     }
 
     /// Returns the memory that all connections of this shard cause.
     pub(crate) fn memory(&self) -> usize {
-        self.debtors().iter().map(|(bytes, _)| bytes).sum()
+        self.holders().iter().map(|(bytes, _)| bytes).sum()
     }
 
     /// Returns the connections that hold memory, with how much that is.
-    fn debtors(&self) -> Vec<(usize, ConnId)> {
+    fn holders(&self) -> Vec<(usize, ConnId)> {
         let state = &self.state;
         let connections = &state.core.connections;
         let listed = connections.in_flight.iter().chain(connections.incomplete.iter());
@@ -267,7 +272,7 @@ impl<S: Service> State<S> {
     /// Ends a connection to free its memory: a session with 1008, a request with 503; by a reset if
     /// its output is with the driver, since it would have to leave first.
     #[cold]
-    fn end_debtor(&mut self, id: ConnId) {
+    fn end_to_free_memory(&mut self, id: ConnId) {
         let connections = &mut self.core.connections;
         let Some(conn) = connections.conn(id) else { return };
         let (stage, in_flight) = (conn.stage(), conn.has(flag::IN_FLIGHT));
@@ -314,25 +319,25 @@ mod tests {
         ConnId::new(0, slot, 1)
     }
 
-    /// Two shards' debts in an account of 800 bytes, and how many of each are to be ended.
+    /// Two shards' memory in an account of 800 bytes, and how many of each are to be ended.
     fn shards(of: [&[usize]; 2], is_single: bool, draw: f64) -> (Arc<MemoryAccount>, Vec<usize>) {
         let account = Arc::new(MemoryAccount::new(800));
         let mut all = Vec::new();
-        for debts in of {
-            let mut shard = Debts::new(Arc::clone(&account), is_single);
+        for memory in of {
+            let mut shard = ShardMemory::new(Arc::clone(&account), is_single, 1);
             let mut measured = [0; SIZES];
-            for bytes in debts {
-                measured[size_of_debt(*bytes)] += bytes;
+            for bytes in memory {
+                measured[size_class(*bytes)] += bytes;
             }
             account.report(&mut shard.reported, &measured);
-            let debtors = debts.iter().enumerate().map(|(at, bytes)| (*bytes, id(at as u32)));
-            let mut debtors: Vec<_> = debtors.collect();
-            debtors.sort_unstable_by(|a, b| b.cmp(a));
-            all.push((shard, debtors));
+            let holders = memory.iter().enumerate().map(|(at, bytes)| (*bytes, id(at as u32)));
+            let mut holders: Vec<_> = holders.collect();
+            holders.sort_unstable_by(|a, b| b.cmp(a));
+            all.push((shard, holders));
         }
         let excess = account.excess();
-        let worst = |(shard, debtors): &(Debts, Vec<_>)| {
-            excess.map_or(0, |excess| shard.worst(debtors, excess, draw))
+        let worst = |(shard, holders): &(ShardMemory, Vec<_>)| {
+            excess.map_or(0, |excess| shard.worst(holders, excess, draw))
         };
         let worst = all.iter().map(worst).collect();
         (account, worst)
@@ -368,7 +373,7 @@ mod tests {
         for (bytes, is_over) in [(800, false), (801, true), (750, true), (700, false), (750, false)]
         {
             let mut measured = [0; SIZES];
-            measured[size_of_debt(bytes)] = bytes;
+            measured[size_class(bytes)] = bytes;
             account.report(&mut reported, &measured);
             assert_eq!(account.is_over(), is_over, "{bytes}");
         }

@@ -321,7 +321,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         state.expire_arrivals();
         self.expire_writes(now);
         self.measure_memory();
-        if self.output_peak.is_over(self.state.core.connections.debts.measured()) {
+        if self.output_peak.is_over(self.state.core.connections.memory.measured()) {
             throng_io::memory::trim();
         }
         self.state.publish_stats();

@@ -28,7 +28,7 @@ use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
 use crate::service::Service;
 use crate::shard::admission::Admission;
-use crate::shard::memory::{Debts, MemoryAccount};
+use crate::shard::memory::{MemoryAccount, ShardMemory};
 use crate::shard::stalls::{SharedProgress, Watch, Watching};
 use crate::shard::state::{State, drop_guarded};
 use crate::shard::stats::Snapshot;
@@ -157,8 +157,8 @@ where
         let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
         let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
         channels.set_home(thread);
-        let debts = Debts::new(Arc::clone(&self.account), true);
-        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), debts);
+        let memory = ShardMemory::new(Arc::clone(&self.account), true, seed);
+        let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), memory);
         // All have the same slot: their thread numbers keep them from being pinged at the same
         // time.
         connections.spread_heartbeats(thread.into());
@@ -169,7 +169,7 @@ where
             core: Core {
                 connections,
                 clock: driver.clock(),
-                input_time: InputTime::new(driver.clock()),
+                input_time: InputTime::new(),
                 channels,
                 remote: self.remote.clone(),
                 shard: thread.into(),

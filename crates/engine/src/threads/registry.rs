@@ -26,8 +26,8 @@ pub(crate) struct ThreadRegistry {
 #[derive(Default)]
 struct Rows {
     slots: Vec<ThreadSlot>,
-    /// Used again in the order in which they became free, so that a stale id names a stranger as
-    /// late as possible.
+    /// Used again in the order in which they became free, so that a stale id names another
+    /// connection as late as possible.
     free: VecDeque<u16>,
 }
 

@@ -165,13 +165,15 @@ impl<'a, 'b> Messages<'a, 'b> {
                                 return;
                             }
                             if !input.is_empty()
-                                && (core.must_yield(id) || core.input_time.is_up(id))
+                                && (core.must_yield(id) || core.input_time.is_up(id, &core.clock))
                             {
                                 break Over::Taken;
                             }
                             continue;
                         }
-                        Next::Control if core.input_time.is_up(id) => break Over::Taken,
+                        Next::Control if core.input_time.is_up(id, &core.clock) => {
+                            break Over::Taken;
+                        }
                         Next::Control => continue,
                         Next::Over(over) => break over,
                     }
@@ -183,7 +185,7 @@ impl<'a, 'b> Messages<'a, 'b> {
                 return;
             }
             completed = true;
-            let is_late = core.input_time.is_up(id);
+            let is_late = core.input_time.is_up(id, &core.clock);
             if !is_late && core.can_continue(id) {
                 continue;
             }

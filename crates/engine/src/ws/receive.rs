@@ -158,7 +158,7 @@ impl<S: Service> State<S> {
             .conn(id)
             .is_some_and(|conn| conn.stage() <= Stage::Closing && !conn.is_finishing());
         if wanted {
-            self.core.connections.debts.add(rest.len());
+            self.core.connections.memory.add(rest.len());
             self.held.insert(id, rest);
         }
         wanted
