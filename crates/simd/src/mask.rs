@@ -169,10 +169,10 @@ fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>], key: [u8; 4]) -> bool {
         let mut word = *word;
         mask_word(&mut word, key);
         combined |= u64::from_ne_bytes(word);
-        *slot = word.map(MaybeUninit::new);
+        slot.write_copy_of_slice(&word);
     }
-    if let Some(slot) = to.last_chunk_mut() {
-        *slot = last.map(MaybeUninit::new);
+    if let Some(slot) = to.last_chunk_mut::<8>() {
+        slot.write_copy_of_slice(&last);
     }
     is_word_ascii(combined)
 }
@@ -240,7 +240,7 @@ fn copy_blocks_generic(
     for (block, slot) in blocks.iter().zip(uninit_blocks) {
         let mut block = *block;
         combined.mask(&mut block, key);
-        *slot = block.map(MaybeUninit::new);
+        slot.write_copy_of_slice(&block);
     }
     combined.is_ascii()
 }
