@@ -197,6 +197,37 @@ fn another_driver_adopts<P: Poller>() {
     assert_eq!(received, (id, b"early".to_vec()));
 }
 
+/// Many connections with much input have small parts of a turn each; all of it comes in the end.
+fn a_turn_is_divided_among_those_that_send_much<P: Poller>() {
+    const SENDERS: usize = 64;
+    const SENT: usize = 60_000;
+    let mut driver = ReadinessDriver::<P>::new(Options::default()).unwrap();
+    let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
+    driver.add_listener(listener).unwrap();
+    let mut peers = Vec::new();
+    for _ in 0..SENDERS {
+        peers.push(TcpStream::connect(address).unwrap());
+        let (socket, _) = incoming(&mut driver);
+        driver.adopt(socket).unwrap();
+    }
+    // On loopback what was written is with the receiver.
+    peers.iter_mut().for_each(|peer| peer.write_all(&[1; SENT]).unwrap());
+    let (mut received, mut first_turn) = (0, 0);
+    while received < SENDERS * SENT {
+        let deadline = driver.now().after(std::time::Duration::from_secs(20));
+        driver.wait(Some(deadline)).unwrap();
+        assert!(driver.now() < deadline, "input was forgotten");
+        while let Some(event) = driver.next_event() {
+            let Event::Received(_, bytes) = event else { panic!("only input was sent") };
+            received += bytes.len();
+        }
+        if first_turn == 0 {
+            first_turn = received;
+        }
+    }
+    assert!((1..=64 * (32 << 10)).contains(&first_turn), "{first_turn} bytes");
+}
+
 macro_rules! on_each_driver {
     ($($test:ident),*) => {
         #[cfg(target_os = "linux")]
@@ -216,5 +247,6 @@ on_each_driver!(
     slots_run_out_and_come_back,
     a_connect_keeps_its_source_address,
     another_driver_adopts,
-    more_connections_than_one_turn_accepts
+    more_connections_than_one_turn_accepts,
+    a_turn_is_divided_among_those_that_send_much
 );

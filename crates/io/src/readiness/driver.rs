@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ReadinessDriver;
 use super::poller::Poller;
 use super::table::{Entry, NONE, flag};
-use super::turn::{READS_PER_EVENT, Step};
+use super::turn::{Share, Step};
 use crate::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Waker};
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
@@ -66,6 +66,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.now = Clock::System.read();
         self.events = waited?;
         (self.taken, self.pending.bits) = (0, 0);
+        self.share = Share::of(self.events.max(self.quota), self.buffer.len());
         self.listeners.begin_turn(P::LEVEL, self.options.accepts_per_turn);
         if !P::LEVEL {
             self.record_edges();
@@ -79,7 +80,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         let step = match self.receive_next() {
             // Fast path for by far the most frequent event.
             Some((id, Ok(n))) if n > 0 => {
-                self.read_again_if_full(id, n, READS_PER_EVENT - 1);
+                self.read_again_if_full(id, n, self.share.reads - 1);
                 self.lent = n;
                 return Some(Event::Received(id, &mut self.buffer[..n]));
             }

@@ -24,7 +24,7 @@ use self::interest::interest;
 use self::outgoing::Outgoing;
 use self::poller::Poller;
 use self::table::{NONE, Table, flag};
-use self::turn::{Pending, QueuedEvent};
+use self::turn::{Pending, QueuedEvent, Share};
 use crate::wakeup::Wakeup;
 use crate::{Clock, Closed, ConnId, Instant, ListenerId, Options};
 
@@ -63,6 +63,8 @@ pub struct ReadinessDriver<P: Poller> {
     queued_events: VecDeque<QueuedEvent>,
     listeners: Listeners<P>,
     buffer: Box<[u8]>,
+    /// Each connection's part of this turn.
+    share: Share,
     /// Bytes of `buffer` that are lent.
     lent: usize,
 }
@@ -92,6 +94,7 @@ impl<P: Poller> ReadinessDriver<P> {
             queued_events: VecDeque::new(),
             listeners: Listeners::new(),
             buffer: vec![0; options.receive_buffer].into_boxed_slice(),
+            share: Share::of(1, options.receive_buffer),
             lent: 0,
             options,
         })

@@ -8,8 +8,36 @@ use super::table::{NONE, flag};
 use super::{MAX_CONNECTIONS, ReadinessDriver};
 use crate::{Batch, Closed, ConnId, ListenerId};
 
-/// Maximum receives for one readable event. More than one only if the buffer was filled completely.
-pub(super) const READS_PER_EVENT: u8 = 4;
+/// Maximum receives for one readable event, if it is the only one. More than one only if the buffer
+/// was filled completely.
+const READS_PER_EVENT: u8 = 4;
+
+/// Bytes that a turn receives of all connections together, except that none is kept from its
+/// [`MIN_RECEIVE`]: about a millisecond, also where they come to rest in fresh memory.
+const RECEIVED_PER_TURN: usize = 1 << 20;
+
+/// Least size of a receive, so that messages of usual sizes come in one.
+const MIN_RECEIVE: usize = 32 << 10;
+
+/// Part of a turn that each readable connection has.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    /// Maximum bytes of a receive.
+    pub(super) bytes: usize,
+    /// Maximum receives.
+    pub(super) reads: u8,
+}
+
+impl Share {
+    /// Divides a turn among so many events.
+    pub(super) fn of(events: usize, buffer: usize) -> Self {
+        if events <= 1 {
+            return Self { bytes: buffer, reads: READS_PER_EVENT };
+        }
+        let bytes = (RECEIVED_PER_TURN / events).max(MIN_RECEIVE).min(buffer);
+        Self { bytes, reads: (usize::from(READS_PER_EVENT) / events).max(1) as u8 }
+    }
+}
 
 /// Pending work for a connection.
 #[derive(Clone, Copy)]
@@ -56,7 +84,7 @@ impl<P: Poller> ReadinessDriver<P> {
         }
         let socket = entry.socket.as_ref()?;
         self.taken += 1;
-        Some((id, P::recv(socket, &mut self.buffer)))
+        Some((id, P::recv(socket, &mut self.buffer[..self.share.bytes])))
     }
 
     /// Returns the next event. Received bytes are in `buffer`.
@@ -97,7 +125,7 @@ impl<P: Poller> ReadinessDriver<P> {
                 self.taken += 1;
                 let id = ConnId::from_bits(token);
                 if id.slot() < MAX_CONNECTIONS {
-                    return Some(Pending { id, bits, reads: READS_PER_EVENT });
+                    return Some(Pending { id, bits, reads: self.share.reads });
                 }
                 self.listeners.on_ready(id);
                 if self.listeners.are_ready() {
@@ -109,7 +137,7 @@ impl<P: Poller> ReadinessDriver<P> {
             // many connections have only one request.
             let id = *self.unregistered.get(self.cursor)?;
             self.cursor += 1;
-            return Some(Pending { id, bits: READ, reads: READS_PER_EVENT });
+            return Some(Pending { id, bits: READ, reads: self.share.reads });
         }
         while self.quota > 0 {
             self.quota -= 1;
@@ -172,7 +200,8 @@ impl<P: Poller> ReadinessDriver<P> {
 
     fn receive(&mut self, id: ConnId, reads: u8) -> Option<Step<P::Socket>> {
         let received = loop {
-            match P::recv(self.table.entry(id)?.socket.as_ref()?, &mut self.buffer) {
+            let socket = self.table.entry(id)?.socket.as_ref()?;
+            match P::recv(socket, &mut self.buffer[..self.share.bytes]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 received => break received,
             }
@@ -183,10 +212,10 @@ impl<P: Poller> ReadinessDriver<P> {
         self.received(id, received)
     }
 
-    /// Schedules up to `reads` more receives if `n` bytes filled the buffer.
+    /// Schedules up to `reads` more receives if `n` bytes filled the share of the buffer.
     #[inline]
     pub(super) fn read_again_if_full(&mut self, id: ConnId, n: usize, reads: u8) {
-        if P::LEVEL && n == self.buffer.len() && reads > 0 {
+        if P::LEVEL && n == self.share.bytes && reads > 0 {
             self.pending = Pending { id, bits: READ, reads };
         }
     }
@@ -262,7 +291,7 @@ impl<P: Poller> ReadinessDriver<P> {
             Some(true) => {
                 entry.flags &= !flag::CONNECTING;
                 // Output that was sent before the connection was established leaves now.
-                self.pending = Pending { id, bits: bits & (READ | WRITE), reads: READS_PER_EVENT };
+                self.pending = Pending { id, bits: bits & (READ | WRITE), reads: self.share.reads };
                 self.sync(id);
                 Some(Step::Connected(id))
             }
