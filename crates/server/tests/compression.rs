@@ -421,6 +421,22 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
     stop(running);
 }
 
+#[test]
+fn a_message_that_would_be_sent_in_fragments_is_sent_on_as_it_came() {
+    let echo = Ws::new().on_message(|ws, m| ws.send(m));
+    let app = served::app().ws("/", WsRoute::new(echo).compression(Compression::Shared));
+    let (address, running) = start(Server::new(app).shards(1));
+    let large = Dice(7).prose(3 << 20);
+    let mut peer = Peer::connect(address, "/", DEFLATE);
+    for _ in 0..2 {
+        peer.say(false, &large);
+        assert!(peer.expect_message(&large).0, "compressed");
+    }
+    eventually("both are counted", || running.stats().messages_out == 2);
+    assert_eq!(running.stats().deflate_input_bytes, 0);
+    stop(running);
+}
+
 /// A member of "feed" that does not read yet.
 fn slow(rules: Backpressure, compression: Deflate, offer: &str) -> (Running, Peer) {
     let member = WsRoute::new(

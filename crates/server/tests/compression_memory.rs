@@ -172,7 +172,7 @@ fn connections() {
         let frame = Frame::binary(&message);
         total(&running.hub().publish("all", &frame).unwrap());
         drop(clients);
-        eventually("all are gone", || running.hub().subscribers("all") == 0);
+        eventually("all are gone", || running.stats().connections == 0);
     }
     let each = |path: &str, offer: &str| {
         let before = heap();
@@ -189,7 +189,7 @@ fn connections() {
         eventually("only they are left", || running.hub().subscribers("all") == CONNECTIONS);
         let talked = fair(heap());
         drop(clients);
-        eventually("all are gone", || running.hub().subscribers("all") == 0);
+        eventually("all are gone", || running.stats().connections == 0);
         (idle, talked)
     };
     let (off, off_talked) = each("/off", "");

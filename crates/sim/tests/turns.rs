@@ -1,6 +1,7 @@
 //! One connection takes a bounded part of a turn, whatever its input costs.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -8,8 +9,9 @@ use throng_engine::{
     Answer, BuildOptions, Close, Cx, Message, Refusal, Service, Shard, UserEvent, build,
 };
 use throng_proto::http1::{Request, ResponseHead};
-use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response};
-use throng_proto::ws::{Opcode, encode_masked};
+use throng_proto::ws::deflate::{Deflater, Policy, Settings};
+use throng_proto::ws::handshake::{Key, check_request, encode_request, encode_response_with};
+use throng_proto::ws::{Opcode, encode_deflated, encode_masked};
 use throng_sim::net::{LinkId, LinkOptions, Side};
 use throng_sim::{Faults, Net, Rng, SharedNet, SimDriver, Waiting};
 
@@ -20,15 +22,21 @@ const COST: u64 = 50_000;
 /// clock, since the rest is continued once behind the other connections' events.
 const MOST: usize = 128;
 
+/// Requests or messages of each connection.
+const EACH: usize = 2000;
+
 /// Handlers that take time and send nothing, or an answer without a body.
 struct Slow {
     net: SharedNet,
     handled: Rc<Cell<usize>>,
+    /// Requests and messages handled, by slot.
+    by: Rc<RefCell<BTreeMap<usize, usize>>>,
 }
 
 impl Slow {
-    fn work(&self) {
+    fn work(&self, cx: &Cx<'_>) {
         self.handled.set(self.handled.get() + 1);
+        *self.by.borrow_mut().entry(cx.id().slot()).or_default() += 1;
         let now = self.net.borrow().now();
         self.net.borrow_mut().advance_to(now + COST);
     }
@@ -37,10 +45,16 @@ impl Slow {
 impl Service for Slow {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: &Request<'_>) -> Answer {
         if let Ok(key) = check_request(request.method(), request.is_http11(), request) {
-            cx.write(|out| encode_response(&key.accept(), None, out).expect("no subprotocol"));
+            let policy = policy();
+            let accepted = policy.accept(request).expect("well formed");
+            if let Some(accepted) = &accepted {
+                assert!(cx.set_deflate(policy, accepted.agreed));
+            }
+            let answer = accepted.as_ref().map(|accepted| &accepted.answer);
+            cx.write(|out| encode_response_with(&key.accept(), None, answer, out).expect("valid"));
             return Answer::Upgraded;
         }
-        self.work();
+        self.work(cx);
         cx.write(|out| ResponseHead::start(out, 204, "No Content").finish());
         Answer::Done { keep_alive: true }
     }
@@ -55,8 +69,8 @@ impl Service for Slow {
 
     fn on_open(&mut self, _: &mut Cx<'_>) {}
 
-    fn on_message(&mut self, _: &mut Cx<'_>, _: Message<'_>) {
-        self.work();
+    fn on_message(&mut self, cx: &mut Cx<'_>, _: Message<'_>) {
+        self.work(cx);
     }
 
     fn on_user_event(&mut self, _: &mut Cx<'_>, _: UserEvent) {}
@@ -69,29 +83,55 @@ impl Service for Slow {
 struct Server {
     net: SharedNet,
     shard: Shard<SimDriver, Slow>,
-    link: LinkId,
+    links: Vec<LinkId>,
     handled: Rc<Cell<usize>>,
+    by: Rc<RefCell<BTreeMap<usize, usize>>>,
     /// The most that was handled in one turn, and the turns that handled any.
     most: usize,
     turns: usize,
+    /// The most that was handled in any turn but the first that handled something.
+    most_later: usize,
+    /// The most by which one connection was ahead of another after a turn, while none was done.
+    ahead: usize,
+}
+
+fn policy() -> Policy {
+    let settings = Settings { enabled: true, ..Settings::default() };
+    settings.check().expect("valid settings").expect("enabled")
 }
 
 /// A server with one connection, which has sent `first`.
 fn server(first: &[u8]) -> Server {
+    crowded(first, 1)
+}
+
+/// A server with so many connections, each of which has sent `first`.
+fn crowded(first: &[u8], connections: u16) -> Server {
     let net = Net::shared();
     let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
     let mut driver = SimDriver::new(&net, 0, Faults::default(), Rng::new(1), Waiting::Never);
     driver.add_listener(listener);
     let options = BuildOptions { seed: Some(1), ..BuildOptions::default() };
     let handled = Rc::new(Cell::new(0));
-    let slow = |_, _: &_, _: &_| Slow { net: SharedNet::clone(&net), handled: Rc::clone(&handled) };
+    let by = Rc::new(RefCell::default());
+    let slow = |_, _: &_, _: &_| Slow {
+        net: SharedNet::clone(&net),
+        handled: Rc::clone(&handled),
+        by: Rc::clone(&by),
+    };
     let built = build(vec![driver], &options, slow).expect("valid limits");
     let shard = built.shards.into_iter().next().expect("one driver, one shard");
     let options = LinkOptions { latency: 1000, capacity: 1 << 20, cut_after: None };
-    let from = SocketAddr::from(([127, 0, 0, 2], 1000));
-    let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
-    net.borrow_mut().write(link, Side::Dialer, first);
-    let mut server = Server { net, shard, link, handled, most: 0, turns: 0 };
+    let links: Vec<LinkId> = (0..connections)
+        .map(|number| {
+            let from = SocketAddr::from(([127, 0, 0, 2], 1000 + number));
+            let link = net.borrow_mut().dial(listener, from, options).expect("it listens");
+            net.borrow_mut().write(link, Side::Dialer, first);
+            link
+        })
+        .collect();
+    let (most, turns, most_later, ahead) = (0, 0, 0, 0);
+    let mut server = Server { net, shard, links, handled, by, most, turns, most_later, ahead };
     server.settle();
     server
 }
@@ -99,7 +139,7 @@ fn server(first: &[u8]) -> Server {
 impl Server {
     /// Turns the shard until it has nothing to do for a while.
     fn settle(&mut self) {
-        for _ in 0..2000 {
+        for _ in 0..3000 {
             self.shard.driver().progress();
             let due = self.shard.next_deadline();
             let now = self.net.borrow().now();
@@ -108,14 +148,31 @@ impl Server {
                 assert_eq!(self.shard.turn().expect("a wait does not fail"), None);
                 let handled = self.handled.get() - before;
                 self.most = self.most.max(handled);
+                if self.turns > 0 {
+                    self.most_later = self.most_later.max(handled);
+                }
                 self.turns += usize::from(handled > 0);
+                let by = self.by.borrow();
+                let (least, most) = (by.values().min(), by.values().max());
+                if let (Some(least), Some(most)) = (least, most)
+                    && *most < EACH
+                {
+                    self.ahead = self.ahead.max(most - least);
+                }
             }
             self.net.borrow_mut().advance_to(now + 10_000);
         }
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        self.net.borrow_mut().write(self.link, Side::Dialer, bytes);
+        self.net.borrow_mut().write(self.links[0], Side::Dialer, bytes);
+        self.settle();
+    }
+
+    fn send_on_all(&mut self, bytes: &[u8]) {
+        for &link in &self.links {
+            self.net.borrow_mut().write(link, Side::Dialer, bytes);
+        }
         self.settle();
     }
 }
@@ -137,19 +194,46 @@ fn frames(opcode: Opcode, count: usize) -> Vec<u8> {
 #[test]
 fn messages_whose_handlers_take_long_leave_room_for_others() {
     let mut server = upgraded();
-    server.send(&frames(Opcode::Binary, 2000));
-    assert_eq!(server.handled.get(), 2000, "each is handled in the end");
+    server.send(&frames(Opcode::Binary, EACH));
+    assert_eq!(server.handled.get(), EACH, "each is handled in the end");
     assert!(server.most <= MOST, "{} in one turn", server.most);
 }
 
 #[test]
 fn requests_that_are_answered_with_little_leave_room_for_others() {
-    let mut server = server(&b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2000));
-    assert_eq!(server.handled.get(), 2000, "each is handled in the end");
+    let mut server = server(&b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(EACH));
+    assert_eq!(server.handled.get(), EACH, "each is handled in the end");
     assert!(server.most <= MOST, "{} in one turn", server.most);
     // The first request of another connection.
     server.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(server.handled.get(), 2001);
+    assert_eq!(server.handled.get(), EACH + 1);
+}
+
+#[test]
+fn many_connections_whose_input_waits_take_no_more_of_a_turn_than_one() {
+    let mut server = crowded(&b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(EACH), 20);
+    assert_eq!(server.handled.get(), 20 * EACH, "each is handled in the end");
+    assert!(server.most_later <= MOST, "{} in one turn", server.most_later);
+    assert!(server.ahead <= MOST, "one was ahead of another by {}", server.ahead);
+    server.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(server.handled.get(), 20 * EACH + 1);
+}
+
+/// Each bomb takes about a millisecond, and the first of each connection comes in the same turn.
+#[test]
+fn bombs_of_many_connections_are_spread_over_turns() {
+    let request = "GET / HTTP/1.1\r\nHost: sim\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\
+                   Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
+    let mut server = crowded(request.as_bytes(), 20);
+    let mut bomb = Vec::new();
+    assert!(Deflater::new(&policy()).deflate(&[0; 1 << 20], 15, None, &mut bomb));
+    let mut message = Vec::new();
+    encode_deflated(false, &bomb, Some([0; 4]), &mut message);
+    server.send_on_all(&message.repeat(3));
+    assert_eq!(server.handled.get(), 60, "each is handled in the end");
+    assert!(server.most <= 2, "{} in one turn", server.most);
+    assert!(server.ahead <= 2, "one was ahead of another by {}", server.ahead);
 }
 
 /// A few messages cost what they cost: the clock is not even read.

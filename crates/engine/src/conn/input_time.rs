@@ -9,10 +9,10 @@ use crate::conn::record::NO_CONN;
 /// Time after which the rest of a connection's input waits for the next turn. Output, publications
 /// and compression have budgets of their own; this one bounds the rest: requests that are answered
 /// with little, small messages in large reads, and handlers that send nothing.
-const MAX_TIME: Duration = Duration::from_millis(1);
+const MAX_TIME: Duration = Duration::from_micros(500);
 
 /// Events between two readings of the clock, so that reading it costs less than a nanosecond for
-/// each message. A handler of 50 us therefore has at most 2.6 ms beyond [`MAX_TIME`].
+/// each message. A handler of 50 us therefore has at most 2.1 ms beyond [`MAX_TIME`].
 const EVENTS: u32 = 32;
 
 /// The time that the input of one connection has taken. One for a shard: nothing is set up for a
@@ -37,6 +37,11 @@ impl InputTime {
     pub(crate) fn is_up(&mut self, id: ConnId, clock: &Clock) -> bool {
         self.left -= 1;
         self.left == 0 && self.check(id, clock)
+    }
+
+    /// Counts as many more events, where one costs as much as several.
+    pub(crate) fn spend(&mut self, events: u32) {
+        self.left = self.left.saturating_sub(events).max(1);
     }
 
     #[cold]

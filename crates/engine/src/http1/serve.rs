@@ -13,6 +13,9 @@ use crate::service::{Answer, Flow, Refusal, Service};
 use crate::shard::state::State;
 use crate::ws::receive::Inbound;
 
+/// Events that a request counts for in [`InputTime`](crate::conn::input_time::InputTime).
+const REQUEST_EVENTS: u32 = 4;
+
 /// Returns how a connection closes after the answer to `request`. `is_here`: the whole request has
 /// arrived, and nothing else. A client that has announced this as its last request sends nothing
 /// more (RFC 9112 section 9.6), so no close of ours becomes a reset that destroys data it has not
@@ -106,6 +109,8 @@ impl<S: Service> State<S> {
                         inbound[id.slot()] = Inbound::Refused;
                         return core.connections.finish(id, close_mode);
                     }
+                    // Even a small page costs as much as several messages.
+                    core.input_time.spend(REQUEST_EVENTS - 1);
                     let answer = service.on_request(&mut Cx::new(core, id), &request);
                     let (mode, max_body) = match answer {
                         Answer::Body { max_body } => (BodyMode::Buffer, max_body),

@@ -32,6 +32,8 @@ pub(crate) struct Compression {
     relay: Vec<u8>,
     /// Work of the codec since the bytes at hand came, see [`Compression::has_worked_enough`].
     work: usize,
+    /// Work of the codec for all input of this phase of the turn.
+    phase_work: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +49,10 @@ struct Histories {
     peers: Option<History>,
 }
 
-/// Bytes that go through the codec for one connection's input before others have their turn: a few
-/// milliseconds. A receive buffer of tiny messages, or of bombs that stay within the limit, would
-/// otherwise take seconds.
-const WORK_BUDGET: usize = 4 << 20;
+/// Bytes that go through the codec for one connection's input before others have their turn, and
+/// for all input that came in a turn: a millisecond or two. A receive buffer of tiny messages, or
+/// of bombs that stay within the limit, would otherwise take seconds. One message may exceed it.
+const WORK_BUDGET: usize = 1 << 20;
 
 /// Cost of a message beside its bytes and its context, in bytes: about a microsecond.
 const WORK_PER_MESSAGE: usize = 512;
@@ -106,17 +108,17 @@ impl Compression {
         }
         self.out.clear();
         self.out.shrink_to(MAX_OUT_KEPT);
-        if agreed.our_history_bits.is_none()
-            && addresses(payload) == self.relayed
-            && Deflater::shared_window_bits(agreed.our_window_bits, payload.len()) == 15
-        {
+        if self.relays(&agreed, payload) {
             // An echo, or a message passed on: its sender has done the work.
             self.out.extend_from_slice(&self.relay);
             return Some(&self.out);
         }
         let histories = self.histories.get(slot).and_then(Option::as_deref);
         let history = histories.and_then(|histories| histories.ours.as_ref());
-        self.work += WORK_PER_MESSAGE + payload.len() + history.map_or(0, History::len);
+        let work = payload.len() + history.map_or(0, History::len);
+        self.record_work(work);
+        let histories = self.histories.get(slot).and_then(Option::as_deref);
+        let history = histories.and_then(|histories| histories.ours.as_ref());
         let deflater = deflater(&mut self.deflaters, &policy);
         if !deflater.deflate(payload, agreed.our_window_bits, history, &mut self.out) {
             self.out.shrink_to(MAX_OUT_KEPT);
@@ -128,6 +130,19 @@ impl Compression {
             history.append(payload);
         }
         Some(&self.out)
+    }
+
+    /// Returns whether a message is at hand in a form that the connection in `slot` can be sent.
+    pub(crate) fn can_relay(&self, slot: usize, payload: &[u8]) -> bool {
+        self.agreement(slot).is_some_and(|Agreement { policy, agreed }| {
+            policy.compresses(payload.len(), &agreed) && self.relays(&agreed, payload)
+        })
+    }
+
+    fn relays(&self, agreed: &Agreed, payload: &[u8]) -> bool {
+        agreed.our_history_bits.is_none()
+            && addresses(payload) == self.relayed
+            && Deflater::shared_window_bits(agreed.our_window_bits, payload.len()) == 15
     }
 
     /// Sets the relayable form of the message at hand: it lies in `plaintext` while its callback
@@ -148,6 +163,7 @@ impl Compression {
     /// Charges other work on `len` bytes of messages.
     pub(crate) fn record_work(&mut self, len: usize) {
         self.work += WORK_PER_MESSAGE + len;
+        self.phase_work += WORK_PER_MESSAGE + len;
     }
 
     /// Starts counting work for the input of one connection, for which others may have to wait.
@@ -162,9 +178,20 @@ impl Compression {
         self.work > WORK_BUDGET
     }
 
+    /// Begins a phase of a turn: the events that came in it, or the input held from earlier ones.
+    /// The latter has a budget of its own, so that it does not wait for as long as more comes.
+    pub(crate) fn begin_phase(&mut self) {
+        self.phase_work = 0;
+    }
+
+    /// Returns whether compressed input is to wait, since that of others took this phase's time.
+    pub(crate) fn is_phase_spent(&self) -> bool {
+        self.phase_work > WORK_BUDGET
+    }
+
     /// Counts a message of `len` bytes that was decompressed, with so many bytes of context.
     pub(crate) fn record_inflated(&mut self, len: usize, context: usize) {
-        self.work += WORK_PER_MESSAGE + len + context;
+        self.record_work(len + context);
     }
 
     /// Returns the last result of [`Compression::deflate`].

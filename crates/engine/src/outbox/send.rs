@@ -102,7 +102,11 @@ impl Connections {
         if self.stage(id) != Stage::Open {
             return Sent::Closed;
         }
-        if self.needs_fragments(payload.len()) || self.needs_message_queue(id, None) {
+        let in_fragments = self.needs_fragments(payload.len())
+            && !(compressible
+                && self.conns[id.slot()].has(flag::DEFLATE)
+                && self.compression.can_relay(id.slot(), payload));
+        if in_fragments || self.needs_message_queue(id, None) {
             let kept = self.borrowed.kept(payload);
             let payload = kept.unwrap_or_else(|| Arc::new(payload.to_vec()));
             let content = Content::Private { text, payload, compressible };

@@ -21,7 +21,7 @@ use crate::remote::{Command, Posting, shards_of};
 /// Without it one packet of tiny messages to thousands of members would take gigabytes, and seconds
 /// in which no other connection is served. Large enough that a burst to 15,000 members still leaves
 /// in few sends.
-pub(crate) const PUBLISH_BUDGET: usize = 32 << 20;
+pub(crate) const PUBLISH_BUDGET: usize = 16 << 20;
 
 /// Cost of a command to another shard in [`PUBLISH_BUDGET`]: 32,768 of them end a turn's decoding.
 const COMMAND_COST: usize = PUBLISH_BUDGET >> 15;

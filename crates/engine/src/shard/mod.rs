@@ -11,6 +11,7 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod token_bucket;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +42,14 @@ use crate::ws::receive::Inbound;
 /// Pause of accepting after descriptors ran out, unless a connection ends earlier.
 const ACCEPT_REST: Duration = Duration::from_millis(200);
 
+/// Time in which a turn continues connections whose input was held; at least one is.
+const MAX_RESUMING: Duration = Duration::from_micros(500);
+
+/// Time that a turn spends on commands of other threads, and commands between two readings of the
+/// clock.
+const MAX_COMMANDS_TIME: Duration = Duration::from_millis(1);
+const COMMANDS: u32 = 8;
+
 /// An accepted socket on its way to the shard that will serve it.
 pub type Handover<S> = (S, SocketAddr);
 
@@ -54,6 +63,8 @@ pub struct Shard<D: Driver, S: Service> {
     pub(crate) accept_rests_until: Option<Instant>,
     /// Starts a thread for each connection, in thread-per-connection mode.
     pub(crate) starter: Option<Starter<D::Socket>>,
+    /// Commands of other threads that earlier turns had no time for.
+    commands: VecDeque<Command>,
     /// Slots whose deadline has passed; kept for its memory.
     due: Vec<u32>,
     output_peak: Peak,
@@ -104,6 +115,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
             neighbours: parts.neighbours,
             accept_rests_until: None,
             starter: None,
+            commands: VecDeque::new(),
             due: Vec::new(),
             output_peak: Peak::default(),
         }
@@ -132,6 +144,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.state.core.connections.now = self.driver.now();
         self.state.core.connections.stats.turns += 1;
         self.state.core.input_time.begin_turn();
+        self.state.core.connections.compression.begin_phase();
         self.state.core.watch.begin_turn(self.driver.now());
         if self.state.core.connections.stats.connections == 0 || self.state.added.is_some() {
             // There was no connection whose deadline kept the sweeps going, or the sweeps ran only
@@ -163,8 +176,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         self.expire();
         self.checkpoint();
         self.release_publishers();
-        self.call_drained();
-        self.resume();
+        self.resume_held();
         self.flush_all();
         if self.state.core.watch.is_on() {
             let now = self.state.core.clock.read();
@@ -230,15 +242,23 @@ impl<D: Driver, S: Service> Shard<D, S> {
         &self.state
     }
 
+    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
     fn take_commands(&mut self) {
         let mut drain = None;
-        // Collected first: flushing borrows the shard.
-        let commands: Vec<_> = self.state.inbox.commands.drain().collect();
-        // Losses are handled first: they happened before the commands that follow were queued.
-        for lost in self.state.inbox.losses.take() {
-            self.state.core.make_good(&lost);
+        if self.commands.is_empty() {
+            self.commands.extend(self.state.inbox.commands.drain());
+            // Losses are handled first: they happened before the commands that follow were queued.
+            for lost in self.state.inbox.losses.take() {
+                self.state.core.make_good(&lost);
+            }
         }
-        for command in commands {
+        if self.commands.is_empty() {
+            return;
+        }
+        let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
+        let mut number = 0u32;
+        while let Some(command) = self.commands.pop_front() {
+            number += 1;
             self.flush_published();
             let state = &mut self.state;
             match command {
@@ -264,6 +284,9 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 Command::Drain(plan) => drain = Some(plan),
             }
             self.checkpoint();
+            if number.is_multiple_of(COMMANDS) && self.state.core.clock.read() >= until {
+                break;
+            }
         }
         if let Some(plan) = drain
             && matches!(self.state.phase, Phase::Running)
@@ -370,41 +393,65 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
-    fn call_drained(&mut self) {
-        for id in self.state.core.connections.drained.take() {
-            let state = &mut self.state;
-            let connections = &mut state.core.connections;
-            let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
-            let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
-            let Some(conn) = connections.conn_mut(id) else { continue };
-            conn.set(flag::DRAIN_LISTED, false);
-            if kept > low || is_held {
-                // The connection is listed again when more output has left, and when there is room
-                // for its publications.
-                continue;
-            }
-            let paused = conn.has(flag::PAUSED);
-            if conn.has(flag::NOTIFY_ON_DRAIN) && backlog <= low {
-                conn.set(flag::NOTIFY_ON_DRAIN, false);
-                if matches!(conn.stage(), Stage::Http | Stage::Serving | Stage::Open) {
-                    state.guarded(id, |state| {
-                        state.service.on_drain(&mut Cx::new(&mut state.core, id));
-                    });
-                }
-            }
-            let connections = &self.state.core.connections;
-            let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
-            if paused && !is_stopped && !connections.awaits_room(id) {
-                self.resume_reading(id);
-            }
+    /// Continues connections that waited for room or for their turn, for a bounded time. Those left
+    /// are the first of the next turn.
+    fn resume_held(&mut self) {
+        let connections = &mut self.state.core.connections;
+        if connections.drained.is_empty() && connections.resumed.is_empty() {
+            return;
+        }
+        connections.compression.begin_phase();
+        let until = self.state.core.clock.read().after(MAX_RESUMING);
+        self.call_drained(until);
+        self.resume(until);
+    }
+
+    fn call_drained(&mut self, until: Instant) {
+        let mut listed = self.state.core.connections.drained.take().into_iter();
+        while let Some(id) = listed.next() {
+            self.continue_drained(id);
             self.checkpoint();
+            if self.state.core.clock.read() >= until {
+                break;
+            }
+        }
+        self.state.core.connections.drained.put_back(listed.collect());
+    }
+
+    /// Calls `on_drain` if the backlog is low enough, and resumes reading.
+    fn continue_drained(&mut self, id: ConnId) {
+        let state = &mut self.state;
+        let connections = &mut state.core.connections;
+        let (low, kept) = (connections.low_water(), connections.kept_backlog(id));
+        let (backlog, is_held) = (connections.backlog(id), connections.awaits_room(id));
+        let Some(conn) = connections.conn_mut(id) else { return };
+        conn.set(flag::DRAIN_LISTED, false);
+        if kept > low || is_held {
+            // The connection is listed again when more output has left, and when there is room
+            // for its publications.
+            return;
+        }
+        let paused = conn.has(flag::PAUSED);
+        if conn.has(flag::NOTIFY_ON_DRAIN) && backlog <= low {
+            conn.set(flag::NOTIFY_ON_DRAIN, false);
+            if matches!(conn.stage(), Stage::Http | Stage::Serving | Stage::Open) {
+                state.guarded(id, |state| {
+                    state.service.on_drain(&mut Cx::new(&mut state.core, id));
+                });
+            }
+        }
+        let connections = &self.state.core.connections;
+        let is_stopped = connections.conn(id).is_some_and(Conn::is_stopped);
+        if paused && !is_stopped && !connections.awaits_room(id) {
+            self.resume_reading(id);
         }
     }
 
     /// Resumes connections whose answer was completed later, or whose service has room for more of
     /// a body.
-    fn resume(&mut self) {
-        for id in self.state.core.connections.resumed.take() {
+    fn resume(&mut self, until: Instant) {
+        let mut listed = self.state.core.connections.resumed.take().into_iter();
+        while let Some(id) = listed.next() {
             self.state.core.connections.unlist(id, flag::RESUME_LISTED);
             // Called without bytes too: the end of the request may still have to be reported.
             let bytes = self.state.held.remove(&id).unwrap_or_default();
@@ -416,7 +463,11 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 connections.mark_drained(id);
             }
             self.checkpoint();
+            if self.state.core.clock.read() >= until {
+                break;
+            }
         }
+        self.state.core.connections.resumed.put_back(listed.collect());
     }
 
     /// Stops reading a connection until the rest of its input has been decoded.
@@ -451,7 +502,8 @@ impl<D: Driver, S: Service> Shard<D, S> {
         let state = &self.state;
         let core = &state.core;
         let Connections { drained, dirty, resumed, .. } = &core.connections;
-        if !drained.is_empty() || !dirty.is_empty() || !resumed.is_empty() {
+        let is_idle = drained.is_empty() && dirty.is_empty() && resumed.is_empty();
+        if !is_idle || !self.commands.is_empty() {
             return Some(core.now());
         }
         let sweeping = core.connections.stats.connections > 0 || state.has_unpublished_stats();

@@ -243,6 +243,10 @@ fn next<'a, 'b: 'a>(
             Err(error) => Next::Over(Over::Failed(error)),
         };
     }
+    if decoder.deflates() && core.connections.compression.is_phase_spent() {
+        // The rest is held until the next turn.
+        return Next::Over(Over::Taken);
+    }
     let event = match decoder.next_incoming(input, &limits, spare) {
         Ok(Some(Incoming::Event(event))) => Ok(Some(event)),
         // After our Close no callback gets it.

@@ -218,6 +218,12 @@ impl Decoder {
         })
     }
 
+    /// Returns whether permessage-deflate was negotiated.
+    #[must_use]
+    pub fn deflates(&self) -> bool {
+        self.deflate
+    }
+
     /// Returns whether no frame and no message has arrived in part. If false, the reassembly
     /// deadline bounds the time that the peer may take to finish.
     #[must_use]
