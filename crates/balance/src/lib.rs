@@ -32,7 +32,7 @@ mod slow_start;
 mod status;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
-pub use config::{BackendConfig, Config, ConfigError, Location, Register, Shutdown, Token};
+pub use config::{BackendConfig, Config, Register, Shutdown, Token};
 pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
@@ -40,6 +40,7 @@ pub use networks::Network;
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
 pub use rebalance::{Occupancy, Plan};
 pub use report::{Failure, Metrics, Report};
+pub use throng_config::{ConfigError, ConfigErrors, Location};
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {

@@ -588,7 +588,9 @@ fn a_check_says_what_is_wrong_and_where() {
         let bad = File::new("bad.toml", text);
         let (code, out, errors) = run(&["--config", bad.path(), "--check"]);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{errors}");
-        assert!(errors.contains(place) && errors.lines().count() == 1, "{errors}");
+        // The mistake, its line of the file, and a mark below its place.
+        assert!(errors.contains(place) && errors.lines().count() == 3, "{errors}");
+        assert!(errors.contains(" | ") && errors.trim_end().ends_with('^'), "{errors}");
     }
     let (code, _, errors) =
         run(&["--backend", "127.0.0.1:9001", "--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);

@@ -2,27 +2,26 @@
 //! and a remedy.
 
 mod check;
-mod error;
-mod reader;
-mod settings;
+mod keys;
+mod read;
 mod token;
-mod units;
+mod words;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use throng_config::{ConfigError, ConfigErrors, Draft, Sources, Table, Values};
+
+use crate::Network;
 use crate::settings::Settings;
-use crate::{CookieKey, Network};
-use reader::{Document, Table, Value};
+use check::Wrong;
 
 pub(crate) use check::{MAX_BACKENDS, check_backend};
-pub use error::{ConfigError, Location};
 pub use token::Token;
 
-/// The configuration of a balancer. Read a file with [`Config::parse`], or begin with the default,
-/// [`read`](Config::read) files and set fields, and [`check`](Config::check) at the end.
+/// The configuration of a balancer. Read a file with [`Config::parse`], several sources with
+/// [`Sources`] and [`Config::from_draft`], or begin with the default and set fields.
 ///
 /// ```
 /// use throng_balance::Config;
@@ -70,10 +69,8 @@ pub struct Config {
     pub shutdown: Shutdown,
     /// Warnings: valid values that are hardly intended.
     warnings: Vec<String>,
-    /// A text named the backends, even if only that there are none.
-    names_backends: bool,
-    /// The location of each key, for mistakes that only show once everything is read.
-    locations: BTreeMap<String, Location>,
+    /// The values that it was made of.
+    values: Option<Arc<Values>>,
 }
 
 /// A configured backend.
@@ -147,77 +144,42 @@ impl Default for Config {
                 deadline: Duration::from_secs(30),
             },
             warnings: Vec::new(),
-            names_backends: false,
-            locations: BTreeMap::new(),
+            values: None,
         }
     }
 }
 
 impl Config {
+    /// Returns the table of all keys.
+    #[must_use]
+    pub fn table() -> &'static Table {
+        &keys::TABLE
+    }
+
     /// Parses the whole configuration from the TOML `text`; `file_name` is for errors, and relative
     /// paths start at its folder.
     ///
     /// # Errors
-    /// The first mistake: an unknown key, a wrong type, a value out of its range, or two values
-    /// that contradict each other.
-    pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        config.read(text, file_name)?;
-        config.check()?;
-        Ok(config)
+    /// All mistakes: unknown keys, wrong types, values out of their range, and values that
+    /// contradict each other.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, ConfigErrors> {
+        let mut sources = Sources::new(&keys::TABLE);
+        sources.file(file_name, text);
+        Self::from_draft(sources.finish())
     }
 
-    /// Takes over the keys of the TOML `text`; keys that it does not mention stay. Lists are
-    /// replaced as a whole.
+    /// Converts and checks values of [`Config::table`].
     ///
     /// # Errors
-    /// The errors of [`Config::parse`] that show in one value alone; then `self` is half changed:
-    /// drop it.
-    pub fn read(&mut self, text: &str, file_name: &str) -> Result<(), ConfigError> {
-        let document = Document::new(file_name, text);
-        let table = document.parse()?;
-        let root = Table::root(&document, &table);
-        root.put("listen", &mut self.listen, |value| {
-            value
-                .list("an address such as \"127.0.0.1:8080\", or a list of them")?
-                .iter()
-                .map(Value::address)
-                .collect()
-        })?;
-        root.put("shards", &mut self.shards, |value| Ok(value.number(u64::MAX)? as usize))?;
-        root.put("backends", &mut self.backends, |value| {
-            self.locations.retain(|key, _| !key.starts_with("backends["));
-            self.names_backends = true;
-            value.list("a list of addresses or [[backends]] tables")?.iter().map(backend).collect()
-        })?;
-        let mut warnings = Vec::new();
-        let before = self.register.clone();
-        root.put("register", &mut self.register, |value| {
-            register(value, before, file_name, &mut warnings).map(Some)
-        })?;
-        if let Some(value) = root.take("admin") {
-            let admin = value.table("[admin], and below it listen = \"127.0.0.1:8081\"")?;
-            admin.put("listen", &mut self.admin, |value| value.address().map(Some))?;
-            let keys = ("token", "token_file");
-            let token = token(&admin, keys, file_name, &mut warnings)?;
-            self.admin_token = token.or(self.admin_token.take());
-            admin.finish()?;
+    /// Those of [`Config::parse`].
+    pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
+        let mut config = read::read(&draft);
+        for Wrong { key, value, remedy } in check::mistakes(&config) {
+            draft.add(draft.values().error(&key, value, remedy));
         }
-        if let Some(value) = root.take("shutdown") {
-            let shutdown = value.table("[shutdown], and below it window = \"10s\"")?;
-            shutdown.put("window", &mut self.shutdown.window, Value::duration)?;
-            shutdown.put("deadline", &mut self.shutdown.deadline, Value::duration)?;
-            shutdown.finish()?;
-        }
-        let keys = ("cookie_secret", "cookie_secret_file");
-        if let Some(secret) = token(&root, keys, file_name, &mut warnings)? {
-            self.settings.cookie_key = CookieKey::of(&secret);
-        }
-        settings::read(&root, &mut self.settings)?;
-        root.finish()?;
-        self.locations.extend(document.into_locations());
-        self.warnings.extend(warnings);
-        Ok(())
+        config.warnings = draft.take_warnings();
+        config.values = Some(Arc::new(draft.finish()?));
+        Ok(config)
     }
 
     /// Returns warnings about valid values that are hardly intended, one line each: for example a
@@ -227,119 +189,31 @@ impl Config {
         &self.warnings
     }
 
+    /// Returns the values that it was made of, with their origins; `None` if it was made by code.
+    #[must_use]
+    pub fn values(&self) -> Option<&Values> {
+        self.values.as_deref()
+    }
+
     /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
-        self.names_backends || !self.backends.is_empty()
+        self.values().is_some_and(|values| values.is_set("backends")) || !self.backends.is_empty()
     }
 
     /// Checks that it is complete and free of contradictions.
     ///
     /// # Errors
-    /// The first mistake, with its location if the value came from a file.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        check::check(self).map_err(|wrong| {
-            let location = self.locations.get(&wrong.key).cloned();
-            ConfigError { location, what: wrong.to_string() }
-        })
-    }
-}
-
-fn backend(value: &Value<'_>) -> Result<BackendConfig, ConfigError> {
-    if value.is_text() {
-        return value.address().map(BackendConfig::new);
-    }
-    let example =
-        "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", weight = 2 }";
-    let table = value.table(example)?;
-    let address = table
-        .take("address")
-        .ok_or_else(|| value.wrong("its address is missing: add address = \"127.0.0.1:9001\""))?;
-    let mut backend = BackendConfig::new(address.address()?);
-    // Its range is checked with all others, which covers values from flags.
-    let any = u64::from(u32::MAX);
-    table.put("weight", &mut backend.weight, |value| Ok(value.number(any)? as u32))?;
-    table.put("send_proxy", &mut backend.send_proxy, Value::switch)?;
-    table.finish()?;
-    Ok(backend)
-}
-
-/// Reads the table; keys that it does not have stay as `before`.
-fn register(
-    value: &Value<'_>,
-    before: Option<Register>,
-    file_name: &str,
-    warnings: &mut Vec<String>,
-) -> Result<Register, ConfigError> {
-    let table = value.table("[register], and below it token_file = \"token\"")?;
-    let token = token(&table, ("token", "token_file"), file_name, warnings)?;
-    let mut register = match (token, before) {
-        (Some(token), Some(before)) => Register { token, ..before },
-        (Some(token), None) => {
-            Register { token, time_to_live: Duration::from_secs(10), networks: Vec::new() }
-        }
-        (None, Some(before)) => before,
-        (None, None) => {
-            let remedy =
-                "what backends have to show is missing: add token_file = \"token\", or token";
-            return Err(value.wrong(remedy));
-        }
-    };
-    table.put("time_to_live", &mut register.time_to_live, Value::duration)?;
-    table.put("networks", &mut register.networks, settings::networks)?;
-    table.finish()?;
-    Ok(register)
-}
-
-/// Returns the secret in the first of the keys, or the first line of the file that the second
-/// names.
-fn token(
-    table: &Table<'_>,
-    (key, file_key): (&'static str, &'static str),
-    file_name: &str,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Token>, ConfigError> {
-    match (table.take(key), table.take(file_key)) {
-        (None, None) => Ok(None),
-        (Some(_), Some(file)) => {
-            let remedy = format!("there is a {key}, too: keep one of {key} and {file_key}");
-            Err(file.wrong(remedy))
-        }
-        (Some(token), None) => {
-            // Even where it is a number: the value is never shown.
-            let text = token.text("").map_err(|_| token.wrong_secret("write it in quotes"))?;
-            Token::new(text).map(Some).map_err(|remedy| token.wrong_secret(remedy))
-        }
-        (None, Some(file)) => {
-            let name = file.text("the path of a file that has the token")?;
-            let path = Path::new(file_name).parent().unwrap_or(Path::new("")).join(name);
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                file.wrong(format_args!(
-                    "{} cannot be read ({error}): name a file that has the token",
-                    path.display()
-                ))
-            })?;
-            if is_public(&path) {
-                let path = path.display();
-                warnings.push(format!(
-                    "{path} can be read by every user of this machine: chmod o-r {path}"
-                ));
-            }
-            let first = text.lines().next().unwrap_or_default();
-            Token::new(first).map(Some).map_err(|why| file.wrong(why))
+    /// All mistakes, with their location if the value came from a file.
+    pub fn check(&self) -> Result<(), ConfigErrors> {
+        let error = |Wrong { key, value, remedy }: Wrong| match self.values() {
+            Some(values) => values.error(&key, value, remedy),
+            None => ConfigError::message(format_args!("{key} is {value}: {remedy}")),
+        };
+        match ConfigErrors::of(check::mistakes(self).into_iter().map(error).collect()) {
+            Some(errors) => Err(errors),
+            None => Ok(()),
         }
     }
-}
-
-/// Returns whether all users of the machine may read the file.
-#[cfg(unix)]
-fn is_public(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o004 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_public(_: &Path) -> bool {
-    false
 }
 
 #[cfg(test)]

@@ -1,10 +1,20 @@
 use super::*;
+use crate::CookieKey;
 use crate::settings::{Check, CheckKind, Pick, Sticky};
 
 /// The message for `text` behind a backend, which stands in the first line.
 fn message(text: &str) -> String {
     let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
     Config::parse(&text, "b.toml").unwrap_err().to_string()
+}
+
+/// The configuration of several files, of which later ones override earlier ones.
+fn layered(texts: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
+    let mut sources = Sources::new(Config::table());
+    for (name, text) in texts {
+        sources.file(name, text);
+    }
+    Config::from_draft(sources.finish())
 }
 
 #[test]
@@ -16,15 +26,15 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ("shard = 1", "b.toml:2:1: shard is an unknown key: did you mean shards?"),
         (
             "zzzzzz = 1",
-            "b.toml:2:1: zzzzzz is an unknown key: the keys here are listen, shards, backends",
+            "b.toml:2:1: zzzzzz is an unknown key: `throng config show balance` lists all keys",
         ),
         (
             "[timeouts]\nconect = \"1s\"",
-            "b.toml:3:1: timeouts.conect is an unknown key: did you mean connect?",
+            "b.toml:3:1: timeouts.conect is an unknown key: did you mean timeouts.connect?",
         ),
         (
             "[health.check]\nkind=\"tcp\"\npth=1",
-            "b.toml:4:1: health.check.pth is an unknown key: did you mean path?",
+            "b.toml:4:1: health.check.pth is an unknown key: did you mean health.check.path?",
         ),
         (
             "[admin]\nport=1",
@@ -43,9 +53,9 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "listen = true",
-            "b.toml:2:10: listen is true: write an address such as \"127.0.0.1:8080\"",
+            "b.toml:2:10: listen[0] is true: write an address such as \"127.0.0.1:8080\"",
         ),
-        ("listen = [true]", "listen[0] is true: write an address such as \"127.0.0.1:9001\""),
+        ("listen = [true]", "listen[0] is true: write an address such as \"127.0.0.1:8080\""),
         (
             "admin.listen = 8081",
             "admin.listen is 8081: it is a port alone: write \"127.0.0.1:8081\"",
@@ -54,12 +64,12 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "pick = 3",
             "b.toml:2:8: pick is 3: write one of power_of_two, least_connections, round_robin",
         ),
-        ("sources = 3", "sources[0] is 3: write an IP address of this machine, such as"),
-        ("trusted_proxies = 10", "trusted_proxies[0] is 10: write a network such as"),
-        ("shards = \"2\"", "b.toml:2:10: shards is \"2\": write a whole number from 0"),
+        ("sources = 3", "sources[0] is 3: write an IP address such as"),
+        ("trusted_proxies = 10", "trusted_proxies[0] is 10: '10' is not a network"),
+        ("shards = \"two\"", "b.toml:2:10: shards is \"two\": write a whole number from 0"),
         ("shards = -1", "b.toml:2:10: shards is -1: write a whole number from 0"),
         ("shards = 1.5", "b.toml:2:10: shards is 1.5: write a whole number from 0"),
-        ("retries = 256", "b.toml:2:11: retries is 256: write a whole number from 0 to 255"),
+        ("retries = 256", "b.toml:2:11: retries is 256: write at most 255"),
         ("accept_proxy = 1", "b.toml:2:16: accept_proxy is 1: write true or false"),
         (
             "timeouts = 5",
@@ -69,10 +79,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ("admin = 5", "b.toml:2:9: admin is 5: write [admin]"),
         ("shutdown = 5", "b.toml:2:12: shutdown is 5: write [shutdown]"),
         ("register = 5", "b.toml:2:12: register is 5: write [register]"),
-        (
-            "slow_start = 30",
-            "b.toml:2:14: slow_start is 30: write it with a unit, for example \"30s\"",
-        ),
+        ("slow_start = 30", "b.toml:2:14: slow_start is 30: it has no unit: write \"30s\""),
         ("slow_start = true", "b.toml:2:14: slow_start is true: write a duration such as \"5s\""),
         ("slow_start = \"30\"", "slow_start is \"30\": it has no unit: write \"30s\" or \"30ms\""),
         ("slow_start = \"30 days\"", "slow_start is \"30 days\": write a duration such as"),
@@ -85,8 +92,8 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "listen[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\"",
         ),
         ("listen = \"::1\"", "a port is missing: write \"[::1]:9001\""),
-        ("listen = \"localhost:80\"", "names are not looked up: write the IP address"),
-        ("listen = \"127.0.0.1:99999\"", "write an IP address and a port"),
+        ("listen = \"localhost:80\"", "names are not looked up here: write the IP address"),
+        ("listen = \"127.0.0.1:99999\"", "write HOST:PORT, an IP address or a name and a port"),
         ("listen = []", "b.toml:2:10: listen is empty: write where clients connect"),
         (
             "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]",
@@ -104,22 +111,18 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "b.toml:2:10: sticky is \"cookie\": write \"none\", \"ip\", { cookie = \"NAME\" }",
         ),
         ("sticky = {}", "sticky is {}: write \"none\""),
-        ("sticky = { cookie = 1 }", "b.toml:2:21: sticky.cookie is 1: write a name in quotes"),
         (
             "sticky = { cookie = \"a b\" }",
-            "b.toml:2:21: sticky.cookie is \"a b\": write a name of letters",
+            "b.toml:2:21: sticky is \"a b\": write a name of letters",
         ),
-        ("sticky = { header = \"\" }", "sticky.header is \"\": write a name"),
-        ("sticky = { query = \"a=b\" }", "sticky.query is \"a=b\": write a name"),
+        ("sticky = { header = \"\" }", "sticky is \"\": write a name"),
+        ("sticky = { query = \"a=b\" }", "sticky is \"a=b\": write a name"),
         ("sticky = { cookie = \"a\", query = \"b\" }", "keep one of cookie, header and query"),
         (
             "trusted_proxies = [\"10.0.0.0/33\"]",
             "b.toml:2:20: trusted_proxies[0] is \"10.0.0.0/33\": ",
         ),
-        (
-            "sources = [\"lo\"]",
-            "b.toml:2:12: sources[0] is \"lo\": write an IP address of this machine",
-        ),
+        ("sources = [\"lo\"]", "b.toml:2:12: sources[0] is \"lo\": write an IP address such as"),
         ("sources = [\"0.0.0.0\"]", "sources[0] is \"0.0.0.0\": write an address of this machine"),
         (
             "sources = [\"127.0.0.2\", \"127.0.0.2\"]",
@@ -140,11 +143,11 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "max_header_bytes = 100",
             "b.toml:2:20: max_header_bytes is 100: write \"1KiB\" to \"1MiB\"",
         ),
-        ("max_headers = 0", "b.toml:2:15: max_headers is 0: write 8 to 4096"),
-        ("close_rate = 0", "b.toml:2:14: close_rate is 0: no tunnel"),
+        ("max_headers = 0", "b.toml:2:15: max_headers is 0: write at least 8"),
+        ("close_rate = 0", "b.toml:2:14: close_rate is 0: write at least 1"),
         (
             "[timeouts]\ntunnel = \"0\"",
-            "b.toml:3:10: timeouts.tunnel is 0: write more than nothing",
+            "b.toml:3:10: timeouts.tunnel is \"0\": write more than nothing",
         ),
         (
             "[health]\nobserve = \"requests\"",
@@ -152,18 +155,18 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "max_response_header_bytes = \"2MiB\"",
-            "b.toml:2:29: max_response_header_bytes is 2097152: write \"1KiB\" to \"1MiB\"",
+            "b.toml:2:29: max_response_header_bytes is \"2MiB\": write \"1KiB\" to \"1MiB\"",
         ),
         (
             "drop_headers = [\"a b\"]",
             "b.toml:2:17: drop_headers[0] is \"a b\": write a header's name",
         ),
-        ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
-        ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is 0: write more"),
-        ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is 0: write more"),
+        ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write at least 8"),
+        ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is \"0s\": write more"),
+        ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is \"0s\": write more"),
         (
             "[health.check]\ninterval = \"1s\"",
-            "b.toml:2:1: health.check is [health.check]: what is tried is missing: add kind",
+            "b.toml:2:1: health.check is [health.check]: the kind of check is missing: add kind",
         ),
         (
             "[health.check]\nkind = \"icmp\"",
@@ -188,11 +191,11 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "[health.check]\nkind = \"tcp\"\nrise = 0",
-            "b.toml:4:8: health.check.rise is 0: write 1 or more",
+            "b.toml:4:8: health.check.rise is 0: write at least 1",
         ),
         (
             "[health.check]\nkind = \"tcp\"\nfall = 0",
-            "b.toml:4:8: health.check.fall is 0: write 1 or more",
+            "b.toml:4:8: health.check.fall is 0: write at least 1",
         ),
         (
             "[shutdown]\ndeadline = \"5s\"",
@@ -210,12 +213,12 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         // Registration.
         (
             "[register]",
-            "b.toml:2:1: register is [register]: what backends have to show is missing: add \
+            "b.toml:2:1: register is [register]: the token that backends send is missing: add \
              token_file",
         ),
         (
             "[register]\ntoken = \"a\"\ntoken_file = \"b\"",
-            "b.toml:4:14: register.token_file is \"b\": there is a token, too",
+            "b.toml:4:14: register.token_file is \"b\": there is a register.token, too",
         ),
         (
             "[register]\ntoken_file = \"no/such\"",
@@ -223,7 +226,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "[register]\ntoken = \"0123456789abcdef\"\ntime_to_live = \"0\"",
-            "b.toml:4:16: register.time_to_live is 0: write more",
+            "b.toml:4:16: register.time_to_live is \"0\": write more",
         ),
     ];
     for (text, expected) in table {
@@ -242,14 +245,11 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
              table",
         ),
         ("backends = []", "b.toml:1:12: backends is empty: "),
-        (
-            "backends = 1",
-            "b.toml:1:12: backends[0] is 1: write an address such as \"127.0.0.1:9001\", or {",
-        ),
-        ("backends = [1]", "b.toml:1:13: backends[0] is 1: write an address such as"),
+        ("backends = 1", "b.toml:1:12: backends[0] is 1: it is a port alone"),
+        ("backends = [1]", "b.toml:1:13: backends[0] is 1: it is a port alone"),
         (
             "backends = [\n  \"x\"]",
-            "b.toml:2:3: backends[0] is \"x\": write an IP address and a port",
+            "b.toml:2:3: backends[0] is \"x\": a port is missing: write \"x:9001\"",
         ),
         (
             "[[backends]]\nweight = 1",
@@ -261,16 +261,15 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",
-            "b.toml:3:10: backends[0].weight is 0: write 1 to 1000; to send a backend nothing, \
-             drain",
+            "b.toml:3:10: backends[0].weight is 0: write at least 1",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 1001",
-            "b.toml:3:10: backends[0].weight is 1001: write 1 to 1000",
+            "b.toml:3:10: backends[0].weight is 1001: write at most 1000",
         ),
         (
-            "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = \"2\"",
-            "b.toml:3:10: backends[0].weight is \"2\": write a whole number",
+            "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = \"two\"",
+            "b.toml:3:10: backends[0].weight is \"two\": write a whole number",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nsend_proxy = 2",
@@ -317,10 +316,9 @@ fn a_token_is_never_in_a_message() {
         let message = message(&format!("[register]\n{text}"));
         assert!(!message.contains("secret word"), "{message}");
     }
-    let mut config = Config::default();
-    config.read("[register]\ntoken = \"0123456789abcdef\"", "b.toml").unwrap();
+    let config = Config::parse("[register]\ntoken = \"0123456789abcdef\"", "b.toml");
+    let config = config.expect("no backends are needed where they register themselves");
     assert!(!format!("{config:?}").contains("0123456789abcdef"));
-    config.check().expect("no backends are needed where they register themselves");
 }
 
 #[test]
@@ -455,17 +453,19 @@ fn every_key_sets_its_setting() {
 
 #[test]
 fn a_later_text_changes_what_it_mentions() {
-    let mut config = Config::default();
-    config.read("shards = 2\nbackends = [\"127.0.0.1:1\", \"127.0.0.1:2\"]", "b.toml").unwrap();
-    config.read("retries = 0\nbackends = [\"127.0.0.1:8080\"]", "--set").unwrap();
+    let first = ("b.toml", "shards = 2\nbackends = [\"127.0.0.1:1\", \"127.0.0.1:2\"]");
+    let config =
+        layered(&[first, ("c.toml", "retries = 0\nbackends = [\"127.0.0.1:3\"]")]).unwrap();
     assert_eq!((config.shards, config.settings.retries, config.backends.len()), (2, 0, 1));
-    let error = config.check().unwrap_err();
-    assert_eq!(error.location().unwrap().file, "--set");
-    config.backends[0].address = "127.0.0.1:3".parse().unwrap();
+    let errors = layered(&[first, ("c.toml", "backends = [\"127.0.0.1:8080\"]")]).unwrap_err();
+    assert_eq!(&*errors.first().location().unwrap().file, "c.toml");
+    let mut config = Config::default();
+    config.backends.push(BackendConfig::new("127.0.0.1:3".parse().unwrap()));
+    config.check().unwrap();
     config.backends.push(config.backends[0]);
-    let error = config.check().unwrap_err();
-    assert_eq!(error.location(), None, "what came by a flag has no place: {error}");
-    assert!(error.what().contains("backends[1] is \"127.0.0.1:3\""), "{error}");
+    let errors = config.check().unwrap_err();
+    assert_eq!(errors.first().location(), None, "what came by code has no place: {errors}");
+    assert!(errors.first().what().contains("backends[1] is \"127.0.0.1:3\""), "{errors}");
 }
 
 #[test]
@@ -508,10 +508,32 @@ fn a_token_file_is_read_from_beside_the_configuration() {
 fn an_admin_api_beyond_this_machine_needs_a_token() {
     let text = "backends = [\"127.0.0.1:1\"]\n[admin]\nlisten = \"0.0.0.0:81\"\n";
     let error = Config::parse(text, "b.toml").unwrap_err();
-    assert!(error.what().contains("admin.token_file"), "{error}");
+    assert!(error.to_string().contains("admin.token_file"), "{error}");
     let text = format!("{text}token = \"0123456789abcdef\"\n");
-    let mut config = Config::parse(&text, "b.toml").unwrap();
     // What comes later and does not mention it leaves it as it is.
-    config.read("[admin]\nlisten = \"0.0.0.0:82\"", "flags").unwrap();
-    assert!(config.admin_token.unwrap().matches(b"0123456789abcdef"));
+    let config = layered(&[("b.toml", &text), ("c.toml", "[admin]\nlisten = \"0.0.0.0:82\"")]);
+    assert!(config.unwrap().admin_token.unwrap().matches(b"0123456789abcdef"));
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_with_their_lines() {
+    let text = "shard = 1\nlisten = 8080\nretries = \"many\"\n\n[timeouts]\nconnect = 5\n\
+                [shutdown]\ndeadline = \"5s\"\n[register]\ntoken = \"secret word\"\n";
+    let errors = Config::parse(text, "b.toml").unwrap_err();
+    let lines: Vec<_> = errors.all().iter().map(|e| e.location().unwrap().line).collect();
+    assert_eq!(lines, [1, 2, 3, 6, 8, 10], "{errors}");
+    let shown = errors.with_lines();
+    assert!(shown.contains("b.toml:3:11: retries is \"many\""), "{shown}");
+    assert!(shown.contains("\n  3 | retries = \"many\"\n    |           ^\n"), "{shown}");
+    assert!(shown.contains("10 | token = ...") && !shown.contains("secret word"), "{shown}");
+}
+
+#[test]
+fn the_table_has_the_defaults_of_the_library() {
+    let config = Config::parse("backends = [\"127.0.0.1:1\"]", "b.toml").unwrap();
+    let default = Config::default();
+    let cookie_key = config.settings.cookie_key.clone();
+    assert_eq!(config.settings, Settings { cookie_key, ..default.settings });
+    assert_eq!((config.listen, config.shards), (default.listen, default.shards));
+    assert_eq!((config.admin, config.shutdown), (default.admin, default.shutdown));
 }

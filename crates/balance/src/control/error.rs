@@ -5,15 +5,15 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use crate::backend::MAX_WEIGHT;
-use crate::config::ConfigError;
 use crate::settings::{Pick, Sticky};
+use throng_config::ConfigErrors;
 
 /// The reason why nothing was done. Its text is one line with the remedy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The configuration has a mistake.
-    Config(ConfigError),
+    Config(ConfigErrors),
     /// An address cannot be bound, or there is no descriptor or thread for a shard.
     Start(io::Error),
     /// There is no such backend.
@@ -185,8 +185,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<ConfigError> for Error {
-    fn from(error: ConfigError) -> Self {
+impl From<ConfigErrors> for Error {
+    fn from(error: ConfigErrors) -> Self {
         Self::Config(error)
     }
 }

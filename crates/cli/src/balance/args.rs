@@ -3,9 +3,8 @@
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
-use throng_balance::{Config, ConfigError};
-
-use super::file;
+use throng_balance::Config;
+use throng_config::{ConfigError, ConfigErrors, Sources, read_file, read_file_in_use};
 
 /// The flags of `throng balance`; they win over the configuration file.
 #[derive(clap::Args, Clone, Debug)]
@@ -58,182 +57,94 @@ pub(super) struct Flags {
 }
 
 impl Flags {
-    // Addresses and numbers are texts here, so that the reader of the file reports their mistakes.
+    // Addresses and numbers are texts here, so that all mistakes have one form.
 
-    /// Returns the checked configuration: the defaults, overridden by the file, then by the flags.
+    /// Returns the checked configuration: the defaults, overridden by the file, the environment,
+    /// the flags, and then `--set`.
     ///
     /// # Errors
-    /// The message names the place, the mistake and the remedy on one line.
-    pub(super) fn config(&self) -> Result<Config, String> {
-        self.config_by(file::read)
+    /// All mistakes, with their place and remedy.
+    pub(super) fn config(&self) -> Result<Config, ConfigErrors> {
+        self.config_by(read_file)
     }
 
     /// Reads the configuration again while the balancer runs, when the file may be being written.
     ///
     /// # Errors
     /// Those of [`Flags::config`], or the file looks incomplete.
-    pub(super) fn config_again(&self) -> Result<Config, String> {
-        self.config_by(file::read_whole)
+    pub(super) fn config_again(&self) -> Result<Config, ConfigErrors> {
+        self.config_by(read_file_in_use)
     }
 
-    fn config_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Config, String> {
-        let mut config = Config::default();
-        if let Some(path) = &self.config {
-            let name = path.display().to_string();
-            config.read(&read(path)?, &name).map_err(|error| shown(&error))?;
+    /// Returns the path of the configuration file.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        Sources::path(self.config.as_deref())
+    }
+
+    fn config_by(&self, read: fn(&Path) -> Result<String, String>) -> Result<Config, ConfigErrors> {
+        let mut sources = Sources::new(Config::table());
+        if let Some(path) = self.file() {
+            sources.file(&path.display().to_string(), &read(&path).map_err(ConfigError::message)?);
         }
-        for (flag, text) in self.as_toml()? {
-            config.read(&text, flag).map_err(|error| shown(&error))?;
+        sources.environment(std::env::vars_os());
+        for (flag, key, list) in [
+            ("--listen", "listen", &self.listen),
+            ("--backend", "backends", &self.backend),
+            ("--trusted-proxy", "trusted_proxies", &self.trusted_proxy),
+            ("--source", "sources", &self.source),
+        ] {
+            sources.flags(flag, key, list);
         }
-        // Last, since a key may need another flag: the time of a token, for example, the token.
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        for (flag, key, text) in [
+            ("--pick", "pick", self.pick.clone()),
+            ("--sticky", "sticky", self.sticky.clone()),
+            ("--admin", "admin.listen", self.admin.clone()),
+            ("--admin-token-file", "admin.token_file", path(&self.admin_token_file)),
+            ("--register-token-file", "register.token_file", path(&self.register_token_file)),
+            ("--shards", "shards", self.shards.clone()),
+        ] {
+            if let Some(text) = text {
+                sources.flag(flag, key, &text);
+            }
+        }
         for pair in &self.set {
-            config = set(&config, pair)?;
+            sources.set(pair);
         }
-        config.check().map_err(|error| shown(&error))?;
+        let config = Config::from_draft(sources.finish())?;
         fits_here(&config)?;
         Ok(config)
-    }
-
-    /// Returns each flag given and its setting as TOML, so that flags and file share one reader.
-    fn as_toml(&self) -> Result<Vec<(&'static str, String)>, String> {
-        let mut all = Vec::new();
-        let list = |items: Vec<String>| format!("[{}]", items.join(", "));
-        let quote_all = |items: &[String]| list(items.iter().map(quoted).collect());
-        if !self.listen.is_empty() {
-            all.push(("--listen", format!("listen = {}", quote_all(&self.listen))));
-        }
-        if !self.backend.is_empty() {
-            let backends =
-                self.backend.iter().map(|text| backend(text)).collect::<Result<_, _>>()?;
-            all.push(("--backend", format!("backends = {}", list(backends))));
-        }
-        if let Some(pick) = &self.pick {
-            all.push(("--pick", format!("pick = {}", quoted(pick))));
-        }
-        if let Some(by) = &self.sticky {
-            let value = match by.split_once(':') {
-                Some((kind @ ("cookie" | "header" | "query"), name)) => {
-                    format!("{{ {kind} = {} }}", quoted(name))
-                }
-                None if matches!(by.as_str(), "none" | "ip") => quoted(by),
-                _ => {
-                    return Err(format!(
-                        "--sticky is {by:?}: expected none, ip, cookie:NAME, header:NAME or \
-                         query:NAME"
-                    ));
-                }
-            };
-            all.push(("--sticky", format!("sticky = {value}")));
-        }
-        if let Some(admin) = &self.admin {
-            all.push(("--admin", format!("admin.listen = {}", quoted(admin))));
-        }
-        if let Some(file) = &self.admin_token_file {
-            let file = quoted(file.display());
-            all.push(("--admin-token-file", format!("admin.token_file = {file}")));
-        }
-        if let Some(file) = &self.register_token_file {
-            let file = quoted(file.display());
-            all.push(("--register-token-file", format!("register.token_file = {file}")));
-        }
-        if let Some(shards) = &self.shards {
-            let is_number = shards.bytes().all(|byte| byte.is_ascii_digit()) && !shards.is_empty();
-            let shards = if is_number { shards.clone() } else { quoted(shards) };
-            all.push(("--shards", format!("shards = {shards}")));
-        }
-        if !self.trusted_proxy.is_empty() {
-            let networks = quote_all(&self.trusted_proxy);
-            all.push(("--trusted-proxy", format!("trusted_proxies = {networks}")));
-        }
-        if !self.source.is_empty() {
-            all.push(("--source", format!("sources = {}", quote_all(&self.source))));
-        }
-        Ok(all)
     }
 }
 
 /// Returns an error if a valid configuration does not fit this process or machine.
-fn fits_here(config: &Config) -> Result<(), String> {
+fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
+    let error = |key: &str, value: &str, remedy: String| match config.values() {
+        Some(values) => values.error(key, value, remedy),
+        None => ConfigError::message(remedy),
+    };
     if config.admin.is_none() {
         let needs = [
             ("register", config.register.is_some(), "no backend can register itself"),
             ("admin.token", config.admin_token.is_some(), "it protects nothing"),
         ];
         if let Some((key, _, what)) = needs.into_iter().find(|(_, is_given, _)| *is_given) {
-            return Err(format!(
-                "{key} is given, but {what} without an admin API: add admin.listen = \
-                 \"127.0.0.1:8081\", or --admin 127.0.0.1:8081"
-            ));
+            let remedy = format!(
+                "{what} without an admin API: add admin.listen = \"127.0.0.1:8081\", or --admin \
+                 127.0.0.1:8081"
+            );
+            return Err(error(key, "set", remedy).into());
         }
     }
     // Otherwise each connection to a backend would fail, and count as the backend's failure.
     for (at, &source) in config.settings.sources.iter().enumerate() {
-        UdpSocket::bind((source, 0)).map_err(|error| {
-            format!(
-                "sources[{at}] is \"{source}\": nothing can be sent from it ({error}): write an \
-                 address of this machine"
-            )
+        UdpSocket::bind((source, 0)).map_err(|why| {
+            let remedy =
+                format!("nothing can be sent from it ({why}): write an address of this machine");
+            error(&format!("sources[{at}]"), &format!("\"{source}\""), remedy)
         })?;
     }
     Ok(())
-}
-
-/// Returns the error's text; one of a flag has no line number.
-fn shown(error: &ConfigError) -> String {
-    match error.location() {
-        Some(place) if place.file.starts_with("--") => format!("{}: {}", place.file, error.what()),
-        _ => error.to_string(),
-    }
-}
-
-fn quoted(text: impl ToString) -> String {
-    toml::Value::from(text.to_string()).to_string()
-}
-
-/// Converts a backend such as `127.0.0.1:9002,weight=2,send_proxy` to a TOML table.
-fn backend(text: &str) -> Result<String, String> {
-    let mut parts = text.split(',');
-    let address = quoted(parts.next().unwrap_or_default().trim());
-    let mut table = vec![format!("address = {address}")];
-    for part in parts {
-        match part.trim().split_once('=') {
-            None if part.trim() == "send_proxy" => table.push("send_proxy = true".to_owned()),
-            Some(("send_proxy", value @ ("true" | "false"))) => {
-                table.push(format!("send_proxy = {value}"));
-            }
-            Some(("weight", weight)) if weight.parse::<u32>().is_ok() => {
-                table.push(format!("weight = {weight}"));
-            }
-            _ => {
-                return Err(format!(
-                    "--backend {text}: after the address come weight=N and send_proxy, for example \
-                     --backend 127.0.0.1:9001,weight=2; give --backend once for each backend"
-                ));
-            }
-        }
-    }
-    Ok(format!("{{ {} }}", table.join(", ")))
-}
-
-/// Sets `key=value`, as a line of the file would. Quotes may be left out.
-fn set(config: &Config, pair: &str) -> Result<Config, String> {
-    let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
-        return Err(format!(
-            "--set {pair}: write it as key=value, for example --set timeouts.connect=2s"
-        ));
-    };
-    let (key, value) = (key.trim(), value.trim());
-    let read = |value: &str| {
-        let mut config = config.clone();
-        config.read(&format!("{key} = {value}"), "--set").map(|()| config)
-    };
-    // First as a TOML value: 2, true, ["a"]. Then as text: 2s, random, and 0 for a duration.
-    read(value).or_else(|as_it_is| {
-        read(&quoted(value)).map_err(|as_text| {
-            let is_value = format!("x = {value}").parse::<toml::Table>().is_ok();
-            shown(if is_value { &as_it_is } else { &as_text })
-        })
-    })
 }
 
 #[cfg(test)]
@@ -253,7 +164,8 @@ mod tests {
 
     fn config(words: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("balance").chain(words.iter().copied());
-        Line::try_parse_from(line).map_err(|error| error.to_string())?.flags.config()
+        let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
+        line.flags.config().map_err(|errors| errors.to_string())
     }
 
     #[test]
@@ -333,20 +245,23 @@ mod tests {
         let good = ["--backend", "127.0.0.1:9001"];
         for (words, parts) in [
             (&["--backend", "127.0.0.1"][..], &["--backend: ", "127.0.0.1:9001"][..]),
-            (&["--backend", "127.0.0.1:1,wieght=2"], &["--backend 127", "weight=N"]),
-            (&["--backend", "127.0.0.1:1,weight=0"], &["--backend: ", "weight is 0"]),
+            (
+                &["--backend", "127.0.0.1:1,wieght=2"],
+                &["--backend: ", "127.0.0.1:1,wieght=2", "weight=N"],
+            ),
+            (&["--backend", "127.0.0.1:1,weight=0"], &["--backend: ", "weight is \"0\""]),
             (&["--backend", "127.0.0.1:1,127.0.0.1:2"], &["once for each backend"]),
             (&["--backend", "9001"], &["--backend: ", "is \"9001\"", "write \"127.0.0.1:9001\""]),
             (&["--listen", "8080"], &["--listen: ", "127.0.0.1:8080", "0.0.0.0:8080"]),
             (&["--listen", "localhost:80"], &["--listen: ", "names are not looked up"]),
             (&["--admin", "8081"], &["--admin: ", "write \"127.0.0.1:8081\""]),
-            (&["--source", "eth0"], &["--source: ", "is \"eth0\"", "an IP address of this"]),
+            (&["--source", "eth0"], &["--source: ", "is \"eth0\"", "an IP address such as"]),
             (&["--shards", "all"], &["--shards: ", "is \"all\"", "a whole number from 0"]),
             (&["--pick", "3"], &["--pick: ", "write one of power_of_two"]),
             (&["--pick", "rnadom"], &["--pick: ", "did you mean random?"]),
-            (&["--sticky", "cookie"], &["--sticky", "cookie:NAME"]),
+            (&["--sticky", "cookie"], &["--sticky: ", "cookie:NAME"]),
             (&["--sticky", "cookie:a b"], &["--sticky: ", "a b"]),
-            (&["--set", "shards"], &["--set shards", "key=value"]),
+            (&["--set", "shards"], &["--set: ", "\"shards\"", "key=value"]),
             (&["--set", "shard=1"], &["--set: ", "did you mean shards?"]),
             (&["--set", "shards=many"], &["--set: ", "shards is \"many\""]),
             (&["--set", "timeouts.connect=5"], &["--set: ", "5s"]),

@@ -46,10 +46,10 @@ impl Reloader {
     /// The mistake and its place. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Changes, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.flags.config.is_none() {
+        if self.flags.file().is_none() {
             return Err("there is no file to read again; start with --config FILE".to_owned());
         }
-        let config = self.flags.config_again()?;
+        let config = self.flags.config_again().map_err(|errors| errors.to_string())?;
         let own = Own::of(&config);
         // The file may be right for where the API will listen; it still listens where it did.
         if self.is_exposed && own.admin_token.is_none() {

@@ -1,4 +1,4 @@
-//! The configuration file's text.
+//! Text of configuration files.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// It cannot be read, is too large, or is not UTF-8.
-pub(super) fn read(path: &Path) -> Result<String, String> {
+pub fn read_file(path: &Path) -> Result<String, String> {
     let name = path.display();
     let cannot = |error| format!("cannot read {name}: {error}; check the path after --config");
     let mut text = Vec::new();
@@ -34,11 +34,11 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 /// Reads the text of a file that is in use, and may be being written.
 ///
 /// # Errors
-/// Those of [`read`], or the file looks incomplete.
-pub(super) fn read_whole(path: &Path) -> Result<String, String> {
-    let text = read(path)?;
+/// Those of [`read_file`], or the file looks incomplete.
+pub fn read_file_in_use(path: &Path) -> Result<String, String> {
+    let text = read_file(path)?;
     std::thread::sleep(PAUSE);
-    whole(&text, &read(path)?).map_err(|why| {
+    whole(&text, &read_file(path)?).map_err(|why| {
         format!("{} {why}: write another file and rename it, then reload", path.display())
     })?;
     Ok(text)
@@ -71,7 +71,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_file_without_end_is_an_error() {
-        let error = read(Path::new("/dev/zero")).unwrap_err();
+        let error = read_file(Path::new("/dev/zero")).unwrap_err();
         assert!(error.contains("/dev/zero") && error.contains("not a configuration"), "{error}");
     }
 }

@@ -1,0 +1,155 @@
+//! The keys of a balancer's configuration. To add one, add a row here and read it in `read.rs`.
+
+use throng_config::{Fields, Key, Kind, Records, Table};
+
+use super::check::MAX_SHARDS;
+use crate::backend::MAX_WEIGHT;
+
+/// The table of `throng balance`.
+pub(super) static TABLE: Table = Table { program: "balance", keys: KEYS };
+
+static BACKENDS: Records = Records {
+    alias: None,
+    fields: &[
+        Key::new("address", Kind::Host, "", "IP address and port"),
+        Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
+        Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
+    ],
+    parse: backend,
+    example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
+              weight = 2 }",
+};
+
+const ADDRESSES: Kind = Kind::List(&Kind::Address);
+const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
+const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
+const FIELD_LINES: Kind = Kind::count(8, 4096);
+const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
+const TIMEOUT: Kind = Kind::POSITIVE_DURATION;
+const PICKS: Kind = Kind::Word(&[
+    "power_of_two",
+    "least_connections",
+    "round_robin",
+    "rendezvous",
+    "random",
+    "ip_hash",
+]);
+const STICKY: Kind = Kind::Tagged { words: &["none", "ip"], tags: &["cookie", "header", "query"] };
+
+#[rustfmt::skip]
+static KEYS: &[Key] = &[
+    Key::new("listen", ADDRESSES, "127.0.0.1:8080",
+        "addresses and ports where clients connect; port 0 takes a free one").at_start(),
+    Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
+        "event loops; 0 = one per usable CPU").at_start(),
+    Key::new("backends", Kind::Records(&BACKENDS), "",
+        "the backends; a list of addresses, or [[backends]] tables with address, weight and \
+         send_proxy"),
+    Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm"),
+    Key::new("sticky", STICKY, "none",
+        "session affinity: none, ip, or the NAME of a cookie, header or query parameter"),
+    Key::new("cookie_secret", Kind::Secret, "",
+        "key of sticky cookies; if not set, drawn at the start"),
+    Key::new("cookie_secret_file", Kind::Path, "", "file whose first line is cookie_secret"),
+    Key::new("trusted_proxies", NETWORKS, "",
+        "networks whose X-Forwarded-*, Forwarded and PROXY headers are trusted"),
+    Key::new("drop_headers", Kind::List(&Kind::Text("a header name such as \"X-Client-IP\"")),
+        "True-Client-IP,CF-Connecting-IP,X-Client-IP,Client-IP,Forwarded-For,X-Original-\
+         URL,X-Rewrite-URL,X-Host",
+        "request headers that are dropped unless a trusted proxy sent them"),
+    Key::new("accept_proxy", Kind::Switch, "false",
+        "connections begin with a PROXY v2 header, and only trusted_proxies may connect"),
+    Key::new("max_handshakes", Kind::COUNT, "128",
+        "connects and handshakes under way to one backend; 0 = no limit"),
+    Key::new("retries", Kind::count(0, 255), "2",
+        "other backends that an unanswered request is tried on"),
+    Key::new("keep_alive", Kind::COUNT, "32",
+        "idle connections that each event loop keeps to each backend"),
+    Key::new("max_connections", Kind::COUNT, "0",
+        "client connections; 0 = as many as descriptors allow"),
+    Key::new("max_connections_per_address", Kind::Or("auto", &Kind::COUNT), "auto",
+        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit"),
+    Key::new("max_header_bytes", HEAD, "16KiB", "size of a request's head; larger get 431"),
+    Key::new("max_headers", FIELD_LINES, "100", "header lines of a request; more get 431"),
+    Key::new("max_response_header_bytes", HEAD, "64KiB",
+        "size of a response's head; larger get 502"),
+    Key::new("max_response_headers", FIELD_LINES, "500",
+        "header lines of a response; more get 502"),
+    Key::new("max_body", Kind::Or("unlimited", &Kind::SIZE), "unlimited",
+        "size of a request's body; larger get 413"),
+    Key::new("min_body_rate", Kind::SIZE, "1KiB",
+        "least bytes per second of a request's body, or 408; 0 = any progress"),
+    Key::new("min_response_rate", Kind::SIZE, "256B",
+        "least bytes per second of a response with a length; 0 = any progress"),
+    Key::new("sources", Kind::List(&Kind::IpAddress), "",
+        "addresses of this machine for connections to backends, used in turn; each allows about \
+         28,000 per backend"),
+    Key::new("slow_start", Kind::DURATION, "0s",
+        "time in which the share of a backend that came up grows to its weight"),
+    Key::new("close_rate", ONE_OR_MORE, "200",
+        "tunnels of dead or drained backends that are closed per second"),
+    Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made"),
+    Key::new("timeouts.response", TIMEOUT, "60s",
+        "from the end of a request to the head of its response; 504"),
+    Key::new("timeouts.upgrade", TIMEOUT, "10s", "from a WebSocket handshake to its response; 504"),
+    Key::new("timeouts.body", TIMEOUT, "60s", "between two bytes of a body"),
+    Key::new("timeouts.head", TIMEOUT, "10s", "from accept to a complete head of a request; 408"),
+    Key::new("timeouts.keep_alive", TIMEOUT, "75s", "idle time between two requests of a client"),
+    Key::new("timeouts.tunnel", TIMEOUT, "1h", "silence of a tunnel in both directions"),
+    Key::new("timeouts.half_closed", TIMEOUT, "60s",
+        "for a tunnel of which one side has ended its stream"),
+    Key::new("timeouts.close", TIMEOUT, "5s", "wait for the client's Close frame"),
+    Key::new("timeouts.queue", TIMEOUT, "10s", "wait for a place among max_handshakes; 503"),
+    Key::new("health.observe", Kind::Word(&["connections", "answers"]), "connections",
+        "what passive checks count: failed connections, or failed answers, too"),
+    Key::new("health.failures", Kind::COUNT, "3",
+        "failures that take a backend down; 0 = no passive checks"),
+    Key::new("health.within", TIMEOUT, "10s", "time in which health.failures count"),
+    Key::new("health.down_for", TIMEOUT, "10s",
+        "time that a backend stays down without active checks"),
+    Key::new("health.check.kind", Kind::Word(&["tcp", "http", "websocket"]), "",
+        "active check: tcp, http or websocket; if not set, none"),
+    Key::new("health.check.path", Kind::Text("a path such as \"/healthz\""), "",
+        "path that checks of kind http and websocket ask for; if not set, /"),
+    Key::new("health.check.interval", TIMEOUT, "2s", "time between two checks"),
+    Key::new("health.check.timeout", TIMEOUT, "1s",
+        "for one check; at most 60s and health.check.interval"),
+    Key::new("health.check.rise", ONE_OR_MORE, "2",
+        "passed checks in a row that bring a backend up"),
+    Key::new("health.check.fall", ONE_OR_MORE, "3",
+        "failed checks in a row that take a backend down"),
+    Key::new("register.token", Kind::Secret, "", "token of backends that register themselves"),
+    Key::new("register.token_file", Kind::Path, "", "file whose first line is register.token"),
+    Key::new("register.time_to_live", TIMEOUT, "10s",
+        "time without a heartbeat after which a registered backend gets no new clients"),
+    Key::new("register.networks", NETWORKS, "",
+        "networks that backends may register from; if empty, all but link-local ones"),
+    Key::new("admin.listen", Kind::Address, "",
+        "address of the admin API; if not set, there is none").at_start(),
+    Key::new("admin.token", Kind::Secret, "",
+        "token of the admin API; required unless admin.listen is a loopback address"),
+    Key::new("admin.token_file", Kind::Path, "", "file whose first line is admin.token"),
+    Key::new("shutdown.window", Kind::DURATION, "10s", "spreads the closes of a shutdown"),
+    Key::new("shutdown.deadline", Kind::DURATION, "30s",
+        "when connections that are left are reset"),
+];
+
+/// Converts a backend such as `127.0.0.1:9002,weight=2,send_proxy` to fields.
+fn backend(text: &str) -> Result<Fields, String> {
+    let mut parts = text.split(',').map(str::trim);
+    let mut fields = vec![("address", parts.next().unwrap_or_default().to_owned())];
+    for part in parts {
+        fields.push(match part.split_once('=') {
+            None if part == "send_proxy" => ("send_proxy", "true".to_owned()),
+            Some(("send_proxy", value)) => ("send_proxy", value.to_owned()),
+            Some(("weight", weight)) => ("weight", weight.to_owned()),
+            _ => {
+                return Err("after the address come weight=N and send_proxy, for example \
+                            127.0.0.1:9001,weight=2; give --backend once for each backend, and in \
+                            the environment write ; between two"
+                    .to_owned());
+            }
+        });
+    }
+    Ok(fields)
+}

@@ -1,0 +1,148 @@
+//! Conversion of values to a [`Config`].
+
+use std::net::SocketAddr;
+
+use throng_config::Draft;
+
+use super::{BackendConfig, Config, Register, Shutdown};
+use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
+use crate::{CookieKey, Token};
+
+pub(super) fn read(draft: &Draft) -> Config {
+    let mut backends = Vec::new();
+    for record in draft.records("backends") {
+        let Some(address) = record.parse::<Ip>("address") else { continue };
+        let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
+        backends.push(BackendConfig { address: address.0, weight, send_proxy });
+    }
+    Config {
+        listen: draft.get("listen"),
+        shards: draft.get("shards"),
+        backends,
+        settings: settings(draft),
+        register: register(draft),
+        admin: draft.get("admin.listen"),
+        admin_token: draft.secret("admin.token", "admin.token_file", Token::new),
+        shutdown: Shutdown {
+            window: draft.get("shutdown.window"),
+            deadline: draft.get("shutdown.deadline"),
+        },
+        warnings: Vec::new(),
+        values: None,
+    }
+}
+
+/// The address of a backend.
+struct Ip(SocketAddr);
+
+impl std::str::FromStr for Ip {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        text.parse().map(Self).map_err(|_| {
+            "names are not looked up: write the IP address and the port, for example \
+             \"127.0.0.1:9001\""
+        })
+    }
+}
+
+fn settings(draft: &Draft) -> Settings {
+    let secret = draft.secret("cookie_secret", "cookie_secret_file", Token::new);
+    Settings {
+        pick: draft.parse("pick").unwrap_or_default(),
+        sticky: draft.parse("sticky").unwrap_or_default(),
+        cookie_key: secret.as_ref().map(CookieKey::of).unwrap_or_default(),
+        trusted_proxies: draft.parse_list("trusted_proxies"),
+        drop_headers: draft.get("drop_headers"),
+        accept_proxy: draft.get("accept_proxy"),
+        timeouts: timeouts(draft),
+        max_handshakes: draft.get("max_handshakes"),
+        retries: draft.get("retries"),
+        keep_alive: draft.get("keep_alive"),
+        max_connections: draft.get("max_connections"),
+        max_connections_per_address: draft.get("max_connections_per_address"),
+        max_header_bytes: draft.get("max_header_bytes"),
+        max_headers: draft.get("max_headers"),
+        max_response_header_bytes: draft.get("max_response_header_bytes"),
+        max_response_headers: draft.get("max_response_headers"),
+        max_body: draft.get::<Option<u64>>("max_body").unwrap_or(u64::MAX),
+        min_body_rate: draft.get("min_body_rate"),
+        min_response_rate: draft.get("min_response_rate"),
+        sources: draft.get("sources"),
+        slow_start: draft.get("slow_start"),
+        close_rate: draft.get("close_rate"),
+        health: Health {
+            observe: draft.parse("health.observe").unwrap_or_default(),
+            failures: draft.get("health.failures"),
+            within: draft.get("health.within"),
+            down_for: draft.get("health.down_for"),
+            check: check(draft),
+        },
+    }
+}
+
+fn timeouts(draft: &Draft) -> Timeouts {
+    Timeouts {
+        connect: draft.get("timeouts.connect"),
+        response: draft.get("timeouts.response"),
+        upgrade: draft.get("timeouts.upgrade"),
+        body: draft.get("timeouts.body"),
+        head: draft.get("timeouts.head"),
+        keep_alive: draft.get("timeouts.keep_alive"),
+        tunnel: draft.get("timeouts.tunnel"),
+        half_closed: draft.get("timeouts.half_closed"),
+        close: draft.get("timeouts.close"),
+        queue: draft.get("timeouts.queue"),
+    }
+}
+
+fn check(draft: &Draft) -> Option<Check> {
+    if !draft.values().has_section("health.check") {
+        return None;
+    }
+    let path =
+        || draft.get::<Option<String>>("health.check.path").unwrap_or_else(|| "/".to_owned());
+    let kind = match draft.get::<String>("health.check.kind").as_str() {
+        "tcp" => CheckKind::Tcp,
+        "http" => CheckKind::Http(path()),
+        "websocket" => CheckKind::WebSocket(path()),
+        _ => {
+            draft.wrong(
+                "health.check",
+                "the kind of check is missing: add kind = \"tcp\", \"http\" or \"websocket\"",
+            );
+            return None;
+        }
+    };
+    if kind == CheckKind::Tcp && draft.values().is_set("health.check.path") {
+        draft.wrong(
+            "health.check.path",
+            "a check of kind \"tcp\" has no path: drop it, or write kind = \"http\" or \
+             \"websocket\"",
+        );
+    }
+    Some(Check {
+        kind,
+        interval: draft.get("health.check.interval"),
+        timeout: draft.get("health.check.timeout"),
+        rise: draft.get("health.check.rise"),
+        fall: draft.get("health.check.fall"),
+    })
+}
+
+fn register(draft: &Draft) -> Option<Register> {
+    if !draft.values().has_section("register") {
+        return None;
+    }
+    let Some(token) = draft.secret("register.token", "register.token_file", Token::new) else {
+        let remedy =
+            "the token that backends send is missing: add token_file = \"token\", or token";
+        draft.wrong("register", remedy);
+        return None;
+    };
+    Some(Register {
+        token,
+        time_to_live: draft.get("register.time_to_live"),
+        networks: draft.parse_list("register.networks"),
+    })
+}

@@ -1,0 +1,230 @@
+//! Origins of values, and mistakes with their place and remedy.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The origin of a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The table of keys, or the program's code.
+    #[default]
+    Default,
+    /// It is not set, but follows from another setting or a flag.
+    Follows(&'static str),
+    /// A file.
+    File(Location),
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag.
+    Flag(String),
+}
+
+/// A location in a file; lines and columns count from 1, columns in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file's name as it was given to the parser.
+    pub file: Arc<str>,
+    /// Its line.
+    pub line: usize,
+    /// Its column.
+    pub column: usize,
+    /// The text of the line.
+    pub text: Arc<str>,
+}
+
+impl Origin {
+    /// Returns the precedence: a value of a higher rank overrides others.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::Default | Self::Follows(_) => 0,
+            Self::File(_) => 1,
+            Self::Environment(_) => 2,
+            Self::Flag(_) => 3,
+        }
+    }
+
+    /// Returns whether a source has it.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.rank() > 0
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Follows(key) => write!(f, "follows {key}"),
+            Self::File(Location { file, line, .. }) => write!(f, "{file}:{line}"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// A mistake in a configuration. Its text is one line: the place, the key, the value and the
+/// remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    pub(crate) key: String,
+    pub(crate) origin: Origin,
+    pub(crate) what: String,
+    /// The rest of the line after the key may hold a secret.
+    pub(crate) is_secret: bool,
+}
+
+impl ConfigError {
+    /// Creates the error "`key` is `value`: `remedy`".
+    pub(crate) fn new(
+        key: &str,
+        origin: Origin,
+        value: impl fmt::Display,
+        remedy: impl fmt::Display,
+    ) -> Self {
+        let what = format!("{key} is {value}: {remedy}");
+        Self { key: key.to_owned(), origin, what, is_secret: false }
+    }
+
+    /// Creates an error whose text and line do not have the value.
+    pub(crate) fn without_value(key: &str, origin: Origin, what: impl fmt::Display) -> Self {
+        let what = what.to_string();
+        Self { key: key.to_owned(), origin, what, is_secret: true }
+    }
+
+    /// Creates an error of no key, for example of a file that cannot be read.
+    #[must_use]
+    pub fn message(text: impl fmt::Display) -> Self {
+        let (key, origin) = (String::new(), Origin::Default);
+        Self { key, origin, what: text.to_string(), is_secret: false }
+    }
+
+    /// Returns its location; `None` for values that came from no file.
+    #[must_use]
+    pub fn location(&self) -> Option<&Location> {
+        match &self.origin {
+            Origin::File(location) => Some(location),
+            _ => None,
+        }
+    }
+
+    /// Returns the origin of the value.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Returns key, value and remedy, without the place.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Returns the line of the file with a mark below the place, if it came from a file.
+    fn excerpt(&self) -> Option<String> {
+        let Location { line, column, text, .. } = self.location()?;
+        let text = text.trim_end().replace('\t', " ");
+        let (shown, has_place) = match (self.is_secret || hides(&text), text.find('=')) {
+            (true, Some(at)) => {
+                let shown = format!("{}= ...", &text[..at]);
+                let end = shown.chars().count();
+                (shown, *column <= end)
+            }
+            (true, None) => return None,
+            (false, _) => (text, true),
+        };
+        let margin = " ".repeat(line.to_string().len());
+        // A long line is shown around its place.
+        let from = column.saturating_sub(60);
+        let shown: String = shown.chars().skip(from).take(100).collect();
+        let mark = match has_place {
+            true => format!("\n{margin} | {}^", " ".repeat(column.saturating_sub(1 + from))),
+            false => String::new(),
+        };
+        Some(format!("{line} | {shown}{mark}"))
+    }
+}
+
+/// Returns whether a line seems to hold a secret.
+fn hides(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    ["token", "secret", "password"].iter().any(|word| lower.contains(word))
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::File(Location { file, line, column, .. }) => {
+                write!(f, "{file}:{line}:{column}: ")?;
+            }
+            Origin::Environment(name) => write!(f, "environment {name}: ")?,
+            Origin::Flag(flag) => write!(f, "{flag}: ")?,
+            Origin::Default | Origin::Follows(_) => {}
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// All mistakes in a configuration, at least one, in the order in which they were found. The text
+/// has one line for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+/// Mistakes that are shown; those after them mostly follow from them.
+const MOST_SHOWN: usize = 20;
+
+impl ConfigErrors {
+    /// Returns the errors; `None` if there are none.
+    #[must_use]
+    pub fn of(mut errors: Vec<ConfigError>) -> Option<Self> {
+        // Stable: mistakes of one place, and those without one, stay in their order.
+        errors.sort_by_key(|error| (error.origin.rank(), error.location().map(|at| at.line)));
+        (!errors.is_empty()).then_some(Self(errors))
+    }
+
+    /// Returns the first mistake.
+    #[must_use]
+    pub fn first(&self) -> &ConfigError {
+        &self.0[0]
+    }
+
+    /// Returns all of them.
+    #[must_use]
+    pub fn all(&self) -> &[ConfigError] {
+        &self.0
+    }
+
+    /// Returns the text with the offending lines of the file.
+    #[must_use]
+    pub fn with_lines(&self) -> String {
+        self.shown(|error| match error.excerpt() {
+            Some(excerpt) => {
+                format!("{error}\n  {}", excerpt.replace('\n', "\n  "))
+            }
+            None => error.to_string(),
+        })
+    }
+
+    fn shown(&self, show: impl Fn(&ConfigError) -> String) -> String {
+        let mut lines: Vec<String> = self.0.iter().take(MOST_SHOWN).map(show).collect();
+        if self.0.len() > MOST_SHOWN {
+            lines.push(format!("and {} more", self.0.len() - MOST_SHOWN));
+        }
+        lines.join("\n")
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown(ConfigError::to_string))
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}

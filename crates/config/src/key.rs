@@ -1,0 +1,319 @@
+//! Keys: name, type, default and meaning of each setting of a program.
+
+use std::time::Duration;
+
+use crate::units::{LARGEST, LONGEST, show_size};
+
+/// All settings of a program, in the order in which they are shown.
+#[derive(Debug)]
+pub struct Table {
+    /// The program's name in messages: `serve` or `balance`.
+    pub program: &'static str,
+    /// The keys.
+    pub keys: &'static [Key],
+}
+
+/// A setting.
+#[derive(Debug)]
+pub struct Key {
+    /// The name in files and after `--set`; dots separate tables, as in `timeouts.connect`.
+    pub name: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// The default as text; empty if it is not set by default.
+    pub default: &'static str,
+    /// The meaning, on one line.
+    pub help: &'static str,
+    /// Whether a change takes effect only when the program is started again. Only of interest for
+    /// programs that read their file again while they run.
+    pub at_start: bool,
+}
+
+/// The type of a setting's value.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// `true` or `false`.
+    Switch,
+    /// A whole number in these bounds, such as `1000` or `"10k"`.
+    Count {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// A number of bytes in these bounds, such as `"16KiB"`.
+    Size {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// A duration in these bounds, such as `"5s"`.
+    Duration {
+        /// The shortest.
+        min: Duration,
+        /// The longest.
+        max: Duration,
+    },
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// One of these words, or a value with one of these tags: `"cookie:NAME"`, or in a file
+    /// `{ cookie = "NAME" }`.
+    Tagged {
+        /// The words.
+        words: &'static [&'static str],
+        /// The tags.
+        tags: &'static [&'static str],
+    },
+    /// Text, described by an example with its article: `an origin such as "https://example.com"`.
+    Text(&'static str),
+    /// Text that is never shown.
+    Secret,
+    /// The path of a file or folder. In a file, it is relative to the file's folder.
+    Path,
+    /// An IP address.
+    IpAddress,
+    /// An IP address and a port; `:80` is port 80 of all IPv4 addresses.
+    Address,
+    /// A host's name or IP address, and a port; `:80` is port 80 of all IPv4 addresses.
+    Host,
+    /// A list: an array in files, and text with commas.
+    List(&'static Self),
+    /// This word, or a value of another type.
+    Or(&'static str, &'static Self),
+    /// A list of tables.
+    Records(&'static Records),
+}
+
+/// The names and texts of fields.
+pub type Fields = Vec<(&'static str, String)>;
+
+/// The tables of a [`Kind::Records`].
+#[derive(Debug)]
+pub struct Records {
+    /// The name of one table in files, if it is not the key's: `[[channel]]` for `channels`.
+    pub alias: Option<&'static str>,
+    /// The keys of one table. The first is required.
+    pub fields: &'static [Key],
+    /// Converts an item written as text to fields. The error is the remedy.
+    pub parse: fn(&str) -> Result<Fields, String>,
+    /// An item with its article, for messages.
+    pub example: &'static str,
+}
+
+impl Key {
+    /// Creates a key.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        kind: Kind,
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self { name, kind, default, help, at_start: false }
+    }
+
+    /// Returns the key as one whose changes take effect with the next start.
+    #[must_use]
+    pub const fn at_start(self) -> Self {
+        Self { at_start: true, ..self }
+    }
+
+    /// Returns the name of its variable in the environment: `THRONG_TIMEOUTS_CONNECT`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("THRONG_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// Returns a line of a file that sets it.
+    pub(crate) fn example(&self) -> String {
+        let name = self.name.rsplit('.').next().unwrap_or(self.name);
+        let value = match (self.default, &self.kind) {
+            ("", kind) => kind.example(),
+            (default, Kind::Switch | Kind::Count { .. }) => default.to_owned(),
+            (default, _) => format!("{default:?}"),
+        };
+        format!("{name} = {value}")
+    }
+}
+
+impl Kind {
+    /// Any duration, also none.
+    pub const DURATION: Self = Self::Duration { min: Duration::ZERO, max: LONGEST };
+    /// Any duration but none.
+    pub const POSITIVE_DURATION: Self =
+        Self::Duration { min: Duration::from_nanos(1), max: LONGEST };
+    /// Any size.
+    pub const SIZE: Self = Self::Size { min: 0, max: LARGEST };
+    /// Any count.
+    pub const COUNT: Self = Self::Count { min: 0, max: u32::MAX as u64 };
+
+    /// Returns a count of `min` to `max`.
+    #[must_use]
+    pub const fn count(min: u64, max: u64) -> Self {
+        Self::Count { min, max }
+    }
+
+    /// Returns a size of `min` to `max` bytes.
+    #[must_use]
+    pub const fn size(min: u64, max: u64) -> Self {
+        Self::Size { min, max }
+    }
+
+    /// Returns a duration of `min` to `max`.
+    #[must_use]
+    pub const fn duration(min: Duration, max: Duration) -> Self {
+        Self::Duration { min, max }
+    }
+
+    /// Checks a number against the bounds.
+    ///
+    /// # Errors
+    /// The remedy.
+    pub fn check_number(&self, number: u64) -> Result<(), String> {
+        match *self {
+            Self::Or(_, kind) => kind.check_number(number),
+            Self::Count { min, .. } if number < min => Err(format!("write at least {min}")),
+            Self::Count { max, .. } if number > max => Err(format!("write at most {max}")),
+            Self::Size { min, max: LARGEST } if number < min => {
+                Err(format!("write at least \"{}\"", show_size(min)))
+            }
+            Self::Size { min, max } if !(min..=max).contains(&number) => {
+                Err(format!("write \"{}\" to \"{}\"", show_size(min), show_size(max)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a duration against the bounds.
+    ///
+    /// # Errors
+    /// The remedy.
+    pub fn check_duration(&self, duration: Duration) -> Result<(), String> {
+        match *self {
+            Self::Duration { min, .. } if duration < min && min.as_millis() == 0 => {
+                Err("write more than nothing, for example \"5s\"".to_owned())
+            }
+            Self::Duration { min, .. } if duration < min => {
+                Err(format!("write at least \"{min:?}\""))
+            }
+            Self::Duration { max, .. } if duration > max => {
+                Err(format!("write at most \"{max:?}\""))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an example as it is written in a file.
+    pub(crate) fn example(&self) -> String {
+        match self {
+            Self::Switch => "true".to_owned(),
+            Self::Count { .. } => "1000".to_owned(),
+            Self::Size { .. } => "\"16KiB\"".to_owned(),
+            Self::Duration { .. } => "\"5s\"".to_owned(),
+            Self::Word(words) | Self::Tagged { words, .. } => {
+                format!("{:?}", words.first().unwrap_or(&""))
+            }
+            Self::Text(example) => quoted_part(example).to_owned(),
+            Self::Secret => "\"...\"".to_owned(),
+            Self::Path => "\"file\"".to_owned(),
+            Self::IpAddress => "\"127.0.0.2\"".to_owned(),
+            Self::Address => "\"127.0.0.1:8080\"".to_owned(),
+            Self::Host => "\"127.0.0.1:9001\"".to_owned(),
+            Self::List(item) => format!("[{}]", item.example()),
+            Self::Or(_, kind) => kind.example(),
+            Self::Records(records) => format!("[{}]", quoted_part(records.example)),
+        }
+    }
+
+    /// Returns what to write, after "write".
+    pub(crate) fn wanted(&self) -> String {
+        match self {
+            Self::Switch => "true or false".to_owned(),
+            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Size { .. } => "a size such as \"16KiB\" or \"1MB\"".to_owned(),
+            Self::Duration { .. } => "a duration such as \"5s\"".to_owned(),
+            Self::Word(words) => listed(words),
+            Self::Tagged { words, tags } => {
+                let words = words.iter().map(|word| format!("\"{word}\""));
+                let tags = tags.iter().map(|tag| format!("{{ {tag} = \"NAME\" }}"));
+                joined(&words.chain(tags).collect::<Vec<_>>(), "or")
+            }
+            Self::Text(example) => (*example).to_owned(),
+            Self::Secret => "it in quotes".to_owned(),
+            Self::Path => "the path of a file or folder".to_owned(),
+            Self::IpAddress => "an IP address such as \"127.0.0.2\"".to_owned(),
+            Self::Address | Self::Host => format!("an address such as {}", self.example()),
+            Self::List(item) => format!("{}, or a list of them", item.wanted()),
+            Self::Or(word, kind) => format!("{}, or \"{word}\"", kind.wanted()),
+            Self::Records(records) => records.example.to_owned(),
+        }
+    }
+}
+
+/// Returns the first text in quotes of `example`, with its quotes.
+fn quoted_part(example: &str) -> &str {
+    let Some(start) = example.find('"') else { return "\"\"" };
+    let rest = &example[start + 1..];
+    rest.find('"').map_or("\"\"", |end| &example[start..start + end + 2])
+}
+
+/// Returns the words, quoted if they are few.
+fn listed(words: &[&str]) -> String {
+    match words.len() {
+        0..=3 => joined(&words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>(), "or"),
+        _ => format!("one of {}", words.join(", ")),
+    }
+}
+
+/// Returns the words as a list that ends with `last` and a word.
+pub(crate) fn joined(words: &[impl AsRef<str>], last: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [most @ .., end] => format!("{} {last} {end}", most.join(", ")),
+    }
+}
+
+impl Table {
+    /// Returns the key of that name.
+    #[must_use]
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.position(name).map(|at| &self.keys[at])
+    }
+
+    /// Returns the index of the key of that name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.keys.iter().position(|key| key.name == name)
+    }
+
+    /// Returns whether keys begin with `name` and a dot.
+    pub(crate) fn is_section(&self, name: &str) -> bool {
+        self.in_section(name).next().is_some()
+    }
+
+    /// Returns all keys that begin with `name` and a dot.
+    pub(crate) fn in_section<'n>(&self, name: &'n str) -> impl Iterator<Item = &'static Key> + 'n {
+        self.keys.iter().filter(move |key| {
+            key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+        })
+    }
+
+    /// Returns the remedy for a key that is not in the table.
+    pub(crate) fn unknown(&self, name: &str) -> String {
+        let sections = self.keys.iter().filter_map(|key| Some(key.name.rsplit_once('.')?.0));
+        let names = self.keys.iter().map(|key| key.name).chain(sections);
+        if let Some(hint) = crate::units::did_you_mean(name, names) {
+            return hint;
+        }
+        if let Some((section, _)) = name.rsplit_once('.')
+            && self.is_section(section)
+        {
+            let from = section.len() + 1;
+            let names: Vec<_> = self.in_section(section).map(|key| &key.name[from..]).collect();
+            return format!("the keys here are {}", names.join(", "));
+        }
+        format!("`throng config show {}` lists all keys", self.program)
+    }
+}

@@ -1,0 +1,53 @@
+//! Settings of Throng's programs: a table of keys, and values from a file, the environment and
+//! flags, each with its origin.
+//!
+//! * Duty: reading and checking values, their origins, and errors that name place, key, value and
+//!   remedy, all of them at once.
+//! * Not its duty: the keys and what they mean. `throng-balance` and `throng-cli` have those.
+//! * Depends on: toml, and strsim for hints.
+//! * Start reading at: [`Key`], then [`Sources`] and [`Draft`].
+//!
+//! To add a setting, add a row to its program's table, and read it with [`Draft::get`] or
+//! [`Draft::parse`] where the program converts its settings.
+//!
+//! ```
+//! use throng_config::{Draft, Key, Kind, Sources, Table};
+//!
+//! static KEYS: &[Key] = &[
+//!     Key::new("shards", Kind::count(0, 1024), "0", "event loops; 0: one per CPU").at_start(),
+//!     Key::new("timeouts.connect", Kind::POSITIVE_DURATION, "5s", "until a connection is made"),
+//! ];
+//! static TABLE: Table = Table { program: "serve", keys: KEYS };
+//!
+//! let mut sources = Sources::new(&TABLE);
+//! sources.file("t.toml", "[timeouts]\nconnect = \"2 days\"\n");
+//! sources.set("shards=2");
+//! let draft: Draft = sources.finish();
+//! let shards: usize = draft.get("shards");
+//! assert_eq!(shards, 2);
+//! let errors = draft.finish().unwrap_err();
+//! assert_eq!(
+//!     errors.to_string(),
+//!     "t.toml:2:11: timeouts.connect is \"2 days\": write a duration such as \"5s\", \"250ms\", \
+//!      \"2m\" or \"1h\""
+//! );
+//! ```
+#![forbid(unsafe_code)]
+
+mod draft;
+mod environment;
+mod error;
+mod file;
+mod key;
+mod raw;
+mod read;
+mod sources;
+pub mod units;
+mod values;
+
+pub use draft::{Draft, Record};
+pub use error::{ConfigError, ConfigErrors, Location, Origin};
+pub use file::{read_file, read_file_in_use};
+pub use key::{Fields, Key, Kind, Records, Table};
+pub use sources::Sources;
+pub use values::{Entry, FromValue, Value, Values};

@@ -1,0 +1,209 @@
+//! Values as they were written, before their types are known.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{ConfigError, Location, Origin};
+
+/// A value as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) origin: Origin,
+    /// The text for messages, on one line and not too long.
+    pub(crate) written: String,
+    pub(crate) node: Node,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// A text, or any other scalar as text.
+    Scalar(String),
+    /// `true` or `false` without quotes.
+    Switch(String),
+    List(Vec<Raw>),
+    Table(Vec<Pair>),
+}
+
+/// A key of a table and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) name: String,
+    pub(crate) origin: Origin,
+    pub(crate) value: Raw,
+}
+
+impl Raw {
+    /// Creates a value of text that came from no file.
+    pub(crate) fn text(text: &str, origin: Origin) -> Self {
+        Self { origin, written: format!("{text:?}"), node: Node::Scalar(text.to_owned()) }
+    }
+}
+
+/// Parses a TOML document. The errors are all mistakes in its syntax.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Vec<Pair>, Vec<ConfigError>> {
+    let document = Document::new(name, text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        return Ok(document.pairs(table.get_ref()));
+    }
+    let error = |error: &toml::de::Error| {
+        let origin = document.origin(error.span().map_or(0, |span| span.start));
+        let message = error.message().replace('\n', "; ");
+        let what = format!("not valid TOML: {message}; a value with letters is in quotes");
+        ConfigError { key: String::new(), origin, what, is_secret: false }
+    };
+    Err(errors.iter().map(error).collect())
+}
+
+/// Gives all of `pairs` the origin `origin`.
+pub(crate) fn set_origin(pairs: &mut [Pair], origin: &Origin) {
+    for pair in pairs {
+        pair.origin = origin.clone();
+        set_value_origin(&mut pair.value, origin);
+    }
+}
+
+fn set_value_origin(value: &mut Raw, origin: &Origin) {
+    value.origin = origin.clone();
+    match &mut value.node {
+        Node::Scalar(_) | Node::Switch(_) => {}
+        Node::List(items) => items.iter_mut().for_each(|item| set_value_origin(item, origin)),
+        Node::Table(pairs) => set_origin(pairs, origin),
+    }
+}
+
+struct Document<'t> {
+    name: Arc<str>,
+    text: &'t str,
+    /// Each line with the offset of its start.
+    lines: Vec<(usize, Arc<str>)>,
+}
+
+impl<'t> Document<'t> {
+    fn new(name: &str, text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+        let line = |start| (start, text[start..].lines().next().unwrap_or_default().into());
+        Self { name: name.into(), text, lines: starts.map(line).collect() }
+    }
+
+    fn origin(&self, offset: usize) -> Origin {
+        let at = self.lines.partition_point(|(start, _)| *start <= offset).max(1) - 1;
+        let (start, text) = &self.lines[at];
+        let before = self.text.get(*start..offset).unwrap_or_default();
+        Origin::File(Location {
+            file: Arc::clone(&self.name),
+            line: at + 1,
+            column: before.chars().count() + 1,
+            text: Arc::clone(text),
+        })
+    }
+
+    fn pairs(&self, table: &DeTable<'_>) -> Vec<Pair> {
+        let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let key: &Spanned<std::borrow::Cow<'_, str>> = key;
+            let mut pair = Pair {
+                name: key.get_ref().to_string(),
+                origin: self.origin(key.span().start),
+                value: self.value(value),
+            };
+            // Of an array of tables, the first header.
+            if let Node::List(items) = &pair.value.node
+                && !self.text[value.span()].starts_with('[')
+            {
+                pair.value.origin =
+                    items.first().map_or_else(|| pair.origin.clone(), |item| item.origin.clone());
+            }
+            pair
+        };
+        let mut pairs: Vec<Pair> = table.iter().map(pair).collect();
+        pairs.sort_by_key(|pair| match &pair.origin {
+            Origin::File(at) => (at.line, at.column),
+            _ => (0, 0),
+        });
+        pairs
+    }
+
+    fn value(&self, value: &Spanned<DeValue<'_>>) -> Raw {
+        let node = match value.get_ref() {
+            DeValue::Array(items) => {
+                Node::List(items.iter().map(|item| self.value(item)).collect())
+            }
+            DeValue::Table(table) => Node::Table(self.pairs(table)),
+            DeValue::Boolean(value) => Node::Switch(value.to_string()),
+            scalar => Node::Scalar(plain(scalar)),
+        };
+        let span = value.span();
+        Raw { origin: self.origin(span.start), written: self.written(span), node }
+    }
+
+    /// Returns the text of the file, on one line and not too long.
+    fn written(&self, span: Range<usize>) -> String {
+        let text = self.text.get(span).unwrap_or_default();
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(60) {
+            Some((at, _)) => format!("{}...", &line[..at]),
+            None => line,
+        }
+    }
+}
+
+fn plain(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        // `as_str` has no 0x, 0o or 0b in front.
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| number.to_string(), |number| number.to_string()),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Datetime(value) => value.to_string(),
+        DeValue::Boolean(_) | DeValue::Array(_) | DeValue::Table(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(text: &str) -> Raw {
+        parse("t.toml", text).unwrap().remove(0).value
+    }
+
+    #[test]
+    fn integers_of_any_radix_are_read_as_numbers() {
+        for (text, number) in [
+            ("0x10", "16"),
+            ("0o7_7", "63"),
+            ("0b11", "3"),
+            ("1_000", "1000"),
+            ("+5", "5"),
+            ("-5", "-5"),
+            ("0xFFFF_FFFF_FFFF_FFFF", "18446744073709551615"),
+        ] {
+            let value = first(&format!("shards = {text}"));
+            assert!(matches!(value.node, Node::Scalar(text) if text == number), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_value_has_its_place() {
+        let place = |raw: &Raw| match &raw.origin {
+            Origin::File(at) => (at.line, at.column, at.text.to_string()),
+            other => panic!("{other:?}"),
+        };
+        let list = first("# \u{e4}\na = [1,\n \"b\"]\n");
+        assert_eq!(place(&list), (2, 5, "a = [1,".to_owned()));
+        let Node::List(items) = &list.node else { panic!("{list:?}") };
+        assert_eq!(place(&items[1]), (3, 2, " \"b\"]".to_owned()));
+        assert_eq!(list.written, "[1, \"b\"]");
+        assert_eq!(place(&first("\n[[x]]\na = 1\n[[x]]\n")).0, 2);
+    }
+
+    #[test]
+    fn all_mistakes_in_the_syntax_are_found() {
+        let errors = parse("t.toml", "a = 1MiB\nb = 2\nc = \n").unwrap_err();
+        let lines: Vec<_> = errors.iter().map(|error| error.location().unwrap().line).collect();
+        assert!(lines.contains(&1) && lines.contains(&3), "{errors:?}");
+    }
+}

@@ -1,0 +1,337 @@
+//! Reading of written values as the types of their keys.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::error::{ConfigError, Origin};
+use crate::key::{Kind, Records, joined};
+use crate::raw::{Node, Pair, Raw};
+use crate::units;
+use crate::values::{Entry, Value};
+
+/// Reads `raw` as the value of `key`. All mistakes are added to `errors`; without a value there is
+/// at least one.
+pub(crate) fn read(
+    key: &str,
+    kind: &Kind,
+    raw: &Raw,
+    errors: &mut Vec<ConfigError>,
+) -> Option<Entry> {
+    let value = match (kind, &raw.node) {
+        (Kind::List(item), Node::List(items)) => list(key, item, items, errors)?,
+        (Kind::List(item), Node::Scalar(text)) => {
+            let parts = text.split(',').map(str::trim);
+            let may_be_empty = matches!(item, Kind::Path | Kind::Text(_));
+            let parts: Vec<&str> = match text.trim() {
+                "" => Vec::new(),
+                _ => parts.filter(|part| !may_be_empty || !part.is_empty()).collect(),
+            };
+            list(key, item, &as_items(raw, &parts), errors)?
+        }
+        (Kind::List(item), Node::Switch(_)) => list(key, item, std::slice::from_ref(raw), errors)?,
+        (Kind::Switch, Node::Switch(text)) => Value::Switch(text == "true"),
+        (Kind::Records(records), Node::List(items)) => self::records(key, records, items, errors)?,
+        (Kind::Records(records), Node::Scalar(text)) => {
+            let parts: Vec<&str> = text.split(';').map(str::trim).collect();
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            self::records(key, records, &as_items(raw, &parts), errors)?
+        }
+        (Kind::Tagged { tags, .. }, Node::Table(pairs)) => {
+            return tagged(key, kind, tags, raw, pairs, errors);
+        }
+        (Kind::Or(word, _), Node::Scalar(text)) if text.trim() == *word => Value::Unset,
+        (Kind::Or(_, inner), _) => return read(key, inner, raw, errors),
+        (_, Node::Scalar(text)) => match scalar(key, kind, text.trim()) {
+            Ok(value) => value,
+            Err(remedy) => {
+                errors.push(wrong(key, kind, raw, &remedy));
+                return None;
+            }
+        },
+        _ => {
+            errors.push(wrong(key, kind, raw, &format!("write {}", kind.wanted())));
+            return None;
+        }
+    };
+    let text = match &raw.node {
+        Node::Scalar(text) | Node::Switch(text) => text.trim().to_owned(),
+        _ => String::new(),
+    };
+    Some(Entry {
+        key: key.to_owned(),
+        origin: raw.origin.clone(),
+        written: raw.written.clone(),
+        text,
+        value,
+        is_secret: matches!(kind, Kind::Secret),
+    })
+}
+
+fn wrong(key: &str, kind: &Kind, raw: &Raw, remedy: &str) -> ConfigError {
+    match kind {
+        Kind::Secret => {
+            let what = format!("{key} is refused: {remedy}");
+            ConfigError::without_value(key, raw.origin.clone(), what)
+        }
+        _ => ConfigError::new(key, raw.origin.clone(), &raw.written, remedy),
+    }
+}
+
+/// The parts of a text as the items of a list. A text that is one item keeps its form.
+fn as_items(raw: &Raw, parts: &[&str]) -> Vec<Raw> {
+    match parts {
+        [_] => vec![raw.clone()],
+        _ => parts.iter().map(|part| Raw::text(part, raw.origin.clone())).collect(),
+    }
+}
+
+fn list(key: &str, kind: &Kind, items: &[Raw], errors: &mut Vec<ConfigError>) -> Option<Value> {
+    let before = errors.len();
+    let named = items.iter().enumerate();
+    let entries = named.filter_map(|(at, item)| {
+        if matches!(item.node, Node::List(_)) {
+            errors.push(wrong(
+                &format!("{key}[{at}]"),
+                kind,
+                item,
+                &format!("write {}", kind.wanted()),
+            ));
+            return None;
+        }
+        read(&format!("{key}[{at}]"), kind, item, errors)
+    });
+    let entries = entries.collect();
+    (errors.len() == before).then_some(Value::List(entries))
+}
+
+fn records(
+    key: &str,
+    records: &Records,
+    items: &[Raw],
+    errors: &mut Vec<ConfigError>,
+) -> Option<Value> {
+    let before = errors.len();
+    let entries = items
+        .iter()
+        .enumerate()
+        .filter_map(|(at, item)| record(&format!("{key}[{at}]"), records, item, errors));
+    let entries = entries.collect();
+    (errors.len() == before).then_some(Value::List(entries))
+}
+
+fn record(key: &str, records: &Records, raw: &Raw, errors: &mut Vec<ConfigError>) -> Option<Entry> {
+    let fields = match &raw.node {
+        Node::Table(pairs) => pairs.clone(),
+        Node::Scalar(text) => match (records.parse)(text.trim()) {
+            Ok(fields) => fields.into_iter().map(|(name, text)| field(raw, name, text)).collect(),
+            Err(remedy) => {
+                errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
+                return None;
+            }
+        },
+        Node::List(_) | Node::Switch(_) => {
+            let remedy = format!("write {}", records.example);
+            errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
+            return None;
+        }
+    };
+    let before = errors.len();
+    let names = || records.fields.iter().map(|field| field.name);
+    for pair in &fields {
+        if !names().any(|name| name == pair.name) {
+            let remedy = units::did_you_mean(&pair.name, names()).unwrap_or_else(|| {
+                format!("the keys here are {}", names().collect::<Vec<_>>().join(", "))
+            });
+            let name = format!("{key}.{}", pair.name);
+            let what = format!("{name} is an unknown key: {remedy}");
+            errors.push(ConfigError::without_value(&name, pair.origin.clone(), what));
+        }
+    }
+    let mut entries = Vec::new();
+    for (at, known) in records.fields.iter().enumerate() {
+        let written = fields.iter().find(|pair| pair.name == known.name);
+        if at == 0 && written.is_none() {
+            let remedy = format!(
+                "its {} is missing: add {} = {}",
+                known.name,
+                known.name,
+                known.kind.example()
+            );
+            errors.push(ConfigError::new(key, raw.origin.clone(), &raw.written, remedy));
+        }
+        let path = match (&raw.node, at) {
+            // A text that is the first field alone is the item itself in messages.
+            (Node::Scalar(_), 0) if fields.len() == 1 => key.to_owned(),
+            _ => format!("{key}.{}", known.name),
+        };
+        let entry = match written {
+            Some(pair) => read(&path, &known.kind, &pair.value, errors),
+            None => Some(default(&path, &known.kind, known.default)),
+        };
+        // In messages it is the item, for programs the field.
+        entries.extend(entry.map(|entry| Entry { key: format!("{key}.{}", known.name), ..entry }));
+    }
+    (errors.len() == before).then(|| Entry {
+        key: key.to_owned(),
+        origin: raw.origin.clone(),
+        written: raw.written.clone(),
+        text: String::new(),
+        value: Value::Record(entries),
+        is_secret: false,
+    })
+}
+
+fn field(item: &Raw, name: &str, text: String) -> Pair {
+    let is_whole = matches!(&item.node, Node::Scalar(whole) if *whole == text);
+    let value = match is_whole {
+        // As it was written, for messages.
+        true => Raw { node: Node::Scalar(text), ..item.clone() },
+        false => Raw::text(&text, item.origin.clone()),
+    };
+    Pair { name: name.to_owned(), origin: item.origin.clone(), value }
+}
+
+/// Returns the entry of a default, which is not set if it is empty.
+pub(crate) fn default(key: &str, kind: &Kind, text: &str) -> Entry {
+    let raw = Raw::text(text, Origin::Default);
+    let mut errors = Vec::new();
+    let is_list = matches!(kind, Kind::List(_) | Kind::Records(_));
+    let unset = Entry {
+        key: key.to_owned(),
+        origin: Origin::Default,
+        written: raw.written.clone(),
+        text: String::new(),
+        value: Value::Unset,
+        is_secret: matches!(kind, Kind::Secret),
+    };
+    match text {
+        "" if !is_list => unset,
+        _ => read(key, kind, &raw, &mut errors).unwrap_or(unset),
+    }
+}
+
+fn tagged(
+    key: &str,
+    kind: &Kind,
+    tags: &[&str],
+    raw: &Raw,
+    pairs: &[Pair],
+    errors: &mut Vec<ConfigError>,
+) -> Option<Entry> {
+    let remedy = match pairs {
+        [Pair { name, value: Raw { node: Node::Scalar(text), .. }, .. }]
+            if tags.contains(&name.as_str()) =>
+        {
+            let text = format!("{name}:{text}");
+            return Some(Entry {
+                key: key.to_owned(),
+                origin: pairs[0].value.origin.clone(),
+                written: pairs[0].value.written.clone(),
+                text: text.clone(),
+                value: Value::Text(text),
+                is_secret: false,
+            });
+        }
+        [_, _, ..] if pairs.iter().all(|pair| tags.contains(&pair.name.as_str())) => {
+            format!("keep one of {}", joined(tags, "and"))
+        }
+        _ => format!("write {}", kind.wanted()),
+    };
+    errors.push(wrong(key, kind, raw, &remedy));
+    None
+}
+
+/// Reads a scalar. The error is the remedy.
+fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
+    let wanted = || format!("write {}", kind.wanted());
+    match kind {
+        Kind::Switch => text.parse().map(Value::Switch).map_err(|_| wanted()),
+        Kind::Count { .. } => {
+            let number = units::parse_count(text).map_err(|_| wanted())? as u64;
+            kind.check_number(number).map(|()| Value::Number(number))
+        }
+        Kind::Size { .. } => {
+            let number = units::parse_size(text)? as u64;
+            kind.check_number(number).map(|()| Value::Number(number))
+        }
+        Kind::Duration { .. } => {
+            let duration = units::parse_duration(text)?;
+            kind.check_duration(duration).map(|()| Value::Duration(duration))
+        }
+        Kind::Word(words) => match words.contains(&text) {
+            true => Ok(Value::Text(text.to_owned())),
+            // A few are all named.
+            false if words.len() <= 3 => Err(wanted()),
+            false => Err(units::did_you_mean(text, words.iter().copied()).unwrap_or_else(wanted)),
+        },
+        Kind::Tagged { words, tags } => {
+            let has_tag = text.split_once(':').is_some_and(|(tag, _)| tags.contains(&tag));
+            match words.contains(&text) || has_tag {
+                true => Ok(Value::Text(text.to_owned())),
+                false => Err(format!("{}, or \"{}:NAME\"", wanted(), tags.join(":NAME\", \""))),
+            }
+        }
+        Kind::Text(_) | Kind::Secret | Kind::Path if text.is_empty() => Ok(Value::Unset),
+        Kind::Text(_) | Kind::Secret | Kind::Path => Ok(Value::Text(text.to_owned())),
+        Kind::Address if text.is_empty() => Ok(Value::Unset),
+        Kind::Address => address(key, text).map(Value::Address),
+        Kind::IpAddress => match text.parse::<IpAddr>() {
+            Ok(_) => Ok(Value::Text(text.to_owned())),
+            Err(_) => Err(wanted()),
+        },
+        Kind::Host => host(key, text).map(Value::Text),
+        Kind::List(_) | Kind::Or(..) | Kind::Records(_) => Err(wanted()),
+    }
+}
+
+/// Parses an IP address and a port.
+fn address(key: &str, text: &str) -> Result<SocketAddr, String> {
+    let host = host(key, text)?;
+    host.parse().map_err(|_| {
+        "names are not looked up here: write the IP address and the port, for example \
+         \"127.0.0.1:9001\""
+            .to_owned()
+    })
+}
+
+/// Checks the form of a name or an IP address with a port.
+fn host(key: &str, text: &str) -> Result<String, String> {
+    if text.parse::<SocketAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    if let Ok(port) = text.parse::<u16>() {
+        let all = match key.starts_with("listen") {
+            true => format!(" for this machine, or \"0.0.0.0:{port}\" for all that reach it"),
+            false => String::new(),
+        };
+        return Err(format!("it is a port alone: write \"127.0.0.1:{port}\"{all}"));
+    }
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()) {
+        return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string());
+    }
+    match (text.parse::<IpAddr>(), text.rsplit_once(':')) {
+        (Ok(IpAddr::V6(ip)), _) => Err(format!("a port is missing: write \"[{ip}]:9001\"")),
+        (Ok(ip), _) => Err(format!("a port is missing: write \"{ip}:9001\"")),
+        (_, Some((name, port))) if port.parse::<u16>().is_ok() && is_name(name) => {
+            Ok(text.to_owned())
+        }
+        (_, None) if is_name(text) => Err(format!("a port is missing: write \"{text}:9001\"")),
+        _ => Err("write HOST:PORT, an IP address or a name and a port, for example \
+                  \"127.0.0.1:9001\" or \"[::1]:9001\""
+            .to_owned()),
+    }
+}
+
+/// Returns whether the text has the form of a host's name (RFC 1123 section 2.1), with the
+/// underscores that container networks use.
+fn is_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let text = text.strip_suffix('.').unwrap_or(text);
+    text.len() <= 253
+        && text.split('.').all(is_label)
+        && text.bytes().any(|byte| byte.is_ascii_alphabetic())
+}

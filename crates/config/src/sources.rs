@@ -1,0 +1,221 @@
+//! The sources of values, in the order of their precedence: later ones override earlier ones.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::draft::Draft;
+use crate::environment::{self, Found};
+use crate::error::{ConfigError, Origin};
+use crate::key::{Kind, Table};
+use crate::raw::{self, Node, Pair, Raw};
+use crate::read;
+use crate::values::{Value, Values};
+
+/// Collects the values of a program's settings. Read the file first, then the environment, then
+/// flags, then `--set`. Mistakes are kept until [`Draft::finish`], so that all are reported
+/// together.
+#[derive(Debug)]
+pub struct Sources {
+    values: Values,
+    errors: Vec<ConfigError>,
+    warnings: Vec<String>,
+}
+
+impl Sources {
+    /// Begins with the defaults of the table.
+    ///
+    /// # Panics
+    /// In debug builds, if a default is no value of its key.
+    #[must_use]
+    pub fn new(table: &'static Table) -> Self {
+        let default = |key: &crate::Key| {
+            let entry = read::default(key.name, &key.kind, key.default);
+            let is_word = matches!(key.kind, Kind::Or(word, _) if word == key.default);
+            let is_set = !matches!(entry.value, Value::Unset);
+            debug_assert!(is_set || is_word || key.default.is_empty(), "default of {}", key.name);
+            entry
+        };
+        let entries = table.keys.iter().map(default).collect();
+        let values = Values { table, entries, sections: BTreeMap::new() };
+        Self { values, errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Returns the path of the configuration file: that of the flag, else of `THRONG_CONFIG`.
+    #[must_use]
+    pub fn path(flag: Option<&Path>) -> Option<PathBuf> {
+        let named = || std::env::var_os(environment::FILE).filter(|path| !path.is_empty());
+        flag.map(Path::to_owned).or_else(|| named().map(PathBuf::from))
+    }
+
+    /// Reads the TOML `text` of the file `name`.
+    pub fn file(&mut self, name: &str, text: &str) {
+        match raw::parse(name, text) {
+            Ok(pairs) => self.pairs("", &pairs),
+            Err(errors) => self.errors.extend(errors),
+        }
+    }
+
+    fn pairs(&mut self, prefix: &str, pairs: &[Pair]) {
+        for pair in pairs {
+            let name = format!("{prefix}{}", pair.name);
+            let table = self.values.table;
+            let alias = table.keys.iter().position(
+                |key| matches!(key.kind, Kind::Records(records) if records.alias == Some(&name)),
+            );
+            if let Some(at) = table.position(&name) {
+                self.put(at, &pair.value);
+            } else if let Some(at) = alias {
+                self.aliased(at, &name, pair, pairs);
+            } else if !table.is_section(&name) {
+                let what = format!("{name} is an unknown key: {}", table.unknown(&name));
+                // Without its value: the value of a mistyped token is a secret.
+                let error = ConfigError::without_value(&name, pair.origin.clone(), what);
+                self.errors.push(error);
+            } else if let Node::Table(inner) = &pair.value.node {
+                let seen = (pair.value.origin.clone(), pair.value.written.clone());
+                self.values.sections.insert(name.clone(), seen);
+                self.pairs(&format!("{name}."), inner);
+            } else {
+                let example = table.in_section(&name).next().map(crate::Key::example);
+                let remedy =
+                    format!("write [{name}], and below it {}", example.unwrap_or_default());
+                let Raw { origin, written, .. } = &pair.value;
+                self.errors.push(ConfigError::new(&name, origin.clone(), written, remedy));
+            }
+        }
+    }
+
+    /// Reads the tables of a list under its other name.
+    fn aliased(&mut self, at: usize, alias: &str, pair: &Pair, all: &[Pair]) {
+        let key = &self.values.table.keys[at];
+        let Raw { origin, written, node } = &pair.value;
+        let remedy = match node {
+            _ if all.iter().any(|other| other.name == key.name) => {
+                format!("{} is there, too: write one of the two", key.name)
+            }
+            Node::List(items) if items.iter().all(|item| matches!(item.node, Node::Table(_))) => {
+                return self.put(at, &pair.value);
+            }
+            _ => {
+                let Kind::Records(records) = key.kind else { return };
+                let first = records.fields.first().map(crate::Key::example);
+                format!("write [[{alias}]], and below it {}", first.unwrap_or_default())
+            }
+        };
+        self.errors.push(ConfigError::new(alias, origin.clone(), written, remedy));
+    }
+
+    fn put(&mut self, at: usize, raw: &Raw) {
+        let key = &self.values.table.keys[at];
+        if let Some(entry) = read::read(key.name, &key.kind, raw, &mut self.errors) {
+            self.values.entries[at] = entry;
+        }
+    }
+
+    /// Reads the variables that begin with `THRONG_`. One that is no setting is a warning; those
+    /// that Kubernetes sets for a service called throng are ignored.
+    pub fn environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) {
+        let mut variables: Vec<_> = variables.into_iter().collect();
+        variables.sort();
+        for (name, value) in variables {
+            match environment::find(self.values.table, &name, value) {
+                None => {}
+                Some(Found::Unknown(warning)) => self.warnings.push(warning),
+                Some(Found::Setting { at, variable, value: Ok(text) }) => {
+                    self.text(at, &text, Origin::Environment(variable));
+                }
+                Some(Found::Setting { at, variable, value: Err(value) }) => {
+                    let key = self.values.table.keys[at].name;
+                    let remedy = "it is not UTF-8: set it to UTF-8 text, or unset it";
+                    let origin = Origin::Environment(variable);
+                    self.errors.push(ConfigError::new(key, origin, format!("{value:?}"), remedy));
+                }
+            }
+        }
+    }
+
+    /// Sets `key` to the text of a flag.
+    pub fn flag(&mut self, flag: &str, key: &str, text: &str) {
+        self.set_text(key, text, Origin::Flag(flag.to_owned()));
+    }
+
+    /// Sets the list `key` to the texts of a flag that may be repeated; none leave it as it is.
+    pub fn flags(&mut self, flag: &str, key: &str, texts: &[String]) {
+        let Some(at) = self.values.table.position(key).filter(|_| !texts.is_empty()) else {
+            return;
+        };
+        let origin = Origin::Flag(flag.to_owned());
+        let items: Vec<Raw> = texts.iter().map(|text| Raw::text(text, origin.clone())).collect();
+        let written = items.iter().map(|item| item.written.as_str()).collect::<Vec<_>>().join(", ");
+        self.put(at, &Raw { origin, written: format!("[{written}]"), node: Node::List(items) });
+    }
+
+    /// Sets `key=value` as given to `--set`. The value is text, or written as in a file.
+    pub fn set(&mut self, pair: &str) {
+        let origin = Origin::Flag("--set".to_owned());
+        match pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) {
+            Some((key, value)) => self.set_text(key.trim(), value.trim(), origin),
+            None => self.errors.push(ConfigError {
+                key: String::new(),
+                origin,
+                what: format!("{pair:?} has no key: write key=value, for example --set shards=2"),
+                is_secret: false,
+            }),
+        }
+    }
+
+    fn set_text(&mut self, key: &str, text: &str, origin: Origin) {
+        match self.values.table.position(key) {
+            Some(at) => self.text(at, text, origin),
+            None if self.values.table.is_section(key) && self.toml(key, text, &origin) => {}
+            None => {
+                let name = key.escape_debug().to_string();
+                let what = format!("{name} is an unknown key: {}", self.values.table.unknown(key));
+                self.errors.push(ConfigError::without_value(&name, origin, what));
+            }
+        }
+    }
+
+    fn text(&mut self, at: usize, text: &str, origin: Origin) {
+        let key = &self.values.table.keys[at];
+        let is_toml = text.trim_start().starts_with(['[', '{', '"', '\'']);
+        if !is_toml || !self.toml(key.name, text, &origin) {
+            self.put(at, &Raw::text(text, origin));
+        }
+    }
+
+    /// Reads `text` as a value in a file; returns false if it is none.
+    fn toml(&mut self, key: &str, text: &str, origin: &Origin) -> bool {
+        let Ok(mut pairs) = raw::parse("", &format!("{key} = {text}")) else { return false };
+        raw::set_origin(&mut pairs, origin);
+        self.pairs("", &pairs);
+        true
+    }
+
+    /// Sets the value of a key that no source sets, because of `reason`.
+    pub fn default_to(&mut self, key: &str, text: &str, reason: &'static str) {
+        if !self.values.is_set(key) {
+            self.set_text(key, text, Origin::Follows(reason));
+        }
+    }
+
+    /// Raises the number `key`, if no source sets it, to that of `other`.
+    pub fn raise(&mut self, key: &str, other: &'static str) {
+        let number = |key: &str| match self.values.entry(key).map(|entry| &entry.value) {
+            Some(Value::Number(number)) => *number,
+            _ => 0,
+        };
+        if number(other) > number(key) {
+            let text =
+                self.values.entry(other).map_or_else(String::new, |entry| entry.text.clone());
+            self.default_to(key, &text, other);
+        }
+    }
+
+    /// Returns the values to be converted by the program.
+    #[must_use]
+    pub fn finish(self) -> Draft {
+        Draft::new(self.values, self.errors, self.warnings)
+    }
+}
