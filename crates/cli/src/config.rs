@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::serve::SettingFlags;
+use crate::serve::{SettingFlags, Settings};
 use crate::{Failure, say, site};
 
 #[derive(clap::Args)]
@@ -27,15 +27,18 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let Command::Show { origin, flags } = args.command;
-    let settings = flags.settings().map_err(Failure::usage)?;
-    for (setting, value, from) in settings.each() {
-        let note = if origin { from.to_string() } else { setting.help.to_owned() };
-        let pair = format!("{} = {value:?}", setting.key);
+    let draft = flags.draft("", &[])?;
+    draft.take_warnings().iter().for_each(say::trouble);
+    let values = draft.values().clone();
+    let settings = Settings::from_draft(draft)?;
+    site::check(&settings)?;
+    for (key, entry) in values.iter() {
+        let note = if origin { entry.origin().to_string() } else { key.help.to_owned() };
+        let pair = format!("{} = {}", key.name, entry.to_toml());
         if !say::line(format_args!("{pair:<40} # {note}")) {
             // The reader has exited (`| head -1`).
             break;
         }
     }
-    site::check(&settings.checked().map_err(Failure::usage)?)?;
     Ok(ExitCode::SUCCESS)
 }

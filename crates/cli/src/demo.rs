@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use throng::{DrainPlan, Running, ShardLoad, Stats, process};
+use throng_config::Sources;
+use throng_config::units::{parse_count, parse_duration};
 use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
-use throng_load::units::{grouped, parse_duration, show_bytes, show_ns};
+use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target};
 
-use crate::settings::{Origin, Settings};
+use crate::serve::{Settings, TABLE};
 use crate::signals::Stop;
 use crate::{Failure, say, serve, site};
 
@@ -26,7 +28,7 @@ pub(crate) struct Args {
     duration: Option<Duration>,
     /// Simulated clients, spread over 50 channels; fewer than 100 clients over half as many
     /// channels
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_count)]
     clients: usize,
     /// Messages per second that each client sends
     #[arg(long, value_name = "RATE", default_value_t = 0.5)]
@@ -85,10 +87,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             format!("--rate is {}; expected 0.001 to 1000 messages per second", args.rate);
         return Err(Failure::usage(message));
     }
-    let mut settings = Settings::new();
-    let origin = Origin::Flag("--listen".to_owned());
-    settings.set("listen", args.listen.clone(), origin).map_err(Failure::usage)?;
-    let settings = settings.checked().map_err(Failure::usage)?;
+    let mut sources = Sources::new(&TABLE);
+    sources.flag("--listen", "listen", &args.listen);
+    let settings = Settings::from_draft(sources.finish())?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
     if args.clients.saturating_mul(2).saturating_add(200) > limit {

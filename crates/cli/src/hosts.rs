@@ -15,21 +15,17 @@ pub(crate) enum AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// Reads the setting of a server that listens on `addresses`. `auto` is any host, unless all of
-    /// them are loopback addresses: then the server's own names.
-    pub(crate) fn parse(text: &str, addresses: &[String]) -> Self {
-        let names = |list: &mut dyn Iterator<Item = &str>| {
-            Self::Names(
-                list.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            )
-        };
-        match text {
-            "auto" if addresses.iter().all(|address| is_loopback(address)) => {
-                names(&mut addresses.iter().map(|address| name_of(address)))
+    /// Returns the hosts in the list `names`. Without one, any host, unless all of `addresses`,
+    /// which the server listens on, are loopback addresses: then the server's own names.
+    pub(crate) fn new(names: Option<&[String]>, addresses: &[String]) -> Self {
+        match names {
+            None if addresses.iter().all(|address| is_loopback(address)) => {
+                let own = addresses.iter().map(|address| name_of(address).to_owned());
+                Self::Names(own.collect())
             }
-            "auto" => Self::Any,
-            list if list.split(',').any(|name| name.trim() == "*") => Self::Any,
-            list => names(&mut list.split(',')),
+            None => Self::Any,
+            Some(names) if names.iter().any(|name| name == "*") => Self::Any,
+            Some(names) => Self::Names(names.to_vec()),
         }
     }
 
@@ -103,20 +99,21 @@ mod tests {
 
     #[test]
     fn by_default_a_server_on_loopback_alone_has_its_own_names_only() {
-        let parse = |text: &str, addresses: &[&str]| {
-            let addresses: Vec<_> = addresses.iter().map(|&address| address.to_owned()).collect();
-            AllowedHosts::parse(text, &addresses)
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let auto = |addresses: &[&str]| AllowedHosts::new(None, &owned(addresses));
+        let listed = |names: &[&str], addresses: &[&str]| {
+            AllowedHosts::new(Some(&owned(names)), &owned(addresses))
         };
         let names = |names: &[&str]| {
             AllowedHosts::Names(names.iter().map(|&name| name.to_owned()).collect())
         };
-        assert_eq!(parse("auto", &["127.0.0.1:0", "[::1]:80"]), names(&["127.0.0.1", "::1"]));
-        assert_eq!(parse("auto", &["localhost:80"]), names(&["localhost"]));
-        assert_eq!(parse("auto", &["127.0.0.1:0", "0.0.0.0:80"]), AllowedHosts::Any);
+        assert_eq!(auto(&["127.0.0.1:0", "[::1]:80"]), names(&["127.0.0.1", "::1"]));
+        assert_eq!(auto(&["localhost:80"]), names(&["localhost"]));
+        assert_eq!(auto(&["127.0.0.1:0", "0.0.0.0:80"]), AllowedHosts::Any);
         assert_eq!(
-            parse("a.example, b.example", &["0.0.0.0:80"]),
+            listed(&["a.example", "b.example"], &["0.0.0.0:80"]),
             names(&["a.example", "b.example"])
         );
-        assert_eq!(parse("a.example, *", &["127.0.0.1:0"]), AllowedHosts::Any);
+        assert_eq!(listed(&["a.example", "*"], &["127.0.0.1:0"]), AllowedHosts::Any);
     }
 }

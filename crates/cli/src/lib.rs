@@ -15,7 +15,6 @@ mod hosts;
 mod register;
 pub mod say;
 pub mod serve;
-pub mod settings;
 pub mod signals;
 pub mod site;
 
@@ -23,6 +22,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use throng_config::ConfigErrors;
 
 /// WebSocket and HTTP server, load balancer and load generator.
 #[derive(Parser)]
@@ -60,7 +60,7 @@ enum Command {
 /// The failure of a command: its message and the exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// The message, on one line.
+    /// The message.
     pub message: String,
     /// The exit code.
     pub code: u8,
@@ -77,6 +77,12 @@ impl Failure {
     #[must_use]
     pub fn runtime(message: impl ToString) -> Self {
         Self { message: message.to_string(), code: 1 }
+    }
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::usage(errors.with_lines())
     }
 }
 

@@ -4,7 +4,7 @@ use throng::prelude::*;
 use throng::{Bound, Status};
 
 use crate::hosts::AllowedHosts;
-use crate::settings::{Checked, Rule};
+use crate::serve::{Rule, Settings};
 
 const PAGE: &str = include_str!("page.html");
 
@@ -26,17 +26,17 @@ enum Member {
 const MAX_CHANNEL_NAME: usize = 256;
 
 /// Binds the server that `settings` describe.
-pub(crate) fn bind(settings: &Checked) -> throng::Result<Bound> {
+pub(crate) fn bind(settings: &Settings) -> throng::Result<Bound> {
     listen(configured(app(settings), settings), settings)
 }
 
 /// Checks the settings as [`bind`] does, without listening.
-pub(crate) fn check(settings: &Checked) -> throng::Result<()> {
+pub(crate) fn check(settings: &Settings) -> throng::Result<()> {
     configured(app(settings), settings).check()
 }
 
 /// A server for `app`, configured by `settings`.
-pub fn configured(app: App, settings: &Checked) -> Server {
+pub fn configured(app: App, settings: &Settings) -> Server {
     let server = Server::new(app)
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
@@ -61,13 +61,16 @@ pub fn configured(app: App, settings: &Checked) -> Server {
 }
 
 /// Binds `server` to all addresses of `settings`.
-pub fn listen(server: Server, settings: &Checked) -> throng::Result<Bound> {
-    let more = settings.listen_also.iter();
-    let server = more.fold(server, |server, address| server.bind_also(address.as_str()));
-    server.bind(settings.listen.as_str())
+pub fn listen(server: Server, settings: &Settings) -> throng::Result<Bound> {
+    let (first, more) = match settings.listen.as_slice() {
+        [first, more @ ..] => (first.as_str(), more),
+        [] => ("", &[][..]),
+    };
+    let server = more.iter().fold(server, |server, address| server.bind_also(address.as_str()));
+    server.bind(first)
 }
 
-pub(crate) fn app(settings: &Checked) -> App {
+pub(crate) fn app(settings: &Settings) -> App {
     let wildcards = settings.wildcards;
     let channels = Ws::on_upgrade(move |request| {
         let echo = request.query("echo") == Some("1");

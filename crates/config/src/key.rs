@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::{LARGEST, LONGEST, show_size};
+use crate::units::{LARGEST, LONGEST, show_duration, show_size};
 
 /// All settings of a program, in the order in which they are shown.
 #[derive(Debug)]
@@ -173,6 +173,12 @@ impl Kind {
     pub fn check_number(&self, number: u64) -> Result<(), String> {
         match *self {
             Self::Or(_, kind) => kind.check_number(number),
+            Self::Count { min, max } if min > 0 && max <= i32::MAX as u64 => {
+                match (min..=max).contains(&number) {
+                    true => Ok(()),
+                    false => Err(format!("write {min} to {max}")),
+                }
+            }
             Self::Count { min, .. } if number < min => Err(format!("write at least {min}")),
             Self::Count { max, .. } if number > max => Err(format!("write at most {max}")),
             Self::Size { min, max: LARGEST } if number < min => {
@@ -195,10 +201,10 @@ impl Kind {
                 Err("write more than nothing, for example \"5s\"".to_owned())
             }
             Self::Duration { min, .. } if duration < min => {
-                Err(format!("write at least \"{min:?}\""))
+                Err(format!("write at least \"{}\"", show_duration(min)))
             }
             Self::Duration { max, .. } if duration > max => {
-                Err(format!("write at most \"{max:?}\""))
+                Err(format!("write at most \"{}\"", show_duration(max)))
             }
             _ => Ok(()),
         }

@@ -39,7 +39,14 @@ pub(crate) fn read(
             return tagged(key, kind, tags, raw, pairs, errors);
         }
         (Kind::Or(word, _), Node::Scalar(text)) if text.trim() == *word => Value::Unset,
-        (Kind::Or(_, inner), _) => return read(key, inner, raw, errors),
+        (Kind::Or(word, inner), _) => {
+            let before = errors.len();
+            let entry = read(key, inner, raw, errors);
+            for error in &mut errors[before..] {
+                error.what.push_str(&format!(", or \"{word}\""));
+            }
+            return entry;
+        }
         (_, Node::Scalar(text)) => match scalar(key, kind, text.trim()) {
             Ok(value) => value,
             Err(remedy) => {

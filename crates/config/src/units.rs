@@ -80,7 +80,10 @@ pub fn parse_count(text: &str) -> Result<usize, String> {
         "m" | "M" => 1e6,
         _ => return Err(remedy()),
     };
-    whole(value * factor).map_err(|_| remedy())
+    whole(value * factor).map_err(|why| match why {
+        NotWhole::Fraction => remedy(),
+        NotWhole::TooLarge => "write a smaller number".to_owned(),
+    })
 }
 
 enum NotWhole {
@@ -119,6 +122,17 @@ pub fn show_size(bytes: u64) -> String {
         () if fits(20) => format!("{}MiB", bytes >> 20),
         () if fits(10) => format!("{}KiB", bytes >> 10),
         () => bytes.to_string(),
+    }
+}
+
+/// Writes a duration as short as it can be read: `24h`, `1s`, `250ms`.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
+    match duration.as_secs() {
+        hours if hours > 0 && hours.is_multiple_of(3600) && duration.subsec_nanos() == 0 => {
+            format!("{}h", hours / 3600)
+        }
+        _ => format!("{duration:?}"),
     }
 }
 
@@ -201,6 +215,9 @@ mod tests {
         }
         for (bytes, text) in [(0, "0"), (1024, "1KiB"), (1 << 20, "1MiB"), (1500, "1500")] {
             assert_eq!(show_size(bytes), text);
+        }
+        for (seconds, text) in [(0, "0ns"), (5, "5s"), (90, "90s"), (7200, "2h")] {
+            assert_eq!(show_duration(Duration::from_secs(seconds)), text);
         }
     }
 

@@ -35,7 +35,7 @@ fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
 #[test]
 fn handlers_that_block_do_so_where_they_are_told_and_a_shutdown_names_who_does_not_return() {
     let at_once = ["--set", "drain.window=0s", "--set", "drain.grace=0s"];
-    let settings = [&["--set", "workers.pool_size=2"][..], &at_once].concat();
+    let settings = [&["--workers", "2"][..], &at_once].concat();
     let served = serve(&settings);
     for path in ["/echo", "/sleep/1", "/worker/1"] {
         let mut client = Client::connect(served.addresses[0], path);

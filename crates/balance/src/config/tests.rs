@@ -143,7 +143,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "max_header_bytes = 100",
             "b.toml:2:20: max_header_bytes is 100: write \"1KiB\" to \"1MiB\"",
         ),
-        ("max_headers = 0", "b.toml:2:15: max_headers is 0: write at least 8"),
+        ("max_headers = 0", "b.toml:2:15: max_headers is 0: write 8 to 4096"),
         ("close_rate = 0", "b.toml:2:14: close_rate is 0: write at least 1"),
         (
             "[timeouts]\ntunnel = \"0\"",
@@ -161,7 +161,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "drop_headers = [\"a b\"]",
             "b.toml:2:17: drop_headers[0] is \"a b\": write a header's name",
         ),
-        ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write at least 8"),
+        ("max_response_headers = 0", "b.toml:2:24: max_response_headers is 0: write 8 to 4096"),
         ("[health]\nwithin = \"0s\"", "b.toml:3:10: health.within is \"0s\": write more"),
         ("[health]\ndown_for = \"0s\"", "b.toml:3:12: health.down_for is \"0s\": write more"),
         (
@@ -261,11 +261,11 @@ fn every_mistake_in_a_backend_is_reported_at_its_item() {
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 0",
-            "b.toml:3:10: backends[0].weight is 0: write at least 1",
+            "b.toml:3:10: backends[0].weight is 0: write 1 to 1000",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = 1001",
-            "b.toml:3:10: backends[0].weight is 1001: write at most 1000",
+            "b.toml:3:10: backends[0].weight is 1001: write 1 to 1000",
         ),
         (
             "[[backends]]\naddress = \"127.0.0.1:1\"\nweight = \"two\"",

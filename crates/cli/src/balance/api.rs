@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::{App, Bound, Limits, Request, Response, Server, Status};
 use throng_balance::{Balancer, Error};
-use throng_load::units::parse_duration;
+use throng_config::units::parse_duration;
 
 use super::guard::{self, check_read, refuse, unauthorized};
 use super::metrics;

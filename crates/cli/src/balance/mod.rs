@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return ctl::run(&args);
     }
     let flags = args.flags;
-    let config = flags.config().map_err(|errors| Failure::usage(errors.with_lines()))?;
+    let config = flags.config()?;
     for warning in config.warnings() {
         say::trouble(warning);
     }
@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
     let balancer = Balancer::start(config.clone()).map_err(|error| match error {
-        Error::Config(errors) => Failure::usage(errors.with_lines()),
+        Error::Config(errors) => errors.into(),
         other => Failure::runtime(other),
     })?;
     let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::{Subcommand, ValueEnum};
-use throng_load::units::{parse_duration, parse_size};
+use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
 
 use super::output::OutputArgs;
@@ -99,7 +99,7 @@ struct Echo {
     #[command(flatten)]
     target: TargetArgs,
     /// Connections
-    #[arg(long, short, value_name = "N", default_value_t = 100)]
+    #[arg(long, short, value_name = "N", default_value_t = 100, value_parser = parse_count)]
     connections: usize,
     #[command(flatten)]
     message: MessageArgs,
@@ -165,7 +165,7 @@ struct Idle {
     #[command(flatten)]
     target: TargetArgs,
     /// Connections to hold
-    #[arg(long, short, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, short, value_name = "N", default_value_t = 10_000, value_parser = parse_count)]
     connections: usize,
     /// How long to hold them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
@@ -179,7 +179,7 @@ struct Connect {
     #[command(flatten)]
     target: TargetArgs,
     /// Connections being made at a time
-    #[arg(long, short, value_name = "N", default_value_t = 64)]
+    #[arg(long, short, value_name = "N", default_value_t = 64, value_parser = parse_count)]
     concurrency: usize,
     #[command(flatten)]
     message: MessageArgs,
@@ -408,7 +408,7 @@ mod tests {
         for (line, hint) in [
             ("echo 127.0.0.1:9001", "did you mean ws://127.0.0.1:9001?"),
             ("echo ws://h --size 4K", "4KiB"),
-            ("echo ws://h --duration 30", "did you mean 30s?"),
+            ("echo ws://h --duration 30", "write \"30s\""),
             ("echo ws://h --rate 10 --pipeline 2", "cannot be used with"),
             ("echo ws://h --rate 0", "--rate"),
             ("echo ws://h --deflate maybe", "window:BITS"),

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng_load::units::parse_duration;
+use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
 use super::args::{Connecting, MessageArgs};
@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: &str = "Examples:
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Subscribers; one more connection publishes
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000, value_parser = parse_count)]
     subscribers: usize,
     /// Publishes to measure
     #[arg(long, short, value_name = "K", default_value_t = 20)]

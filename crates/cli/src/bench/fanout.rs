@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng_load::units::parse_duration;
+use throng_config::units::{parse_count, parse_duration};
 use throng_load::{Error, Mode, Plan, Target};
 
 use super::args::{Connecting, MessageArgs};
@@ -24,10 +24,10 @@ Connections: a publisher for each channel, and its subscribers: 1000 channels of
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Channels, each with a publisher of its own
-    #[arg(long, short, value_name = "C", default_value_t = 1000)]
+    #[arg(long, short, value_name = "C", default_value_t = 1000, value_parser = parse_count)]
     channels: usize,
     /// Subscribers of each channel
-    #[arg(long, short = 'n', value_name = "M", default_value_t = 15)]
+    #[arg(long, short = 'n', value_name = "M", default_value_t = 15, value_parser = parse_count)]
     subscribers: usize,
     /// Messages a second to all channels together, which take turns
     #[arg(long, short, value_name = "PER_SECOND", default_value = "1000/s", value_parser = parse_rate)]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use throng_config::units::{parse_count, parse_duration, parse_size};
 use throng_load::http::{Expect, Pace, Plan, Slo};
-use throng_load::units::{parse_duration, parse_size};
 use throng_load::{Error, Target};
 
 use super::args::{Connecting, TimeArgs};
@@ -41,7 +41,7 @@ pub(super) struct Args {
     #[arg(value_name = "URL")]
     url: Option<String>,
     /// Connections; with --no-keep-alive requests under way at a time
-    #[arg(long, short, value_name = "N", default_value_t = 100)]
+    #[arg(long, short, value_name = "N", default_value_t = 100, value_parser = parse_count)]
     connections: usize,
     /// Requests under way on each connection at most
     #[arg(long, short, value_name = "DEPTH", default_value_t = 1)]
@@ -243,7 +243,7 @@ mod tests {
             ("--header Content-Length:5", "follows from the body"),
             ("--expect-status ok", "200,304"),
             ("--slo p99", "p99<10ms"),
-            ("--timeout 5", "did you mean 5s?"),
+            ("--timeout 5", "write \"5s\""),
             ("--connections 0", "--connections is 0"),
             ("--shards 0", "--shards is 0"),
             ("--shards 999999", "--shards is 999999; a server has 1 to 256"),

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use throng::Status;
 use throng::prelude::*;
+use throng_config::Sources;
 use throng_load::units::{grouped, show_bytes};
 
 use super::attacks::{ATTACKS, Attack, Scene};
 use super::neighbours::{self, Tally};
-use crate::settings::{Checked, Origin, Settings};
+use crate::serve::{Settings, TABLE};
 use crate::{Failure, say, serve, site};
 
 /// The settings of the attacked server that are not the defaults: few enough places, and little
@@ -40,7 +41,7 @@ const SAMPLE: Duration = Duration::from_millis(20);
 
 /// Serves as the attacked server, until it is ended.
 pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
-    let settings = settings().map_err(Failure::usage)?;
+    let settings = settings()?;
     let app = site::app(&settings).post("/body", |request| {
         Response::text(request.body().len().to_string()).with_status(Status::OK)
     });
@@ -48,12 +49,12 @@ pub(super) fn serve_attacked() -> Result<ExitCode, Failure> {
     serve::until_stopped(bound, settings.drain)
 }
 
-fn settings() -> Result<Checked, String> {
-    let mut settings = Settings::new();
+fn settings() -> Result<Settings, Failure> {
+    let mut sources = Sources::new(&TABLE);
     for (key, value) in SETTINGS {
-        settings.set(key, value.to_owned(), Origin::Default)?;
+        sources.default_to(key, value, "--attack");
     }
-    settings.checked()
+    Ok(Settings::from_draft(sources.finish())?)
 }
 
 /// Runs all attacks, each for `duration`, and prints a row for each.

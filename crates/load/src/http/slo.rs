@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::record::Record;
-use crate::units::{parse_duration, rounded, show_ns};
+use throng_config::units::parse_duration;
+
+use crate::units::{rounded, show_ns};
 
 /// One threshold.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +54,7 @@ impl Slo {
             match parse_duration(time) {
                 Ok(time) if !time.is_zero() => Rule::Quantile(share, time),
                 Ok(_) => return bad("can never be kept"),
-                Err(error) => return Err(error),
+                Err(error) => return bad(&format!("has a mistake in its time ({error})")),
             }
         } else if let Some(rate) = packed.strip_prefix("rate>") {
             match rate.trim_end_matches("/s").replace([',', '_'], "").parse::<f64>() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::broadcast::ComparisonPlan;
 use crate::broadcast::wire::Variant;
 use clap::ValueEnum;
-use throng_load::units::{grouped, parse_duration, parse_size};
+use throng_config::units::{parse_duration, parse_size};
+use throng_load::units::grouped;
 
 use throng_cli::Failure;
 use throng_cli::bench::output;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::compression::CompressionPlan;
-use throng_load::units::{parse_duration, parse_size};
+use throng_config::units::{parse_duration, parse_size};
 use throng_load::{Deflate, DeflateMode};
 
 use crate::servers::children::OwnServer;

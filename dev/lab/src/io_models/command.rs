@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::io_models::{self, Handler, IoModel, IoModelsPlan, Table, Wanted};
 use clap::ValueEnum;
+use throng_config::units::parse_duration;
 use throng_load::Error;
-use throng_load::units::parse_duration;
 
 use crate::cells::CellLine;
 use crate::servers::children::OwnServer;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::netbench::{CaseProgress, Mode, PORT, Plan, ServerCommand};
 use clap::ValueEnum;
-use throng_load::units::{grouped, parse_duration};
+use throng_config::units::parse_duration;
+use throng_load::units::grouped;
 use throng_load::{Error, Progress, Stage};
 
 use throng_cli::Failure;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::proxies::{self, Peer, ProxyPlan, ProxyUnderTest, Table, Targets};
 use clap::ValueEnum;
-use throng_load::units::{parse_duration, parse_size};
+use throng_config::units::{parse_duration, parse_size};
 use throng_load::{Error, Target};
 
 use crate::cells::CellLine;

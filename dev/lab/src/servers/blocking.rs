@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use throng::Bound;
 use throng::prelude::*;
+use throng::{Bound, WorkerSettings};
 
-use throng_cli::serve::{self, SettingFlags};
-use throng_cli::settings::Checked;
+use throng_cli::serve::{self, SettingFlags, Settings};
 use throng_cli::{Failure, site};
 
 /// The longest a client may have a thread blocked by one message.
@@ -15,20 +14,22 @@ const MOST_MS: u64 = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Worker threads; 0 = one per usable CPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workers: usize,
     #[command(flatten)]
     flags: SettingFlags,
 }
 
 /// Serves until a signal comes.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let settings = args.flags.settings().and_then(|settings| settings.checked());
-    let settings = settings.map_err(Failure::usage)?;
-    serve::until_stopped(bind(&settings)?, settings.drain)
+    let settings = args.flags.settings("", &[])?;
+    serve::until_stopped(bind(&settings, args.workers)?, settings.drain)
 }
 
 /// Binds a server of echoes: `/echo` at once, `/sleep/{ms}` after so long on the event loop, `/worker/{ms}` after so long on a worker,
 /// and a page at `/page/{ms}`, from a worker too.
-fn bind(settings: &Checked) -> throng::Result<Bound> {
+fn bind(settings: &Settings, pool_size: usize) -> throng::Result<Bound> {
     let sleep = Ws::on_upgrade(length).on_message(|ws: &mut Socket<'_, Duration>, message| {
         std::thread::sleep(*ws.data());
         ws.send(message)
@@ -37,6 +38,7 @@ fn bind(settings: &Checked) -> throng::Result<Bound> {
         std::thread::sleep(*length);
         replies.send(message);
     });
+    let workers = WorkerSettings { pool_size, ..WorkerSettings::default() };
     let app = App::new()
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/sleep/{ms}", sleep)
@@ -48,7 +50,7 @@ fn bind(settings: &Checked) -> throng::Result<Bound> {
         .health()
         .metrics("/metrics")
         .stats("/stats.json");
-    let server = site::configured(app, settings).workers(settings.workers);
+    let server = site::configured(app, settings).workers(workers);
     site::listen(server, settings)
 }
 

@@ -15,8 +15,8 @@ use crate::broadcast::message::compose;
 use crate::broadcast::wire::{ChildMessage, Order, Variant, hear, say};
 use throng::prelude::*;
 use throng::{Deflate, IoBackend, WorkerSettings};
+use throng_config::units::parse_duration;
 use throng_load::machine_now_ns;
-use throng_load::units::parse_duration;
 
 use throng_cli::Failure;
 use throng_cli::bench::deflate;

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use throng::prelude::*;
 use throng::{Bound, Status};
 
-use throng_cli::serve::{self, SettingFlags};
-use throng_cli::settings::Checked;
+use throng_cli::serve::{self, SettingFlags, Settings};
 use throng_cli::{Failure, site};
 
 /// Payload of a message at `/push`, in bytes.
@@ -24,13 +23,11 @@ pub(crate) struct Args {
 
 /// Serves until a signal comes.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut settings = args.flags.settings().map_err(Failure::usage)?;
-    settings.set_default("max_backlog", MAX_BACKLOG, "serve-probe").map_err(Failure::usage)?;
-    let settings = settings.checked().map_err(Failure::usage)?;
+    let settings = args.flags.settings("serve-probe", &[("max_backlog", MAX_BACKLOG)])?;
     serve::until_stopped(bind(&settings)?, settings.drain)
 }
 
-fn bind(settings: &Checked) -> throng::Result<Bound> {
+fn bind(settings: &Settings) -> throng::Result<Bound> {
     // One frame for all: what waits for a slow reader are references to it, not copies.
     let frame = Frame::binary(vec![b'.'; PUSHED]);
     let next = frame.clone();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::broadcast::wire::{ChildMessage, say};
 use crate::broadcast::{SubscriberPlan, subscribe};
-use throng_load::units::parse_duration;
+use throng_config::units::parse_duration;
 use throng_load::{Error, Target};
 
 use throng_cli::Failure;

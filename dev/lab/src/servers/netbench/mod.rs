@@ -16,8 +16,7 @@ use throng::prelude::*;
 use throng::{Bound, Error, Status};
 
 use self::document::Mistake;
-use throng_cli::serve::{self, SettingFlags};
-use throng_cli::settings::Checked;
+use throng_cli::serve::{self, SettingFlags, Settings};
 use throng_cli::{Failure, site};
 
 /// What a request costs the server. `0` and `1` are the suite's names.
@@ -62,23 +61,14 @@ pub(crate) struct Args {
 
 /// Serves until a signal comes.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let settings = args.settings().map_err(Failure::usage)?;
+    let listen = ("listen", addresses());
+    let defaults: Vec<_> = std::iter::once(listen).chain(DEFAULTS.iter().copied()).collect();
+    let settings = args.flags.settings("serve-netbench", &defaults)?;
     serve::until_stopped(bind(&settings, args.mode)?, settings.drain)
 }
 
-impl Args {
-    fn settings(&self) -> Result<Checked, String> {
-        let mut settings = self.flags.settings()?;
-        settings.set_default("listen", addresses(), "serve-netbench")?;
-        for (key, value) in DEFAULTS {
-            settings.set_default(key, value, "serve-netbench")?;
-        }
-        settings.checked()
-    }
-}
-
 /// Binds the benchmark's server.
-fn bind(settings: &Checked, mode: Mode) -> throng::Result<Bound> {
+fn bind(settings: &Settings, mode: Mode) -> throng::Result<Bound> {
     let until = Instant::now() + PATIENCE;
     loop {
         match site::listen(server(settings, mode), settings) {
@@ -92,7 +82,7 @@ fn bind(settings: &Checked, mode: Mode) -> throng::Result<Bound> {
     }
 }
 
-fn server(settings: &Checked, mode: Mode) -> Server {
+fn server(settings: &Settings, mode: Mode) -> Server {
     let app = App::new().ws("/{*rest}", Ws::new().on_message(message));
     let app = app.any("/{*rest}", move |request| match mode {
         Mode::Blank => Response::new(Status::OK).with_body("text/plain", "OK"),

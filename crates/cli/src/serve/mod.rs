@@ -1,14 +1,21 @@
 //! `throng serve`.
 
-use std::path::PathBuf;
+mod flags;
+mod keys;
+mod settings;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use throng::{Bound, DrainPlan, Running};
 
-use crate::settings::{Origin, Settings};
 use crate::signals::Stop;
 use crate::{Failure, register, say, site};
+
+pub use flags::SettingFlags;
+pub use keys::TABLE;
+pub(crate) use settings::Rule;
+pub use settings::Settings;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -51,8 +58,8 @@ match; a message sent on a pattern's WebSocket closes it with 1008.
 Compression: `--deflate shared` for messages of a kilobyte and more, `--deflate window:10` for
 short similar messages, at little more than 1 KB per connection and direction in use.
 
-Settings: flags win over THRONG_* variables, those over --config, that over the defaults;
-`throng config show` lists them all. The variables that Kubernetes sets for a
+Settings: --set overrides other flags, those THRONG_* variables, those the file of --config or
+THRONG_CONFIG; `throng config show` lists them all, `throng config check` checks them. The variables that Kubernetes sets for a
 service called throng (THRONG_SERVICE_*, THRONG_PORT_*) are ignored.
 
 TLS: --tls-cert and --tls-key. Files that are renewed are read again within a second; open
@@ -63,100 +70,10 @@ or a handler did not return.
 A second one ends at once: exit code 130. SIGQUIT and SIGHUP drain, too; nohup keeps
 SIGHUP away. SIGUSR1 and SIGUSR2 are ignored.";
 
-/// The flags that are settings; shared by `serve` and `config show`.
-#[derive(Debug, clap::Args)]
-pub struct SettingFlags {
-    /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<String>,
-    /// Event loops; 0 = one per usable CPU [default: 0]
-    #[arg(long, value_name = "N")]
-    shards: Option<String>,
-    /// I/O backend: auto, epoll, portable, or threads (one per connection) [default: auto]
-    #[arg(long, value_name = "IO")]
-    io: Option<String>,
-    /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default:
-    /// 4MiB]
-    #[arg(long, value_name = "SIZE")]
-    max_message_size: Option<String>,
-    /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
-    #[arg(long, value_name = "SIZE")]
-    max_frame_size: Option<String>,
-    /// Rules for slow receivers of the channels that match, for example
-    /// 'prices.*=latest,max_backlog=64KiB,max_age=5s'; may be repeated, and then the first that
-    /// matches rules
-    #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
-    channel: Vec<String>,
-    /// Compress for clients that can (permessage-deflate): each message by itself (shared), with
-    /// the last 2^BITS bytes as context (window:BITS, 9 to 15), or not [default: off]
-    #[arg(long, value_name = "shared|window:BITS|off")]
-    deflate: Option<String>,
-    /// Serve the files of a directory, at every path that has no other meaning
-    #[arg(long, value_name = "PATH")]
-    dir: Option<String>,
-    /// Serve https and wss with this certificate, in PEM, followed by those that lead to a root;
-    /// several with commas, chosen by the name that a client asks for
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<String>,
-    /// The private key of each certificate, in PEM and not encrypted
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<String>,
-    /// Read settings from a TOML file
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Set any setting, for example --set heartbeat.interval=10s; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-}
-
-impl SettingFlags {
-    /// All sources, in their order.
-    ///
-    /// # Errors
-    /// A source that cannot be read, or a setting that does not exist.
-    pub fn settings(&self) -> Result<Settings, String> {
-        let mut settings = Settings::new();
-        if let Some(path) = &self.config {
-            settings.read_file(path)?;
-        }
-        settings.read_environment(std::env::vars_os())?;
-        for pair in &self.set {
-            settings.set_pair(pair)?;
-        }
-        for (key, flag, value) in [
-            ("listen", "--listen", &self.listen),
-            ("shards", "--shards", &self.shards),
-            ("io", "--io", &self.io),
-            ("dir", "--dir", &self.dir),
-            ("tls.cert", "--tls-cert", &self.tls_cert),
-            ("tls.key", "--tls-key", &self.tls_key),
-            ("max_message_size", "--max-message-size", &self.max_message_size),
-            ("max_frame_size", "--max-frame-size", &self.max_frame_size),
-        ] {
-            if let Some(value) = value {
-                settings.set(key, value.clone(), Origin::Flag(flag.to_owned()))?;
-            }
-        }
-        if let Some(deflate) = &self.deflate {
-            settings.set_deflate(deflate, "--deflate")?;
-        }
-        if !self.channel.is_empty() {
-            let origin = Origin::Flag("--channel".to_owned());
-            settings.set("channels", self.channel.join("; "), origin)?;
-        }
-        Ok(settings)
-    }
-}
-
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let settings = args.flags.settings().and_then(|mut settings| {
-        if args.registration.is_given() {
-            // Its clients ask for the name of the balancer.
-            settings.set_default("allowed_hosts", "*", "--register")?;
-        }
-        settings.checked()
-    });
-    let settings = settings.map_err(Failure::usage)?;
+    // The clients of a registered server ask for the name of the balancer.
+    let any_host: &[_] = if args.registration.is_given() { &[("allowed_hosts", "*")] } else { &[] };
+    let settings = args.flags.settings("--register", any_host)?;
     let balancers = args.registration.checked()?;
     if settings.tls.is_some() && !balancers.is_empty() {
         return Err(Failure::usage(
@@ -262,3 +179,6 @@ pub(crate) fn finish(running: Running, plan: DrainPlan) -> Result<ExitCode, Fail
     say::line("stopped; every connection was closed cleanly");
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests;

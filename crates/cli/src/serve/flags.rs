@@ -1,0 +1,141 @@
+//! The flags of `throng serve` that are settings, and the sources of its settings.
+
+use std::path::PathBuf;
+
+use throng_config::{ConfigError, ConfigErrors, Draft, Sources, read_file};
+
+use super::{Settings, TABLE};
+use crate::{Failure, say};
+
+/// The flags that are settings; shared by `serve` and `config show`.
+#[derive(Debug, clap::Args)]
+pub struct SettingFlags {
+    /// Address and port, or several with commas; port 0 takes a free one [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Event loops; 0 = one per usable CPU [default: 0]
+    #[arg(long, value_name = "N")]
+    shards: Option<String>,
+    /// I/O backend: auto, epoll, portable, or threads (one per connection) [default: auto]
+    #[arg(long, value_name = "IO")]
+    io: Option<String>,
+    /// Larger messages are closed with 1009; above 4MiB this raises --max-frame-size, too [default:
+    /// 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    max_message_size: Option<String>,
+    /// Larger frames are closed with 1009 [default: 4MiB, or --max-message-size if that is more]
+    #[arg(long, value_name = "SIZE")]
+    max_frame_size: Option<String>,
+    /// Rules for slow receivers of the channels that match, for example
+    /// 'prices.*=latest,max_backlog=64KiB,max_age=5s'; may be repeated, and then the first that
+    /// matches rules
+    #[arg(long, value_name = "PATTERN=POLICY[,KEY=VALUE]")]
+    channel: Vec<String>,
+    /// Compress for clients that can (permessage-deflate): each message by itself (shared), with
+    /// the last 2^BITS bytes as context (window:BITS, 9 to 15), or not [default: off]
+    #[arg(long, value_name = "shared|window:BITS|off")]
+    deflate: Option<String>,
+    /// Serve the files of a directory, at every path that has no other meaning
+    #[arg(long, value_name = "PATH")]
+    dir: Option<String>,
+    /// Serve https and wss with this certificate, in PEM, followed by those that lead to a root;
+    /// several with commas, chosen by the name that a client asks for
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The private key of each certificate, in PEM and not encrypted
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Read settings from a TOML file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set any setting, for example --set heartbeat.interval=10s; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingFlags {
+    /// Reads all sources in their order: the file, the environment, the flags, and then `--set`.
+    /// `defaults` override the defaults of the table, because of `reason`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn draft(
+        &self,
+        reason: &'static str,
+        defaults: &[(&str, &str)],
+    ) -> Result<Draft, Failure> {
+        let mut sources = Sources::new(&TABLE);
+        if let Some(path) = Sources::path(self.config.as_deref()) {
+            let text = read_file(&path).map_err(Failure::usage)?;
+            sources.file(&path.display().to_string(), &text);
+        }
+        sources.environment(std::env::vars_os());
+        for (key, flag, text) in [
+            ("listen", "--listen", &self.listen),
+            ("shards", "--shards", &self.shards),
+            ("io", "--io", &self.io),
+            ("dir", "--dir", &self.dir),
+            ("tls.cert", "--tls-cert", &self.tls_cert),
+            ("tls.key", "--tls-key", &self.tls_key),
+            ("max_message_size", "--max-message-size", &self.max_message_size),
+            ("max_frame_size", "--max-frame-size", &self.max_frame_size),
+        ] {
+            if let Some(text) = text {
+                sources.flag(flag, key, text);
+            }
+        }
+        sources.flags("--channel", "channels", &self.channel);
+        if let Some(deflate) = &self.deflate {
+            set_deflate(&mut sources, deflate)?;
+        }
+        for pair in &self.set {
+            sources.set(pair);
+        }
+        for (key, text) in defaults {
+            sources.default_to(key, text, reason);
+        }
+        // A message may come in a single frame.
+        sources.raise("max_frame_size", "max_message_size");
+        Ok(sources.finish())
+    }
+
+    /// Returns the checked settings, and prints warnings. `defaults` override the defaults of the
+    /// table, because of `reason`.
+    ///
+    /// # Errors
+    /// All mistakes, with their place and remedy.
+    pub fn settings(
+        &self,
+        reason: &'static str,
+        defaults: &[(&str, &str)],
+    ) -> Result<Settings, Failure> {
+        let draft = self.draft(reason, defaults)?;
+        draft.take_warnings().iter().for_each(say::trouble);
+        Ok(Settings::from_draft(draft)?)
+    }
+}
+
+/// Takes the value of `--deflate`, which stands for three settings.
+fn set_deflate(sources: &mut Sources, text: &str) -> Result<(), ConfigErrors> {
+    const FLAG: &str = "--deflate";
+    let (mode, bits) = match text.trim().split_once(':') {
+        None if text == "off" => {
+            sources.flag(FLAG, "deflate.enabled", "false");
+            return Ok(());
+        }
+        None if text == "shared" => (text, None),
+        Some(("window", bits)) => ("window", Some(bits)),
+        _ => {
+            return Err(ConfigError::message(format_args!(
+                "{FLAG}: it is {text:?}: write shared, window:BITS with 9 to 15 bits, or off"
+            ))
+            .into());
+        }
+    };
+    sources.flag(FLAG, "deflate.enabled", "true");
+    sources.flag(FLAG, "deflate.mode", mode);
+    if let Some(bits) = bits {
+        sources.flag(FLAG, "deflate.window_bits", bits);
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The settings of `throng serve`. To add one, add a row here and read it in `settings.rs`.
+
+use std::time::Duration;
+
+use throng_config::units::LARGEST;
+use throng_config::{Fields, Key, Kind, Records, Table};
+
+/// The table of `throng serve`.
+pub static TABLE: Table = Table { program: "serve", keys: KEYS };
+
+/// How a rule for channels is written, for messages.
+const EXAMPLE: &str = "prices.*=latest,max_backlog=64KiB,max_age=5s";
+
+static CHANNELS: Records = Records {
+    alias: Some("channel"),
+    fields: &[
+        Key::new("name", Kind::Text("a pattern such as \"prices.*\""), "", "the pattern"),
+        Key::new("slow_policy", POLICY, "", "as the setting; if not set, that"),
+        Key::new("max_backlog", SOME, "", "as the setting; if not set, that"),
+        Key::new("max_age", MAX_AGE, "", "as the setting; if not set, that"),
+    ],
+    parse: rule,
+    example: "a rule such as \"prices.*=latest,max_age=5s\"",
+};
+
+const ORIGINS: Kind = Kind::List(&Kind::Text("an origin such as \"https://example.com\""));
+const HOSTS: Kind = Kind::List(&Kind::Text("a host's name such as \"example.com\""));
+const POLICY: Kind = Kind::Word(&["close", "drop_newest", "drop_oldest", "latest"]);
+const OR_AUTO: Kind = Kind::Or("auto", &Kind::COUNT);
+const SOME: Kind = Kind::size(1, LARGEST);
+const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
+const BITS: Kind = Kind::count(9, 15);
+const LEVEL: Kind = Kind::count(1, 9);
+/// The longest timeout of a connection.
+const LONGEST: Duration = Duration::from_secs(18 * 3600);
+const TIMEOUT: Kind = Kind::duration(Duration::from_secs(1), LONGEST);
+const OR_NEVER: Kind = Kind::duration(Duration::ZERO, LONGEST);
+const MAX_AGE: Kind = Kind::duration(Duration::ZERO, Duration::from_secs(24 * 3600));
+
+#[rustfmt::skip]
+static KEYS: &[Key] = &[
+    Key::new("listen", Kind::List(&Kind::Host), "127.0.0.1:9001",
+        "address and port, or a list; port 0 takes a free one"),
+    Key::new("shards", Kind::COUNT, "0", "event loops; 0 = one per usable CPU"),
+    Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
+        "I/O backend: auto, epoll, portable, or threads (one per connection)"),
+    Key::new("thread_stack", Kind::SIZE, "256KiB",
+        "stack of a connection's thread with io = threads"),
+    Key::new("pin", Kind::Word(&["none", "cores"]), "none",
+        "cores: each event loop on a CPU of its own (Linux); or none"),
+    Key::new("stall_warning", Kind::DURATION, "50ms",
+        "report and count handlers that hold their event loop for so long; 0s = never"),
+    Key::new("backlog", Kind::count(1, i32::MAX as u64), "4096",
+        "connections the kernel queues until they are accepted, at least 1"),
+    Key::new("dir", Kind::Path, "",
+        "serve the files of this directory, at every path without another meaning"),
+    Key::new("share_port", Kind::Switch, "false",
+        "let other processes listen on the port, too (SO_REUSEPORT)"),
+    Key::new("tls.cert", Kind::List(&Kind::Path), "",
+        "certificate in PEM, then those that lead to a root; a list; empty = no TLS"),
+    Key::new("tls.key", Kind::List(&Kind::Path), "",
+        "private key in PEM of each certificate, in the same order"),
+    Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2",
+        "lowest TLS version that is accepted: 1.2 or 1.3"),
+    Key::new("allowed_origins", ORIGINS, "",
+        "web pages that may connect, comma-separated; empty = same host, * = any"),
+    Key::new("allowed_hosts", Kind::Or("auto", &HOSTS), "auto",
+        "names in Host besides addresses and localhost; *=any; auto=any unless on loopback \
+         alone"),
+    Key::new("max_connections", Kind::COUNT, "0",
+        "open connections; 0 = as many as descriptors allow"),
+    Key::new("max_pending_handshakes", OR_AUTO, "auto",
+        "connections before their first request; auto = half of max_connections; 0 = no limit"),
+    Key::new("max_connections_per_address", OR_AUTO, "auto",
+        "of an IPv4 address or IPv6 /64; auto = a quarter, loopback without limit; 0 = no limit"),
+    Key::new("max_message_size", SOME, "4MiB",
+        "message size; larger close with 1009; raises max_frame_size unless that is set"),
+    Key::new("max_upload_size", Kind::SIZE, "1GiB",
+        "size of messages to /upload, which are not buffered; larger close with 1009"),
+    Key::new("max_frame_size", SOME, "4MiB", "frame size; larger close with 1009"),
+    Key::new("max_header_bytes", SOME, "16KiB", "size of a request's head; larger get 431"),
+    Key::new("max_headers", ONE_OR_MORE, "100", "header lines of a request; more get 431"),
+    Key::new("max_body", Kind::SIZE, "1MiB",
+        "size of a request's body; larger get 413; 0 = only empty ones"),
+    Key::new("max_backlog", SOME, "1MiB",
+        "output queued for a connection before slow_policy applies"),
+    Key::new("slow_policy", POLICY, "close",
+        "for slow receivers: close (1008), drop_newest, drop_oldest or latest (per channel)"),
+    Key::new("max_age", MAX_AGE, "0s",
+        "queued messages older than this are dropped; 0s = no limit"),
+    Key::new("channels", Kind::Records(&CHANNELS), "",
+        "rules for slow receivers by channel, first match wins: \
+         PATTERN=POLICY[,max_backlog=SIZE][,max_age=TIME], several with ; or [[channel]] tables"),
+    Key::new("wildcards", Kind::Switch, "false",
+        "let /ws/news.* and /sse/news.> subscribe to all that match"),
+    Key::new("fragment_threshold", Kind::SIZE, "1MiB",
+        "longer messages are sent in fragments, unless compressed"),
+    Key::new("fragment_size", SOME, "64KiB", "the size of a fragment"),
+    Key::new("max_messages_per_second", Kind::COUNT, "0",
+        "messages received from one session; more close it with 1008; 0 = no limit"),
+    Key::new("max_bytes_per_second", Kind::SIZE, "0",
+        "bytes received from one session; more close it with 1008; 0 = no limit"),
+    Key::new("max_lifetime", OR_NEVER, "0s",
+        "age at which sessions are closed with 1001; 0s = no limit"),
+    Key::new("handshake_timeout", TIMEOUT, "10s",
+        "from accept to a complete request, at least 1s; 408"),
+    Key::new("min_body_rate", Kind::SIZE, "1KiB",
+        "least bytes per second of a request's body, or 408; 0 = within handshake_timeout"),
+    Key::new("max_body_memory", Kind::SIZE, "256MiB",
+        "request bodies being received, of all connections together; more get 503"),
+    Key::new("max_memory", Kind::SIZE, "0",
+        "memory of all connections: queues, partial messages, bodies; the largest go with 1008 \
+         or 503; 0 = a quarter of the machine's or cgroup's"),
+    Key::new("min_response_rate", Kind::SIZE, "256B",
+        "least bytes per second that a client must read of a response; 0 = any progress"),
+    Key::new("keep_alive_timeout", TIMEOUT, "75s", "idle time between two requests, at least 1s"),
+    Key::new("reassembly_timeout", TIMEOUT, "60s",
+        "from a message's first byte to its last, at least 1s; 1008"),
+    Key::new("write_timeout", TIMEOUT, "30s",
+        "queued output without progress, at least 1s; then a reset"),
+    Key::new("close_timeout", TIMEOUT, "5s",
+        "wait for the peer's Close frame, at least 1s; then a reset"),
+    Key::new("deflate.enabled", Kind::Switch, "false",
+        "compress messages for clients that offer permessage-deflate"),
+    Key::new("deflate.mode", Kind::Word(&["shared", "window"]), "shared",
+        "shared: each message by itself; window: with earlier messages as context"),
+    Key::new("deflate.window_bits", BITS, "10",
+        "for mode window: 2^bits bytes of context per connection; 9 to 15"),
+    Key::new("deflate.level", LEVEL, "1", "1 (fastest) to 9 (smallest)"),
+    Key::new("deflate.mem_level", LEVEL, "5", "1 to 9; memory per event loop, not per connection"),
+    Key::new("deflate.threshold", Kind::Or("auto", &Kind::SIZE), "auto",
+        "shorter messages are not compressed; auto = 256, or 0 with context"),
+    Key::new("deflate.max_size", Kind::SIZE, "4MiB",
+        "longer messages are not compressed: they would hold up all others"),
+    Key::new("deflate.server_max_window_bits", BITS, "15",
+        "largest window for messages to clients; 9 to 15"),
+    Key::new("deflate.client_max_window_bits", BITS, "15", "largest window of clients; 9 to 15"),
+    Key::new("deflate.server_no_context_takeover", Kind::Or("auto", &Kind::Switch), "auto",
+        "true, false; auto = true in mode shared"),
+    Key::new("deflate.client_no_context_takeover", Kind::Or("auto", &Kind::Switch), "auto",
+        "true, false; auto = true in mode shared"),
+    Key::new("heartbeat.interval", OR_NEVER, "25s", "idle time before a ping; 0s = no pings"),
+    Key::new("heartbeat.timeout", TIMEOUT, "60s", "wait for an answer to a ping, at least 1s"),
+    Key::new("heartbeat.always", Kind::Switch, "false", "ping connections that are not idle, too"),
+    Key::new("drain.delay", Kind::DURATION, "0s",
+        "from /readyz turning to 503 to the first close of a shutdown"),
+    Key::new("drain.window", Kind::DURATION, "10s",
+        "spreads the closes of a shutdown; 0s = at once"),
+    Key::new("drain.grace", Kind::DURATION, "5s",
+        "from the end of drain.window to a reset; 0s = at once"),
+];
+
+/// Converts a rule such as `prices.*=latest,max_backlog=64KiB` to fields.
+fn rule(text: &str) -> Result<Fields, String> {
+    let example = || format!("write for example {EXAMPLE}");
+    let Some((pattern, rest)) = text.split_once('=') else {
+        return Err(format!("it names no policy; {}", example()));
+    };
+    let pattern = pattern.trim();
+    if pattern.is_empty() {
+        return Err(format!("it names no channels; {}", example()));
+    }
+    let mut fields = vec![("name", pattern.to_owned())];
+    for (at, part) in rest.split(',').map(str::trim).enumerate() {
+        let (key, value) = match part.split_once('=') {
+            Some((key, value)) => (key.trim(), value.trim()),
+            // The policy needs no name at the front.
+            None if at == 0 => ("slow_policy", part),
+            None => return Err(format!("{part:?} is no KEY=VALUE; {}", example())),
+        };
+        let known = CHANNELS.fields[1..].iter().map(|field| field.name);
+        match known.clone().find(|known| *known == key) {
+            Some(key) => fields.push((key, value.to_owned())),
+            None => return Err(unknown(key, known)),
+        }
+    }
+    Ok(fields)
+}
+
+fn unknown(key: &str, known: impl Iterator<Item = &'static str>) -> String {
+    let hint = throng_config::units::did_you_mean(key, known)
+        .unwrap_or_else(|| "a rule has slow_policy, max_backlog and max_age".to_owned());
+    format!("unknown key `{}`: {hint}", key.escape_debug())
+}

@@ -1,0 +1,212 @@
+//! The settings of `throng serve` as the library takes them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use throng::{
+    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limits, Origins, Tls,
+    TlsVersion,
+};
+use throng_config::{ConfigError, ConfigErrors, Draft};
+
+use crate::hosts::AllowedHosts;
+
+/// The settings of a server.
+#[derive(Debug)]
+pub struct Settings {
+    pub(crate) listen: Vec<String>,
+    pub(crate) shards: usize,
+    pub(crate) io: IoBackend,
+    pub(crate) thread_stack: usize,
+    pub(crate) pin: CpuAffinity,
+    pub(crate) stall_warning: Duration,
+    pub(crate) backlog: i32,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) share_port: bool,
+    pub(crate) origins: Origins,
+    pub(crate) hosts: AllowedHosts,
+    pub(crate) limits: Limits,
+    /// How a shutdown closes the connections.
+    pub drain: DrainPlan,
+    /// For channels without rules.
+    pub(crate) backpressure: Backpressure,
+    /// In order: the first that matches applies.
+    pub(crate) channels: Vec<Rule>,
+    pub(crate) wildcards: bool,
+    pub(crate) deflate: Deflate,
+    /// `None`: connections are not secured.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) max_upload_size: usize,
+}
+
+/// A pattern and the rules for the channels that match it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) pattern: String,
+    pub(crate) rules: Backpressure,
+}
+
+impl Settings {
+    /// Converts and checks the values of a [`TABLE`](super::TABLE).
+    ///
+    /// # Errors
+    /// All mistakes, with their place and remedy.
+    pub fn from_draft(draft: Draft) -> Result<Self, ConfigErrors> {
+        let listen: Vec<String> = draft.get("listen");
+        if listen.is_empty() {
+            draft.wrong("listen", "write HOST:PORT, for example \"127.0.0.1:9001\"");
+        }
+        for (at, address) in listen.iter().enumerate() {
+            if address.parse::<SocketAddr>().is_err()
+                && let Err(error) = address.to_socket_addrs()
+            {
+                let remedy = format!("it has no address ({error}): write HOST:PORT");
+                draft.wrong(&format!("listen[{at}]"), remedy);
+            }
+        }
+        let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
+            .max_age(draft.get("max_age"));
+        let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
+        let settings = Self {
+            hosts: AllowedHosts::new(hosts.as_deref(), &listen),
+            listen,
+            shards: draft.get("shards"),
+            io: draft.parse("io").unwrap_or_default(),
+            thread_stack: draft.get("thread_stack"),
+            pin: draft.parse("pin").unwrap_or_default(),
+            stall_warning: draft.get("stall_warning"),
+            backlog: draft.get("backlog"),
+            dir: draft.path("dir"),
+            share_port: draft.get("share_port"),
+            origins: match draft.get::<Vec<String>>("allowed_origins") {
+                list if list.is_empty() => Origins::SameHost,
+                list => Origins::list(list),
+            },
+            limits: limits(&draft),
+            drain: DrainPlan {
+                delay: draft.get("drain.delay"),
+                window: draft.get("drain.window"),
+                grace: draft.get("drain.grace"),
+                ..DrainPlan::default()
+            },
+            backpressure,
+            channels: channels(&draft, backpressure),
+            wildcards: draft.get("wildcards"),
+            deflate: deflate(&draft),
+            tls: tls(&draft),
+            max_upload_size: draft.get("max_upload_size"),
+        };
+        if let Err(error) = settings.limits.check() {
+            draft.add(ConfigError::message(error));
+        }
+        draft.finish().map(|_| settings)
+    }
+}
+
+/// Reads all fields, so that a limit without a setting does not compile.
+fn limits(draft: &Draft) -> Limits {
+    let Limits { mut ws, mut http, .. } = Limits::default();
+    ws.max_message_size = draft.get("max_message_size");
+    ws.max_frame_size = draft.get("max_frame_size");
+    http.max_header_bytes = draft.get("max_header_bytes");
+    http.max_headers = draft.get("max_headers");
+    http.max_body = draft.get("max_body");
+    Limits {
+        ws,
+        http,
+        max_connections: draft.get("max_connections"),
+        max_pending_handshakes: draft.get("max_pending_handshakes"),
+        max_connections_per_address: draft.get("max_connections_per_address"),
+        max_backlog: draft.get("max_backlog"),
+        fragment_threshold: draft.get("fragment_threshold"),
+        fragment_size: draft.get("fragment_size"),
+        max_messages_per_second: draft.get("max_messages_per_second"),
+        max_bytes_per_second: draft.get("max_bytes_per_second"),
+        max_lifetime: draft.get("max_lifetime"),
+        handshake_timeout: draft.get("handshake_timeout"),
+        min_body_rate: draft.get("min_body_rate"),
+        max_body_memory: draft.get("max_body_memory"),
+        max_memory: draft.get("max_memory"),
+        min_response_rate: draft.get("min_response_rate"),
+        keep_alive_timeout: draft.get("keep_alive_timeout"),
+        reassembly_timeout: draft.get("reassembly_timeout"),
+        write_timeout: draft.get("write_timeout"),
+        close_timeout: draft.get("close_timeout"),
+        heartbeat_interval: draft.get("heartbeat.interval"),
+        heartbeat_timeout: draft.get("heartbeat.timeout"),
+        heartbeat_always: draft.get("heartbeat.always"),
+    }
+}
+
+/// Reads the rules for channels. A value that a rule leaves out is that of `general`.
+fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for record in draft.records("channels") {
+        let pattern: String = record.get("name");
+        if pattern.trim() != pattern || pattern.contains(['=', ';']) {
+            record.wrong(
+                "a name has no spaces around it and no = or ; in it; * stands for any token \
+                 between dots, > for all that follow",
+            );
+        }
+        if rules.iter().any(|earlier| earlier.pattern == pattern) {
+            let remedy = format!("{pattern:?} is there twice, and only the first would apply");
+            record.wrong(format!("{remedy}: take one out"));
+        }
+        if !["slow_policy", "max_backlog", "max_age"].iter().any(|field| record.is_set(field)) {
+            record.wrong("it has no rules: write for example slow_policy = \"latest\"");
+        }
+        let mut rule = general;
+        rule.policy = record.parse("slow_policy").unwrap_or(rule.policy);
+        rule.max_backlog = record.get::<Option<_>>("max_backlog").unwrap_or(rule.max_backlog);
+        rule.max_age = record.get::<Option<_>>("max_age").unwrap_or(rule.max_age);
+        rules.push(Rule { pattern, rules: rule });
+    }
+    rules
+}
+
+fn deflate(draft: &Draft) -> Deflate {
+    let bits = draft.get("deflate.window_bits");
+    let window = DeflateMode::Window { bits };
+    let is_window = draft.get::<String>("deflate.mode") == "window";
+    let deflate = Deflate {
+        enabled: draft.get("deflate.enabled"),
+        mode: if is_window { window } else { DeflateMode::Shared },
+        level: draft.get("deflate.level"),
+        mem_level: draft.get("deflate.mem_level"),
+        threshold: draft.get("deflate.threshold"),
+        max_size: draft.get("deflate.max_size"),
+        server_max_window_bits: draft.get("deflate.server_max_window_bits"),
+        client_max_window_bits: draft.get("deflate.client_max_window_bits"),
+        server_no_context_takeover: draft.get("deflate.server_no_context_takeover"),
+        client_no_context_takeover: draft.get("deflate.client_no_context_takeover"),
+    };
+    if let Err(error) = deflate.check() {
+        draft.wrong(&format!("deflate.{}", error.setting), error.remedy);
+    }
+    deflate
+}
+
+/// Reads the settings `tls.*`; `None`: no TLS.
+fn tls(draft: &Draft) -> Option<Tls> {
+    let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
+    if chains.len() != keys.len() {
+        let key = if chains.len() > keys.len() { "tls.cert" } else { "tls.key" };
+        let remedy = format!(
+            "tls.cert names {} files and tls.key {}: each certificate needs its private key, in \
+             the same order, for example --tls-cert a.pem,b.pem --tls-key a.key,b.key",
+            chains.len(),
+            keys.len()
+        );
+        draft.wrong(key, remedy);
+    }
+    let min_version = match draft.get::<String>("tls.min_version").as_str() {
+        "1.3" => TlsVersion::Tls13,
+        _ => TlsVersion::Tls12,
+    };
+    let mut pairs = chains.into_iter().zip(keys);
+    let (chain, key) = pairs.next()?;
+    let tls = Tls::from_files(chain, key).min_version(min_version);
+    Some(pairs.fold(tls, |tls, (chain, key)| tls.certificate(chain, key)))
+}
