@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use throng_tls::{Alert, Session, Suite};
+use throng_tls::{Alert, Session, Suite, WarmKeys};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, mut data)) = data.split_first() else { return };
@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         data = rest;
         match op % 8 {
             0..4 => {
-                peer.seal([chunk], &mut wire).expect("far from the limit");
+                peer.seal([chunk], &mut WarmKeys::default(), &mut wire).expect("far from the limit");
                 if !is_broken {
                     sent.extend_from_slice(chunk);
                 }
@@ -35,15 +35,15 @@ fuzz_target!(|data: &[u8]| {
             }
             _ => {
                 let n = wire.len().min(usize::from(op) * 7);
-                let opened = ours.open(&mut wire[..n]);
+                let opened = ours.open(&mut wire[..n], &mut WarmKeys::default());
                 assert!(opened.consumed <= n && opened.data.end <= opened.consumed);
                 received.extend_from_slice(&wire[opened.data]);
                 wire.drain(..opened.consumed);
                 let mut reply = Vec::new();
                 ours.seal_reply(&mut reply).expect("far from the limit");
                 assert_eq!(reply.is_empty(), !opened.has_reply);
-                ours.seal([&b"data"[..]], &mut reply).expect("far from the limit");
-                let heard = peer.open(&mut reply);
+                ours.seal([&b"data"[..]], &mut WarmKeys::default(), &mut reply).expect("far from the limit");
+                let heard = peer.open(&mut reply, &mut WarmKeys::default());
                 assert!(heard.end.is_none() && &reply[heard.data] == b"data");
                 if opened.end.is_some() {
                     break;

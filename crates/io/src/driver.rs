@@ -45,11 +45,12 @@
 //! there the bytes may be lost. The first failed send consumes the error: EPIPE if a FIN came
 //! before the reset, ECONNRESET if not. After it, `recv` ends in both cases with an end of stream.
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Batch, Clock, ConnId, Instant, TlsInfo};
+use crate::{Batch, Clock, ConnId, Instant, TlsFailure, TlsInfo};
 
 /// An event that the kernel, or the simulator, reports to the engine.
 ///
@@ -92,6 +93,8 @@ pub enum Closed {
     Reset,
     /// [`Driver::connect`] did not succeed.
     Refused,
+    /// [`Driver::connect_secured`] did not succeed: the TLS handshake failed.
+    Insecure(TlsFailure),
 }
 
 /// The result of a send.
@@ -142,6 +145,20 @@ pub trait Driver {
     /// # Errors
     /// The connect could not be started: no descriptor, or no free port on `local`.
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId>;
+
+    /// Starts a connection that is secured with TLS. Otherwise like [`Driver::connect`].
+    ///
+    /// # Errors
+    /// Those of [`Driver::connect`]; a driver without TLS has no connection of this kind.
+    fn connect_secured(
+        &mut self,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        tls: &ClientTls,
+    ) -> io::Result<ConnId> {
+        let _ = (peer, local, tls);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Sends `batch`, which is not empty, on a connection with no send in flight (C3).
     fn send(&mut self, conn: ConnId, batch: Box<Batch>) -> SendOutcome;
@@ -200,6 +217,10 @@ pub trait Driver {
     /// Returns a handle that ends this driver's wait from any thread (C10).
     fn waker(&self) -> Waker;
 }
+
+/// The TLS configuration of a connection that we start. Only the driver that secures it knows what
+/// it is, so that this crate needs no TLS library.
+pub type ClientTls = Arc<dyn Any + Send + Sync>;
 
 /// A handle that ends a driver's wait; shared by every thread that sends commands to the shard.
 pub type Waker = Arc<dyn Wake>;

@@ -33,7 +33,7 @@ mod wakeup;
 pub use batch::{Batch, Memory, Segment};
 pub use clock::Clock;
 pub use connect::connect_timeout;
-pub use driver::{Closed, Driver, Event, ListenerId, SendOutcome, Wake, Waker};
+pub use driver::{ClientTls, Closed, Driver, Event, ListenerId, SendOutcome, Wake, Waker};
 pub use id::ConnId;
 pub use listen::{ListenOptions, listen, listen_many};
 pub use options::Options;
@@ -41,7 +41,7 @@ pub use readiness::ReadinessDriver;
 #[cfg(unix)]
 pub use threads::Threads;
 pub use time::Instant;
-pub use tls_info::TlsInfo;
+pub use tls_info::{TlsFailure, TlsInfo};
 
 /// The driver for Linux: level-triggered epoll.
 #[cfg(target_os = "linux")]

@@ -58,14 +58,14 @@ impl Suite {
         }
     }
 
-    /// Maximum records that one key protects. For AES-GCM it keeps the advantage of an attacker
-    /// below 2^-57 even if every record is full (RFC 8446 section 5.5); ChaCha20-Poly1305 has no
-    /// limit that can be reached.
+    /// Maximum blocks of 16 bytes that one key protects, by [`blocks`]. For AES-GCM it keeps the
+    /// advantage of an attacker below 2^-57: RFC 8446 section 5.5 says 2^24.5 records, for full
+    /// ones. ChaCha20-Poly1305 has no limit that can be reached.
     #[must_use]
-    pub fn max_records(self) -> u64 {
+    pub fn max_blocks(self) -> u64 {
         match self {
-            Self::Aes128Gcm | Self::Aes256Gcm => 1 << 24,
-            Self::ChaCha20Poly1305 => 1 << 62,
+            Self::Aes128Gcm | Self::Aes256Gcm => 1 << 34,
+            Self::ChaCha20Poly1305 => u64::MAX,
         }
     }
 }
@@ -74,16 +74,35 @@ impl Suite {
 pub(crate) const MAX_SECRET: usize = 48;
 const MAX_KEY: usize = 32;
 
+/// Returns the cipher blocks that a record of `len` bytes needs: those of its content, one that
+/// masks the tag, and one for the inner type.
+pub(crate) fn blocks(len: usize) -> u64 {
+    (len / 16) as u64 + 3
+}
+
+/// Maximum records of one key: its sequence number has 48 bits, which last for nine years at a
+/// million records a second.
+const MAX_RECORDS: u64 = (1 << 48) - 1;
+
 /// The traffic keys of one direction, and the number of its next record.
 ///
 /// Neither `Clone` nor `Copy`, so that no sequence number exists twice; wiped when dropped. All
-/// parts are bytes, so that two directions and the state of a session fit in 208.
+/// parts are bytes, so that two directions and the state of a session fit in 200.
 pub(crate) struct TrafficKeys {
+    /// Or, for keys without a secret, the number of blocks that they have protected.
     secret: [u8; MAX_SECRET],
     key: [u8; MAX_KEY],
     iv: [u8; NONCE_LEN],
     /// Big-endian.
-    sequence: [u8; 8],
+    sequence: [u8; SEQUENCE_LEN],
+}
+
+const SEQUENCE_LEN: usize = 6;
+
+/// Returns a sequence number of a record as its bytes in [`TrafficKeys`].
+fn sequence(number: u64) -> [u8; SEQUENCE_LEN] {
+    let [_, _, bytes @ ..] = number.to_be_bytes();
+    bytes
 }
 
 impl TrafficKeys {
@@ -99,7 +118,7 @@ impl TrafficKeys {
         let mut keys = Self::zero();
         keys.key[..suite.key_len()].copy_from_slice(key);
         keys.iv = *iv;
-        keys.sequence = sequence.to_be_bytes();
+        keys.sequence = self::sequence(sequence);
         if let Some(secret) = secret {
             keys.secret[..suite.secret_len()].copy_from_slice(secret);
         }
@@ -117,7 +136,12 @@ impl TrafficKeys {
     }
 
     fn zero() -> Self {
-        Self { secret: [0; MAX_SECRET], key: [0; MAX_KEY], iv: [0; NONCE_LEN], sequence: [0; 8] }
+        Self {
+            secret: [0; MAX_SECRET],
+            key: [0; MAX_KEY],
+            iv: [0; NONCE_LEN],
+            sequence: [0; SEQUENCE_LEN],
+        }
     }
 
     /// Replaces the keys by those of the next generation (RFC 8446 section 7.2).
@@ -135,26 +159,41 @@ impl TrafficKeys {
         self.key == other.key && self.iv == other.iv
     }
 
-    /// Prepares the key for use: the key schedule of the cipher. Records of one event share it.
+    /// Prepares the key for use: the key schedule of the cipher.
     pub(crate) fn expand(&self, suite: Suite) -> Result<LessSafeKey, Unspecified> {
         UnboundKey::new(suite.aead(), &self.key[..suite.key_len()]).map(LessSafeKey::new)
     }
 
+    /// Counts blocks of keys that have no secret and so cannot be updated; returns their number.
+    pub(crate) fn count_blocks(&mut self, more: u64) -> u64 {
+        let Some(count) = self.secret.first_chunk_mut::<8>() else { return u64::MAX };
+        let blocks = u64::from_be_bytes(*count).saturating_add(more);
+        *count = blocks.to_be_bytes();
+        blocks
+    }
+
     /// Returns the number of records that these keys have protected.
     pub(crate) fn records(&self) -> u64 {
-        u64::from_be_bytes(self.sequence)
+        let [a, b, c, d, e, f] = self.sequence;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+
+    /// Returns whether no sequence number is left.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.records() >= MAX_RECORDS
     }
 
     /// Uses up the next sequence number: returns it, and the nonce made of it (RFC 8446 section
     /// 5.3). The only place that does either.
     pub(crate) fn take_nonce(&mut self) -> ([u8; 8], [u8; NONCE_LEN]) {
-        let sequence = self.sequence;
+        let number = self.records();
+        let sequence = number.to_be_bytes();
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(sequence) {
             *byte ^= number;
         }
-        // It cannot wrap: a session ends at `Suite::max_records`.
-        self.sequence = (u64::from_be_bytes(sequence) + 1).to_be_bytes();
+        // It does not wrap: no record is sealed or opened with keys that are used up.
+        self.sequence = self::sequence(number + 1);
         (sequence, nonce)
     }
 
@@ -185,6 +224,28 @@ impl fmt::Debug for TrafficKeys {
     }
 }
 
+/// The expanded key of one direction, which later records can share.
+///
+/// It carries the IV that its key was derived with: after an update of the keys, or for another
+/// session, it is expanded again.
+#[derive(Default)]
+pub(crate) struct ExpandedKey(Option<([u8; NONCE_LEN], LessSafeKey)>);
+
+impl ExpandedKey {
+    /// Returns the expanded key of `keys`.
+    #[inline]
+    pub(crate) fn of(
+        &mut self,
+        keys: &TrafficKeys,
+        suite: Suite,
+    ) -> Result<&LessSafeKey, Unspecified> {
+        if !matches!(&self.0, Some((iv, _)) if *iv == keys.iv) {
+            self.0 = Some((keys.iv, keys.expand(suite)?));
+        }
+        self.0.as_ref().map(|(_, key)| key).ok_or(Unspecified)
+    }
+}
+
 /// The length of what is derived.
 struct Length(usize);
 
@@ -206,7 +267,7 @@ fn expand_label(prk: &Prk, label: &[u8], out: &mut [u8]) -> Result<(), Unspecifi
 impl TrafficKeys {
     /// Advances the keys to a record's number.
     pub(crate) fn at(mut self, sequence: u64) -> Self {
-        self.sequence = sequence.to_be_bytes();
+        self.sequence = self::sequence(sequence);
         self
     }
 }
@@ -244,6 +305,31 @@ mod tests {
             assert_ne!(keys.iv, before.1);
             assert_ne!(keys.secret, before.2);
         }
+    }
+
+    #[test]
+    fn an_expanded_key_follows_an_update_of_its_keys() {
+        let (suite, mut expanded) = (Suite::Aes256Gcm, ExpandedKey::default());
+        let mut keys = TrafficKeys::from_secret(suite, &[9; 48]).unwrap();
+        let mut sealed = |keys: &TrafficKeys| {
+            let nonce = Nonce::assume_unique_for_key([0; NONCE_LEN]);
+            let key = expanded.of(keys, suite).unwrap();
+            let aad = aws_lc_rs::aead::Aad::empty();
+            key.seal_in_place_separate_tag(nonce, aad, &mut []).unwrap().as_ref().to_vec()
+        };
+        let before = sealed(&keys);
+        assert_eq!(sealed(&keys), before);
+        keys.update(suite).unwrap();
+        assert_ne!(sealed(&keys), before);
+    }
+
+    #[test]
+    fn the_last_sequence_number_is_known() {
+        let keys = TrafficKeys::new(Suite::Aes128Gcm, &[1; 16], &[7; NONCE_LEN], None, 0);
+        let mut keys = keys.at(MAX_RECORDS - 1);
+        assert!(!keys.is_used_up());
+        keys.take_nonce();
+        assert!(keys.is_used_up());
     }
 
     #[test]

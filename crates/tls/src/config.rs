@@ -16,7 +16,7 @@ use rustls::{InconsistentKeys, ServerConfig, SignatureAlgorithm, version};
 use crate::cipher::Version;
 
 /// The application protocol that servers agree to (ALPN).
-const HTTP_1_1: &[u8] = b"http/1.1";
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The settings of a TLS server.
 #[derive(Clone, Debug)]
@@ -46,8 +46,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(file: &Path, what: impl Into<String>) -> Self {
+    pub(crate) fn new(file: &Path, what: impl Into<String>) -> Self {
         Self { file: Some(file.to_owned()), what: what.into() }
+    }
+
+    pub(crate) fn without_file(what: impl Into<String>) -> Self {
+        Self { file: None, what: what.into() }
     }
 }
 
@@ -98,8 +102,8 @@ impl TlsConfig {
     }
 }
 
-fn without_file(error: rustls::Error) -> ConfigError {
-    ConfigError { file: None, what: error.to_string() }
+pub(crate) fn without_file(error: rustls::Error) -> ConfigError {
+    ConfigError::without_file(error.to_string())
 }
 
 /// Certificates by the names in them.
@@ -188,7 +192,7 @@ fn certified_key(files: &CertificateFiles) -> Result<CertifiedKey, ConfigError> 
     }
 }
 
-fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let text = read(file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let chain = chain.map_err(|error| not_pem(file, &error))?;
@@ -202,7 +206,7 @@ fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> 
     Ok(chain)
 }
 
-fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
+pub(crate) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
     let text = zeroize::Zeroizing::new(read(file)?);
     if contains(&text, b"BEGIN ENCRYPTED PRIVATE KEY") || contains(&text, b"Proc-Type: 4,ENCRYPTED")
     {

@@ -11,14 +11,19 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
-use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
-use rustls::{
-    ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, KeyLog, ProtocolVersion,
-    ServerConfig,
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, InsufficientSizeError, UnbufferedConnectionCommon,
+    UnbufferedStatus,
 };
-use throng_io::TlsInfo;
+use rustls::{
+    CertificateError, ClientConfig, ConnectionTrafficSecrets, Error, ExtractedSecrets,
+    HandshakeKind, KeyLog, ProtocolVersion, ServerConfig, SideData,
+};
+use throng_io::{TlsFailure, TlsInfo};
 use zeroize::Zeroize;
 
 use crate::cipher::{MAX_SECRET, Suite, Version};
@@ -28,13 +33,28 @@ use crate::session::{Direction, Session};
 /// Maximum input that waits for the rest of a message. A client's certificates may be long.
 pub const MAX_INPUT: usize = 64 * 1024;
 
-/// A handshake in progress, at the server's side.
+/// A handshake in progress.
 pub struct Handshake {
-    connection: UnbufferedServerConnection,
+    connection: Connection,
     /// Bytes received and not used by rustls; of them, the first `visible` were given to it.
     input: Vec<u8>,
     visible: usize,
     captured: Captured,
+}
+
+/// rustls's connection, at either side.
+enum Connection {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+/// What a connection of rustls did in one step.
+enum Step {
+    /// It has more to do.
+    More,
+    /// It needs input.
+    Blocked,
+    Complete,
 }
 
 /// The state of a handshake after some input.
@@ -48,7 +68,7 @@ pub enum Progress {
 
 /// A handshake that failed. If the peer is at fault, its alert is in the output.
 #[derive(Debug)]
-pub struct Failed(pub rustls::Error);
+pub struct Failed(pub Error);
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,18 +78,62 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
+impl Failed {
+    /// Returns the kind of the failure.
+    #[must_use]
+    pub fn kind(&self) -> TlsFailure {
+        match &self.0 {
+            Error::InvalidCertificate(error) => match error {
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    TlsFailure::Expired
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    TlsFailure::NotYetValid
+                }
+                // A certificate made again has the name of the old one, but not its key.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                    TlsFailure::UnknownIssuer
+                }
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => TlsFailure::WrongName,
+                CertificateError::Revoked => TlsFailure::Revoked,
+                _ => TlsFailure::BadCertificate,
+            },
+            Error::NoCertificatesPresented => TlsFailure::NoCertificate,
+            Error::AlertReceived(alert) => TlsFailure::Alert(u8::from(*alert)),
+            Error::PeerIncompatible(_) | Error::NoApplicationProtocol => TlsFailure::Incompatible,
+            Error::General(_) | Error::FailedToGetCurrentTime | Error::FailedToGetRandomBytes => {
+                TlsFailure::Internal
+            }
+            _ => TlsFailure::NotTls,
+        }
+    }
+}
+
 impl Handshake {
-    /// Begins a handshake. `config` was [prepared](prepare).
+    /// Begins a handshake at the server's side. `config` was [prepared](prepare).
     ///
     /// # Errors
     /// The configuration is not usable.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, Failed> {
-        Ok(Self {
-            connection: UnbufferedServerConnection::new(config).map_err(Failed)?,
-            input: Vec::new(),
-            visible: 0,
-            captured: Captured::default(),
-        })
+        UnbufferedServerConnection::new(config)
+            .map(Connection::Server)
+            .map(Self::of)
+            .map_err(Failed)
+    }
+
+    /// Begins a handshake at the client's side, with a server of that name. `config` was
+    /// [prepared](prepare_client).
+    ///
+    /// # Errors
+    /// The configuration is not usable.
+    pub fn connect(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, Failed> {
+        let connection = UnbufferedClientConnection::new(config, name);
+        connection.map(Connection::Client).map(Self::of).map_err(Failed)
+    }
+
+    fn of(connection: Connection) -> Self {
+        Self { connection, input: Vec::new(), visible: 0, captured: Captured::default() }
     }
 
     /// Appends input.
@@ -78,7 +142,7 @@ impl Handshake {
     /// More waits than any message needs.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Failed> {
         if self.input.len() + bytes.len() > MAX_INPUT {
-            return Err(Failed(rustls::Error::General("a handshake message is too long".into())));
+            return Err(Failed(Error::General("a handshake message is too long".into())));
         }
         self.input.extend_from_slice(bytes);
         Ok(())
@@ -98,28 +162,25 @@ impl Handshake {
     fn process(&mut self, out: &mut Vec<u8>) -> Result<Progress, Failed> {
         loop {
             let input = &mut self.input[..self.visible];
-            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(input);
-            let mut is_blocked = false;
-            match state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(out, |space| data.encode(space)).map_err(internal)?;
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::BlockedHandshake) => is_blocked = true,
-                Ok(ConnectionState::WriteTraffic(_)) => {
+            let (discard, step) = match &mut self.connection {
+                Connection::Server(server) => perform(server.process_tls_records(input), out),
+                Connection::Client(client) => perform(client.process_tls_records(input), out),
+            };
+            match step {
+                Ok(step) => {
                     self.take(discard);
-                    return Ok(Progress::Complete);
+                    match step {
+                        Step::Complete => return Ok(Progress::Complete),
+                        Step::Blocked if !self.show_next_record() => {
+                            return Ok(Progress::NeedsInput);
+                        }
+                        Step::Blocked | Step::More => {}
+                    }
                 }
-                // Early data is not accepted, and no record of the session is shown to rustls.
-                Ok(_) => return Err(internal("data in a handshake")),
-                Err(error) => {
+                Err(failed) => {
                     self.take_alert(out);
-                    return Err(Failed(error));
+                    return Err(failed);
                 }
-            }
-            self.take(discard);
-            if is_blocked && !self.show_next_record() {
-                return Ok(Progress::NeedsInput);
             }
         }
     }
@@ -127,10 +188,15 @@ impl Handshake {
     /// Appends the alert of a handshake that failed. rustls is asked only while it has output: it
     /// must not look at input again that it has refused.
     fn take_alert(&mut self, out: &mut Vec<u8>) {
-        while self.connection.wants_write() {
-            let status = self.connection.process_tls_records(&mut self.input[..self.visible]);
-            let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state else { return };
-            if encode(out, |space| data.encode(space)).is_err() {
+        let input = &mut self.input[..self.visible];
+        loop {
+            let (wants_write, before) = (self.connection.wants_write(), out.len());
+            let step = match &mut self.connection {
+                _ if !wants_write => return,
+                Connection::Server(server) => perform(server.process_tls_records(input), out).1,
+                Connection::Client(client) => perform(client.process_tls_records(input), out).1,
+            };
+            if step.is_err() || out.len() == before {
                 return;
             }
         }
@@ -156,11 +222,53 @@ impl Handshake {
     /// rustls did not give out the keys; the configuration was not [prepared](prepare).
     pub fn into_session(self) -> Result<(Session, TlsInfo, Vec<u8>), Failed> {
         let Self { connection, input, captured, .. } = self;
-        let info = info(&connection, captured.server_name.clone());
-        let (secrets, _) = connection.dangerous_into_kernel_connection().map_err(Failed)?;
-        let session = session(info.version, &secrets, &captured.server, &captured.client)?;
-        Ok((session, info, input))
+        match connection {
+            Connection::Server(server) => {
+                let info = info(&server, server.handshake_kind(), captured.server_name.clone());
+                let (secrets, _) = server.dangerous_into_kernel_connection().map_err(Failed)?;
+                let session = session(info.version, &secrets, &captured.server, &captured.client)?;
+                Ok((session, info, input))
+            }
+            Connection::Client(client) => {
+                let info = info(&client, client.handshake_kind(), None);
+                let (secrets, _) = client.dangerous_into_kernel_connection().map_err(Failed)?;
+                let session = session(info.version, &secrets, &captured.client, &captured.server)?;
+                Ok((session.of_client(), info, input))
+            }
+        }
     }
+}
+
+impl Connection {
+    fn wants_write(&self) -> bool {
+        match self {
+            Self::Server(server) => server.wants_write(),
+            Self::Client(client) => client.wants_write(),
+        }
+    }
+}
+
+/// Does one step of a connection, whose output is appended to `out`. Returns the number of bytes of
+/// input that were used as well.
+fn perform<Data>(
+    UnbufferedStatus { discard, state }: UnbufferedStatus<'_, '_, Data>,
+    out: &mut Vec<u8>,
+) -> (usize, Result<Step, Failed>) {
+    let step = match state {
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            encode(out, |space| data.encode(space)).map(|()| Step::More).map_err(internal)
+        }
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            data.done();
+            Ok(Step::More)
+        }
+        Ok(ConnectionState::BlockedHandshake) => Ok(Step::Blocked),
+        Ok(ConnectionState::WriteTraffic(_)) => Ok(Step::Complete),
+        // Early data is not accepted, and no record of the session is shown to rustls.
+        Ok(_) => Err(internal("data in a handshake")),
+        Err(error) => Err(Failed(error)),
+    };
+    (discard, step)
 }
 
 /// Returns the length of the record at the start of `bytes`, header included, if all of it is
@@ -192,16 +300,20 @@ fn encode(
 }
 
 fn internal(error: impl fmt::Display) -> Failed {
-    Failed(rustls::Error::General(error.to_string()))
+    Failed(Error::General(error.to_string()))
 }
 
-fn info(connection: &UnbufferedServerConnection, server_name: Option<Box<str>>) -> TlsInfo {
+fn info<Data: SideData>(
+    connection: &UnbufferedConnectionCommon<Data>,
+    kind: Option<HandshakeKind>,
+    server_name: Option<Box<str>>,
+) -> TlsInfo {
     let certificates = connection.peer_certificates().unwrap_or_default();
     TlsInfo {
         version: connection.protocol_version().map_or(0, u16::from),
         cipher_suite: connection.negotiated_cipher_suite().map_or(0, |it| it.suite().into()),
         group: connection.negotiated_key_exchange_group().map(|group| group.name().into()),
-        is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        is_resumed: kind == Some(HandshakeKind::Resumed),
         server_name,
         alpn: connection.alpn_protocol().map(Box::from),
         peer_certificates: certificates.iter().map(|it| Box::from(it.as_ref())).collect(),
@@ -307,6 +419,13 @@ pub fn prepare(config: &mut ServerConfig) {
     config.send_half_rtt_data = false;
     config.key_log = Arc::new(Capture { next: Arc::clone(&config.key_log) });
     config.cert_resolver = Arc::new(Capture { next: Arc::clone(&config.cert_resolver) });
+}
+
+/// As [`prepare`], for the client's side.
+pub fn prepare_client(config: &mut ClientConfig) {
+    config.enable_secret_extraction = true;
+    config.enable_early_data = false;
+    config.key_log = Arc::new(Capture { next: Arc::clone(&config.key_log) });
 }
 
 /// Captures what passes through a callback of rustls.

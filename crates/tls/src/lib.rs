@@ -1,6 +1,6 @@
 //! TLS below the engine, as a driver over another driver.
 //!
-//! * Duty: protect the records of established sessions, each of which rests in 208 bytes; answer
+//! * Duty: protect the records of established sessions, each of which rests in 200 bytes; answer
 //!   handshakes with rustls; report the outcome.
 //! * Not its duty: any cipher, any message of a handshake, any certificate. rustls and its provider
 //!   aws-lc-rs do all of that; here is record framing alone, as a kernel does it under kTLS.
@@ -10,6 +10,7 @@
 
 pub mod alert;
 pub mod cipher;
+pub mod client;
 pub mod config;
 pub mod driver;
 pub mod handshake;
@@ -19,7 +20,8 @@ pub mod session;
 
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
+pub use client::{ClientConfigs, ClientSettings, TlsClient, Trust};
 pub use config::{CertificateFiles, ConfigError, TlsConfig};
 pub use driver::Tls;
 pub use server::TlsServer;
-pub use session::{Direction, End, Opened, Session};
+pub use session::{Direction, End, Opened, Session, WarmKeys};

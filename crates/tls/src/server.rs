@@ -102,3 +102,19 @@ impl fmt::Debug for TlsServer {
         f.write_str("TlsServer")
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A server without a certificate.
+    pub(crate) fn any() -> Arc<TlsServer> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+        TlsServer::new(config)
+    }
+}

@@ -3,20 +3,22 @@
 use std::fmt;
 use std::ops::Range;
 
-use aws_lc_rs::aead::{LessSafeKey, NONCE_LEN};
+use aws_lc_rs::aead::NONCE_LEN;
 use aws_lc_rs::error::Unspecified;
 
 use crate::alert::Alert;
-use crate::cipher::{Suite, TrafficKeys, Version};
+use crate::cipher::{ExpandedKey, Suite, TrafficKeys, Version, blocks};
 use crate::record::{ContentType, HEADER_LEN, Header, MAX_PLAINTEXT, Protection};
 
 /// Maximum records in a row without data: empty ones, key updates, alerts that are ignored. A peer
 /// that sends more of them keeps us busy for nothing.
 const MAX_IDLE_RECORDS: u8 = 32;
 
-/// Records of one key after which we update it ourselves: half of what AES-GCM allows.
+/// Records of one key after which we update it ourselves: half of what AES-GCM allows if all are
+/// full.
 const UPDATE_AFTER: u64 = 1 << 23;
 
+const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 /// The keys of one direction when a handshake ends.
@@ -31,21 +33,36 @@ pub struct Direction<'a> {
     pub sequence: u64,
 }
 
+/// Expanded keys of a session, which its records share. Empty ones do for any session; those of one
+/// do not harm another.
+#[derive(Default)]
+pub struct WarmKeys {
+    tx: ExpandedKey,
+    rx: ExpandedKey,
+}
+
 /// All that an established session needs between two events: keys, secrets and sequence numbers of
-/// both directions, and a few flags, in at most 208 bytes.
+/// both directions, and a few flags, in at most 200 bytes.
 pub struct Session {
     tx: TrafficKeys,
     rx: TrafficKeys,
     protection: Protection,
-    /// Whether the keys can be updated.
-    has_secrets: bool,
-    /// Whether the peer is owed an update of our keys (TLS 1.3), or the refusal of a renegotiation
-    /// (TLS 1.2).
-    owes_reply: bool,
-    /// Whether a renegotiation was requested before.
-    has_refused: bool,
+    flags: u8,
     /// Records in a row that carried no data.
     idle_records: u8,
+}
+
+/// Bits of `Session::flags`.
+mod flag {
+    /// The keys can be updated.
+    pub(super) const HAS_SECRETS: u8 = 1;
+    /// The peer is owed an update of our keys (TLS 1.3), or the refusal of a renegotiation
+    /// (TLS 1.2).
+    pub(super) const OWES_REPLY: u8 = 1 << 1;
+    /// A renegotiation was requested before.
+    pub(super) const HAS_REFUSED: u8 = 1 << 2;
+    /// We are the client.
+    pub(super) const IS_CLIENT: u8 = 1 << 3;
 }
 
 /// The outcome of [`Session::open`].
@@ -108,9 +125,7 @@ impl Session {
             tx: keys(send),
             rx: keys(receive),
             protection: Protection { suite, version },
-            has_secrets,
-            owes_reply: false,
-            has_refused: false,
+            flags: if has_secrets { flag::HAS_SECRETS } else { 0 },
             idle_records: 0,
         })
     }
@@ -127,17 +142,33 @@ impl Session {
             tx: TrafficKeys::from_secret(suite, send)?,
             rx: TrafficKeys::from_secret(suite, receive)?,
             protection: Protection { suite, version: Version::Tls13 },
-            has_secrets: true,
-            owes_reply: false,
-            has_refused: false,
+            flags: flag::HAS_SECRETS,
             idle_records: 0,
         })
+    }
+
+    /// Makes the session a client's, which gets tickets.
+    #[must_use]
+    pub fn of_client(mut self) -> Self {
+        self.flags |= flag::IS_CLIENT;
+        self
     }
 
     /// Returns whether the keys can be updated: in TLS 1.3, if their secrets are known.
     #[must_use]
     pub fn can_update(&self) -> bool {
-        self.has_secrets
+        self.has(flag::HAS_SECRETS)
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Clears a flag; returns whether it was set.
+    fn take(&mut self, flag: u8) -> bool {
+        let was_set = self.has(flag);
+        self.flags &= !flag;
+        was_set
     }
 
     /// Returns the length of the record at the start of `input`, header included, if the header is
@@ -151,9 +182,8 @@ impl Session {
     }
 
     /// Opens all whole records in `input`, in place, and moves their data together.
-    pub fn open(&mut self, input: &mut [u8]) -> Opened {
+    pub fn open(&mut self, input: &mut [u8], warm: &mut WarmKeys) -> Opened {
         let mut opened = Opened { data: 0..0, consumed: 0, end: None, has_reply: false };
-        let mut key = None;
         while opened.end.is_none() {
             let rest = &mut input[opened.consumed..];
             let header = match Header::decode(rest, self.protection.version) {
@@ -165,18 +195,7 @@ impl Session {
                 }
             };
             let record = &mut rest[..HEADER_LEN + header.len];
-            let content = match key.take() {
-                Some(key) => Ok(key),
-                None => self.rx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR),
-            };
-            let before = self.rx.records();
-            let content = content.and_then(|expanded| {
-                let content = self.open_one(&expanded, header, record);
-                // A key update has begun a new key.
-                key = (self.rx.records() > before).then_some(expanded);
-                content
-            });
-            match content {
+            match self.open_one(&mut warm.rx, header, record) {
                 Ok(Content::Data(place)) => {
                     let (start, len) = (opened.consumed + place.start, place.len());
                     if opened.data.is_empty() {
@@ -192,16 +211,17 @@ impl Session {
             }
             opened.consumed += HEADER_LEN + header.len;
         }
-        opened.has_reply = self.owes_reply;
+        opened.has_reply = self.has(flag::OWES_REPLY);
         opened
     }
 
     fn open_one(
         &mut self,
-        key: &LessSafeKey,
+        key: &mut ExpandedKey,
         header: Header,
         record: &mut [u8],
     ) -> Result<Content, Alert> {
+        let key = key.of(&self.rx, self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
         let (content_type, place) = self.protection.open(&mut self.rx, key, header, record)?;
         if content_type == ContentType::ApplicationData && !place.is_empty() {
             self.idle_records = 0;
@@ -235,11 +255,14 @@ impl Session {
     /// renegotiation, which is refused once.
     fn handle_handshake(&mut self, message: &[u8]) -> Result<Content, Alert> {
         if self.protection.version == Version::Tls12 {
-            if std::mem::replace(&mut self.has_refused, true) {
+            if self.has(flag::HAS_REFUSED) {
                 return Err(Alert::UNEXPECTED_MESSAGE);
             }
-            self.owes_reply = true;
+            self.flags |= flag::HAS_REFUSED | flag::OWES_REPLY;
             return Ok(Content::Idle);
+        }
+        if self.has(flag::IS_CLIENT) && message.first() == Some(&NEW_SESSION_TICKET) {
+            return skip_tickets(message);
         }
         // A change of keys ends its record, so nothing may follow (RFC 8446 section 5.1).
         let requested = match message {
@@ -250,12 +273,14 @@ impl Session {
         if requested > 1 {
             return Err(Alert::ILLEGAL_PARAMETER);
         }
-        if !self.has_secrets {
+        if !self.can_update() {
             return Err(Alert::INTERNAL_ERROR);
         }
         self.rx.update(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
         // At most one is owed, however often it was asked for (RFC 8446 section 4.6.3).
-        self.owes_reply |= requested == 1;
+        if requested == 1 {
+            self.flags |= flag::OWES_REPLY;
+        }
         Ok(Content::Idle)
     }
 
@@ -265,7 +290,7 @@ impl Session {
     /// # Errors
     /// As for [`Session::seal`].
     pub fn seal_reply(&mut self, out: &mut Vec<u8>) -> Result<(), Alert> {
-        if !std::mem::take(&mut self.owes_reply) {
+        if !self.take(flag::OWES_REPLY) {
             return Ok(());
         }
         match self.protection.version {
@@ -289,17 +314,18 @@ impl Session {
     /// time.
     ///
     /// # Errors
-    /// The keys have protected as many records as they may, and cannot be updated: the session is
-    /// at its end.
+    /// The keys have protected as much as they may, and cannot be updated: the session is at its
+    /// end.
     pub fn seal<'a>(
         &mut self,
         pieces: impl IntoIterator<Item = &'a [u8]>,
+        warm: &mut WarmKeys,
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        if self.tx.records() >= UPDATE_AFTER && self.has_secrets {
+        if self.tx.records() >= UPDATE_AFTER && self.can_update() {
             self.update(false, out)?;
         }
-        let key = self.tx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        let key = &mut warm.tx;
         let mut record: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
         let (mut filled, mut len) = (0, 0);
         for mut piece in pieces {
@@ -308,25 +334,42 @@ impl Session {
                 (record[filled], piece) = (now, later);
                 (filled, len) = (filled + 1, len + now.len());
                 if len == MAX_PLAINTEXT || filled == MAX_PIECES {
-                    self.seal_data(&key, &record[..filled], out)?;
+                    self.seal_data(key, &record[..filled], out)?;
                     (filled, len) = (0, 0);
                 }
             }
         }
         if filled > 0 {
-            self.seal_data(&key, &record[..filled], out)?;
+            self.seal_data(key, &record[..filled], out)?;
         }
         Ok(())
     }
 
     fn seal_data(
         &mut self,
-        key: &LessSafeKey,
+        key: &mut ExpandedKey,
         pieces: &[&[u8]],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        let (keys, kind) = (&mut self.tx, ContentType::ApplicationData);
-        self.protection.seal(keys, key, kind, pieces.iter().copied(), out)
+        self.seal_record(key, ContentType::ApplicationData, pieces, out)
+    }
+
+    fn seal_record(
+        &mut self,
+        key: &mut ExpandedKey,
+        content_type: ContentType,
+        pieces: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Alert> {
+        let suite = self.protection.suite;
+        if !self.can_update() {
+            let more = blocks(pieces.iter().map(|piece| piece.len()).sum());
+            if self.tx.count_blocks(more) > suite.max_blocks() {
+                return Err(Alert::INTERNAL_ERROR);
+            }
+        }
+        let key = key.of(&self.tx, suite).map_err(|_| Alert::INTERNAL_ERROR)?;
+        self.protection.seal(&mut self.tx, key, content_type, pieces.iter().copied(), out)
     }
 
     /// Appends an alert.
@@ -343,9 +386,24 @@ impl Session {
         content: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Alert> {
-        let key = self.tx.expand(self.protection.suite).map_err(|_| Alert::INTERNAL_ERROR)?;
-        self.protection.seal(&mut self.tx, &key, content_type, [content], out)
+        self.seal_record(&mut ExpandedKey::default(), content_type, &[content], out)
     }
+}
+
+/// Checks that a record has tickets only, and whole ones: servers send each in a record of its own.
+/// They are not used.
+fn skip_tickets(mut messages: &[u8]) -> Result<Content, Alert> {
+    while !messages.is_empty() {
+        let Some((&[kind, high, middle, low], rest)) = messages.split_first_chunk() else {
+            return Err(Alert::DECODE_ERROR);
+        };
+        if kind != NEW_SESSION_TICKET {
+            return Err(Alert::UNEXPECTED_MESSAGE);
+        }
+        let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+        messages = rest.get(len..).ok_or(Alert::DECODE_ERROR)?;
+    }
+    Ok(Content::Idle)
 }
 
 /// Pieces of one record.
@@ -389,7 +447,7 @@ mod tests {
         for (kind, content) in records {
             peer.seal_one(*kind, content, &mut input).unwrap();
         }
-        let opened = session.open(&mut input);
+        let opened = session.open(&mut input, &mut WarmKeys::default());
         let data = input[opened.data.clone()].to_vec();
         (opened, data, session)
     }
@@ -453,20 +511,41 @@ mod tests {
     }
 
     #[test]
+    fn rfc8446_4_6_1_a_client_takes_whole_tickets_and_a_server_none() {
+        let ticket = &[4, 0, 0, 2, b'x', b'y'][..];
+        let fatal = |alert| Some(End::Fatal(alert));
+        for (message, expected) in [
+            (ticket.to_vec(), None),
+            ([ticket, ticket].concat(), None),
+            (ticket[..5].to_vec(), fatal(Alert::DECODE_ERROR)),
+            ([ticket, &[4, 0]].concat(), fatal(Alert::DECODE_ERROR)),
+            ([ticket, &[24, 0, 0, 1, 0]].concat(), fatal(Alert::UNEXPECTED_MESSAGE)),
+        ] {
+            let records = [(ContentType::Handshake, &message[..]), DATA];
+            let (peer, session) = pair();
+            let (at_client, data, _) = opened((peer, session.of_client()), &records);
+            assert_eq!(at_client.end, expected, "{message:?}");
+            assert_eq!(data.is_empty(), expected.is_some());
+            let (at_server, ..) = opened(pair(), &records);
+            assert_eq!(at_server.end, fatal(Alert::UNEXPECTED_MESSAGE));
+        }
+    }
+
+    #[test]
     fn rfc8446_4_6_3_one_update_answers_many_requests_and_comes_before_data() {
         let (mut peer, mut session) = pair();
         let mut input = Vec::new();
         for _ in 0..5 {
             peer.update(true, &mut input).unwrap();
         }
-        assert!(session.open(&mut input).has_reply);
+        assert!(session.open(&mut input, &mut WarmKeys::default()).has_reply);
         let mut out = Vec::new();
         session.seal_reply(&mut out).unwrap();
         let one = out.len();
         session.seal_reply(&mut out).unwrap();
         assert_eq!(out.len(), one, "one update only");
-        session.seal([&b"data"[..]], &mut out).unwrap();
-        let opened = peer.open(&mut out);
+        session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
+        let opened = peer.open(&mut out, &mut WarmKeys::default());
         assert_eq!((opened.end, opened.has_reply), (None, false));
         assert_eq!(&out[opened.data], b"data");
     }
@@ -490,7 +569,7 @@ mod tests {
         let mut out = Vec::new();
         session.seal_reply(&mut out).unwrap();
         let (mut peer, _) = tls12_pair();
-        assert_eq!(peer.open(&mut out).end, None, "a warning");
+        assert_eq!(peer.open(&mut out, &mut WarmKeys::default()).end, None, "a warning");
         let (second, ..) = opened(tls12_pair(), &[hello, hello]);
         assert_eq!(second.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
     }
@@ -502,10 +581,48 @@ mod tests {
         session.tx = keys.at(UPDATE_AFTER);
         peer.rx = TrafficKeys::from_secret(SUITE, &[2; 32]).unwrap().at(UPDATE_AFTER);
         let mut out = Vec::new();
-        session.seal([&b"data"[..]], &mut out).unwrap();
+        session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
         assert_eq!(session.tx.records(), 1);
-        let opened = peer.open(&mut out);
+        let opened = peer.open(&mut out, &mut WarmKeys::default());
         assert_eq!(&out[opened.data], b"data");
+    }
+
+    #[test]
+    fn keys_without_updates_end_by_the_blocks_that_they_protect_not_by_the_records() {
+        let (mut peer, mut session) = tls12_pair();
+        let direction = Direction { key: &[1; 16], iv: [7; 12], secret: None, sequence: 1 << 30 };
+        session.tx = TrafficKeys::new(SUITE, direction.key, &direction.iv, None, 1 << 30);
+        peer.rx = TrafficKeys::new(SUITE, direction.key, &direction.iv, None, 1 << 30);
+        let (mut warm, mut out) = (WarmKeys::default(), Vec::new());
+        session.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
+        let opened = peer.open(&mut out, &mut WarmKeys::default());
+        assert_eq!(&out[opened.data], b"data");
+
+        let left = SUITE.max_blocks() - session.tx.count_blocks(0);
+        session.tx.count_blocks(left - blocks(100));
+        out.clear();
+        session.seal([&[0; 100][..]], &mut warm, &mut out).unwrap();
+        let outcome = session.seal([&b"one more"[..]], &mut warm, &mut out);
+        assert_eq!(outcome, Err(Alert::INTERNAL_ERROR));
+    }
+
+    #[test]
+    fn warm_keys_of_another_session_do_not_harm() {
+        let mut warm = WarmKeys::default();
+        for _ in 0..3 {
+            for number in 0..4u8 {
+                let secrets = [[number; 32], [number + 100; 32]];
+                let session =
+                    |a: usize| Session::from_secrets(SUITE, &secrets[a], &secrets[1 - a]).unwrap();
+                let (mut ours, mut peer) = (session(0), session(1));
+                let mut out = Vec::new();
+                ours.seal([&b"data"[..]], &mut warm, &mut out).unwrap();
+                ours.update(false, &mut out).unwrap();
+                ours.seal([&b"more"[..]], &mut warm, &mut out).unwrap();
+                let opened = peer.open(&mut out, &mut warm);
+                assert_eq!((opened.end, &out[opened.data]), (None, &b"datamore"[..]));
+            }
+        }
     }
 
     #[test]
@@ -528,8 +645,8 @@ mod tests {
         let (mut peer, mut session) = pair();
         let pieces: Vec<Vec<u8>> = (0..500u16).map(|at| at.to_be_bytes().to_vec()).collect();
         let mut out = Vec::new();
-        session.seal(pieces.iter().map(Vec::as_slice), &mut out).unwrap();
-        let opened = peer.open(&mut out);
+        session.seal(pieces.iter().map(Vec::as_slice), &mut WarmKeys::default(), &mut out).unwrap();
+        let opened = peer.open(&mut out, &mut WarmKeys::default());
         assert_eq!(out[opened.data], pieces.concat());
     }
 }

@@ -11,9 +11,9 @@ use rustls::{AlertDescription, ClientConnection, Error};
 use support::{client, client_config, hear, raw_server_config, said};
 use throng_io::{
     Batch, Closed, ConnId, Driver, Event, ListenOptions, Options, Portable, Segment, SendOutcome,
-    TlsInfo, listen,
+    TlsFailure, TlsInfo, listen,
 };
-use throng_tls::{Tls, TlsServer};
+use throng_tls::{ClientConfigs, ClientSettings, Tls, TlsClient, TlsServer, Trust};
 
 /// An event without its bytes.
 #[derive(Debug, PartialEq)]
@@ -23,6 +23,7 @@ enum Seen {
     Received(ConnId, Vec<u8>),
     Finished(ConnId),
     Sent(ConnId, usize),
+    Connected(ConnId),
     Closed(ConnId, Closed),
 }
 
@@ -66,6 +67,7 @@ impl Rig {
                 Event::Received(id, bytes) => Seen::Received(id, bytes.to_vec()),
                 Event::Finished(id) => Seen::Finished(id),
                 Event::Sent(id, batch) => Seen::Sent(id, batch.len()),
+                Event::Connected(id) => Seen::Connected(id),
                 Event::Closed(id, why) => Seen::Closed(id, why),
                 other => panic!("unexpected: {other:?}"),
             });
@@ -363,4 +365,164 @@ fn key_updates_of_a_peer_that_does_not_read_are_answered_once() {
     assert_eq!(heard, output);
     assert!(rig.send(peer.id, b"after"));
     assert_eq!(rig.until_heard(&mut peer).unwrap(), b"after");
+}
+
+/// A connection of ours to the rig's own secured listener.
+fn connected(rig: &mut Rig, trust: Trust, name: &str) -> (ConnId, Result<ConnId, Closed>) {
+    let settings = ClientSettings { trust, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), name).unwrap();
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver()).unwrap();
+    let (mut accepted, mut is_secured) = (None, false);
+    let outcome = rig.until(|seen| match seen {
+        Seen::Adopted(id) => {
+            accepted = Some(*id);
+            None
+        }
+        Seen::Secured(id, _) if *id == ours => {
+            is_secured = true;
+            None
+        }
+        Seen::Connected(id) if *id == ours => {
+            assert!(is_secured, "C12");
+            Some(Ok(()))
+        }
+        Seen::Closed(id, why) if *id == ours => Some(Err(*why)),
+        _ => None,
+    });
+    (ours, outcome.map(|()| accepted.expect("accepted")))
+}
+
+#[test]
+fn a_connection_of_ours_is_secured_and_carries_data_both_ways() {
+    let file = support::certificate_file();
+    for (trust, name) in [
+        (Trust::File(file.clone()), "localhost"),
+        (Trust::File(file), "127.0.0.1"),
+        (Trust::Anyone, "other.example"),
+    ] {
+        let mut rig = Rig::new();
+        let (ours, accepted) = connected(&mut rig, trust, name);
+        let theirs = accepted.unwrap();
+        assert_eq!(rig.driver.secured(), 2);
+        for (from, to) in [(ours, theirs), (theirs, ours), (ours, theirs)] {
+            assert!(rig.send(from, b"across"));
+            let seen = rig.until(|seen| match seen {
+                Seen::Received(id, bytes) => Some((*id, bytes.clone())),
+                _ => None,
+            });
+            assert_eq!(seen, (to, b"across".to_vec()));
+        }
+        rig.driver.finish(ours);
+        assert_eq!(rig.until(finished), theirs);
+        assert!(!rig.driver.was_truncated(theirs));
+    }
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_refuses_a_connection_of_ours() {
+    let other = support::other_certificate_file();
+    for (trust, name, why) in [
+        (Trust::File(other), "localhost", TlsFailure::UnknownIssuer),
+        (Trust::File(support::certificate_file()), "other.example", TlsFailure::WrongName),
+    ] {
+        let mut rig = Rig::new();
+        let (_, outcome) = connected(&mut rig, trust, name);
+        assert_eq!(outcome, Err(Closed::Insecure(why)));
+    }
+}
+
+#[test]
+fn a_server_without_tls_refuses_a_connection_of_ours() {
+    let mut rig = Rig::new();
+    let secured = std::mem::replace(&mut rig.secured, rig.plain);
+    let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
+        let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver()).unwrap();
+        let closed = loop {
+            let seen = rig.turn();
+            for seen in &seen {
+                if let Seen::Received(id, _) = seen {
+                    match answer {
+                        b"" => rig.driver.finish(*id),
+                        answer => drop(rig.send(*id, answer)),
+                    }
+                }
+            }
+            let closed = seen.into_iter().find_map(|seen| match seen {
+                Seen::Closed(id, why) if id == ours => Some(why),
+                _ => None,
+            });
+            if let Some(closed) = closed {
+                break closed;
+            }
+        };
+        let expected = if answer.is_empty() { TlsFailure::Ended } else { TlsFailure::NotTls };
+        assert_eq!(closed, Closed::Insecure(expected));
+    }
+    rig.secured = secured;
+}
+
+#[test]
+fn what_the_kernel_leaves_of_bytes_sent_at_once_comes_before_later_ones() {
+    let options = Options { socket_send_buffer: Some(4 * 1024), ..Options::default() };
+    let mut rig = Rig::with(options);
+    let mut peer = rig.pair();
+    let (mut expected, frame) = (Vec::new(), vec![b'x'; 10_000]);
+    loop {
+        let taken = rig.driver.try_send(peer.id, &frame);
+        assert_eq!(rig.driver.unsent(peer.id), 0, "C3: nothing is in flight");
+        if taken == 0 {
+            break;
+        }
+        assert_eq!(taken, frame.len());
+        expected.extend_from_slice(&frame);
+    }
+    assert!(rig.driver.output_memory(peer.id) > 0);
+    assert!(!rig.send(peer.id, b"later"), "it overtook");
+    expected.extend_from_slice(b"later");
+    let mut heard = Vec::new();
+    while heard.len() < expected.len() {
+        heard.extend(rig.until_heard(&mut peer).unwrap());
+    }
+    assert!(heard == expected);
+    // A frame that is too long to be kept sealed is the engine's to queue.
+    assert_eq!(rig.driver.try_send(peer.id, &[0; 20_000]), 0);
+}
+
+#[test]
+fn c3_a_send_before_connected_leaves_when_it_is() {
+    let mut rig = Rig::new();
+    let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
+    let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver()).unwrap();
+    assert!(!rig.send(ours, b"early"), "there are no keys yet");
+    assert_eq!(rig.driver.unsent(ours), 5);
+    let (mut seen, mut heard) = (Vec::new(), false);
+    while !heard || seen.last() != Some(&Seen::Sent(ours, 0)) {
+        for event in rig.turn() {
+            match event {
+                Seen::Received(_, bytes) => heard = bytes == b"early",
+                Seen::Connected(_) | Seen::Sent(..) => seen.push(event),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(seen, [Seen::Connected(ours), Seen::Sent(ours, 0)]);
+
+    let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver()).unwrap();
+    assert!(!rig.send(ours, b"early"));
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some(Seen::Closed(..))) {
+        for event in rig.turn() {
+            match event {
+                Seen::Received(id, _) => rig.driver.close(id),
+                Seen::Sent(..) => seen.push(event),
+                Seen::Closed(id, _) if id == ours => seen.push(event),
+                _ => {}
+            }
+        }
+    }
+    let closed = Seen::Closed(ours, Closed::Insecure(TlsFailure::Ended));
+    assert_eq!(seen, [Seen::Sent(ours, 5), closed]);
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rustls::{AlertDescription, Error};
-use support::{Pair, client, client_config, hear, said, server_config, suites};
-use throng_tls::handshake::{Handshake, MAX_INPUT, Progress};
-use throng_tls::{Alert, End, Session};
+use support::{Pair, client, client_config, hear, raw_server_config, said, server_config, suites};
+use throng_tls::handshake::{Handshake, MAX_INPUT, Progress, prepare_client};
+use throng_tls::{Alert, End, Session, WarmKeys};
 
 fn tls13(suite: rustls::SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
@@ -20,8 +20,8 @@ fn text(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_rests_in_208_bytes() {
-    assert!(size_of::<Session>() <= 208, "{}", size_of::<Session>());
+fn a_session_rests_in_200_bytes() {
+    assert!(size_of::<Session>() <= 200, "{}", size_of::<Session>());
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn key_updates_without_data_between_them_are_not_endless() {
         pair.client.refresh_traffic_keys().unwrap();
     }
     let mut input = said(&mut pair.client);
-    let opened = pair.session.open(&mut input);
+    let opened = pair.session.open(&mut input, &mut WarmKeys::default());
     assert_eq!(opened.end, Some(End::Fatal(Alert::UNEXPECTED_MESSAGE)));
 }
 
@@ -168,7 +168,7 @@ fn rfc8446_6_1_both_sides_can_say_that_they_close() {
     for suite in suites() {
         let mut pair = Pair::of(suite);
         let mut out = Vec::new();
-        pair.session.seal([&b"last words"[..]], &mut out).unwrap();
+        pair.session.seal([&b"last words"[..]], &mut WarmKeys::default(), &mut out).unwrap();
         pair.session.seal_alert(Alert::CLOSE_NOTIFY, &mut out).unwrap();
         assert_eq!(hear(&mut pair.client, &out).unwrap(), b"last words");
         let mut rest = [0; 8];
@@ -180,7 +180,7 @@ fn rfc8446_6_1_both_sides_can_say_that_they_close() {
         pair.client.send_close_notify();
         let mut input = said(&mut pair.client);
         input.extend_from_slice(b"anything");
-        let opened = pair.session.open(&mut input);
+        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
         assert_eq!(opened.end, Some(End::CloseNotify));
         assert_eq!(&input[opened.data], b"data");
     }
@@ -191,11 +191,11 @@ fn rfc8446_6_2_our_fatal_alert_is_understood_and_the_peers_is_reported() {
     for suite in suites() {
         let mut pair = Pair::of(suite);
         let mut out = Vec::new();
-        pair.session.seal([&b"data"[..]], &mut out).unwrap();
+        pair.session.seal([&b"data"[..]], &mut WarmKeys::default(), &mut out).unwrap();
         *out.last_mut().unwrap() ^= 1;
         assert_eq!(hear(&mut pair.client, &out), Err(Error::DecryptError));
         let mut input = said(&mut pair.client);
-        let opened = pair.session.open(&mut input);
+        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
         assert_eq!(opened.end, Some(End::PeerAlert(Alert::BAD_RECORD_MAC)), "{suite:?}");
 
         let mut pair = Pair::of(suite);
@@ -203,7 +203,7 @@ fn rfc8446_6_2_our_fatal_alert_is_understood_and_the_peers_is_reported() {
         std::io::Write::write_all(&mut pair.client.writer(), b"data").unwrap();
         input.extend(said(&mut pair.client));
         *input.last_mut().unwrap() ^= 1;
-        let opened = pair.session.open(&mut input);
+        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
         assert_eq!(opened.end, Some(End::Fatal(Alert::BAD_RECORD_MAC)));
         let mut out = Vec::new();
         pair.session.seal_alert(Alert::BAD_RECORD_MAC, &mut out).unwrap();
@@ -272,7 +272,7 @@ proptest! {
                 Step::ClientUpdate | Step::ServerUpdate(_) => {}
                 Step::Deliver(most) => {
                     let n = most.min(wire.len());
-                    let opened = pair.session.open(&mut wire[..n]);
+                    let opened = pair.session.open(&mut wire[..n], &mut WarmKeys::default());
                     prop_assert_eq!(opened.end, None);
                     received.extend_from_slice(&wire[opened.data]);
                     wire.drain(..opened.consumed);
@@ -297,7 +297,7 @@ proptest! {
         input.extend(said(&mut pair.client));
         let at = at.min(input.len());
         input.splice(at..at, bytes.iter().copied());
-        let opened = pair.session.open(&mut input);
+        let opened = pair.session.open(&mut input, &mut WarmKeys::default());
         prop_assert!(opened.consumed <= input.len());
         prop_assert!(opened.data.end <= opened.consumed);
         let data = input[opened.data].to_vec();
@@ -317,4 +317,55 @@ fn records_that_are_no_handshake_fail_without_a_panic() {
         handshake.receive(bytes).unwrap();
         handshake.advance(&mut Vec::new()).unwrap_err();
     }
+}
+
+#[test]
+fn a_client_of_ours_talks_to_a_server_of_rustls() {
+    for suite in suites() {
+        let config = Arc::new(raw_server_config(Some(suite)));
+        let mut server = rustls::ServerConnection::new(config).unwrap();
+        let mut config = client_config();
+        prepare_client(&mut config);
+        let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+        let mut handshake = Handshake::connect(Arc::new(config), name).unwrap();
+        let mut out = Vec::new();
+        while handshake.advance(&mut out).unwrap() == Progress::NeedsInput {
+            server_hears(&mut server, &std::mem::take(&mut out));
+            handshake.receive(&server_said(&mut server)).unwrap();
+        }
+        server_hears(&mut server, &out);
+        let (mut session, info, _) = handshake.into_session().unwrap();
+        assert_eq!(info.version, if tls13(suite) { 0x304 } else { 0x303 });
+        let mut warm = WarmKeys::default();
+        for len in [1, 100, 50_000] {
+            let data = text(len);
+            let mut wire = Vec::new();
+            session.seal([&data[..]], &mut warm, &mut wire).unwrap();
+            assert!(server_hears(&mut server, &wire) == data, "{suite:?}, {len} out");
+            std::io::Write::write_all(&mut server.writer(), &data).unwrap();
+            // With the first data come the tickets.
+            let mut wire = server_said(&mut server);
+            let opened = session.open(&mut wire, &mut warm);
+            assert_eq!((opened.end, opened.consumed), (None, wire.len()), "{suite:?}");
+            assert!(wire[opened.data] == data, "{suite:?}, {len} in");
+        }
+    }
+}
+
+fn server_said(server: &mut rustls::ServerConnection) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while server.wants_write() {
+        server.write_tls(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+fn server_hears(server: &mut rustls::ServerConnection, mut bytes: &[u8]) -> Vec<u8> {
+    let mut data = Vec::new();
+    while !bytes.is_empty() {
+        server.read_tls(&mut bytes).unwrap();
+        server.process_new_packets().unwrap();
+        let _ = std::io::Read::read_to_end(&mut server.reader(), &mut data);
+    }
+    data
 }

@@ -307,7 +307,7 @@ impl ClientPool<'_> {
         }
         match why {
             Closed::Local => {}
-            Closed::Refused => self.on_refused(index)?,
+            Closed::Refused | Closed::Insecure(_) => self.on_refused(index)?,
             Closed::Reset if self.running.is_none() => {
                 return Err(self.lost("the server reset a connection before it was used"));
             }

@@ -12,6 +12,16 @@ use super::{Found, SimDriver, Waiting, leave};
 use crate::faults::strikes;
 use crate::net::{SharedNet, Side, SimSocket};
 
+/// The number of a reason in the trace.
+fn number(why: Closed) -> u64 {
+    match why {
+        Closed::Local => 0,
+        Closed::Reset => 1,
+        Closed::Refused => 2,
+        Closed::Insecure(_) => 3,
+    }
+}
+
 impl Driver for SimDriver {
     type Socket = SimSocket;
 
@@ -104,7 +114,7 @@ impl Driver for SimDriver {
                     self.events_left -= 1;
                     let (kind, id) = match &event {
                         Event::Sent(id, batch) => (4 + 16 * (batch.len() as u64), *id),
-                        Event::Closed(id, why) => (5 + 16 * (*why as u64), *id),
+                        Event::Closed(id, why) => (5 + 16 * number(*why), *id),
                         Event::Finished(id) => (6, *id),
                         Event::Connected(id) => (7, *id),
                         _ => unreachable!("not an event of a connection"),

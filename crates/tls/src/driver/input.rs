@@ -4,7 +4,7 @@ use std::mem;
 
 use throng_io::{ConnId, Driver};
 
-use super::table::{Stage, flag};
+use super::table::{Endpoint, Stage, flag};
 use super::{HANDSHAKE_TIME, Lending, Queued, Socket, Step, Tls};
 use crate::handshake::{Failed, MAX_INPUT, Progress, whole_record};
 use crate::record::{HEADER_LEN, MAX_PLAINTEXT};
@@ -21,6 +21,14 @@ const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\
 Content-Length: 57\r\nConnection: close\r\n\r\n\
 This port expects TLS: the URL begins with https or wss.\n";
 
+/// Input of a handshake.
+enum Input {
+    /// The lent bytes from there on.
+    Lent(usize),
+    /// What was kept of the connection.
+    Kept,
+}
+
 type Found<D> = Option<Step<Socket<<D as Driver>::Socket>>>;
 
 impl<D: Driver> Tls<D> {
@@ -35,16 +43,13 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Hello(_) => self.read_hello(id, at),
-            Stage::Handshake(handshake) => {
-                let received = handshake.receive(&self.inner.lent()[at..]);
-                self.continue_handshake(id, received);
-            }
+            Stage::Begin(_) => self.read_hello(id, at),
+            Stage::Handshake => self.continue_handshake(id, Input::Lent(at)),
             Stage::Established(session) => {
                 if conn.flags & flag::BUSY != 0 {
                     return self.read_cut(id, at);
                 }
-                let opened = session.open(&mut self.inner.lent()[at..]);
+                let opened = session.open(&mut self.inner.lent()[at..], self.warm.keys(id));
                 let data = opened.data.start + at..opened.data.end + at;
                 self.keep_rest(id, at + opened.consumed);
                 return self.deliver(id, &opened, Lending::Part(data));
@@ -60,7 +65,7 @@ impl<D: Driver> Tls<D> {
         let (conn, busy) = self.table.make_busy(id)?;
         let Stage::Established(session) = &mut conn.stage else { return None };
         if busy.input.is_empty() {
-            let opened = session.open(&mut self.inner.lent()[at..]);
+            let opened = session.open(&mut self.inner.lent()[at..], self.warm.keys(id));
             let data = opened.data.start + at..opened.data.end + at;
             self.keep_rest(id, at + opened.consumed);
             return self.deliver(id, &opened, Lending::Part(data));
@@ -92,14 +97,11 @@ impl<D: Driver> Tls<D> {
             return None;
         }
         match &mut conn.stage {
-            Stage::Hello(_) => self.queue_hello(id),
-            Stage::Handshake(handshake) => {
-                let received = handshake.receive(&mem::take(&mut busy.input));
-                self.continue_handshake(id, received);
-            }
+            Stage::Begin(_) => self.queue_hello(id),
+            Stage::Handshake => self.continue_handshake(id, Input::Kept),
             Stage::Established(session) => {
                 self.scratch = mem::take(&mut busy.input);
-                let opened = session.open(&mut self.scratch);
+                let opened = session.open(&mut self.scratch, self.warm.keys(id));
                 busy.input.extend_from_slice(&self.scratch[opened.consumed..]);
                 let data = opened.data.clone();
                 return self.deliver(id, &opened, Lending::Scratch(data));
@@ -173,9 +175,13 @@ impl<D: Driver> Tls<D> {
 
     /// Drops the keys: nothing more is opened or sealed.
     pub(super) fn end_stage(&mut self, id: ConnId) {
-        if let Some(conn) = self.table.conn(id) {
+        if let Some((conn, busy)) = self.table.conn_and_busy(id) {
             conn.flags |= flag::CLOSE_SENT;
-            conn.stage = Stage::Ended;
+            if let Some(busy) = busy {
+                busy.handshake = None;
+            }
+            self.table.set_stage(id, Stage::Ended);
+            self.warm.forget(id);
         }
     }
 
@@ -227,26 +233,46 @@ impl<D: Driver> Tls<D> {
         if conn.flags & flag::NO_INPUT_MASK != 0 {
             return true;
         }
-        let Stage::Hello(server) = &conn.stage else { return true };
-        let input = mem::take(&mut busy.input);
-        let begun = server.handshake().and_then(|mut handshake| {
-            handshake.receive(&input)?;
-            Ok(handshake)
-        });
-        match begun {
-            Ok(handshake) => {
-                conn.stage = Stage::Handshake(Box::new(handshake));
-                self.continue_handshake(id, Ok(()));
-            }
-            Err(_) => self.fail(id, &[]),
+        if !busy.input.is_empty() {
+            self.begin(id);
         }
         true
     }
 
-    /// Continues a handshake with the input that it has `received`.
-    fn continue_handshake(&mut self, id: ConnId, received: Result<(), Failed>) {
+    /// Begins the handshake of a connection that we started.
+    pub(super) fn begin_client(&mut self, id: ConnId) {
         let Some(conn) = self.table.conn(id) else { return };
-        let Stage::Handshake(handshake) = &mut conn.stage else { return };
+        if !conn.has(flag::CLOSING) {
+            self.begin(id);
+        }
+    }
+
+    /// Begins a handshake with the input that was kept, which a client does not have.
+    fn begin(&mut self, id: ConnId) {
+        let begun = match self.table.endpoint(id) {
+            Some(Endpoint::Server(server)) => server.handshake(),
+            Some(Endpoint::Client(client)) => client.handshake(),
+            None => return,
+        };
+        match begun {
+            Ok(handshake) => {
+                self.table.set_stage(id, Stage::Handshake);
+                let Some((_, busy)) = self.table.make_busy(id) else { return };
+                busy.handshake = Some(Box::new(handshake));
+                self.continue_handshake(id, Input::Kept);
+            }
+            Err(failed) => self.fail(id, &[], &failed),
+        }
+    }
+
+    /// Continues a handshake with more input.
+    fn continue_handshake(&mut self, id: ConnId, input: Input) {
+        let Some((_, Some(busy))) = self.table.conn_and_busy(id) else { return };
+        let Some(handshake) = &mut busy.handshake else { return };
+        let received = match input {
+            Input::Lent(at) => handshake.receive(&self.inner.lent()[at..]),
+            Input::Kept => handshake.receive(&mem::take(&mut busy.input)),
+        };
         let mut out = Vec::new();
         match received.and_then(|()| handshake.advance(&mut out)) {
             Ok(progress) => {
@@ -255,21 +281,30 @@ impl<D: Driver> Tls<D> {
                     self.complete_handshake(id);
                 }
             }
-            Err(_) => self.fail(id, &out),
+            Err(failed) => self.fail(id, &out, &failed),
         }
         self.table.settle(id);
     }
 
     fn complete_handshake(&mut self, id: ConnId) {
-        let Some(conn) = self.table.conn(id) else { return };
-        let Stage::Handshake(handshake) = mem::replace(&mut conn.stage, Stage::Ended) else {
-            return;
-        };
-        let Ok((session, info, rest)) = handshake.into_session() else {
-            return self.fail(id, &[]);
+        let Some((conn, Some(busy))) = self.table.conn_and_busy(id) else { return };
+        let Some(handshake) = busy.handshake.take() else { return };
+        let (session, info, rest) = match handshake.into_session() {
+            Ok(established) => established,
+            Err(failed) => return self.fail(id, &[], &failed),
         };
         conn.stage = Stage::Established(session);
         self.queued.push_back(Queued::Secured(id, Box::new(info)));
+        if conn.has(flag::CONNECTING) {
+            self.queued.push_back(Queued::Connected(id));
+        }
+        // If our last message is still in flight, its end brings the batch along.
+        if !busy.in_flight
+            && let Some(batch) = busy.batch.take()
+            && let Some(batch) = self.seal_and_send(id, batch, MAX_PLAINTEXT)
+        {
+            self.queued.push_back(Queued::Sent(id, batch));
+        }
         if !rest.is_empty()
             && let Some((_, busy)) = self.table.make_busy(id)
         {
@@ -279,7 +314,12 @@ impl<D: Driver> Tls<D> {
     }
 
     /// Ends a connection whose handshake failed; `alert` says why, if it can be said.
-    fn fail(&mut self, id: ConnId, alert: &[u8]) {
+    fn fail(&mut self, id: ConnId, alert: &[u8], failed: &Failed) {
+        let Some(conn) = self.table.conn(id) else { return };
+        if conn.has(flag::CONNECTING) {
+            self.send_control(id, alert);
+            return self.refuse(id, failed.kind());
+        }
         self.finish_input(id, flag::TRUNCATED);
         self.send_control(id, alert);
         self.end_stage(id);

@@ -9,6 +9,7 @@
 mod input;
 mod output;
 mod table;
+mod warm;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,10 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_io::{
-    Batch, Clock, ConnId, Driver, Event, Instant, ListenerId, SendOutcome, TlsInfo, Waker,
+    Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome,
+    TlsFailure, TlsInfo, Waker,
 };
 
-use self::table::{Stage, Table, flag};
+use self::table::{Endpoint, Table, flag};
+use self::warm::Warm;
+use crate::client::TlsClient;
 use crate::server::TlsServer;
 
 /// Handshakes of one turn take at most this long, but at least one is done.
@@ -36,7 +40,10 @@ pub struct Tls<D: Driver> {
     is_on: bool,
     /// By [`ListenerId`].
     listeners: Vec<Option<Arc<TlsServer>>>,
+    /// Of connections that we start, unless they bring their own.
+    client: Option<Arc<TlsClient>>,
     table: Table,
+    warm: Warm,
     lending: Lending,
     /// Plaintext of records that were cut, and input of earlier turns.
     scratch: Vec<u8>,
@@ -50,6 +57,8 @@ pub struct Tls<D: Driver> {
     /// Handshakes that may still begin in this turn, and until when.
     handshakes_left: usize,
     handshakes_until: Option<Instant>,
+    /// Connections that we started and whose handshake failed, until they are closed.
+    refused: Vec<(ConnId, TlsFailure)>,
     /// A batch for ciphertext.
     spare: Option<Box<Batch>>,
 }
@@ -69,7 +78,10 @@ enum Lending {
 /// An event that was found together with another one.
 enum Queued {
     Secured(ConnId, Box<TlsInfo>),
+    Connected(ConnId),
     Finished(ConnId),
+    Sent(ConnId, Box<Batch>),
+    Closed(ConnId, Closed),
 }
 
 /// An [`Event`] that does not borrow.
@@ -81,7 +93,7 @@ enum Step<S> {
     Received(ConnId),
     Finished(ConnId),
     Sent(ConnId, Box<Batch>),
-    Closed(ConnId, throng_io::Closed),
+    Closed(ConnId, Closed),
 }
 
 /// Converts an event of a driver none of whose listeners has TLS.
@@ -131,7 +143,9 @@ impl<D: Driver> Tls<D> {
             inner,
             is_on: false,
             listeners: Vec::new(),
+            client: None,
             table: Table::default(),
+            warm: Warm::default(),
             lending: Lending::Nothing,
             scratch: Vec::new(),
             rest: None,
@@ -140,6 +154,7 @@ impl<D: Driver> Tls<D> {
             hellos: Vec::new(),
             handshakes_left: 0,
             handshakes_until: None,
+            refused: Vec::new(),
             spare: None,
         }
     }
@@ -159,6 +174,12 @@ impl<D: Driver> Tls<D> {
         self.listeners[index] = Some(server);
     }
 
+    /// Secures the connections that [`Driver::connect`] starts from now on.
+    pub fn secure_connects(&mut self, client: Arc<TlsClient>) {
+        self.turn_on();
+        self.client = Some(client);
+    }
+
     fn turn_on(&mut self) {
         if !self.is_on {
             self.is_on = true;
@@ -170,7 +191,7 @@ impl<D: Driver> Tls<D> {
     /// Returns the number of secured connections.
     #[must_use]
     pub fn secured(&self) -> usize {
-        self.table.len()
+        self.table.connections()
     }
 
     /// Returns the slice that the engine was lent.
@@ -226,15 +247,16 @@ impl<D: Driver> Tls<D> {
             }
             Step::Sent(id, batch) => Step::Sent(id, batch),
             Step::Finished(id) => return self.on_finished(id).then_some(Step::Finished(id)),
-            Step::Closed(id, why) => {
-                self.table.remove(id);
-                Step::Closed(id, why)
-            }
+            Step::Closed(id, why) => self.on_closed(id, why),
             Step::Incoming(socket, peer, listener) => {
                 let tls = self.listeners.get(usize::from(listener.0)).cloned().flatten();
                 Step::Incoming(Socket { socket, tls }, peer, listener)
             }
             Step::AcceptStopped(why) => Step::AcceptStopped(why),
+            Step::Connected(id) if self.table.is_secured(id) => {
+                self.begin_client(id);
+                return None;
+            }
             Step::Connected(id) => Step::Connected(id),
             Step::Secured(id, info) => Step::Secured(id, info),
         })
@@ -247,6 +269,13 @@ impl<D: Driver> Tls<D> {
                 let conn = self.table.conn(id)?;
                 (!conn.has(flag::CLOSING)).then_some(Step::Secured(id, info))
             }
+            Queued::Connected(id) => {
+                let conn = self.table.conn(id)?;
+                conn.flags &= !flag::CONNECTING;
+                (!conn.has(flag::CLOSING)).then_some(Step::Connected(id))
+            }
+            Queued::Sent(id, batch) => Some(Step::Sent(id, batch)),
+            Queued::Closed(id, why) => Some(Step::Closed(id, why)),
             Queued::Finished(id) => {
                 let (conn, busy) = self.table.make_busy(id)?;
                 let (is_paused, is_closing) = (conn.has(flag::PAUSED), conn.has(flag::CLOSING));
@@ -257,6 +286,38 @@ impl<D: Driver> Tls<D> {
         }
     }
 
+    /// Handles the end of a connection. Returns it, or first the batch that waited for its
+    /// handshake.
+    fn on_closed(&mut self, id: ConnId, why: Closed) -> Step<Socket<D::Socket>> {
+        let refusal = self.refused.iter().position(|(of, _)| *of == id);
+        let mut refusal = refusal.map(|at| self.refused.swap_remove(at).1);
+        let is_connecting = self.table.conn(id).is_some_and(|conn| conn.has(flag::CONNECTING));
+        let has_begun = is_connecting && self.table.endpoint(id).is_none();
+        if has_begun && why == Closed::Reset {
+            refusal = refusal.or(Some(TlsFailure::Ended));
+        }
+        let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
+        let batch = busy.and_then(|busy| busy.batch.take());
+        self.table.remove(id);
+        self.warm.forget(id);
+        let why = refusal.map_or(why, Closed::Insecure);
+        let Some(batch) = batch else { return Step::Closed(id, why) };
+        self.queued.push_back(Queued::Closed(id, why));
+        Step::Sent(id, batch)
+    }
+
+    /// Ends a connection that we started and whose handshake failed.
+    fn refuse(&mut self, id: ConnId, why: TlsFailure) {
+        if !self.refused.iter().any(|(of, _)| *of == id) {
+            self.refused.push((id, why));
+        }
+        self.end_stage(id);
+        if let Some(conn) = self.table.conn(id) {
+            conn.flags |= flag::FINISHED | flag::CLOSING;
+        }
+        self.inner.close(id);
+    }
+
     /// Handles the end of the stream below. Returns whether it is to be reported.
     fn on_finished(&mut self, id: ConnId) -> bool {
         let Some(conn) = self.table.conn(id) else { return true };
@@ -264,6 +325,10 @@ impl<D: Driver> Tls<D> {
             return false;
         }
         conn.flags |= flag::FINISHED | flag::TRUNCATED;
+        if conn.has(flag::CONNECTING) {
+            self.refuse(id, TlsFailure::Ended);
+            return false;
+        }
         if let Some((_, Some(busy))) = self.table.conn_and_busy(id) {
             busy.input = Vec::new();
         }
@@ -293,6 +358,8 @@ impl<D: Driver> Driver for Tls<D> {
         }
         self.lending = Lending::Nothing;
         (self.handshakes_left, self.handshakes_until) = (HANDSHAKES_PER_TURN, None);
+        let sweep = self.warm.sweep(self.inner.now());
+        let deadline = sweep.into_iter().chain(deadline).min();
         let is_busy = !self.ready.is_empty() || !self.queued.is_empty() || !self.hellos.is_empty();
         self.inner.wait(if is_busy { Some(self.inner.now()) } else { deadline })
     }
@@ -347,13 +414,30 @@ impl<D: Driver> Driver for Tls<D> {
         let id = self.inner.adopt(socket)?;
         if let Some(server) = tls {
             self.turn_on();
-            self.table.insert(id, Stage::Hello(server));
+            self.table.insert(id, Endpoint::Server(server), 0);
         }
         Ok(id)
     }
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
-        self.inner.connect(peer, local)
+        let id = self.inner.connect(peer, local)?;
+        if let Some(client) = &self.client {
+            self.table.insert(id, Endpoint::Client(Arc::clone(client)), flag::CONNECTING);
+        }
+        Ok(id)
+    }
+
+    fn connect_secured(
+        &mut self,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        tls: &ClientTls,
+    ) -> io::Result<ConnId> {
+        let client = Arc::clone(tls).downcast().map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.turn_on();
+        let id = self.inner.connect(peer, local)?;
+        self.table.insert(id, Endpoint::Client(client), flag::CONNECTING);
+        Ok(id)
     }
 
     #[inline(always)]
@@ -371,11 +455,12 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.send(conn, batch)
     }
 
-    /// Takes nothing for a secured connection: what the kernel leaves of a record would have to be
-    /// kept here, and the engine would not know that it is in flight.
     #[inline]
     fn try_send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
-        if self.table.is_secured(conn) { 0 } else { self.inner.try_send(conn, bytes) }
+        match self.table.is_secured(conn) {
+            true => self.try_send_secured(conn, bytes),
+            false => self.inner.try_send(conn, bytes),
+        }
     }
 
     fn unsent(&self, conn: ConnId) -> usize {
@@ -410,14 +495,14 @@ impl<D: Driver> Driver for Tls<D> {
     }
 
     fn resume(&mut self, conn: ConnId) {
-        if let Some((conn, busy)) = self.table.conn_and_busy(conn) {
-            conn.flags &= !flag::PAUSED;
+        if let Some((state, busy)) = self.table.conn_and_busy(conn) {
+            state.flags &= !flag::PAUSED;
             if let Some(busy) = busy {
                 if !busy.input.is_empty() {
-                    self.ready.push_back(conn.id);
+                    self.ready.push_back(conn);
                 }
                 if std::mem::take(&mut busy.finished) {
-                    self.queued.push_back(Queued::Finished(conn.id));
+                    self.queued.push_back(Queued::Finished(conn));
                 }
             }
         }

@@ -8,10 +8,13 @@ use super::Tls;
 use super::table::{Stage, flag};
 use crate::alert::Alert;
 use crate::record::{MAX_OVERHEAD, MAX_PLAINTEXT};
-use crate::session::Session;
+use crate::session::{Session, WarmKeys};
 
 /// Plaintext sealed for one send of the driver below. A slow reader has at most this much sealed.
 const SEALED_AHEAD: usize = 4 * MAX_PLAINTEXT;
+
+/// Plaintext that [`Driver::try_send`] takes at most, since it may have to be kept sealed.
+const SEALED_AT_ONCE: usize = MAX_PLAINTEXT;
 
 /// Segments that are gathered at a time.
 const GATHERED: usize = 64;
@@ -23,15 +26,21 @@ impl<D: Driver> Tls<D> {
         let Some((conn, busy)) = self.table.conn_and_busy(id) else {
             return SendOutcome::Done(batch);
         };
-        if conn.has(flag::CLOSING) || !matches!(conn.stage, Stage::Established(_)) {
+        let (has_keys, waits_for_them) = match conn.stage {
+            Stage::Established(_) => (true, false),
+            Stage::Begin(_) | Stage::Handshake => (false, conn.has(flag::CONNECTING)),
+            Stage::Ended => (false, false),
+        };
+        if conn.has(flag::CLOSING) || !has_keys && !waits_for_them {
             return SendOutcome::Done(batch);
         }
-        if let Some(busy) = busy
-            && busy.in_flight
-        {
-            // A record of our own has to leave first.
+        // A record of our own may have to leave first.
+        if waits_for_them || busy.is_some_and(|busy| busy.in_flight) {
             let Self { inner, scratch, lending, .. } = self;
             batch.own(Self::lent_now(inner, scratch, lending));
+            let Some((_, busy)) = self.table.make_busy(id) else {
+                return SendOutcome::Done(batch);
+            };
             busy.batch = Some(batch);
             return SendOutcome::Pending;
         }
@@ -41,9 +50,30 @@ impl<D: Driver> Tls<D> {
         }
     }
 
+    /// Seals and sends bytes at once. What the driver below does not take of the records is in flight
+    /// there, as records of our own are, and the engine's next batch waits for it.
+    pub(super) fn try_send_secured(&mut self, id: ConnId, bytes: &[u8]) -> usize {
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return 0 };
+        let in_flight = busy.is_some_and(|busy| busy.in_flight);
+        if in_flight || conn.has(flag::CLOSING | flag::CLOSE_SENT) || bytes.len() > SEALED_AT_ONCE {
+            return 0;
+        }
+        let Stage::Established(session) = &mut conn.stage else { return 0 };
+        let mut cipher = self.spare.take().unwrap_or_default();
+        let warm = self.warm.keys(id);
+        if cipher.append(|out| session.seal([bytes], warm, out)).is_err() {
+            self.keep_spare(cipher);
+            self.finish_input(id, flag::TRUNCATED);
+            self.end_stage(id);
+            return 0;
+        }
+        self.send_cipher(id, cipher);
+        bytes.len()
+    }
+
     /// Seals and sends a batch until the driver below takes no more; returns the batch if all of it
     /// has left, or if the rest never will.
-    fn seal_and_send(
+    pub(super) fn seal_and_send(
         &mut self,
         id: ConnId,
         mut batch: Box<Batch>,
@@ -54,7 +84,8 @@ impl<D: Driver> Tls<D> {
             let Some(conn) = self.table.conn(id) else { break };
             let Stage::Established(session) = &mut conn.stage else { break };
             let lent = Self::lent_now(&mut self.inner, &mut self.scratch, &self.lending);
-            let Ok(sealed) = seal(session, &batch, lent, most, &mut cipher) else {
+            let Ok(sealed) = seal(session, &batch, lent, most, self.warm.keys(id), &mut cipher)
+            else {
                 self.finish_input(id, flag::TRUNCATED);
                 self.end_stage(id);
                 break;
@@ -139,6 +170,11 @@ impl<D: Driver> Tls<D> {
     fn send_records(&mut self, id: ConnId, records: &[u8]) -> bool {
         let mut cipher = self.spare.take().unwrap_or_default();
         cipher.append(|out| out.extend_from_slice(records));
+        self.send_cipher(id, cipher)
+    }
+
+    /// Sends sealed records that the engine knows nothing of. Returns whether all of them have left.
+    fn send_cipher(&mut self, id: ConnId, cipher: Box<Batch>) -> bool {
         match self.inner.send(id, cipher) {
             SendOutcome::Done(cipher) => {
                 self.keep_spare(cipher);
@@ -245,6 +281,7 @@ fn seal(
     batch: &Batch,
     lent: &[u8],
     most: usize,
+    warm: &mut WarmKeys,
     cipher: &mut Batch,
 ) -> Result<usize, Alert> {
     let mut slices = [IoSlice::new(&[]); GATHERED];
@@ -255,7 +292,7 @@ fn seal(
         left -= piece.len();
         (!piece.is_empty()).then_some(piece)
     });
-    cipher.append(|out| session.seal(pieces, out))?;
+    cipher.append(|out| session.seal(pieces, warm, out))?;
     Ok(most - left)
 }
 

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use throng_io::{Batch, ConnId};
 
+use crate::client::TlsClient;
 use crate::handshake::Handshake;
 use crate::server::TlsServer;
 use crate::session::Session;
 
 /// The stage of a secured connection.
 pub(super) enum Stage {
-    /// The ClientHello is not complete, or waits for its turn.
-    Hello(Arc<TlsServer>),
-    /// The handshake has begun.
-    Handshake(Box<Handshake>),
+    /// No handshake has begun: the ClientHello is not complete, or waits for its turn; or we have
+    /// not connected yet.
+    Begin(EndpointId),
+    /// The handshake has begun; it is in [`Busy::handshake`].
+    Handshake,
     /// The handshake is complete.
     Established(Session),
     /// Nothing more is opened or sealed.
@@ -37,19 +39,25 @@ pub(super) mod flag {
     pub(crate) const BUSY: u8 = 1 << 5;
     /// The connection is in the queue of handshakes.
     pub(crate) const QUEUED: u8 = 1 << 6;
+    /// We started the connection, and it is not reported as connected yet.
+    pub(crate) const CONNECTING: u8 = 1 << 7;
 
     /// Input is dropped.
     pub(crate) const NO_INPUT_MASK: u8 = FINISHED | CLOSING;
 }
 
-/// A secured connection.
+/// A secured connection. All parts are bytes, so that none is lost to alignment.
 pub(super) struct Conn {
-    pub(super) id: ConnId,
+    generation: [u8; 4],
     pub(super) stage: Stage,
     pub(super) flags: u8,
 }
 
 impl Conn {
+    fn is(&self, id: ConnId) -> bool {
+        self.generation == id.generation().to_ne_bytes()
+    }
+
     pub(super) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -58,6 +66,8 @@ impl Conn {
 /// The state of a connection whose input or output is not complete; an idle one has none.
 #[derive(Default)]
 pub(super) struct Busy {
+    /// The handshake, while it lasts.
+    pub(super) handshake: Option<Box<Handshake>>,
     /// Input that is not opened: the start of a record, or what came before a pause.
     pub(super) input: Vec<u8>,
     /// The batch in flight, in plaintext.
@@ -76,41 +86,150 @@ pub(super) struct Busy {
 
 impl Busy {
     fn is_idle(&self) -> bool {
-        let Self { input, batch, sealed: _, in_flight, control, finish, finished } = self;
+        let Self { handshake, input, batch, sealed: _, in_flight, control, finish, finished } =
+            self;
+        if handshake.is_some() {
+            return false;
+        }
         let has_output = batch.is_some() || *in_flight || !control.is_empty() || *finish;
         input.is_empty() && !has_output && !*finished
     }
+}
+
+/// One side of handshakes: what they are configured by.
+#[derive(Clone)]
+pub(super) enum Endpoint {
+    Server(Arc<TlsServer>),
+    Client(Arc<TlsClient>),
+}
+
+impl Endpoint {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Server(one), Self::Server(other)) => Arc::ptr_eq(one, other),
+            (Self::Client(one), Self::Client(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// The place of an [`Endpoint`] among [`Endpoints`].
+pub(super) struct EndpointId([u8; 2]);
+
+/// The endpoints of connections whose handshake has not begun: few, and so not in each of them.
+#[derive(Default)]
+struct Endpoints {
+    /// Each with the number of connections that refer to it.
+    all: Vec<(Endpoint, usize)>,
+}
+
+impl Endpoints {
+    fn add(&mut self, endpoint: Endpoint) -> EndpointId {
+        let known = self.all.iter().position(|(known, _)| known.is(&endpoint));
+        let at = known.or_else(|| self.all.iter().position(|(_, uses)| *uses == 0));
+        let at = match at {
+            Some(at) => {
+                self.all[at] = (endpoint, self.all[at].1 + 1);
+                at
+            }
+            None => {
+                self.all.push((endpoint, 1));
+                self.all.len() - 1
+            }
+        };
+        EndpointId((at as u16).to_ne_bytes())
+    }
+
+    fn get(&self, EndpointId(at): &EndpointId) -> Option<&Endpoint> {
+        self.all.get(usize::from(u16::from_ne_bytes(*at))).map(|(endpoint, _)| endpoint)
+    }
+
+    fn release(&mut self, EndpointId(at): EndpointId) -> Option<Endpoint> {
+        let (endpoint, uses) = self.all.get_mut(usize::from(u16::from_ne_bytes(at)))?;
+        *uses = uses.saturating_sub(1);
+        Some(endpoint.clone())
+    }
+}
+
+/// An entry of the table.
+#[allow(clippy::large_enum_variant, reason = "most entries are used")]
+enum Entry {
+    Used(Conn),
+    /// With one more than the index of the next free entry; 0: it is the last.
+    Free([u8; 4]),
 }
 
 /// Connections in chunks that never move: keys would leave copies behind in memory that is given
 /// back, and the copying of a large table would hold up its shard.
 #[derive(Default)]
 struct Chunks {
-    chunks: Vec<Box<[Option<Conn>]>>,
+    chunks: Vec<Box<[Entry]>>,
+    /// Entries that were ever used.
     len: usize,
+    connections: usize,
+    /// One more than the index of the first free entry; 0: there is none.
+    free: u32,
 }
 
-/// Connections of a chunk: 27 KiB.
+/// Connections of a chunk: 26 KiB.
 const CHUNK: usize = 128;
 
 impl Chunks {
-    /// Adds an entry; returns its index.
+    /// Adds a connection; returns its index.
+    fn add(&mut self, conn: Conn) -> u32 {
+        let index = self.free.checked_sub(1).unwrap_or_else(|| self.grow());
+        let entry = self.entry(index);
+        if let Entry::Free(next) = std::mem::replace(entry, Entry::Used(conn)) {
+            self.free = u32::from_ne_bytes(next);
+        }
+        self.connections += 1;
+        index
+    }
+
     fn grow(&mut self) -> u32 {
         if self.len == self.chunks.len() * CHUNK {
-            self.chunks.push((0..CHUNK).map(|_| None).collect());
+            self.chunks.push((0..CHUNK).map(|_| Entry::Free([0; 4])).collect());
         }
         self.len += 1;
         (self.len - 1) as u32
     }
 
-    fn at(&self, index: u32) -> &Option<Conn> {
-        &self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    fn remove(&mut self, index: u32) -> Option<Conn> {
+        let next = self.free.to_ne_bytes();
+        match std::mem::replace(self.entry(index), Entry::Free(next)) {
+            Entry::Used(conn) => {
+                (self.free, self.connections) = (index + 1, self.connections - 1);
+                Some(conn)
+            }
+            // It is in the list.
+            Entry::Free(next) => {
+                *self.entry(index) = Entry::Free(next);
+                None
+            }
+        }
     }
 
-    fn at_mut(&mut self, index: u32) -> &mut Option<Conn> {
+    fn entry(&mut self, index: u32) -> &mut Entry {
         &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }
+
+    fn at(&self, index: u32) -> Option<&Conn> {
+        match &self.chunks[index as usize / CHUNK][index as usize % CHUNK] {
+            Entry::Used(conn) => Some(conn),
+            Entry::Free(_) => None,
+        }
+    }
+
+    fn at_mut(&mut self, index: u32) -> Option<&mut Conn> {
+        match self.entry(index) {
+            Entry::Used(conn) => Some(conn),
+            Entry::Free(_) => None,
+        }
+    }
 }
+
+/// Entries for which the map of busy connections keeps its memory when they are gone.
+const FEW_BUSY: usize = 256;
 
 /// Secured connections by slot.
 #[derive(Default)]
@@ -118,8 +237,10 @@ pub(super) struct Table {
     /// One more than the index into `conns`; 0: not secured.
     of_slot: Vec<u32>,
     conns: Chunks,
-    free: Vec<u32>,
+    /// That of all its connections.
+    shard: usize,
     busy: HashMap<u32, Box<Busy>>,
+    endpoints: Endpoints,
 }
 
 impl Table {
@@ -130,14 +251,16 @@ impl Table {
     }
 
     /// Returns the number of secured connections.
-    pub(super) fn len(&self) -> usize {
-        self.conns.len - self.free.len()
+    pub(super) fn connections(&self) -> usize {
+        self.conns.connections
     }
 
-    pub(super) fn insert(&mut self, id: ConnId, stage: Stage) {
-        let conn = Some(Conn { id, stage, flags: 0 });
-        let index = self.free.pop().unwrap_or_else(|| self.conns.grow());
-        *self.conns.at_mut(index) = conn;
+    /// Adds a connection whose handshake is to begin.
+    pub(super) fn insert(&mut self, id: ConnId, endpoint: Endpoint, flags: u8) {
+        let stage = Stage::Begin(self.endpoints.add(endpoint));
+        let generation = id.generation().to_ne_bytes();
+        self.shard = id.shard();
+        let index = self.conns.add(Conn { generation, stage, flags });
         if self.of_slot.len() <= id.slot() {
             self.of_slot.resize(id.slot() + 1, 0);
         }
@@ -147,34 +270,59 @@ impl Table {
     /// Removes the connection with that id, if it is secured.
     pub(super) fn remove(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
-        *self.conns.at_mut(index) = None;
-        self.free.push(index);
-        self.busy.remove(&index);
+        if let Some(Conn { stage: Stage::Begin(endpoint), .. }) = self.conns.remove(index) {
+            self.endpoints.release(endpoint);
+        }
+        self.remove_busy(index);
         self.of_slot[id.slot()] = 0;
+    }
+
+    fn remove_busy(&mut self, index: u32) {
+        self.busy.remove(&index);
+        // The map of a storm would stay.
+        if self.busy.capacity() > FEW_BUSY.max(8 * self.busy.len()) {
+            self.busy.shrink_to(2 * self.busy.len());
+        }
+    }
+
+    /// Returns the endpoint of a connection whose handshake has not begun.
+    pub(super) fn endpoint(&self, id: ConnId) -> Option<&Endpoint> {
+        match &self.conn_ref(id)?.stage {
+            Stage::Begin(endpoint) => self.endpoints.get(endpoint),
+            _ => None,
+        }
+    }
+
+    /// Sets the stage of a connection.
+    pub(super) fn set_stage(&mut self, id: ConnId, stage: Stage) {
+        let Some(index) = self.index(id) else { return };
+        let Some(conn) = self.conns.at_mut(index) else { return };
+        if let Stage::Begin(endpoint) = std::mem::replace(&mut conn.stage, stage) {
+            self.endpoints.release(endpoint);
+        }
     }
 
     fn index(&self, id: ConnId) -> Option<u32> {
         let index = self.of_slot.get(id.slot())?.checked_sub(1)?;
-        let conn = self.conns.at(index).as_ref()?;
-        (conn.id == id).then_some(index)
+        (self.conns.at(index)?.is(id) && id.shard() == self.shard).then_some(index)
     }
 
     /// Returns the secured connection with that id.
     pub(super) fn conn(&mut self, id: ConnId) -> Option<&mut Conn> {
-        let index = self.index(id)?;
-        self.conns.at_mut(index).as_mut()
+        let index = self.of_slot.get(id.slot())?.checked_sub(1)?;
+        let shard = self.shard;
+        self.conns.at_mut(index).filter(|conn| conn.is(id) && id.shard() == shard)
     }
 
     /// Returns the secured connection with that id, read-only.
     pub(super) fn conn_ref(&self, id: ConnId) -> Option<&Conn> {
-        let index = self.index(id)?;
-        self.conns.at(index).as_ref()
+        self.conns.at(self.index(id)?)
     }
 
     /// Returns the connection, and its state if it is busy.
     pub(super) fn conn_and_busy(&mut self, id: ConnId) -> Option<(&mut Conn, Option<&mut Busy>)> {
         let index = self.index(id)?;
-        let conn = self.conns.at_mut(index).as_mut()?;
+        let conn = self.conns.at_mut(index)?;
         let busy = match conn.has(flag::BUSY) {
             true => self.busy.get_mut(&index).map(Box::as_mut),
             false => None,
@@ -185,7 +333,7 @@ impl Table {
     /// Returns the connection and its state, which begins if there is none.
     pub(super) fn make_busy(&mut self, id: ConnId) -> Option<(&mut Conn, &mut Busy)> {
         let index = self.index(id)?;
-        let conn = self.conns.at_mut(index).as_mut()?;
+        let conn = self.conns.at_mut(index)?;
         conn.flags |= flag::BUSY;
         Some((conn, self.busy.entry(index).or_default()))
     }
@@ -199,7 +347,7 @@ impl Table {
     pub(super) fn settle(&mut self, id: ConnId) {
         let Some(index) = self.index(id) else { return };
         if self.busy.get(&index).is_some_and(|busy| busy.is_idle()) {
-            self.busy.remove(&index);
+            self.remove_busy(index);
             if let Some(conn) = self.conns.at_mut(index) {
                 conn.flags &= !flag::BUSY;
             }
@@ -212,44 +360,85 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_secured_connection_takes_less_than_230_bytes() {
-        assert!(
-            size_of::<Option<Conn>>() + size_of::<u32>() <= 228,
-            "{}",
-            size_of::<Option<Conn>>()
-        );
+    fn an_idle_secured_connection_takes_210_bytes() {
+        assert!(size_of::<Entry>() + size_of::<u32>() <= 210, "{}", size_of::<Entry>());
+    }
+
+    fn endpoint() -> Endpoint {
+        Endpoint::Server(crate::server::tests::any())
+    }
+
+    #[test]
+    fn endpoints_without_connections_make_place_for_others() {
+        let (mut table, mut all) = (Table::default(), Vec::new());
+        for round in 0..10 {
+            let (one, other) = (endpoint(), endpoint());
+            for slot in 0..6 {
+                let endpoint = if slot % 2 == 0 { &one } else { &other };
+                table.insert(ConnId::new(0, slot, round), endpoint.clone(), 0);
+            }
+            for slot in 0..6 {
+                let id = ConnId::new(0, slot, round);
+                let expected = if slot % 2 == 0 { &one } else { &other };
+                assert!(table.endpoint(id).unwrap().is(expected));
+                if slot < 3 {
+                    table.set_stage(id, Stage::Ended);
+                }
+                table.remove(id);
+            }
+            all.extend([one, other]);
+        }
+        assert_eq!(table.endpoints.all.len(), 2);
+    }
+
+    #[test]
+    fn the_map_of_a_storm_is_given_back() {
+        let mut table = Table::default();
+        let id = |slot| ConnId::new(0, slot, 1);
+        let endpoint = endpoint();
+        for slot in 0..5000 {
+            table.insert(id(slot), endpoint.clone(), 0);
+            table.make_busy(id(slot)).unwrap().1.finish = true;
+        }
+        for slot in 0..5000 {
+            table.make_busy(id(slot)).unwrap().1.finish = false;
+            table.settle(id(slot));
+        }
+        assert!(table.busy.capacity() <= FEW_BUSY, "{}", table.busy.capacity());
     }
 
     #[test]
     fn entries_stay_where_they_are_while_the_table_grows() {
         let mut table = Table::default();
         let id = |slot| ConnId::new(0, slot, 1);
-        table.insert(id(0), Stage::Ended);
+        let endpoint = endpoint();
+        table.insert(id(0), endpoint.clone(), 0);
         let first = std::ptr::from_ref(table.conn_ref(id(0)).unwrap());
         for slot in 1..1000 {
-            table.insert(id(slot), Stage::Ended);
+            table.insert(id(slot), endpoint.clone(), 0);
         }
         assert_eq!(first, std::ptr::from_ref(table.conn_ref(id(0)).unwrap()));
         for slot in (0..1000).rev() {
-            assert_eq!(table.conn(id(slot)).unwrap().id, id(slot));
+            assert!(table.conn(id(slot)).is_some());
             table.remove(id(slot));
         }
-        assert_eq!((table.len(), table.conns.len), (0, 1000));
+        assert_eq!((table.connections(), table.conns.len), (0, 1000));
     }
 
     #[test]
     fn an_id_of_an_earlier_connection_finds_nothing() {
         let mut table = Table::default();
         let (first, second) = (ConnId::new(0, 7, 1), ConnId::new(0, 7, 2));
-        table.insert(first, Stage::Ended);
+        table.insert(first, endpoint(), 0);
         assert!(table.is_secured(first) && table.conn(first).is_some());
+        assert!(table.conn(ConnId::new(1, 7, 1)).is_none(), "of another shard");
         assert!(table.conn(second).is_none());
         table.remove(second);
-        assert_eq!(table.len(), 1);
+        assert_eq!(table.connections(), 1);
         table.remove(first);
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.connections(), 0);
         assert!(!table.is_secured(first));
-        table.insert(second, Stage::Ended);
+        table.insert(second, endpoint(), 0);
         assert!(table.conn(first).is_none() && table.conn(second).is_some());
     }
 }

@@ -2,19 +2,21 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
 use throng_io::TlsInfo;
-use throng_tls::Session;
 use throng_tls::handshake::{Handshake, Progress, prepare};
+use throng_tls::{Session, WarmKeys};
 
 /// A certificate authority and a server's certificate for `localhost` and `127.0.0.1`.
 struct Identity {
     roots: RootCertStore,
     chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+    pem: String,
     key: Vec<u8>,
 }
 
@@ -24,8 +26,27 @@ static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
     let chain = vec![made.cert.der().clone()];
-    Identity { roots, chain, key: made.signing_key.serialize_der() }
+    let pem = made.cert.pem();
+    Identity { roots, chain, pem, key: made.signing_key.serialize_der() }
 });
+
+/// A file with the certificate of the servers.
+pub(crate) fn certificate_file() -> PathBuf {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| file("own", &IDENTITY.pem));
+    FILE.clone()
+}
+
+/// A file with a certificate of the same names that no server has.
+pub(crate) fn other_certificate_file() -> PathBuf {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    file("other", &made.cert.pem())
+}
+
+fn file(name: &str, pem: &str) -> PathBuf {
+    let file = temporary(name).join("certificate.pem");
+    std::fs::write(&file, pem).unwrap();
+    file
+}
 
 /// Every suite for the server's certificate, which has an EC key.
 pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
@@ -154,7 +175,7 @@ impl Pair {
     pub(crate) fn deliver(&mut self) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.early);
         input.extend(said(&mut self.client));
-        let opened = self.session.open(&mut input);
+        let opened = self.session.open(&mut input, &mut WarmKeys::default());
         assert_eq!((opened.end, opened.consumed), (None, input.len()));
         let mut out = Vec::new();
         self.session.seal_reply(&mut out).unwrap();
@@ -166,13 +187,13 @@ impl Pair {
     /// Sends pieces of data from our side; returns what the client makes of them.
     pub(crate) fn server_sends(&mut self, pieces: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
-        self.session.seal(pieces.iter().copied(), &mut out).unwrap();
+        self.session.seal(pieces.iter().copied(), &mut WarmKeys::default(), &mut out).unwrap();
         hear(&mut self.client, &out).unwrap()
     }
 }
 
 /// Returns an empty directory of this process.
-pub(crate) fn temporary(name: &str) -> std::path::PathBuf {
+pub(crate) fn temporary(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("throng-tls-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     dir

@@ -1,0 +1,206 @@
+//! The configuration of connections that we start.
+
+use std::any::Any;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, version};
+use throng_io::ClientTls;
+
+use crate::config::{CertificateFiles, ConfigError, HTTP_1_1, read_chain, read_key, without_file};
+use crate::handshake::{Failed, Handshake, prepare_client};
+
+/// The authorities whose certificates a client accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those that the system trusts.
+    #[default]
+    System,
+    /// Those in a file, in PEM.
+    File(PathBuf),
+    /// Any certificate is accepted: for tests.
+    Anyone,
+}
+
+/// The settings of connections that we start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// Whose certificates are accepted.
+    pub trust: Trust,
+    /// Our own certificate, for servers that ask for one.
+    pub certificate: Option<CertificateFiles>,
+    /// Whether TLS 1.3 is not offered.
+    pub only_tls12: bool,
+}
+
+/// A configuration that connections to several servers share. It can be replaced at any time, for
+/// handshakes that begin from then on.
+pub struct ClientConfigs {
+    settings: ClientSettings,
+    current: RwLock<Arc<ClientConfig>>,
+}
+
+impl ClientConfigs {
+    /// Reads the files of the settings.
+    ///
+    /// # Errors
+    /// A file cannot be read, does not have what it should have, or does not fit the other one.
+    pub fn load(settings: ClientSettings) -> Result<Arc<Self>, ConfigError> {
+        let current = RwLock::new(Arc::new(settings.load()?));
+        Ok(Arc::new(Self { settings, current }))
+    }
+
+    /// Reads the files again.
+    ///
+    /// # Errors
+    /// As for [`ClientConfigs::load`]; the configuration stays as it is.
+    pub fn reload(&self) -> Result<(), ConfigError> {
+        let config = Arc::new(self.settings.load()?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+}
+
+impl ClientSettings {
+    fn load(&self) -> Result<ClientConfig, ConfigError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let versions = match self.only_tls12 {
+            true => &[&version::TLS12][..],
+            false => &[&version::TLS13, &version::TLS12],
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(without_file)?;
+        let builder = match &self.trust {
+            Trust::Anyone => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+            }
+            Trust::System => builder.with_root_certificates(system_roots()?),
+            Trust::File(file) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in read_chain(file)? {
+                    roots.add(certificate).map_err(|error| {
+                        let what = format!("a certificate cannot be used: {error}");
+                        ConfigError::new(file, what)
+                    })?;
+                }
+                builder.with_root_certificates(roots)
+            }
+        };
+        let mut config = match &self.certificate {
+            None => builder.with_no_client_auth(),
+            Some(CertificateFiles { chain, key: key_file }) => {
+                let (chain, key) = (read_chain(chain)?, read_key(key_file)?);
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    let what = format!("this private key cannot be used: {error}");
+                    ConfigError::new(key_file, what)
+                })?
+            }
+        };
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        prepare_client(&mut config);
+        Ok(config)
+    }
+}
+
+/// Returns the authorities that the system trusts.
+fn system_roots() -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        return Err(ConfigError::without_file(format!(
+            "the system has no certificates of authorities{why}; install them (ca-certificates), \
+             or name a file with those to trust"
+        )));
+    }
+    Ok(roots)
+}
+
+/// The configuration of connections to one server.
+pub struct TlsClient {
+    configs: Arc<ClientConfigs>,
+    name: ServerName<'static>,
+}
+
+impl TlsClient {
+    /// Returns the configuration for the server with that host name or address, which its
+    /// certificate has to have.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn new(configs: &Arc<ClientConfigs>, name: &str) -> Result<Arc<Self>, ConfigError> {
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+            ConfigError::without_file(format!("{name:?} is no host name and no IP address"))
+        })?;
+        Ok(Arc::new(Self { configs: Arc::clone(configs), name }))
+    }
+
+    /// Returns the configuration in the form that drivers take.
+    #[must_use]
+    pub fn for_driver(self: &Arc<Self>) -> ClientTls {
+        Arc::clone(self) as Arc<dyn Any + Send + Sync>
+    }
+
+    /// Begins a handshake.
+    ///
+    /// # Errors
+    /// The configuration is not usable.
+    pub(crate) fn handshake(&self) -> Result<Handshake, Failed> {
+        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
+        Handshake::connect(Arc::clone(&current), self.name.clone())
+    }
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TlsClient").field(&self.name).finish()
+    }
+}
+
+/// Accepts every certificate. Signatures are verified all the same: the server has its key.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
