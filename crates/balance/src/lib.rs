@@ -12,6 +12,7 @@
 
 mod backend;
 mod checks;
+mod clients;
 mod command;
 mod config;
 mod control;
@@ -32,7 +33,7 @@ mod slow_start;
 mod status;
 
 pub use backend::{Backend, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals};
-pub use config::{BackendConfig, Config, Register, Shutdown, Token};
+pub use config::{BackendConfig, BackendSide, ClientSide, Config, Register, Shutdown, Token};
 pub use control::{Balancer, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};

@@ -17,6 +17,8 @@ use crate::slow_start::share_at;
 pub(crate) struct Entry {
     pub(crate) backend: Arc<Backend>,
     pub(crate) send_proxy: bool,
+    /// Whether connections are secured, if that was said.
+    pub(crate) tls: Option<bool>,
     pub(crate) desired: DesiredState,
     pub(crate) tracker: HealthTracker,
     /// The drain, if it is being removed or drained.
@@ -114,6 +116,7 @@ impl Entry {
         Self {
             backend,
             send_proxy,
+            tls: None,
             desired,
             tracker: HealthTracker::new(),
             drain: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use serde::Serialize;
+use throng_io::TlsFailure;
 
 use crate::Backend;
 use crate::forward::BadUpgrade;
@@ -28,6 +29,8 @@ pub enum Report {
 pub enum Failure {
     /// Its host refused the connection, or is unreachable.
     Refused,
+    /// Its TLS handshake failed, or it is not the backend that its certificate has to name.
+    Insecure(TlsFailure),
     /// No connection within `timeouts.connect`.
     ConnectTimeout,
     /// It ended the connection before its answer was complete.
@@ -65,7 +68,7 @@ impl Failure {
     /// answer, and clients decide which requests are answered badly.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {
-        matches!(self, Self::Refused | Self::ConnectTimeout)
+        matches!(self, Self::Refused | Self::Insecure(_) | Self::ConnectTimeout)
     }
 
     /// Returns whether it is a failure of the balancer, which says nothing about the backend.
@@ -104,6 +107,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused => f.write_str("the backend refused the connection"),
+            Self::Insecure(why) => write!(f, "the backend is not trusted: {why}"),
             Self::ConnectTimeout => {
                 f.write_str("the backend did not accept the connection in time")
             }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_tls::TlsClient;
+
 use crate::networks::Network;
 use crate::{Backend, CookieKey};
 
@@ -26,6 +28,8 @@ pub struct Target {
     /// Whether each connection to it begins with a PROXY v2 header that names the client; such
     /// connections are not reused.
     pub send_proxy: bool,
+    /// How connections to it are secured; `None`: not.
+    pub tls: Option<Arc<TlsClient>>,
 }
 
 /// The settings of a balancer.

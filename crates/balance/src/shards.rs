@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_io::{Driver, ListenOptions, Options, listen_many};
+use throng_tls::{Tls, TlsServer};
 
 use crate::command::Command;
 use crate::shard::{Shard, Start};
@@ -43,20 +44,25 @@ const COMMANDS: usize = 1 << 16;
 /// The parameters of a start.
 #[derive(Debug)]
 pub struct Launch {
-    /// Addresses to listen at; every shard listens at each.
-    pub listen: Vec<SocketAddr>,
+    /// Addresses to listen at, each with whether it has TLS; every shard listens at each.
+    pub listen: Vec<(SocketAddr, bool)>,
     /// The number of threads, each with its own connections. 0: one for each CPU.
     pub shards: usize,
     /// The settings and the backends.
     pub configuration: Arc<Configuration>,
     /// The channel for reports of failures.
     pub reports: Sender<Report>,
+    /// TLS of clients.
+    pub tls: Option<Arc<TlsServer>>,
+    /// Whether clients or backends may have TLS.
+    pub uses_tls: bool,
 }
 
 /// Running shards.
 #[derive(Debug)]
 pub struct Shards {
     addresses: Vec<SocketAddr>,
+    has_tls: Vec<bool>,
     all: Vec<Running>,
     threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
 }
@@ -78,8 +84,8 @@ impl Shards {
             shards => shards,
         };
         let mut addresses = Vec::new();
-        let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
-        for &address in &launch.listen {
+        let mut listeners: Vec<Vec<(TcpListener, bool)>> = (0..count).map(|_| Vec::new()).collect();
+        for &(address, has_tls) in &launch.listen {
             let (bound, address) =
                 listen_many(address, ListenOptions::default(), count).map_err(|error| {
                     let why = match error.kind() {
@@ -94,23 +100,42 @@ impl Shards {
                     };
                     io::Error::new(error.kind(), format!("cannot listen at {address}: {why}"))
                 })?;
-            addresses.push(address);
+            addresses.push((address, has_tls));
             for (own, listener) in listeners.iter_mut().zip(bound) {
-                own.push(listener);
+                own.push((listener, has_tls));
             }
         }
-        let descriptors_for = descriptors_for_connections();
+        // Without TLS, the layer for it would cost instructions for nothing.
+        if !launch.uses_tls {
+            let drivers = drivers(listeners, Sockets::new, |driver, listener, _| {
+                driver.add_listener(listener).map(drop)
+            })?;
+            return Self::run(drivers, addresses, launch);
+        }
+        let tls = launch.tls.clone();
+        let add = |driver: &mut Tls<Sockets>, listener, has_tls| {
+            let id = driver.inner().add_listener(listener)?;
+            if let (true, Some(tls)) = (has_tls, &tls) {
+                driver.secure(id, Arc::clone(tls));
+            }
+            Ok(())
+        };
+        let drivers = drivers(listeners, |options| Sockets::new(options).map(Tls::new), add)?;
+        Self::run(drivers, addresses, launch)
+    }
+
+    /// Starts a thread for each driver.
+    fn run<D: Driver + Send + 'static>(
+        drivers: Vec<D>,
+        mut addresses: Vec<(SocketAddr, bool)>,
+        launch: Launch,
+    ) -> io::Result<Self> {
+        let has_tls = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
+        let addresses = addresses.drain(..).map(|(address, _)| address).collect();
+        let (count, descriptors_for) = (drivers.len(), descriptors_for_connections());
         let admission = Arc::default();
-        let mut prepared = Vec::new();
-        for (shard, listeners) in listeners.into_iter().enumerate() {
-            let mut driver = Sockets::new(options(shard as u16))?;
-            for listener in listeners {
-                driver.add_listener(listener)?;
-            }
-            prepared.push(driver);
-        }
         let (mut all, mut threads) = (Vec::new(), Vec::new());
-        for (shard, driver) in prepared.into_iter().enumerate() {
+        for (shard, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<Command>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
             let start = Start {
@@ -129,7 +154,7 @@ impl Shards {
             match thread.spawn(run) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    let begun = Self { addresses, all, threads: Mutex::new(threads) };
+                    let begun = Self { addresses, has_tls, all, threads: Mutex::new(threads) };
                     begun.shut_down(Duration::ZERO, Duration::ZERO);
                     let _ = begun.join();
                     return Err(error);
@@ -137,7 +162,12 @@ impl Shards {
             }
             all.push(Running { mailbox, metrics });
         }
-        Ok(Self { addresses, all, threads: Mutex::new(threads) })
+        Ok(Self { addresses, has_tls, all, threads: Mutex::new(threads) })
+    }
+
+    /// Returns whether the address at that place has TLS.
+    pub(crate) fn has_tls(&self, place: usize) -> bool {
+        self.has_tls.get(place).copied().unwrap_or(false)
     }
 
     /// Returns the addresses in the order of the request; a port 0 is replaced by the bound one.
@@ -216,6 +246,22 @@ impl Shards {
             running.mailbox.send_always(command());
         }
     }
+}
+
+/// Creates one driver for each shard, with its listeners.
+fn drivers<D: Driver>(
+    listeners: Vec<Vec<(TcpListener, bool)>>,
+    new: impl Fn(Options) -> io::Result<D>,
+    add: impl Fn(&mut D, TcpListener, bool) -> io::Result<()>,
+) -> io::Result<Vec<D>> {
+    let driver = |(shard, listeners): (usize, Vec<(TcpListener, bool)>)| {
+        let mut driver = new(options(shard as u16))?;
+        for (listener, has_tls) in listeners {
+            add(&mut driver, listener, has_tls)?;
+        }
+        Ok(driver)
+    };
+    listeners.into_iter().enumerate().map(driver).collect()
 }
 
 fn options(shard: u16) -> Options {

@@ -2,6 +2,7 @@
 
 mod attack;
 mod attacks;
+mod certificate;
 mod neighbours;
 mod wire;
 
@@ -15,7 +16,9 @@ use throng_config::units::{parse_count, parse_duration};
 use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
 use throng_load::units::{grouped, show_bytes, show_ns};
 use throng_load::{Summary, Target};
+use throng_tls::Trust;
 
+use self::certificate::OwnCertificate;
 use crate::serve::{Settings, TABLE};
 use crate::signals::Stop;
 use crate::{Failure, say, serve, site};
@@ -36,9 +39,12 @@ pub(crate) struct Args {
     /// Address and port to listen on; port 0 takes a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     listen: String,
+    /// Serve https and wss with a certificate of its own, which it makes; the clients use wss
+    #[arg(long)]
+    tls: bool,
     /// Instead, attack a server of its own on loopback in a dozen ways, each for 4s or --for, and
     /// print what its other clients notice, and its memory
-    #[arg(long, conflicts_with_all = ["clients", "rate", "listen"])]
+    #[arg(long, conflicts_with_all = ["clients", "rate", "listen", "tls"])]
     attack: bool,
     /// With --attack: print JSON
     #[arg(long, requires = "attack")]
@@ -63,6 +69,7 @@ const EXAMPLES: &str = "The status line, updated every second:
 Examples:
   throng demo --for 30s
   throng demo --clients 9000 --rate 0.1
+  throng demo --tls
   throng demo --attack                 a minute of attacks, as a table";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
@@ -87,8 +94,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             format!("--rate is {}; expected 0.001 to 1000 messages per second", args.rate);
         return Err(Failure::usage(message));
     }
+    let own = if args.tls { Some(OwnCertificate::make().map_err(Failure::runtime)?) } else { None };
     let mut sources = Sources::new(&TABLE);
     sources.flag("--listen", "listen", &args.listen);
+    if let Some(own) = &own {
+        for (key, file) in [("tls.cert", &own.chain), ("tls.key", &own.key)] {
+            sources.flag("--tls", key, &file.display().to_string());
+        }
+    }
     let settings = Settings::from_draft(sources.finish())?;
     let limit = process::descriptor_limit();
     // Each client costs two descriptors here: its own end and the server's.
@@ -103,11 +116,23 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().map_err(Failure::runtime)?;
     let running = site::bind(&settings)?.spawn()?;
     let address = running.local_addr();
-    say::line(format_args!("throng listens on http://{address}  <- open this page and join in"));
+    let (http, ws) = if args.tls { ("https", "wss") } else { ("http", "ws") };
+    say::line(format_args!("throng listens on {http}://{address}  <- open this page and join in"));
+    if let Some(own) = &own {
+        let chain = own.chain.display();
+        say::line(format_args!(
+            "certificate, valid while this runs: {chain} (curl --cacert {chain})"
+        ));
+    }
     let clients = grouped(args.clients as u64);
     say::line(format_args!("connecting {clients} clients; Ctrl-C stops"));
-    let target = Target::parse(&format!("ws://{address}/")).map_err(Failure::runtime)?;
-    let plan = CrowdPlan { clients: args.clients, rate_per_s: args.rate, ..CrowdPlan::new(target) };
+    let target = Target::parse(&format!("{ws}://{address}/")).map_err(Failure::runtime)?;
+    let mut plan = CrowdPlan::new(target);
+    (plan.clients, plan.rate_per_s) = (args.clients, args.rate);
+    if let Some(own) = &own {
+        plan.tls.client.trust = Trust::File(own.chain.clone());
+        plan.tls.name = Some("localhost".to_owned());
+    }
     let crowd = spawn_clients(plan).map_err(Failure::runtime)?;
 
     // An end beyond the range of the clock means no end.

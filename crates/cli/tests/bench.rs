@@ -25,10 +25,11 @@ impl Served {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let (_, after) =
-            line.split_once("http://").unwrap_or_else(|| panic!("no address in {line:?}"));
+        let (before, after) =
+            line.split_once("://").unwrap_or_else(|| panic!("no address in {line:?}"));
         let address = after.split_whitespace().next().unwrap();
-        Self { url: format!("ws://{address}"), child }
+        let scheme = if before.ends_with("https") { "wss" } else { "ws" };
+        Self { url: format!("{scheme}://{address}"), child }
     }
 
     fn pid(&self) -> u64 {
@@ -182,4 +183,46 @@ fn compare_finds_a_regression_between_files_of_reports() {
     let output = bench(&["compare", &fast, real]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && errors.contains("--force"), "{errors}");
+}
+
+#[test]
+fn servers_with_tls_are_measured_over_tls() {
+    let dir = std::env::temp_dir().join(format!("throng-bench-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["bench.example".to_owned()]).unwrap();
+    let [chain, key] = ["bench.pem", "bench.key"].map(|name| dir.join(name));
+    std::fs::write(&chain, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let [chain, key] = [&chain, &key].map(|file| file.to_str().unwrap());
+    let served = Served::start_with(&["--tls-cert", chain, "--tls-key", key]);
+    assert!(served.url.starts_with("wss://"), "{}", served.url);
+    let trusted = ["--ca", chain, "--sni", "bench.example"];
+    let short = ["--json", "--duration", "100ms", "--warmup", "20ms", "--connections", "20"];
+    for more in [&trusted[..], &["--insecure"], &["--insecure", "--tls12"]] {
+        let report = bench_json(&[&["echo", &served.url], &short[..], more].concat());
+        assert!(report["result"]["messages"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(report["errors"]["wrong_answers"], 0);
+        assert!(report["plan"]["url"].as_str().unwrap().starts_with("wss://"), "{report}");
+    }
+    let words = ["connect", &served.url, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"];
+    let report = bench_json(&[&words[..], &trusted].concat());
+    assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
+    let https = served.url.replace("wss://", "https://") + "/livez";
+    let report = bench_json(&[&["http", &https], &short[..], &trusted].concat());
+    assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");
+
+    // Without its certificate the server is not trusted.
+    let output = bench(&["echo", &served.url, "--ca", chain, "--setup-timeout", "2s"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for (words, hint) in [
+        (&["echo", "ws://127.0.0.1:9", "--insecure"][..], "wss://"),
+        (&["echo", "wss://127.0.0.1:9", "--ca", "missing.pem"], "missing.pem: cannot be read"),
+    ] {
+        let output = bench(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(hint), "{errors}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
 }

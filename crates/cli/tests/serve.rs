@@ -617,15 +617,6 @@ fn certificates_serve_https_and_are_renewed_without_a_restart() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.contains("renewed certificate"), "{out}");
 
-    let token = dir.join("token");
-    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
-    let mut command = throng(&["serve", "--listen", "127.0.0.1:0", "--register", "127.0.0.1:1"]);
-    command.args(["--register-token-file", token.to_str().unwrap()]);
-    command.args(["--tls-cert", chain_name, "--tls-key", key_name]);
-    let (code, errors) = refused(&command.output().unwrap());
-    assert_eq!(code, Some(2), "{errors}");
-    assert!(errors.contains("--register and tls.cert"), "{errors}");
-
     std::fs::write(&key, "no key").unwrap();
 
     let mut command = throng(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", chain_name]);
@@ -652,8 +643,23 @@ fn a_descriptor_limit_that_is_too_low_says_how_to_raise_it() {
 fn a_demonstration_of_twenty_shows_messages_and_ends_well() {
     let output =
         throng(&["demo", "--for", "2s", "--clients", "20", "--rate", "20"]).output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
+    shows_messages(&output);
+}
+
+#[test]
+fn a_demonstration_with_tls_makes_its_own_certificate() {
+    let words = ["demo", "--tls", "--for", "2s", "--clients", "20", "--rate", "20"];
+    let out = shows_messages(&throng(&words).output().unwrap());
+    assert!(out.contains("throng listens on https://"), "{out}");
+    let line = out.lines().find(|line| line.contains("--cacert ")).unwrap();
+    let file = line.split("--cacert ").nth(1).unwrap().trim_end_matches(')');
+    assert!(!Path::new(file).exists(), "it lasts as long as the demonstration");
+}
+
+/// Checks that messages went back and forth, and that nothing failed.
+fn shows_messages(output: &Output) -> String {
+    let out = String::from_utf8(output.stdout.clone()).unwrap();
+    let errors = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{out}");
     let live: Vec<_> = out.lines().filter(|line| line.contains(" in/s ")).collect();
     assert!(!live.is_empty(), "{out}");
@@ -664,4 +670,5 @@ fn a_demonstration_of_twenty_shows_messages_and_ends_well() {
         before.split_whitespace().last()?.replace(',', "").parse().ok()
     };
     assert!(live.iter().filter_map(out_rate).any(|rate| rate > 0), "{out}");
+    out
 }

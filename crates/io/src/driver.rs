@@ -146,7 +146,8 @@ pub trait Driver {
     /// The connect could not be started: no descriptor, or no free port on `local`.
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId>;
 
-    /// Starts a connection that is secured with TLS. Otherwise like [`Driver::connect`].
+    /// Starts a connection that is secured with TLS, after `preface` was sent without it (a PROXY
+    /// header, for example). Otherwise like [`Driver::connect`].
     ///
     /// # Errors
     /// Those of [`Driver::connect`]; a driver without TLS has no connection of this kind.
@@ -155,8 +156,9 @@ pub trait Driver {
         peer: SocketAddr,
         local: Option<SocketAddr>,
         tls: &ClientTls,
+        preface: &[u8],
     ) -> io::Result<ConnId> {
-        let _ = (peer, local, tls);
+        let _ = (peer, local, tls, preface);
         Err(io::ErrorKind::Unsupported.into())
     }
 

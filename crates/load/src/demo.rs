@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::client::{self, Shared, Start, Timeline, clock};
 use crate::record::Summary;
 use crate::work::{Talk, TalkTally};
-use crate::{Error, Sources, Target, descriptors, sources};
+use crate::{Error, Sources, Target, TlsPlan, descriptors, sources};
 
 /// Longest wait for the closing handshakes when the crowd leaves.
 const GOODBYE: Duration = Duration::from_secs(3);
@@ -26,6 +26,8 @@ pub struct CrowdPlan {
     /// Messages a second that each client says. Default 0.5: a thousand clients say 500 a second and, 20 in a room,
     /// hear 9,500.
     pub rate_per_s: f64,
+    /// How a server with `wss://` is connected to.
+    pub tls: TlsPlan,
 }
 
 impl CrowdPlan {
@@ -33,7 +35,7 @@ impl CrowdPlan {
     #[must_use]
     pub fn new(target: Target) -> Self {
         let channels = (1..=50).map(|room| format!("room-{room}")).collect();
-        Self { target, clients: 1000, channels, rate_per_s: 0.5 }
+        Self { target, clients: 1000, channels, rate_per_s: 0.5, tls: TlsPlan::default() }
     }
 
     /// The channels that are used: at most one for two clients.
@@ -92,6 +94,7 @@ pub fn spawn_clients(plan: CrowdPlan) -> Result<ClientsHandle, Error> {
         clock,
         thread: 0,
         peer,
+        tls: plan.tls.load(&plan.target)?,
         host: plan.target.host_header(),
         deflate: None,
         connections: plan.clients,

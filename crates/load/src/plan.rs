@@ -6,7 +6,7 @@ use throng_proto::ws::deflate::{Policy, Settings as Deflate};
 
 use crate::client::JSON_SMALLEST;
 use crate::work::FANOUT_SMALLEST;
-use crate::{Error, Target};
+use crate::{Error, Target, TlsPlan};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Plan {
     /// Processes whose CPU and memory are the server's; empty means the process that listens on the port, if it is on this
     /// machine.
     pub server_pids: Vec<u32>,
+    /// How a server with TLS is connected to.
+    pub tls: TlsPlan,
 }
 
 /// What a payload consists of.
@@ -171,6 +173,7 @@ impl Plan {
             ramp: Duration::ZERO,
             setup_timeout: Duration::from_secs(10),
             server_pids: Vec::new(),
+            tls: TlsPlan::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where to connect: a `ws://` or `http://` address taken apart.
+//! Where to connect: an address taken apart, with or without TLS.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -7,29 +7,34 @@ use crate::Error;
 /// A WebSocket or HTTP address, taken apart but not yet looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// `ws`, `wss`, `http` or `https`.
+    scheme: &'static str,
     host: String,
     port: u16,
     resource: Option<String>,
 }
 
 impl Target {
-    /// Reads `ws://host[:port][/path][?query]` (RFC 6455 section 3). The port is 80 when absent.
+    /// Reads `ws://host[:port][/path][?query]` or `wss://...` (RFC 6455 section 3). The port is 80,
+    /// or with TLS 443, when absent.
     ///
     /// # Errors
     /// [`Error::Usage`] with what to write instead.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Self::parse_as("ws", text)
+        Self::parse_as(["ws", "wss"], text)
     }
 
-    /// Reads `http://host[:port][/path][?query]` (RFC 9110 section 4.2.1). The port is 80 when absent.
+    /// Reads `http://host[:port][/path][?query]` or `https://...` (RFC 9110 section 4.2). The port
+    /// is 80, or with TLS 443, when absent.
     ///
     /// # Errors
     /// [`Error::Usage`] with what to write instead.
     pub fn parse_http(text: &str) -> Result<Self, Error> {
-        Self::parse_as("http", text)
+        Self::parse_as(["http", "https"], text)
     }
 
-    fn parse_as(scheme: &str, text: &str) -> Result<Self, Error> {
+    fn parse_as([plain, secure]: [&'static str; 2], text: &str) -> Result<Self, Error> {
+        let scheme = plain;
         let bad = |what: &str| Error::Usage(format!("cannot use the URL {text:?}: {what}"));
         if let Some(at) = text.find(|c: char| c.is_whitespace() || c.is_control() || !c.is_ascii())
         {
@@ -40,19 +45,16 @@ impl Target {
             let rest = text.trim_start_matches('/');
             bad(&format!("it has no scheme; did you mean {scheme}://{rest}?"))
         })?;
-        match typed.to_ascii_lowercase().as_str() {
-            typed if typed == scheme => {}
-            typed if typed.strip_suffix('s') == Some(scheme) => {
-                return Err(bad(&format!("TLS is not supported yet; use {scheme}://")));
-            }
-            "ws" | "wss" | "http" | "https" => {
-                return Err(bad(&format!("did you mean {scheme}://{rest}?")));
-            }
-            _ => return Err(bad(&format!("the scheme must be {scheme}://"))),
-        }
+        let scheme = match typed.to_ascii_lowercase().as_str() {
+            typed if typed == plain => plain,
+            typed if typed == secure => secure,
+            "ws" | "http" => return Err(bad(&format!("did you mean {plain}://{rest}?"))),
+            "wss" | "https" => return Err(bad(&format!("did you mean {secure}://{rest}?"))),
+            _ => return Err(bad(&format!("the scheme must be {plain}:// or {secure}://"))),
+        };
         if rest.contains('#') {
             return Err(bad(match scheme {
-                "ws" => "a WebSocket URL has no #fragment (RFC 6455 section 3)",
+                "ws" | "wss" => "a WebSocket URL has no #fragment (RFC 6455 section 3)",
                 _ => "a #fragment is never sent to a server (RFC 9110 section 4.2.5); leave it out",
             }));
         }
@@ -65,10 +67,23 @@ impl Target {
             return Err(bad("a user name in the URL is not supported"));
         }
         let (host, port) = split_port(scheme, authority).map_err(|what| bad(&what))?;
+        let port = port.unwrap_or(usual_port(scheme));
         if host.is_empty() {
             return Err(bad(&format!("it names no host; did you mean {scheme}://127.0.0.1:9001?")));
         }
-        Ok(Self { host: host.to_owned(), port, resource })
+        Ok(Self { scheme, host: host.to_owned(), port, resource })
+    }
+
+    /// Whether its connections have TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        matches!(self.scheme, "wss" | "https")
+    }
+
+    /// The scheme of the URL, such as `wss`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
     }
 
     /// Host without brackets: a name or an address.
@@ -89,7 +104,8 @@ impl Target {
         self.resource.as_deref().unwrap_or(fallback)
     }
 
-    /// The value of the `Host` header: RFC 9110 section 7.2, the port left out when it is 80.
+    /// The value of the `Host` header: RFC 9110 section 7.2, the port left out when it is the usual
+    /// one.
     #[must_use]
     pub fn host_header(&self) -> String {
         let host = if self.host.parse::<Ipv6Addr>().is_ok() {
@@ -97,7 +113,7 @@ impl Target {
         } else {
             self.host.clone()
         };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+        if self.port == usual_port(self.scheme) { host } else { format!("{host}:{}", self.port) }
     }
 
     /// Looks the host up; IPv4 is preferred, because only its loopback has many source addresses.
@@ -118,7 +134,14 @@ impl Target {
     }
 }
 
-fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, u16), String> {
+fn usual_port(scheme: &str) -> u16 {
+    match scheme {
+        "wss" | "https" => 443,
+        _ => 80,
+    }
+}
+
+fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, Option<u16>), String> {
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let (host, after) = inner.split_once(']').ok_or("the [ has no ]")?;
         if host.parse::<Ipv6Addr>().is_err() {
@@ -141,10 +164,10 @@ fn split_port<'a>(scheme: &str, authority: &'a str) -> Result<(&'a str, u16), St
         }
     };
     match port {
-        None => Ok((host, 80)),
+        None => Ok((host, None)),
         Some(port) => match port.parse::<u16>() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => {
-                Ok((host, number))
+                Ok((host, Some(number)))
             }
             _ => Err(format!("{port:?} is not a port (1 to 65535)")),
         },
@@ -166,6 +189,8 @@ mod tests {
             ("ws://h:1?x=1", "h", 1, "/?x=1", "h:1"),
             ("ws://[::1]:9001/x", "::1", 9001, "/x", "[::1]:9001"),
             ("ws://[::1]", "::1", 80, "/fallback", "[::1]"),
+            ("wss://h/x", "h", 443, "/x", "h"),
+            ("WSS://h:80/x", "h", 80, "/x", "h:80"),
         ] {
             let target = Target::parse(text).unwrap();
             assert_eq!(
@@ -174,6 +199,7 @@ mod tests {
                 "{text}"
             );
             assert_eq!(target.host_header(), header, "{text}");
+            assert_eq!(target.is_secure(), text.to_lowercase().starts_with("wss"), "{text}");
         }
     }
 
@@ -183,7 +209,6 @@ mod tests {
             ("127.0.0.1:9001/echo", "did you mean ws://127.0.0.1:9001/echo?"),
             ("//h:1/", "did you mean ws://h:1/?"),
             ("http://h:1/x", "did you mean ws://h:1/x?"),
-            ("wss://h", "TLS is not supported yet"),
             ("ftp://h", "must be ws://"),
             ("ws://", "names no host"),
             ("ws://:9001", "names no host"),
@@ -215,7 +240,7 @@ mod tests {
         for (text, hint) in [
             ("127.0.0.1:9001", "did you mean http://127.0.0.1:9001?"),
             ("ws://h:1/x", "did you mean http://h:1/x?"),
-            ("https://h", "TLS is not supported yet; use http://"),
+            ("wss://h", "did you mean https://h?"),
             ("ftp://h", "must be http://"),
             ("http://", "did you mean http://127.0.0.1:9001?"),
             ("http://::1:80", "http://[::1:80]:9001"),

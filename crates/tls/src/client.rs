@@ -2,14 +2,19 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, version};
-use throng_io::ClientTls;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    StreamOwned, version,
+};
+use throng_io::{ClientTls, TlsFailure};
 
 use crate::config::{CertificateFiles, ConfigError, HTTP_1_1, read_chain, read_key, without_file};
 use crate::handshake::{Failed, Handshake, prepare_client};
@@ -41,7 +46,13 @@ pub struct ClientSettings {
 /// handshakes that begin from then on.
 pub struct ClientConfigs {
     settings: ClientSettings,
-    current: RwLock<Arc<ClientConfig>>,
+    current: RwLock<Current>,
+}
+
+/// The same configuration for connections of a driver, and for rustls's own.
+struct Current {
+    driver: Arc<ClientConfig>,
+    blocking: Arc<ClientConfig>,
 }
 
 impl ClientConfigs {
@@ -50,7 +61,7 @@ impl ClientConfigs {
     /// # Errors
     /// A file cannot be read, does not have what it should have, or does not fit the other one.
     pub fn load(settings: ClientSettings) -> Result<Arc<Self>, ConfigError> {
-        let current = RwLock::new(Arc::new(settings.load()?));
+        let current = RwLock::new(settings.load()?);
         Ok(Arc::new(Self { settings, current }))
     }
 
@@ -59,14 +70,14 @@ impl ClientConfigs {
     /// # Errors
     /// As for [`ClientConfigs::load`]; the configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
-        let config = Arc::new(self.settings.load()?);
+        let config = self.settings.load()?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 }
 
 impl ClientSettings {
-    fn load(&self) -> Result<ClientConfig, ConfigError> {
+    fn load(&self) -> Result<Current, ConfigError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let versions = match self.only_tls12 {
             true => &[&version::TLS12][..],
@@ -102,8 +113,9 @@ impl ClientSettings {
             }
         };
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        let blocking = Arc::new(config.clone());
         prepare_client(&mut config);
-        Ok(config)
+        Ok(Current { driver: Arc::new(config), blocking })
     }
 }
 
@@ -142,6 +154,13 @@ impl TlsClient {
         Ok(Arc::new(Self { configs: Arc::clone(configs), name }))
     }
 
+    /// Returns the configuration for the server at that address, which its certificate has to have.
+    #[must_use]
+    pub fn of_address(configs: &Arc<ClientConfigs>, address: IpAddr) -> Arc<Self> {
+        let name = ServerName::IpAddress(address.to_canonical().into());
+        Arc::new(Self { configs: Arc::clone(configs), name })
+    }
+
     /// Returns the configuration in the form that drivers take.
     #[must_use]
     pub fn for_driver(self: &Arc<Self>) -> ClientTls {
@@ -154,7 +173,76 @@ impl TlsClient {
     /// The configuration is not usable.
     pub(crate) fn handshake(&self) -> Result<Handshake, Failed> {
         let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
-        Handshake::connect(Arc::clone(&current), self.name.clone())
+        Handshake::connect(Arc::clone(&current.driver), self.name.clone())
+    }
+
+    /// Secures a connected blocking socket, whose timeouts stay those of its owner.
+    ///
+    /// # Errors
+    /// The socket's, or of kind `InvalidData` and with [`Failed`] inside: the handshake's.
+    pub fn handshake_on(&self, socket: TcpStream) -> io::Result<TlsStream> {
+        let current = self.configs.current.read().unwrap_or_else(PoisonError::into_inner);
+        let config = Arc::clone(&current.blocking);
+        drop(current);
+        let failed = |error| io::Error::new(io::ErrorKind::InvalidData, Failed(error));
+        let connection = ClientConnection::new(config, self.name.clone()).map_err(failed)?;
+        let mut stream = StreamOwned::new(connection, socket);
+        while stream.conn.is_handshaking() {
+            match stream.conn.complete_io(&mut stream.sock) {
+                Ok(_) => {}
+                Err(error) => {
+                    let kind = error.kind();
+                    let ours = error.downcast::<Error>();
+                    return Err(match ours {
+                        Ok(error) => failed(error),
+                        Err(error) if kind == io::ErrorKind::UnexpectedEof => {
+                            io::Error::new(kind, format!("{} ({error})", TlsFailure::Ended))
+                        }
+                        Err(error) => error,
+                    });
+                }
+            }
+        }
+        Ok(TlsStream(stream))
+    }
+}
+
+/// A blocking socket that is secured by rustls alone: for few connections, such as checks.
+pub struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
+
+impl TlsStream {
+    /// Returns the socket, for its timeouts.
+    #[must_use]
+    pub fn socket(&self) -> &TcpStream {
+        &self.0.sock
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TlsStream").field(&self.0.sock).finish()
+    }
+}
+
+impl fmt::Debug for ClientConfigs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientConfigs").field(&self.settings).finish()
     }
 }
 

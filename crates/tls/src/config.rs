@@ -19,7 +19,7 @@ use crate::cipher::Version;
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The settings of a TLS server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Certificates, each with its key. The first serves clients that ask for a name that no
     /// certificate has, or for none.

@@ -72,7 +72,7 @@ pub struct Failed(pub Error);
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{} ({})", self.kind(), self.0)
     }
 }
 

@@ -20,8 +20,8 @@ pub mod session;
 
 pub use alert::Alert;
 pub use cipher::{Suite, Version};
-pub use client::{ClientConfigs, ClientSettings, TlsClient, Trust};
+pub use client::{ClientConfigs, ClientSettings, TlsClient, TlsStream, Trust};
 pub use config::{CertificateFiles, ConfigError, TlsConfig};
 pub use driver::Tls;
-pub use server::TlsServer;
+pub use server::{Prepared, TlsServer};
 pub use session::{Direction, End, Opened, Session, WarmKeys};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rustls::ServerConfig;
@@ -20,7 +20,7 @@ pub struct TlsServer {
 
 /// A configuration that comes from files.
 struct Files {
-    config: TlsConfig,
+    config: Mutex<TlsConfig>,
     ticketer: Arc<dyn ProducesTickets>,
     /// The files' times when they were last read.
     times: Mutex<Vec<Option<SystemTime>>>,
@@ -41,6 +41,7 @@ impl TlsServer {
         let ticketer = TlsConfig::ticketer()?;
         let times = Mutex::new(times(&config));
         let current = RwLock::new(prepared(config.load(Arc::clone(&ticketer))?));
+        let config = Mutex::new(config);
         Ok(Arc::new(Self { current, files: Some(Files { config, ticketer, times }) }))
     }
 
@@ -51,9 +52,32 @@ impl TlsServer {
     /// As for [`TlsServer::load`]; the configuration stays as it is.
     pub fn reload(&self) -> Result<(), ConfigError> {
         let Some(files) = &self.files else { return Ok(()) };
-        *files.times.lock().unwrap_or_else(PoisonError::into_inner) = times(&files.config);
-        self.replace(files.config.load(Arc::clone(&files.ticketer))?);
+        let config = files.config().clone();
+        *lock(&files.times) = times(&config);
+        self.replace(config.load(Arc::clone(&files.ticketer))?);
         Ok(())
+    }
+
+    /// Reads the files of another configuration, to be [installed](Self::install).
+    ///
+    /// # Errors
+    /// As for [`TlsServer::load`].
+    pub fn prepare(&self, config: &TlsConfig) -> Result<Prepared, ConfigError> {
+        let ticketer = match &self.files {
+            Some(files) => Arc::clone(&files.ticketer),
+            None => TlsConfig::ticketer()?,
+        };
+        let times = times(config);
+        Ok(Prepared { server: config.load(ticketer)?, config: config.clone(), times })
+    }
+
+    /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
+    pub fn install(&self, prepared: Prepared) {
+        if let Some(files) = &self.files {
+            *lock(&files.config) = prepared.config;
+            *lock(&files.times) = prepared.times;
+        }
+        self.replace(prepared.server);
     }
 
     /// [Reloads](Self::reload) if a file has changed since it was last read. Returns whether one
@@ -63,8 +87,8 @@ impl TlsServer {
     /// As for [`TlsServer::load`]; the configuration stays as it is until a file changes again.
     pub fn reload_if_changed(&self) -> Result<bool, ConfigError> {
         let Some(files) = &self.files else { return Ok(false) };
-        let known = files.times.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if times(&files.config) == known {
+        let known = lock(&files.times).clone();
+        if times(&files.config()) == known {
             return Ok(false);
         }
         self.reload().map(|()| true)
@@ -83,6 +107,23 @@ impl TlsServer {
         let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
         Handshake::new(current)
     }
+}
+
+/// A configuration whose files were read.
+pub struct Prepared {
+    server: ServerConfig,
+    config: TlsConfig,
+    times: Vec<Option<SystemTime>>,
+}
+
+impl Files {
+    fn config(&self) -> MutexGuard<'_, TlsConfig> {
+        lock(&self.config)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {

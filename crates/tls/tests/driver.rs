@@ -371,7 +371,7 @@ fn key_updates_of_a_peer_that_does_not_read_are_answered_once() {
 fn connected(rig: &mut Rig, trust: Trust, name: &str) -> (ConnId, Result<ConnId, Closed>) {
     let settings = ClientSettings { trust, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), name).unwrap();
-    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver()).unwrap();
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
     let (mut accepted, mut is_secured) = (None, false);
     let outcome = rig.until(|seen| match seen {
         Seen::Adopted(id) => {
@@ -438,7 +438,7 @@ fn a_server_without_tls_refuses_a_connection_of_ours() {
     let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
-        let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver()).unwrap();
+        let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
         let closed = loop {
             let seen = rig.turn();
             for seen in &seen {
@@ -495,7 +495,7 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
     let mut rig = Rig::new();
     let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
-    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver()).unwrap();
+    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
     assert!(!rig.send(ours, b"early"), "there are no keys yet");
     assert_eq!(rig.driver.unsent(ours), 5);
     let (mut seen, mut heard) = (Vec::new(), false);
@@ -510,7 +510,7 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
     }
     assert_eq!(seen, [Seen::Connected(ours), Seen::Sent(ours, 0)]);
 
-    let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver()).unwrap();
+    let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
     assert!(!rig.send(ours, b"early"));
     let mut seen = Vec::new();
     while !matches!(seen.last(), Some(Seen::Closed(..))) {

@@ -46,6 +46,7 @@ impl SteeredPool<'_> {
         let clock = clock()?;
         let shared = Arc::new(Shared::new(1));
         let start = Start {
+            tls: None,
             shared: Arc::clone(&shared),
             clock,
             thread: 0,

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::report::Failure;
-use crate::settings::{Check, next_source};
+use crate::settings::{Check, Target, next_source};
 
 /// The largest number of threads.
 const MOST_THREADS: usize = 256;
@@ -66,11 +66,16 @@ struct Jobs {
 
 /// The checks of one backend, one at a time.
 struct Job {
-    backend: Arc<Backend>,
-    send_proxy: bool,
+    target: Target,
     check: Check,
     due: Instant,
     is_running: bool,
+}
+
+impl Job {
+    fn is_of(&self, backend: &Arc<Backend>) -> bool {
+        Arc::ptr_eq(&self.target.backend, backend)
+    }
 }
 
 impl Checks {
@@ -84,28 +89,18 @@ impl Checks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these backends from now on, from `sources`. Each comes with whether a connection
-    /// begins with a PROXY header and with its check; new ones are checked at once.
-    pub(crate) fn set<'b>(
-        &self,
-        sources: &[IpAddr],
-        backends: impl Iterator<Item = (&'b Arc<Backend>, bool, Check)>,
-    ) {
+    /// Checks these backends from now on, from `sources`. Each comes with its check;
+    /// new ones are checked at once.
+    pub(crate) fn set(&self, sources: &[IpAddr], backends: impl Iterator<Item = (Target, Check)>) {
         let mut jobs = self.shared.lock();
         let mut before = std::mem::take(&mut jobs.all);
         let now = Instant::now();
-        for (backend, send_proxy, check) in backends {
-            let known = before.iter().position(|job| Arc::ptr_eq(&job.backend, backend));
+        for (target, check) in backends {
+            let known = before.iter().position(|job| job.is_of(&target.backend));
             let job = match known.map(|at| before.swap_remove(at)) {
-                Some(job) if job.check == check => Job { send_proxy, ..job },
-                Some(job) => Job { send_proxy, check, due: now, ..job },
-                None => Job {
-                    backend: Arc::clone(backend),
-                    send_proxy,
-                    check,
-                    due: now,
-                    is_running: false,
-                },
+                Some(job) if job.check == check => Job { target, ..job },
+                Some(job) => Job { target, check, due: now, ..job },
+                None => Job { target, check, due: now, is_running: false },
             };
             jobs.all.push(job);
         }
@@ -181,17 +176,18 @@ impl Shared {
         let began = Instant::now();
         let job = &mut jobs.all[at];
         job.is_running = true;
-        let (backend, send_proxy) = (Arc::clone(&job.backend), job.send_proxy);
+        let target = job.target.clone();
+        let backend = Arc::clone(&target.backend);
         let check = job.check.clone();
         let Jobs { sources, source, .. } = &mut *jobs;
         let source = next_source(sources, source, backend.address());
         drop(jobs);
         // Another one waits for the next job meanwhile.
         self.changed.notify_one();
-        let outcome = probe::probe(backend.address(), source, send_proxy, &check);
+        let outcome = probe::probe(&target, source, &check);
         (self.on_outcome)(&backend, outcome);
         let mut jobs = self.lock();
-        let job = jobs.all.iter_mut().find(|job| Arc::ptr_eq(&job.backend, &backend));
+        let job = jobs.all.iter_mut().find(|job| job.is_of(&backend));
         if let Some(job) = job {
             job.is_running = false;
             job.due = began + job.check.interval;

@@ -9,24 +9,27 @@ use throng_proto::Input;
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
 use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use throng_proto::ws::{self, Event, Opcode, Role};
+use throng_tls::{TlsClient, TlsStream};
 
 use super::Wrong;
 use crate::report::Failure;
-use crate::settings::{Check, CheckKind};
+use crate::settings::{Check, CheckKind, Target};
 
 /// The LOCAL command of PROXY v2: the connection is the proxy's own, not on behalf of a client.
 const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 /// Checks the backend from `source`; the error is why it does not pass.
 pub(super) fn probe(
-    address: SocketAddr,
+    target: &Target,
     source: Option<SocketAddr>,
-    send_proxy: bool,
     check: &Check,
 ) -> Result<(), Wrong> {
-    let mut peer = Peer::connect(address, source, check.timeout)?;
-    if send_proxy {
+    let mut peer = Peer::connect(target.backend.address(), source, check.timeout)?;
+    if target.send_proxy {
         peer.send(&PROXY_LOCAL)?;
+    }
+    if let Some(tls) = &target.tls {
+        peer = peer.secured(tls)?;
     }
     match &check.kind {
         CheckKind::Tcp => {}
@@ -39,11 +42,26 @@ pub(super) fn probe(
 /// A backend that is being checked.
 struct Peer {
     address: SocketAddr,
-    stream: TcpStream,
+    stream: Stream,
     timeout: Duration,
     /// The deadline of the whole check: a backend that sends a byte a second is not alive.
     deadline: Instant,
     buffer: [u8; 4096],
+}
+
+/// A connection, with TLS or without.
+enum Stream {
+    Plain(TcpStream),
+    Secured(Box<TlsStream>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Secured(stream) => stream.socket(),
+        }
+    }
 }
 
 impl Peer {
@@ -63,7 +81,25 @@ impl Peer {
                 _ => format!("cannot connect: {error}").into(),
             }
         })?;
+        let stream = Stream::Plain(stream);
         Ok(Self { address, stream, timeout, deadline, buffer: [0; 4096] })
+    }
+
+    /// Does the TLS handshake.
+    fn secured(self, tls: &TlsClient) -> Result<Self, String> {
+        let left = self.left()?;
+        let Stream::Plain(socket) = self.stream else { return Ok(self) };
+        let timeouts = socket.set_read_timeout(Some(left));
+        timeouts
+            .and_then(|()| socket.set_write_timeout(Some(left)))
+            .and_then(|()| tls.handshake_on(socket))
+            .map(|stream| Self { stream: Stream::Secured(Box::new(stream)), ..self })
+            .map_err(|error| match error.kind() {
+                ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+                    format!("no TLS handshake within {:?}", self.timeout)
+                }
+                _ => format!("TLS: {error}"),
+            })
     }
 
     /// Returns the time that is left.
@@ -85,8 +121,11 @@ impl Peer {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         let left = self.left()?;
-        let sent =
-            self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
+        let timeout = self.stream.socket().set_write_timeout(Some(left));
+        let sent = timeout.and_then(|()| match &mut self.stream {
+            Stream::Plain(socket) => socket.write_all(bytes),
+            Stream::Secured(stream) => stream.write_all(bytes),
+        });
         sent.map_err(|error| self.broken(&error))
     }
 
@@ -94,10 +133,11 @@ impl Peer {
     fn receive(&mut self) -> Result<usize, String> {
         loop {
             let left = self.left()?;
-            let received = self
-                .stream
-                .set_read_timeout(Some(left))
-                .and_then(|()| self.stream.read(&mut self.buffer));
+            let timeout = self.stream.socket().set_read_timeout(Some(left));
+            let received = timeout.and_then(|()| match &mut self.stream {
+                Stream::Plain(socket) => socket.read(&mut self.buffer),
+                Stream::Secured(stream) => stream.read(&mut self.buffer),
+            });
             return match received {
                 Ok(0) => Err("it ended the connection before its answer".to_owned()),
                 Ok(count) => Ok(count),

@@ -35,7 +35,7 @@ fn read_head(stream: &mut TcpStream) -> String {
 
 /// A probe from wherever the system likes, and what the backend did wrong.
 fn probe(address: SocketAddr, check: &Check) -> Result<(), String> {
-    probe::probe(address, None, false, check).map_err(|wrong| match wrong {
+    probe::probe(&target(address, false), None, check).map_err(|wrong| match wrong {
         Wrong::Backend(why) => why,
         Wrong::Ours(failure) => panic!("{failure}"),
     })
@@ -149,7 +149,7 @@ fn a_backend_that_wants_proxy_headers_gets_one_of_the_local_kind() {
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
     });
     assert_eq!(
-        probe::probe(address, None, true, &check(CheckKind::Http("/".to_owned()), LONG)),
+        probe::probe(&target(address, true), None, &check(CheckKind::Http("/".to_owned()), LONG)),
         Ok(())
     );
 }
@@ -177,7 +177,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
     // The mute one's check takes as long as it may: it is not over when the other's fifth has
     // passed.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
-    checks.set(&[], backends.iter().map(|backend| (backend, false, check.clone())));
+    checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
     for _ in 0..5 {
         let (address, outcome) = outcomes.recv_timeout(LONG / 2).unwrap();
         assert_eq!((address, outcome), (alive_address, Ok(())));
@@ -206,7 +206,7 @@ fn threads_come_and_go_with_the_list() {
     let backend = |octet| Arc::new(Backend::new(SocketAddr::from(([127, 0, 1, octet], 1)), 1));
     let backends: Vec<_> = (1..=20).map(backend).collect();
     let check = check(CheckKind::Tcp, LONG);
-    checks.set(&[], backends.iter().map(|backend| (backend, false, check.clone())));
+    checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
     let mut seen = std::collections::BTreeSet::new();
     while seen.len() < backends.len() {
         let (address, outcome) = outcomes.recv_timeout(LONG).unwrap();
@@ -214,7 +214,7 @@ fn threads_come_and_go_with_the_list() {
         seen.insert(address);
     }
     assert!(checks.threads() <= 20);
-    checks.set(&[], backends[..2].iter().map(|backend| (backend, false, check.clone())));
+    checks.set(&[], backends[..2].iter().map(|backend| (listed(backend), check.clone())));
     while checks.threads() > 2 {
         thread::yield_now();
     }
@@ -229,4 +229,12 @@ fn threads_come_and_go_with_the_list() {
     while checks.threads() > 0 {
         thread::yield_now();
     }
+}
+
+fn target(address: SocketAddr, send_proxy: bool) -> Target {
+    Target { backend: Arc::new(Backend::new(address, 1)), send_proxy, tls: None }
+}
+
+fn listed(backend: &Arc<Backend>) -> Target {
+    Target { backend: Arc::clone(backend), send_proxy: false, tls: None }
 }

@@ -14,6 +14,12 @@ static BACKENDS: Records = Records {
         Key::new("address", Kind::Host, "", "IP address and port"),
         Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
         Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
+        Key::new(
+            "tls",
+            Kind::Or("auto", &Kind::Switch),
+            "auto",
+            "secure connections with TLS; auto = if [backend_tls] is set",
+        ),
     ],
     parse: backend,
     example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
@@ -43,8 +49,25 @@ static KEYS: &[Key] = &[
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
         "event loops; 0 = one per usable CPU").at_start(),
     Key::new("backends", Kind::Records(&BACKENDS), "",
-        "the backends; a list of addresses, or [[backends]] tables with address, weight and \
-         send_proxy"),
+        "the backends; a list of addresses, or [[backends]] tables with address, weight, \
+         send_proxy and tls"),
+    Key::new("tls.listen", ADDRESSES, "",
+        "addresses of clients with TLS, beside those in listen; if empty, all in listen")
+        .at_start(),
+    Key::new("tls.cert", Kind::List(&Kind::Path), "",
+        "certificates of clients' connections, in PEM, each followed by those that lead to a root"),
+    Key::new("tls.key", Kind::List(&Kind::Path), "",
+        "private keys of the certificates, in the same order"),
+    Key::new("tls.min_version", Kind::Word(&["1.2", "1.3"]), "1.2", "oldest version of TLS"),
+    Key::new("backend_tls.ca", Kind::Path, "",
+        "authorities that certify backends, in PEM; if not set, those of the system"),
+    Key::new("backend_tls.verify", Kind::Switch, "true",
+        "whether certificates of backends are verified"),
+    Key::new("backend_tls.name", Kind::Text("a name such as \"app.internal\""), "",
+        "name in the certificates of backends; if not set, each one's address"),
+    Key::new("backend_tls.cert", Kind::Path, "",
+        "the balancer's own certificate for backends, in PEM"),
+    Key::new("backend_tls.key", Kind::Path, "", "its private key"),
     Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm"),
     Key::new("sticky", STICKY, "none",
         "session affinity: none, ip, or the NAME of a cookie, header or query parameter"),
@@ -140,11 +163,13 @@ fn backend(text: &str) -> Result<Fields, String> {
     let mut fields = vec![("address", parts.next().unwrap_or_default().to_owned())];
     for part in parts {
         fields.push(match part.split_once('=') {
+            None if part == "tls" => ("tls", "true".to_owned()),
+            Some(("tls", value)) => ("tls", value.to_owned()),
             None if part == "send_proxy" => ("send_proxy", "true".to_owned()),
             Some(("send_proxy", value)) => ("send_proxy", value.to_owned()),
             Some(("weight", weight)) => ("weight", weight.to_owned()),
             _ => {
-                return Err("after the address come weight=N and send_proxy, for example \
+                return Err("after the address come weight=N, send_proxy and tls, for example \
                             127.0.0.1:9001,weight=2; give --backend once for each backend, and in \
                             the environment write ; between two"
                     .to_owned());

@@ -4,6 +4,7 @@
 mod check;
 mod keys;
 mod read;
+mod tls;
 mod token;
 mod words;
 
@@ -18,6 +19,7 @@ use crate::settings::Settings;
 use check::Wrong;
 
 pub(crate) use check::{MAX_BACKENDS, check_backend};
+pub use tls::{BackendSide, ClientSide};
 pub use token::Token;
 
 /// The configuration of a balancer. Read a file with [`Config::parse`], several sources with
@@ -54,6 +56,10 @@ pub struct Config {
     /// [applied](crate::Balancer::apply), the backends of the last one stay; only `backends = []`
     /// removes them.
     pub backends: Vec<BackendConfig>,
+    /// TLS of clients: `[tls]`. Default: none.
+    pub tls: Option<ClientSide>,
+    /// TLS to backends: `[backend_tls]`. Default: to those only that ask for it.
+    pub backend_tls: Option<BackendSide>,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
     /// tables.
     pub settings: Settings,
@@ -82,13 +88,15 @@ pub struct BackendConfig {
     pub weight: u32,
     /// Begin each connection with a PROXY v2 header. Default false.
     pub send_proxy: bool,
+    /// Secure each connection with TLS. Default: if there is a table `[backend_tls]`.
+    pub tls: Option<bool>,
 }
 
 impl BackendConfig {
     /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, send_proxy: false }
+        Self { address, weight: 1, send_proxy: false, tls: None }
     }
 }
 
@@ -135,6 +143,8 @@ impl Default for Config {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
             shards: 0,
             backends: Vec::new(),
+            tls: None,
+            backend_tls: None,
             settings: Settings::default(),
             register: None,
             admin: None,
@@ -193,6 +203,20 @@ impl Config {
     #[must_use]
     pub fn values(&self) -> Option<&Values> {
         self.values.as_deref()
+    }
+
+    /// Returns how connections to backends are secured, if any is.
+    pub(crate) fn backend_side(&self) -> Option<BackendSide> {
+        let asks = || self.backends.iter().any(|backend| backend.tls == Some(true));
+        self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
+    }
+
+    /// Returns the addresses to listen at, each with whether it has TLS.
+    pub(crate) fn all_addresses(&self) -> Vec<(SocketAddr, bool)> {
+        let secured = self.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
+        let is_all = self.tls.is_some() && secured.is_empty();
+        let listen = self.listen.iter().map(|address| (*address, is_all));
+        listen.chain(secured.iter().map(|address| (*address, true))).collect()
     }
 
     /// Returns whether it names the backends.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use throng_config::Draft;
 
-use super::{BackendConfig, Config, Register, Shutdown};
+use super::{BackendConfig, Config, Register, Shutdown, tls};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
 use crate::{CookieKey, Token};
 
@@ -13,12 +13,15 @@ pub(super) fn read(draft: &Draft) -> Config {
     for record in draft.records("backends") {
         let Some(address) = record.parse::<Ip>("address") else { continue };
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
-        backends.push(BackendConfig { address: address.0, weight, send_proxy });
+        let tls = record.get("tls");
+        backends.push(BackendConfig { address: address.0, weight, send_proxy, tls });
     }
     Config {
         listen: draft.get("listen"),
         shards: draft.get("shards"),
         backends,
+        tls: tls::client_side(draft),
+        backend_tls: tls::backend_side(draft),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),

@@ -390,8 +390,12 @@ fn every_key_sets_its_setting() {
     let seconds = Duration::from_secs;
     assert_eq!(config.listen[0], "0.0.0.0:8080".parse().unwrap());
     assert_eq!((config.listen.len(), config.shards), (2, 2));
-    let first =
-        BackendConfig { address: "127.0.0.1:9001".parse().unwrap(), weight: 3, send_proxy: true };
+    let first = BackendConfig {
+        address: "127.0.0.1:9001".parse().unwrap(),
+        weight: 3,
+        send_proxy: true,
+        tls: None,
+    };
     assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
     let check = Check {
         kind: CheckKind::WebSocket("/live".to_owned()),

@@ -11,7 +11,10 @@ use throng_io::Instant;
 use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
 use crate::checks::Wrong;
-use crate::config::{BackendConfig, Config, MAX_BACKENDS, Register, check_backend};
+use crate::clients::Clients;
+use crate::config::{
+    BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, Register, check_backend,
+};
 use crate::health::Verdict;
 use crate::rebalance::{Occupancy, Plan};
 use crate::registry::{Cause, DesiredState, Drain, Entry, RegistrationTtl};
@@ -53,6 +56,11 @@ pub(crate) struct Core {
     register: Option<Register>,
     /// The last failure of the balancer itself, with the backend it could not connect to.
     own_failure: Option<(SocketAddr, Failure, SystemTime)>,
+    /// What connections to backends are secured by, and whether those of all are.
+    clients: Option<Clients>,
+    secures_backends: bool,
+    /// As it was read last.
+    security: (Option<ClientSide>, Option<BackendSide>),
     /// The configuration at the start: changes of some of its keys need a restart.
     started: Config,
     /// The bound addresses.
@@ -72,6 +80,9 @@ impl Core {
             settings: config.settings.clone(),
             register: config.register.clone(),
             own_failure: None,
+            clients: None,
+            secures_backends: false,
+            security: (config.tls.clone(), config.backend_tls.clone()),
             addresses: Vec::new(),
             commands: Vec::new(),
             is_changed: true,
@@ -81,7 +92,9 @@ impl Core {
         for file in core.started.backends.clone() {
             let desired = DesiredState { file: Some(file), ..DesiredState::default() };
             let backend = Arc::new(Backend::new(file.address, file.weight));
-            core.entries.push(Entry::new(backend, desired, file.send_proxy));
+            let mut entry = Entry::new(backend, desired, file.send_proxy);
+            entry.tls = file.tls;
+            core.entries.push(entry);
         }
         core
     }
@@ -116,12 +129,12 @@ impl Core {
 
     /// Returns the backends to check, with whether a PROXY header is due and with their check: as
     /// configured, and at least a connection for one whose heartbeats have ended.
-    pub(crate) fn checks(&self) -> impl Iterator<Item = (&Arc<Backend>, bool, Check)> {
+    pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check)> {
         let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
             let check = configured.cloned().or_else(asked)?;
-            Some((&entry.backend, entry.send_proxy, check))
+            Some((self.target(entry), check))
         })
     }
 
@@ -130,12 +143,31 @@ impl Core {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
-        let target = |entry: &Entry| Target {
+        let backends = self.entries.iter().map(|entry| self.target(entry)).collect();
+        Some(Arc::new(Configuration { settings: self.settings.clone(), backends }))
+    }
+
+    fn target(&self, entry: &Entry) -> Target {
+        let address = entry.backend.address();
+        let is_secured = entry.tls.unwrap_or(self.secures_backends);
+        let clients = self.clients.as_ref().filter(|_| is_secured);
+        Target {
             backend: Arc::clone(&entry.backend),
             send_proxy: entry.send_proxy,
-        };
-        let backends = self.entries.iter().map(target).collect();
-        Some(Arc::new(Configuration { settings: self.settings.clone(), backends }))
+            tls: clients.map(|clients| clients.of(address)),
+        }
+    }
+
+    /// Sets how connections to backends are secured: those of all, unless one says that it is not.
+    /// Returns what was set before.
+    pub(crate) fn replace_clients(
+        &mut self,
+        clients: Option<Clients>,
+        of_all: bool,
+    ) -> (Option<Clients>, bool) {
+        self.is_changed = true;
+        let before = std::mem::replace(&mut self.secures_backends, of_all);
+        (std::mem::replace(&mut self.clients, clients), before)
     }
 
     /// Returns the commands for shards, in order, to be sent after the configuration.
@@ -189,11 +221,14 @@ impl Core {
         }
         let mut changes = Changes {
             needs_restart: self.needs_restart(&config),
-            settings: self.settings != config.settings || self.register != config.register,
+            settings: self.settings != config.settings
+                || self.register != config.register
+                || self.security != (config.tls.clone(), config.backend_tls.clone()),
             ..Changes::default()
         };
         self.settings = config.settings;
         self.register = config.register;
+        self.security = (config.tls, config.backend_tls);
         self.is_changed = true;
         for file in &files {
             self.apply_backend(*file, now, &mut changes);
@@ -217,14 +252,14 @@ impl Core {
             self.position(file.address).filter(|&at| !self.entries[at].is_being_removed())
         else {
             changes.added.push(file.address);
-            self.enlist(file.address, file.weight, file.send_proxy, desired, now);
+            self.enlist(file, desired, now);
             return;
         };
         let entry = &mut self.entries[at];
         if entry.desired.file.replace(file) == Some(file) {
             return;
         }
-        entry.send_proxy = file.send_proxy;
+        (entry.send_proxy, entry.tls) = (file.send_proxy, file.tls);
         if entry.backend.weight() != file.weight {
             changes.reweighted.push(file.address);
             self.weigh(at, file.weight, now);
@@ -236,6 +271,7 @@ impl Core {
         let differ = [
             ("listen", started.listen != config.listen),
             ("shards", started.shards != config.shards),
+            ("tls", listen_of(started) != listen_of(config)),
             ("admin.listen", started.admin != config.admin),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
@@ -243,7 +279,7 @@ impl Core {
 
     /// Adds a backend, or keeps one that is being removed.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
-        let BackendConfig { address, weight, send_proxy } = backend;
+        let BackendConfig { address, weight, .. } = backend;
         self.must_live()?;
         check_weight(weight)?;
         if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
@@ -252,7 +288,7 @@ impl Core {
         }
         self.check_room(address)?;
         let desired = DesiredState { api: true, ..DesiredState::default() };
-        self.enlist(address, weight, send_proxy, desired, now);
+        self.enlist(backend, desired, now);
         Ok(())
     }
 
@@ -394,7 +430,8 @@ impl Core {
         let Some(at) = position else {
             self.check_room(address)?;
             let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
-            self.enlist(address, weight, false, desired, now);
+            let backend = BackendConfig { weight, ..BackendConfig::new(address) };
+            self.enlist(backend, desired, now);
             return Ok(time);
         };
         let entry = &mut self.entries[at];
@@ -615,9 +652,7 @@ impl Core {
     /// held.
     fn enlist(
         &mut self,
-        address: SocketAddr,
-        weight: u32,
-        send_proxy: bool,
+        BackendConfig { address, weight, send_proxy, tls }: BackendConfig,
         desired: DesiredState,
         now: Instant,
     ) {
@@ -633,7 +668,7 @@ impl Core {
         let entry = &mut self.entries[at];
         entry.revive();
         entry.desired = desired;
-        entry.send_proxy = send_proxy;
+        (entry.send_proxy, entry.tls) = (send_proxy, tls);
         entry.rising = Some(now);
         self.weigh(at, weight, now);
         self.settle(at, now);
@@ -785,6 +820,11 @@ fn check_weight(weight: u32) -> Result<(), Error> {
 /// Returns a rate in whole tunnels; the largest number for an infinite one.
 fn at_most(rate: f64) -> u32 {
     rate.ceil() as u32
+}
+
+/// Returns the addresses with TLS, if there is TLS.
+fn listen_of(config: &Config) -> Option<&[SocketAddr]> {
+    config.tls.as_ref().map(|tls| tls.listen.as_slice())
 }
 
 fn row(entry: &Entry, now: Instant) -> Row {

@@ -16,6 +16,8 @@ pub enum Error {
     Config(ConfigErrors),
     /// An address cannot be bound, or there is no descriptor or thread for a shard.
     Start(io::Error),
+    /// A certificate, a key or another file of TLS cannot be used.
+    Tls(String),
     /// There is no such backend.
     Unknown {
         /// The requested backend.
@@ -103,6 +105,7 @@ impl fmt::Display for Error {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
+            Self::Tls(why) => f.write_str(why),
             Self::Unknown { address, known } => {
                 write!(f, "there is no backend {address}: ")?;
                 match known.len() {

@@ -14,9 +14,11 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
 use throng_io::Instant;
+use throng_tls::TlsServer;
 
 use self::core::{ControlCommand, Core};
 use crate::checks::Checks;
+use crate::clients::Clients;
 use crate::config::{BackendConfig, Config};
 use crate::report::Report;
 use crate::shards::{Launch, Shards};
@@ -40,6 +42,10 @@ struct Inner {
     changed: Condvar,
     shards: Shards,
     checks: Checks,
+    /// TLS of clients.
+    server: Option<Arc<TlsServer>>,
+    /// Whether the shards can have TLS at all.
+    uses_tls: bool,
     began: std::time::Instant,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -52,11 +58,18 @@ impl Balancer {
     /// cannot be bound, or there is no descriptor or thread. Nothing runs then.
     pub fn start(config: Config) -> Result<Self, Error> {
         config.check()?;
-        let (listen, count) = (config.listen.clone(), config.shards);
+        let (listen, count) = (config.all_addresses(), config.shards);
+        let server = config.tls.as_ref().map(|tls| TlsServer::load(tls.server.clone()));
+        let server = server.transpose().map_err(|error| Error::Tls(format!("tls: {error}")))?;
+        let clients = load_clients(&config)?;
+        let uses_tls = server.is_some() || clients.is_some();
+        let of_all = config.backend_tls.is_some();
         let mut core = Core::new(config);
+        core.replace_clients(clients, of_all);
         let configuration = core.take_configuration().unwrap_or_default();
         let (reports, received) = mpsc::channel();
-        let launch = Launch { listen, shards: count, configuration, reports };
+        let tls = server.clone();
+        let launch = Launch { listen, shards: count, configuration, reports, tls, uses_tls };
         let shards = Shards::start(launch).map_err(Error::Start)?;
         core.set_addresses(shards.addresses());
         // Checks report to the balancer, which does not exist yet.
@@ -74,6 +87,8 @@ impl Balancer {
             changed: Condvar::new(),
             shards,
             checks,
+            server,
+            uses_tls,
             began: std::time::Instant::now(),
             threads: Mutex::default(),
         });
@@ -125,7 +140,48 @@ impl Balancer {
     /// [`Error::Config`], or an error that names the backend that cannot be used. Nothing is
     /// changed then.
     pub fn apply(&self, config: Config) -> Result<Changes, Error> {
-        self.inner.change(|core, now| core.apply(config, now, |core| self.inner.tell(core)))
+        let inner = &self.inner;
+        let clients = load_clients(&config)?;
+        if clients.is_some() && !inner.uses_tls {
+            let why = "backend_tls: the balancer was started without TLS; restart it";
+            return Err(Error::Tls(why.to_owned()));
+        }
+        let prepared = match (&inner.server, &config.tls) {
+            (Some(server), Some(tls)) => Some((server, server.prepare(&tls.server))),
+            _ => None,
+        };
+        let of_all = config.backend_tls.is_some();
+        inner.change(|core, now| {
+            let prepared = match prepared {
+                Some((server, Ok(prepared))) => Some((server, prepared)),
+                Some((_, Err(error))) => return Err(Error::Tls(format!("tls: {error}"))),
+                None => None,
+            };
+            // New backends must not be connected to without TLS.
+            let before = core.replace_clients(clients, of_all);
+            let changes = core.apply(config, now, |core| inner.tell(core));
+            match &changes {
+                Ok(_) => prepared.into_iter().for_each(|(server, next)| server.install(next)),
+                Err(_) => drop(core.replace_clients(before.0, before.1)),
+            }
+            changes
+        })
+    }
+
+    /// Reads the certificates of `[tls]` again if their files have changed, for connections that
+    /// begin from then on. Returns whether they have.
+    ///
+    /// # Errors
+    /// [`Error::Tls`]; the certificates stay as they are until a file changes again.
+    pub fn reload_certificates_if_changed(&self) -> Result<bool, Error> {
+        let Some(server) = &self.inner.server else { return Ok(false) };
+        server.reload_if_changed().map_err(|error| Error::Tls(format!("tls: {error}")))
+    }
+
+    /// Returns whether clients of the address at that place of [`Balancer::addresses`] use TLS.
+    #[must_use]
+    pub fn has_tls(&self, place: usize) -> bool {
+        self.inner.shards.has_tls(place)
     }
 
     /// Adds a backend, which stays over reloads. One that was removed and has tunnels left is kept
@@ -134,7 +190,8 @@ impl Balancer {
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
     pub fn add(&self, address: SocketAddr, weight: u32, send_proxy: bool) -> Result<(), Error> {
-        self.inner.change(|core, now| core.add(BackendConfig { address, weight, send_proxy }, now))
+        let backend = BackendConfig { weight, send_proxy, ..BackendConfig::new(address) };
+        self.inner.change(|core, now| core.add(backend, now))
     }
 
     /// Changes a weight and returns the previous one.
@@ -260,6 +317,12 @@ impl Balancer {
         debug_assert_eq!(joined, 0, "a control thread panicked");
         ended
     }
+}
+
+/// Reads the files of TLS to backends, if any has it.
+fn load_clients(config: &Config) -> Result<Option<Clients>, Error> {
+    let clients = config.backend_side().map(Clients::load).transpose();
+    clients.map_err(|error| Error::Tls(format!("backend_tls: {error}")))
 }
 
 impl fmt::Debug for Balancer {

@@ -22,7 +22,11 @@ fn address(number: usize) -> SocketAddr {
 }
 
 fn target(number: usize, weight: u32) -> Target {
-    Target { backend: Arc::new(Backend::new(address(number), weight)), send_proxy: false }
+    Target {
+        backend: Arc::new(Backend::new(address(number), weight)),
+        send_proxy: false,
+        tls: None,
+    }
 }
 
 fn configuration(pick: Pick, weights: &[u32]) -> Configuration {

@@ -104,20 +104,22 @@ impl State {
             {
                 break;
             }
-            let address = client.address;
+            let (address, has_tls) = (client.address, client.is_secure);
             match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
-                Ok(Some(Event::Head(request))) => match self.begin_exchange(&request, address) {
-                    Ok(exchange) => {
-                        client.exchange = Some(Box::new(exchange));
-                        client.has_asked = true;
-                        client.phase = Phase::Exchange;
-                        let body = self.configuration.settings.timeouts.body;
-                        self.conns.set_deadline(id, self.tick.after(body));
-                        self.actions.push_back(Action::Dispatch(id));
+                Ok(Some(Event::Head(request))) => {
+                    match self.begin_exchange(&request, address, has_tls) {
+                        Ok(exchange) => {
+                            client.exchange = Some(Box::new(exchange));
+                            client.has_asked = true;
+                            client.phase = Phase::Exchange;
+                            let body = self.configuration.settings.timeouts.body;
+                            self.conns.set_deadline(id, self.tick.after(body));
+                            self.actions.push_back(Action::Dispatch(id));
+                        }
+                        Err((status, reason)) => self.refuse(id, client, status, reason),
                     }
-                    Err((status, reason)) => self.refuse(id, client, status, reason),
-                },
+                }
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
                     has_progressed |= exchange.progress.add(piece.len(), enough);
@@ -184,6 +186,7 @@ impl State {
         &mut self,
         request: &Request<'_>,
         peer: std::net::SocketAddr,
+        has_tls: bool,
     ) -> Result<Exchange, (u16, &'static str)> {
         self.metrics.requests += 1;
         let settings = &self.configuration.settings;
@@ -198,7 +201,7 @@ impl State {
         let hop = forward::Hop {
             peer: peer.ip(),
             trusted: is_trusted,
-            scheme: forward::Scheme::Http,
+            scheme: if has_tls { forward::Scheme::Https } else { forward::Scheme::Http },
             close: has_odd_body,
             dropped: &settings.drop_headers,
         };
@@ -224,7 +227,10 @@ impl State {
                 Some(forward::Bound::Backend(key)) => Some(key),
                 _ => None,
             },
-            is_secure: is_trusted && forward::came_by_https(request),
+            is_secure: match is_trusted {
+                true => forward::came_by_https(request),
+                false => has_tls,
+            },
             tried: Vec::new(),
             failure: None,
             is_complete: false,

@@ -110,6 +110,8 @@ pub(super) struct Client {
     pub(super) address: SocketAddr,
     pub(super) phase: Phase,
     pub(super) exchange: Option<Box<Exchange>>,
+    /// Its connection has TLS.
+    pub(super) is_secure: bool,
     /// It has sent the head of a request.
     pub(super) has_asked: bool,
     /// Bytes that came early: a pipelined request, or frames before the 101.
@@ -147,7 +149,7 @@ pub(super) struct Exchange {
     pub(super) sticky_key: Option<u64>,
     /// The backend named by its cookie, by its tag.
     pub(super) bound: Option<u64>,
-    /// A trusted proxy reports that the client uses https.
+    /// The client uses https: its connection has TLS, or a trusted proxy reports it.
     pub(super) is_secure: bool,
     /// Backends that were tried, by their keys.
     pub(super) tried: Vec<u64>,

@@ -74,7 +74,19 @@ impl State {
                 None => {
                     let local = next_source(&settings.sources, &mut self.source, backend.address());
                     backend.totals().connects.fetch_add(1, Relaxed);
-                    match driver.connect(backend.address(), local) {
+                    let connected = match &target.tls {
+                        None => driver.connect(backend.address(), local),
+                        Some(tls) => {
+                            let mut preface = Vec::new();
+                            if target.send_proxy {
+                                let source = client.address;
+                                proxy_protocol::encode(source, backend.address(), &mut preface);
+                            }
+                            let tls = tls.for_driver();
+                            driver.connect_secured(backend.address(), local, &tls, &preface)
+                        }
+                    };
+                    match connected {
                         Ok(upstream) => upstream,
                         Err(error) => {
                             let failure = Failure::of_connect(&error);
@@ -92,7 +104,8 @@ impl State {
             exchange.permit = (!is_reused).then_some(permit);
             exchange.upstream = Some(upstream_id);
             let mut http = HttpSide::default();
-            if target.send_proxy {
+            // With TLS it comes before the handshake.
+            if target.send_proxy && target.tls.is_none() {
                 let source = client.address;
                 self.write(&mut http, |out| {
                     proxy_protocol::encode(source, backend.address(), out);
@@ -265,7 +278,7 @@ impl State {
     }
 
     /// Handles the end of a backend's stream.
-    pub(super) fn upstream_finished(&mut self, id: ConnId) {
+    pub(super) fn upstream_finished(&mut self, id: ConnId, was_truncated: bool) {
         let Conn::Upstream(mut upstream) = self.conns.take(id) else { return };
         upstream.http.finished = true;
         if upstream.client.is_none() {
@@ -278,7 +291,7 @@ impl State {
         let client = upstream.client;
         self.conns.insert(id, Conn::Upstream(upstream));
         match (end, client) {
-            (Ok(Some(_)), Some(client)) => self.end_answer(client),
+            (Ok(Some(_)), Some(client)) if !was_truncated => self.end_answer(client),
             _ => self.actions.push_back(Action::Fail(id, Failure::Reset)),
         }
     }

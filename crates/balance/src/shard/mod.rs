@@ -236,7 +236,7 @@ impl<D: Driver> Shard<D> {
                 Event::Closed(id, why) => state.on_closed(driver, id, why),
                 Event::Connected(id) => state.on_connected(driver, id),
                 Event::Incoming(socket, address, _) => state.accept(driver, socket, address),
-                Event::Secured(..) => {}
+                Event::Secured(id, _) => state.on_secured(id),
                 Event::AcceptStopped(_) => state.accept_stopped = true,
             }
             // A tunnel's bytes queue none, and the call would be a twentieth of the cost of
@@ -306,11 +306,17 @@ impl State {
         }
     }
 
+    fn on_secured(&mut self, id: ConnId) {
+        if let Some(client) = self.conns.client(id) {
+            client.is_secure = true;
+        }
+    }
+
     fn on_finished<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
         match self.conns.entry(id) {
             Some(Conn::Tunnel(_)) => self.tunnel_finished(driver, id),
             Some(Conn::Client(_)) => self.client_finished(id),
-            Some(Conn::Upstream(_)) => self.upstream_finished(id),
+            Some(Conn::Upstream(_)) => self.upstream_finished(id, driver.was_truncated(id)),
             Some(Conn::Vacant) | None => {}
         }
     }
@@ -320,7 +326,11 @@ impl State {
             Conn::Tunnel(tunnel) => self.tunnel_closed(driver, id, tunnel, why),
             Conn::Client(client) => self.client_closed(id, *client),
             Conn::Upstream(upstream) => {
-                let failure = if upstream.is_connected { Failure::Reset } else { Failure::Refused };
+                let failure = match why {
+                    Closed::Insecure(why) => Failure::Insecure(why),
+                    _ if upstream.is_connected => Failure::Reset,
+                    _ => Failure::Refused,
+                };
                 self.upstream_closed(id, *upstream, failure);
             }
             Conn::Vacant => {}
@@ -377,6 +387,7 @@ impl State {
             address,
             phase,
             exchange: None,
+            is_secure: false,
             has_asked: false,
             held: PendingInput::default(),
             dropped: None,

@@ -44,12 +44,14 @@ impl Balancer {
             backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
         let targets = backends
             .iter()
-            .map(|backend| Target { backend: Arc::clone(backend), send_proxy })
+            .map(|backend| Target { backend: Arc::clone(backend), send_proxy, tls: None })
             .collect();
         let configuration = Configuration { settings, backends: targets };
         let (sender, reports) = channel();
         let shards = Shards::start(Launch {
-            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            listen: vec![("127.0.0.1:0".parse().unwrap(), false)],
+            tls: None,
+            uses_tls: false,
             shards,
             configuration: Arc::new(configuration.clone()),
             reports: sender,
@@ -341,7 +343,8 @@ impl ByHand {
         let (sender, reports) = channel();
         let backends: Vec<_> =
             backends.iter().map(|&address| Arc::new(Backend::new(address, 1))).collect();
-        let target = |backend| Target { backend: Arc::clone(backend), send_proxy: false };
+        let target =
+            |backend| Target { backend: Arc::clone(backend), send_proxy: false, tls: None };
         let targets = backends.iter().map(target).collect();
         let start = Start {
             configuration: Arc::new(Configuration { settings, backends: targets }),

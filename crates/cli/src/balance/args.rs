@@ -14,8 +14,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
     listen: Vec<String>,
     /// A backend; may be repeated. weight, 1 to 1000, is its share of the load; send_proxy sends it
-    /// the client's address in a PROXY v2 header
-    #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy]")]
+    /// the client's address in a PROXY v2 header; tls connects to it with TLS
+    #[arg(long, value_name = "ADDRESS:PORT[,weight=N][,send_proxy][,tls]")]
     backend: Vec<String>,
     /// Read the configuration from a TOML file; read again on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -41,6 +41,13 @@ pub(super) struct Flags {
     /// Let backends register themselves with the token in this file
     #[arg(long, value_name = "FILE")]
     register_token_file: Option<PathBuf>,
+    /// Serve https and wss with this certificate in PEM, followed by those that lead to a root; may
+    /// be repeated, clients choose by the server name
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    tls_cert: Vec<String>,
+    /// The private key of each certificate, in the same order
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
+    tls_key: Vec<String>,
     /// Event loops; 0 = one per usable CPU [default: 0]
     #[arg(long, value_name = "N")]
     shards: Option<String>,
@@ -68,6 +75,11 @@ impl Flags {
         self.config_by(read_file)
     }
 
+    /// Returns whether clients use TLS by a flag.
+    pub(super) fn has_tls(&self) -> bool {
+        !self.tls_cert.is_empty() || !self.tls_key.is_empty()
+    }
+
     /// Reads the configuration again while the balancer runs, when the file may be being written.
     ///
     /// # Errors
@@ -92,6 +104,8 @@ impl Flags {
             ("--backend", "backends", &self.backend),
             ("--trusted-proxy", "trusted_proxies", &self.trusted_proxy),
             ("--source", "sources", &self.source),
+            ("--tls-cert", "tls.cert", &self.tls_cert),
+            ("--tls-key", "tls.key", &self.tls_key),
         ] {
             sources.flags(flag, key, list);
         }

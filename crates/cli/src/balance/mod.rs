@@ -42,6 +42,8 @@ const EXAMPLES: &str = "Examples:
   throng balance --backend 127.0.0.1:9001 --backend 127.0.0.1:9002,weight=2
   throng balance --listen 0.0.0.0:80 --config balance.toml --admin 127.0.0.1:8081
   throng balance --config balance.toml --check            check the configuration
+  throng balance --listen 0.0.0.0:443 --tls-cert example.org.pem --tls-key example.org.key \\
+      --backend 127.0.0.1:9001                            https and wss for clients
   throng balance --sticky cookie:lb --pick rendezvous --backend 127.0.0.1:9001
   throng balance --admin 127.0.0.1:8081 --register-token-file token.txt
                                                           backends register themselves:
@@ -52,12 +54,19 @@ const EXAMPLES: &str = "Examples:
 The admin API also serves a status page at /, metrics for Prometheus at /metrics, and JSON at
 /status.json.
 
-Signals: SIGHUP reloads --config and prints the changes; a file with a mistake changes nothing.
+TLS: --tls-cert and --tls-key, or [tls] in the file; [backend_tls] for connections to backends.
+Certificates that are renewed are read again within a second; open connections stay.
+
+Signals: SIGHUP reloads --config and the certificates, and prints the changes; a file with a mistake
+changes nothing.
 SIGTERM or Ctrl-C closes all tunnels over shutdown.window: exit code 0, or 3 if connections had to
 be reset at shutdown.deadline. A second one ends at once: exit code 130.";
 
 /// The interval at which signals and notes are polled.
 const TICK: Duration = Duration::from_millis(100);
+
+/// The interval at which the files of certificates are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// The time that the admin API has for its last answers.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
@@ -79,6 +88,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let hangup = Hangup::on_signal().map_err(Failure::runtime)?;
     let balancer = Balancer::start(config.clone()).map_err(|error| match error {
         Error::Config(errors) => errors.into(),
+        Error::Tls(why) => Failure::usage(why),
         other => Failure::runtime(other),
     })?;
     let reloader = Arc::new(Reloader::new(flags, balancer.clone(), &config));
@@ -97,14 +107,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
-    for address in balancer.addresses() {
-        say::line(format_args!("throng balances on http://{address}"));
+    for (place, address) in balancer.addresses().iter().enumerate() {
+        let scheme = if balancer.has_tls(place) { "https" } else { "http" };
+        say::line(format_args!("throng balances on {scheme}://{address}"));
     }
     say::line(summary(&config));
     if let Some(admin) = &admin {
         say::line(format_args!("admin: http://{}/", admin.local_addr()));
     }
     let mut watch = Watch::new(&balancer);
+    let mut looked = Instant::now();
     while !stop.wait(TICK) {
         if hangup.was_asked() {
             watch.clear();
@@ -114,6 +126,20 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                     say::line(format_args!("configuration read again: {changes}"));
                 }
                 Err(why) => say::trouble(format_args!("nothing is changed: {why}")),
+            }
+        }
+        if looked.elapsed() >= LOOK_AT_FILES {
+            looked = Instant::now();
+            match balancer.reload_certificates_if_changed() {
+                Ok(false) => {}
+                Ok(true) => {
+                    watch.clear();
+                    say::line("tls: the renewed certificate serves new connections");
+                }
+                Err(error) => {
+                    watch.clear();
+                    say::trouble(format_args!("{error}; the certificates stay as they were"));
+                }
             }
         }
         for note in noted.try_iter() {

@@ -46,7 +46,7 @@ impl Reloader {
     /// The mistake and its place. Nothing is changed then.
     pub(super) fn reload(&self) -> Result<Changes, String> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.flags.file().is_none() {
+        if self.flags.file().is_none() && !self.flags.has_tls() {
             return Err("there is no file to read again; start with --config FILE".to_owned());
         }
         let config = self.flags.config_again().map_err(|errors| errors.to_string())?;

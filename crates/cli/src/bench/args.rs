@@ -1,11 +1,13 @@
 //! The flags of `throng bench`, and the plan they make.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use clap::{Subcommand, ValueEnum};
 use throng_config::units::{parse_count, parse_duration, parse_size};
-use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target};
+use throng_load::{Content, Deflate, Error, Mode, Pace, Plan, Target, TlsPlan};
+use throng_tls::{CertificateFiles, ClientSettings, Trust};
 
 use super::output::OutputArgs;
 use super::{broadcast, compare, deflate, fanout, http, own};
@@ -24,6 +26,7 @@ use super::{broadcast, compare, deflate, fanout, http, own};
   throng bench broadcast --against ws://127.0.0.1:9001/ws/news --subscribers 15000
   throng bench fanout --channels 1000 --subscribers 15 --rate 1000/s
   throng bench http http://127.0.0.1:9001/ --connections 1000
+  throng bench echo wss://127.0.0.1:9001/echo --ca server.pem
   throng bench compare before.json after.json
 
 Exit codes: 0 success, 1 the run failed or its results are invalid, 2 an invalid flag,
@@ -191,7 +194,7 @@ struct Connect {
 
 #[derive(Debug, ClapArgs)]
 struct TargetArgs {
-    /// The server, as ws://host:port/path; without a path, where `throng serve` does this
+    /// The server, as ws://host:port/path or wss://...; without a path, where `throng serve` does this
     #[arg(value_name = "URL")]
     url: String,
 }
@@ -254,6 +257,45 @@ pub(super) struct Connecting {
         help_heading = "Watching"
     )]
     pub(super) server_pid: Vec<u32>,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
+}
+
+/// TLS, for URLs that begin with wss:// or https://.
+#[derive(Debug, ClapArgs)]
+pub(super) struct TlsArgs {
+    /// Trust the authorities in this file (PEM) [default: the system's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = "TLS")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(long, help_heading = "TLS")]
+    insecure: bool,
+    /// Ask for this name (SNI), which the certificate has to have [default: the URL's host]
+    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    sni: Option<String>,
+    /// Offer TLS 1.2 only
+    #[arg(long, help_heading = "TLS")]
+    tls12: bool,
+    /// A client certificate (PEM), with --key
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
+    cert: Option<PathBuf>,
+    /// The private key of --cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    pub(super) fn plan(self) -> TlsPlan {
+        let trust = match self.ca {
+            _ if self.insecure => Trust::Anyone,
+            Some(file) => Trust::File(file),
+            None => Trust::System,
+        };
+        let pair = self.cert.zip(self.key);
+        let certificate = pair.map(|(chain, key)| CertificateFiles { chain, key });
+        let client = ClientSettings { trust, certificate, only_tls12: self.tls12 };
+        TlsPlan { client, name: self.sni }
+    }
 }
 
 impl Connecting {
@@ -265,6 +307,7 @@ impl Connecting {
         plan.ramp = self.ramp;
         plan.setup_timeout = self.setup_timeout;
         plan.server_pids = self.server_pid;
+        plan.tls = self.tls.plan();
     }
 }
 

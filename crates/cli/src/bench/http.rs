@@ -145,6 +145,7 @@ impl Args {
             ramp: self.connecting.ramp,
             setup_timeout: self.connecting.setup_timeout,
             server_pids: self.connecting.server_pid,
+            tls: self.connecting.tls.plan(),
             ..Plan::new(target)
         };
         if shards.is_some() && !plan.server_pids.is_empty() {
@@ -229,7 +230,6 @@ mod tests {
         for (line, words) in [
             ("127.0.0.1:1", "did you mean http://127.0.0.1:1?"),
             ("ws://h/", "did you mean http://h/?"),
-            ("https://h/", "TLS is not supported yet"),
             ("--pipeline 0", "--pipeline is 0"),
             ("--pipeline 2 --no-keep-alive", "leave out --no-keep-alive"),
             ("--rate 0", "--rate is 0"),

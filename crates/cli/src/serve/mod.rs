@@ -75,12 +75,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let any_host: &[_] = if args.registration.is_given() { &[("allowed_hosts", "*")] } else { &[] };
     let settings = args.flags.settings("--register", any_host)?;
     let balancers = args.registration.checked()?;
-    if settings.tls.is_some() && !balancers.is_empty() {
-        return Err(Failure::usage(
-            "--register and tls.cert are both set, but a balancer connects to its backends without \
-             TLS; leave one of them out",
-        ));
-    }
     let stop = Stop::on_signals_to_a_server().map_err(Failure::runtime)?;
     let running = listen(site::bind(&settings)?)?;
     let registrations = args.registration.begin(balancers, running.local_addr())?;

@@ -21,7 +21,7 @@ use self::dial::Dialler;
 pub use self::json::JSON_SMALLEST;
 pub use self::payload::Payload;
 pub use self::shared::{Lane, Shared, Timeline};
-pub use self::worker::{MOST_EVENTS, Sockets, Start, clock, run, wake_exactly};
+pub use self::worker::{MOST_EVENTS, Start, clock, run, wake_exactly};
 use crate::clock::Clock;
 use crate::report::Errors;
 use crate::{Error, Record};

@@ -9,17 +9,14 @@ use std::time::Duration;
 use throng_engine::{BuildOptions, Limits, Shard, build};
 use throng_io::{ConnId, Driver, Instant, Options};
 use throng_proto::ws::deflate::Policy;
+use throng_tls::TlsClient;
 
 use super::dial::Dialler;
 use super::{Client, ClientConn, ClientPool, Setup, Shared, Step, Traffic, Work};
 use crate::clock::Clock;
 use crate::report::Errors;
+use crate::tls::{Sockets, sockets};
 use crate::{Error, Record, Sources};
-
-#[cfg(target_os = "linux")]
-pub type Sockets = throng_io::Epoll;
-#[cfg(not(target_os = "linux"))]
-pub type Sockets = throng_io::Portable;
 
 /// Connections read from in one turn. Short turns: what is due in an open loop is sent at the end of one.
 pub const MOST_EVENTS: usize = 64;
@@ -31,6 +28,8 @@ pub struct Start {
     /// Number of this thread.
     pub thread: usize,
     pub peer: SocketAddr,
+    /// TLS of its connections.
+    pub tls: Option<Arc<TlsClient>>,
     /// Value of the `Host` header.
     pub host: String,
     /// What to offer of permessage-deflate.
@@ -59,7 +58,8 @@ pub struct Start {
 /// # Errors
 /// No descriptor for the poll.
 pub fn clock() -> Result<Clock, Error> {
-    Sockets::new(Options { receive_buffer: 1, max_connections: 1, ..Options::default() })
+    let options = Options { receive_buffer: 1, max_connections: 1, ..Options::default() };
+    sockets(options, None)
         .and_then(|mut driver| Clock::of(&mut driver))
         .map_err(|error| Error::io("start the event loop", error))
 }
@@ -117,7 +117,7 @@ impl<'w> Worker<'w> {
             max_connections: start.connections + 16,
             ..Options::default()
         };
-        let driver = Sockets::new(options).map_err(cannot)?;
+        let driver = sockets(options, start.tls.as_ref()).map_err(cannot)?;
         start.shared.lane(start.thread).open(driver.waker());
         let options = BuildOptions {
             limits: limits(&start),

@@ -7,7 +7,8 @@ use super::conn::Step;
 use super::pool::{ClientPool, Next, Running, Start};
 use super::request::Wire;
 use super::tally::Tally;
-use crate::client::{Sockets, wake_exactly};
+use crate::client::wake_exactly;
+use crate::tls::{Sockets, sockets};
 use crate::{Error, Schedule};
 
 /// Connections read from in one turn, and requests of an open loop sent in one: a generator that has fallen behind
@@ -38,8 +39,8 @@ impl<'a> Client<'a> {
             max_connections: start.connections + 16,
             ..Options::default()
         };
-        let driver =
-            Sockets::new(options).map_err(|error| Error::io("start the event loop", error))?;
+        let driver = sockets(options, start.tls.as_ref())
+            .map_err(|error| Error::io("start the event loop", error))?;
         start.shared.lane(start.thread).open(driver.waker());
         Ok(Self { driver, pool: ClientPool::new(start) })
     }
@@ -74,7 +75,7 @@ impl<'a> Client<'a> {
                     self.pool.on_closed(id, why)?;
                     Next::Wait
                 }
-                // There is no listener, and no TLS.
+                // There is no listener; Connected follows what is secured.
                 Event::Incoming(..) | Event::AcceptStopped(_) | Event::Secured(..) => Next::Wait,
             };
             match next {

@@ -6,7 +6,7 @@ use super::request::Wire;
 use super::{Expect, Slo};
 use crate::plan::{MAX_CONNECTIONS, MAX_THREADS};
 use crate::units::show_duration;
-use crate::{Error, Target};
+use crate::{Error, Target, TlsPlan};
 
 /// A whole run: where, how many, what.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct Plan {
     /// Processes whose CPU and memory are the server's; empty means the process that listens on the port, if it is on this
     /// machine.
     pub server_pids: Vec<u32>,
+    /// How a server with TLS is connected to.
+    pub tls: TlsPlan,
     /// Thresholds that decide over the exit code. Default none.
     pub slos: Vec<Slo>,
 }
@@ -97,6 +99,7 @@ impl Plan {
             ramp: Duration::ZERO,
             setup_timeout: Duration::from_secs(10),
             server_pids: Vec::new(),
+            tls: TlsPlan::default(),
             slos: Vec::new(),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_io::{Batch, Closed, ConnId, Instant};
+use throng_tls::TlsClient;
 
 use super::answer::{Answer, Reader};
 use super::conn::{ClientConn, Step};
@@ -28,6 +29,7 @@ pub(super) struct Start<'a> {
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
     pub(super) peer: SocketAddr,
+    pub(super) tls: Option<Arc<TlsClient>>,
     pub(super) sources: Sources,
     /// Number of this thread.
     pub(super) thread: usize,

@@ -301,7 +301,12 @@ impl PlanReport {
     fn of(plan: &Plan, sources: &Sources, wire: &Wire) -> Self {
         Self {
             mode: "http",
-            url: format!("http://{}{}", plan.target.host_header(), plan.target.resource("/")),
+            url: format!(
+                "{}://{}{}",
+                plan.target.scheme(),
+                plan.target.host_header(),
+                plan.target.resource("/")
+            ),
             method: plan.method.clone(),
             request_bytes: wire.len(),
             body_bytes: plan.body.len(),

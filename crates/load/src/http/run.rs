@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use throng_tls::TlsClient;
+
 use super::client::Client;
 use super::pool::Start;
 use super::request::Wire;
@@ -39,6 +41,7 @@ pub fn run(
         plan,
         wire: Wire::of(plan)?,
         peer,
+        tls: plan.tls.load(&plan.target)?,
         sources: Sources::plan(peer, plan.connections, sources::ephemeral_ports(), plan.sources)?,
         clock: clock()?,
         shared: Arc::new(Shared::new(plan.threads)),
@@ -56,6 +59,7 @@ struct RunContext<'a> {
     plan: &'a Plan,
     wire: Wire,
     peer: SocketAddr,
+    tls: Option<Arc<TlsClient>>,
     sources: Sources,
     clock: Clock,
     shared: Arc<Shared>,
@@ -111,6 +115,7 @@ impl RunContext<'_> {
                     shared: Arc::clone(&shared),
                     clock: self.clock,
                     peer: self.peer,
+                    tls: self.tls.clone(),
                     sources: self.sources,
                     thread,
                     connections,

@@ -87,7 +87,12 @@ impl PlanReport {
     pub fn of(plan: &Plan, source_addresses: usize) -> Self {
         let mut report = Self {
             mode: plan.mode.name(),
-            url: format!("ws://{}{}", plan.target.host_header(), plan.resource()),
+            url: format!(
+                "{}://{}{}",
+                plan.target.scheme(),
+                plan.target.host_header(),
+                plan.resource()
+            ),
             connections: plan.connections,
             size_bytes: plan.size,
             text: plan.text || plan.content != Content::Letters,

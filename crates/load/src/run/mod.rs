@@ -11,6 +11,8 @@ use std::thread;
 
 pub use self::modes::{LEAD, measure, server_report};
 pub use self::steer::{Measured, Steering};
+use throng_tls::TlsClient;
+
 use crate::client::{self, Setup, Shared, Start, Work, clock};
 use crate::clock::Clock;
 use crate::plan::{Mode, Pace};
@@ -35,6 +37,7 @@ pub fn run(
     let context = RunContext {
         plan,
         peer,
+        tls: plan.tls.load(&plan.target)?,
         sources: Sources::plan(peer, plan.sockets(), sources::ephemeral_ports(), plan.sources)?,
         clock: clock()?,
         shared: Arc::new(Shared::new(plan.threads)),
@@ -72,6 +75,7 @@ pub fn run(
 struct RunContext<'a> {
     plan: &'a Plan,
     peer: SocketAddr,
+    tls: Option<Arc<TlsClient>>,
     sources: Sources,
     clock: Clock,
     shared: Arc<Shared>,
@@ -122,6 +126,7 @@ impl RunContext<'_> {
                     clock: self.clock,
                     thread,
                     peer: self.peer,
+                    tls: self.tls.clone(),
                     host: self.plan.target.host_header(),
                     deflate,
                     connections,

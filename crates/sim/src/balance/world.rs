@@ -191,7 +191,7 @@ impl World {
         let backends = listed
             .filter_map(|(member, backend_plan)| {
                 let backend = Arc::clone(member.as_ref()?);
-                Some(Target { backend, send_proxy: backend_plan.send_proxy })
+                Some(Target { backend, send_proxy: backend_plan.send_proxy, tls: None })
             })
             .collect();
         Arc::new(Configuration { settings: self.plan.settings.clone(), backends })

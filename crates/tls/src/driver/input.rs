@@ -241,10 +241,13 @@ impl<D: Driver> Tls<D> {
 
     /// Begins the handshake of a connection that we started.
     pub(super) fn begin_client(&mut self, id: ConnId) {
-        let Some(conn) = self.table.conn(id) else { return };
-        if !conn.has(flag::CLOSING) {
-            self.begin(id);
+        let Some((conn, busy)) = self.table.conn_and_busy(id) else { return };
+        if conn.has(flag::CLOSING) {
+            return;
         }
+        let preface = busy.map(|busy| mem::take(&mut busy.control)).unwrap_or_default();
+        self.send_control(id, &preface);
+        self.begin(id);
     }
 
     /// Begins a handshake with the input that was kept, which a client does not have.

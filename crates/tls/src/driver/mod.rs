@@ -432,11 +432,17 @@ impl<D: Driver> Driver for Tls<D> {
         peer: SocketAddr,
         local: Option<SocketAddr>,
         tls: &ClientTls,
+        preface: &[u8],
     ) -> io::Result<ConnId> {
         let client = Arc::clone(tls).downcast().map_err(|_| io::ErrorKind::InvalidInput)?;
         self.turn_on();
         let id = self.inner.connect(peer, local)?;
         self.table.insert(id, Endpoint::Client(client), flag::CONNECTING);
+        if !preface.is_empty()
+            && let Some((_, busy)) = self.table.make_busy(id)
+        {
+            busy.control.extend_from_slice(preface);
+        }
         Ok(id)
     }
 

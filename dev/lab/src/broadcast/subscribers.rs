@@ -38,6 +38,7 @@ pub(crate) fn subscribe(
     let shared = Arc::new(Shared::new(1));
     let clock = clock()?;
     let start = Start {
+        tls: None,
         shared: Arc::clone(&shared),
         clock,
         thread: 0,

@@ -1,0 +1,82 @@
+//! TLS: the tables `[tls]` and `[backend_tls]`.
+
+use std::net::SocketAddr;
+
+use throng_config::Draft;
+use throng_tls::{CertificateFiles, ClientSettings, TlsConfig, Trust, Version};
+
+/// TLS of clients: `[tls]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSide {
+    /// Addresses of clients with TLS: `listen`, beside those without. Default: all addresses of
+    /// [`Config::listen`](super::Config::listen), none of which is then without. A change needs a
+    /// restart.
+    pub listen: Vec<SocketAddr>,
+    /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
+    /// `min_version`.
+    pub server: TlsConfig,
+}
+
+/// TLS to backends: `[backend_tls]`. If the table is there, connections to all backends are
+/// secured, except to those with `tls = false`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendSide {
+    /// The authorities: `ca`, a file, or those of the system; none with `verify = false`. The
+    /// balancer's own certificate: `cert` and `key`.
+    pub settings: ClientSettings,
+    /// The name that the certificates of backends have: `name`. Default: each one's address.
+    pub name: Option<String>,
+}
+
+/// Reads `[tls]`; `None` if there is no such table.
+pub(super) fn client_side(draft: &Draft) -> Option<ClientSide> {
+    if !draft.values().has_section("tls") {
+        return None;
+    }
+    let (chains, keys) = (draft.paths("tls.cert"), draft.paths("tls.key"));
+    if chains.is_empty() || chains.len() != keys.len() {
+        let remedy = format!(
+            "cert names {} files and key {}: each certificate needs its private key, in the same \
+             order: cert = [\"a.pem\", \"b.pem\"] and key = [\"a.key\", \"b.key\"]",
+            chains.len(),
+            keys.len()
+        );
+        draft.wrong("tls", remedy);
+        return None;
+    }
+    let min_version = match draft.get::<String>("tls.min_version").as_str() {
+        "1.3" => Version::Tls13,
+        _ => Version::Tls12,
+    };
+    let pairs = chains.into_iter().zip(keys);
+    let certificates = pairs.map(|(chain, key)| CertificateFiles { chain, key }).collect();
+    let server = TlsConfig { certificates, min_version };
+    Some(ClientSide { listen: draft.get("tls.listen"), server })
+}
+
+/// Reads `[backend_tls]`; `None` if there is no such table.
+pub(super) fn backend_side(draft: &Draft) -> Option<BackendSide> {
+    if !draft.values().has_section("backend_tls") {
+        return None;
+    }
+    let trust = match (draft.get("backend_tls.verify"), draft.path("backend_tls.ca")) {
+        (true, None) => Trust::System,
+        (true, Some(file)) => Trust::File(file),
+        (false, None) => Trust::Anyone,
+        (false, Some(_)) => {
+            let remedy = "it accepts any certificate: drop it, or drop backend_tls.ca";
+            draft.wrong("backend_tls.verify", remedy);
+            Trust::System
+        }
+    };
+    let certificate = match (draft.path("backend_tls.cert"), draft.path("backend_tls.key")) {
+        (None, None) => None,
+        (Some(chain), Some(key)) => Some(CertificateFiles { chain, key }),
+        _ => {
+            draft.wrong("backend_tls", "a client certificate needs both: write cert and key");
+            None
+        }
+    };
+    let settings = ClientSettings { trust, certificate, ..ClientSettings::default() };
+    Some(BackendSide { settings, name: draft.get("backend_tls.name") })
+}

@@ -1,0 +1,399 @@
+//! TLS of clients and to backends: a running balancer between rustls peers.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
+use throng_balance::{Balancer, Config, Error};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A certificate that signs itself, with its key.
+struct Identity {
+    certificate: rcgen::Certificate,
+    key: rcgen::KeyPair,
+}
+
+impl Identity {
+    fn new(names: &[&str]) -> Self {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        Self { certificate: made.cert, key: made.signing_key }
+    }
+
+    fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (chain, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+        std::fs::write(&chain, self.certificate.pem()).unwrap();
+        std::fs::write(&key, self.key.serialize_pem()).unwrap();
+        (chain, key)
+    }
+
+    fn server_config(&self) -> Arc<ServerConfig> {
+        let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
+        let chain = vec![self.certificate.der().clone()];
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let config = ServerConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        Arc::new(config)
+    }
+}
+
+/// A folder of this test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("balance-tls-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Running(Balancer);
+
+impl Running {
+    fn start(text: &str, folder: &Folder) -> Self {
+        let file = folder.0.join("balance.toml").display().to_string();
+        Self(Balancer::start(Config::parse(text, &file).unwrap()).unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let ended = self.0.shut_down(Duration::ZERO, Duration::ZERO);
+        if !thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+
+fn dial(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket
+}
+
+/// A client that trusts one certificate.
+fn secured(address: SocketAddr, trusted: &Identity, name: &'static str) -> TlsClient {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.certificate.der().clone()).unwrap();
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(name).unwrap();
+    StreamOwned::new(ClientConnection::new(config.into(), name).unwrap(), dial(address))
+}
+
+fn head(stream: &mut impl Read) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            Ok(_) => panic!("the stream ended: {}", String::from_utf8_lossy(&head)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}: {}", String::from_utf8_lossy(&head)),
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+fn get(stream: &mut (impl Read + Write)) -> String {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    // The balancer ends the connection with close_notify.
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// A backend that serves each connection with `serve`, and what that says.
+fn backend(
+    mut serve: impl FnMut(TcpStream) -> String + Send + 'static,
+) -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (said, heard) = channel();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            if said.send(serve(socket.unwrap())).is_err() {
+                return;
+            }
+        }
+    });
+    (address, heard)
+}
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+
+fn serve_head(stream: &mut (impl Read + Write)) -> String {
+    let head = head(stream);
+    stream.write_all(ANSWER).unwrap();
+    head
+}
+
+#[test]
+fn clients_with_tls_are_https_and_a_plain_port_stays_plain() {
+    let (folder, own) = (Folder::new("front"), Identity::new(&["balancer.example"]));
+    own.write(&folder.0, "own");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let running = Running::start(
+        &format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             [tls]\nlisten = \"127.0.0.1:0\"\ncert = \"own.pem\"\nkey = \"own.key\"\n"
+        ),
+        &folder,
+    );
+    let &[plain, tls] = running.0.addresses() else { panic!("two addresses") };
+    assert_eq!((running.0.has_tls(0), running.0.has_tls(1)), (false, true));
+    let answer = get(&mut secured(tls, &own, "balancer.example"));
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok"), "{answer}");
+    let head = heads.recv().unwrap();
+    assert!(head.contains("X-Forwarded-Proto: https\r\n"), "{head}");
+    let answer = get(&mut dial(plain));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let head = heads.recv().unwrap();
+    assert!(head.contains("X-Forwarded-Proto: http\r\n"), "{head}");
+}
+
+#[test]
+fn backends_with_tls_are_verified_and_the_client_learns_why_one_is_not_trusted() {
+    let folder = Folder::new("back");
+    let identity = Identity::new(&["backend.internal"]);
+    identity.write(&folder.0, "backend");
+    Identity::new(&["backend.internal"]).write(&folder.0, "other");
+    let (backend, heads) = backend(move |socket| {
+        let connection = ServerConnection::new(identity.server_config()).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        match stream.conn.complete_io(&mut stream.sock) {
+            Ok(_) => serve_head(&mut stream),
+            Err(error) => error.to_string(),
+        }
+    });
+    let answer_with = |table: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             [backend_tls]\n{table}\n"
+        );
+        let running = Running::start(&text, &folder);
+        get(&mut dial(running.0.addresses()[0]))
+    };
+    let answer = answer_with("ca = \"backend.pem\"\nname = \"backend.internal\"");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(heads.recv().unwrap().contains("X-Forwarded-Proto: http\r\n"));
+    let answer = answer_with("verify = false");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    heads.recv().unwrap();
+    for (table, why) in [
+        ("ca = \"backend.pem\"", "its certificate is for another name"),
+        ("ca = \"other.pem\"\nname = \"backend.internal\"", "leads to no trusted authority"),
+    ] {
+        let answer = answer_with(table);
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(why), "{answer}");
+        assert!(heads.recv().unwrap().contains("alert"), "the backend learns of it");
+    }
+}
+
+#[test]
+fn a_tunnel_has_tls_on_both_sides_with_the_client_named_before_it() {
+    let folder = Folder::new("tunnel");
+    let own = Identity::new(&["balancer.example"]);
+    own.write(&folder.0, "own");
+    let identity = Identity::new(&["127.0.0.1"]);
+    identity.write(&folder.0, "backend");
+    let (backend, said) = backend(move |mut socket| {
+        // A PROXY v2 header of an IPv4 client.
+        let mut proxy = [0; 28];
+        socket.read_exact(&mut proxy).unwrap();
+        let connection = ServerConnection::new(identity.server_config()).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        let asked = head(&mut stream);
+        let key = asked.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+        let key = throng_proto::ws::handshake::accept_key(key);
+        let accept = std::str::from_utf8(&key).unwrap();
+        let answer = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        stream.write_all(answer.as_bytes()).unwrap();
+        let mut frame = [0; 10];
+        stream.read_exact(&mut frame).unwrap();
+        stream.write_all(b"\x82\x04echo").unwrap();
+        let _ = stream.read(&mut frame);
+        format!("{:?}", &proxy[..12] == b"\r\n\r\n\0\r\nQUIT\n")
+    });
+    let running = Running::start(
+        &format!(
+            "listen = \"127.0.0.1:0\"\n\
+             backends = [{{ address = \"{backend}\", send_proxy = true }}]\nshards = 1\n\
+             [tls]\ncert = \"own.pem\"\nkey = \"own.key\"\n\
+             [backend_tls]\nca = \"backend.pem\"\n"
+        ),
+        &folder,
+    );
+    let mut client = secured(running.0.addresses()[0], &own, "balancer.example");
+    client
+        .write_all(
+            b"GET /chat HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\n\
+              Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        )
+        .unwrap();
+    let answer = head(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    // "echo", masked with zeros.
+    client.write_all(b"\x82\x84\0\0\0\0echo").unwrap();
+    let mut frame = [0; 6];
+    client.read_exact(&mut frame).unwrap();
+    assert_eq!(&frame, b"\x82\x04echo");
+    drop(client);
+    assert_eq!(said.recv_timeout(TIMEOUT).unwrap(), "true");
+}
+
+#[test]
+fn checks_use_tls_and_report_why_a_backend_is_not_trusted() {
+    let folder = Folder::new("checks");
+    let identity = Identity::new(&["127.0.0.1"]);
+    identity.write(&folder.0, "backend");
+    Identity::new(&["127.0.0.1"]).write(&folder.0, "other");
+    let (backend, said) = backend(move |socket| {
+        let connection = ServerConnection::new(identity.server_config()).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        match stream.conn.complete_io(&mut stream.sock) {
+            Ok(_) => serve_head(&mut stream),
+            Err(error) => error.to_string(),
+        }
+    });
+    for (ca, is_up) in [("backend.pem", true), ("other.pem", false)] {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nshards = 1\n\
+             [backend_tls]\nca = \"{ca}\"\n\
+             [health.check]\nkind = \"http\"\ninterval = \"60s\"\nfall = 1\ntimeout = \"60s\"\n"
+        );
+        let running = Running::start(&text, &folder);
+        let heard = said.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(heard.starts_with("GET / HTTP/1.1\r\n"), is_up, "{heard}");
+        let failure = || {
+            let failure = running.0.status().backends[0].last_failure.clone();
+            failure.map(|failure| failure.text)
+        };
+        if is_up {
+            assert_eq!(failure(), None);
+            continue;
+        }
+        let begun = Instant::now();
+        while failure().is_none() {
+            assert!(begun.elapsed() < TIMEOUT);
+            thread::sleep(Duration::from_millis(5));
+        }
+        let why = failure().unwrap();
+        assert!(why.contains("leads to no trusted authority"), "{why}");
+    }
+}
+
+/// The certificate that clients of the name are shown.
+fn shown(address: SocketAddr, trusted: &Identity, name: &'static str) -> CertificateDer<'static> {
+    let mut client = secured(address, trusted, name);
+    while client.conn.is_handshaking() {
+        client.conn.complete_io(&mut client.sock).unwrap();
+    }
+    client.conn.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+#[test]
+fn renewed_certificates_serve_new_clients_and_wrong_ones_change_nothing() {
+    let folder = Folder::new("reload");
+    let (first, other) = (Identity::new(&["a.example"]), Identity::new(&["b.example"]));
+    let (first_chain, _) = first.write(&folder.0, "a");
+    other.write(&folder.0, "b");
+    let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
+    let text = |more: &str| {
+        format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nshards = 1\n\
+             [tls]\ncert = [\"a.pem\"{more}]\nkey = [\"a.key\"{}]\n",
+            more.replace("pem", "key")
+        )
+    };
+    let file = folder.0.join("balance.toml").display().to_string();
+    let running = Running::start(&text(""), &folder);
+    let address = running.0.addresses()[0];
+    assert_eq!(&shown(address, &first, "a.example"), first.certificate.der());
+    let mut old = secured(address, &first, "a.example");
+    while old.conn.is_handshaking() {
+        old.conn.complete_io(&mut old.sock).unwrap();
+    }
+
+    // A second certificate, chosen by its name.
+    let changes = running.0.apply(Config::parse(&text(", \"b.pem\""), &file).unwrap()).unwrap();
+    assert!(changes.settings && changes.needs_restart.is_empty(), "{changes:?}");
+    assert_eq!(&shown(address, &other, "b.example"), other.certificate.der());
+    assert_eq!(&shown(address, &first, "a.example"), first.certificate.der());
+
+    // A file that is no certificate.
+    std::fs::write(&first_chain, "nothing").unwrap();
+    let error = running.0.reload_certificates_if_changed().unwrap_err();
+    assert!(matches!(&error, Error::Tls(why) if why.contains("a.pem")), "{error}");
+    let error = running.0.apply(Config::parse(&text(""), &file).unwrap()).unwrap_err();
+    assert!(matches!(&error, Error::Tls(why) if why.contains("a.pem")), "{error}");
+    assert_eq!(&shown(address, &other, "b.example"), other.certificate.der());
+
+    let renewed = Identity::new(&["a.example"]);
+    renewed.write(&folder.0, "a");
+    running.0.apply(Config::parse(&text(", \"b.pem\""), &file).unwrap()).unwrap();
+    assert_eq!(&shown(address, &renewed, "a.example"), renewed.certificate.der());
+    let answer = get(&mut old);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "an open connection: {answer}");
+}
+
+#[test]
+fn mistakes_of_tls_are_reported_before_anything_runs() {
+    let folder = Folder::new("mistakes");
+    let file = folder.0.join("balance.toml").display().to_string();
+    let parse = |text: &str| Config::parse(&format!("backends = [\"127.0.0.1:1\"]\n{text}"), &file);
+    for (text, words) in [
+        ("[tls]\ncert = \"a.pem\"", &["tls", "key 0", "needs its private key"][..]),
+        ("[tls]\ncert = \"a\"\nkey = \"b\"\nmin_version = \"1.1\"", &["min_version", "\"1.2\""]),
+        ("[backend_tls]\nca = \"a\"\nverify = false", &["backend_tls", "drop ca"]),
+        ("[backend_tls]\ncert = \"a\"", &["backend_tls", "write cert and key"]),
+        (
+            "accept_proxy = true\ntrusted_proxies = [\"10.0.0.0/8\"]\n\
+             [tls]\ncert = \"a\"\nkey = \"b\"",
+            &["accept_proxy", "[tls]"],
+        ),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    for (text, words) in [
+        (
+            "[tls]\ncert = \"missing.pem\"\nkey = \"a.key\"",
+            ["tls: ", "missing.pem", "check the path"],
+        ),
+        ("[backend_tls]\nca = \"missing.pem\"", ["backend_tls: ", "missing.pem", "check the path"]),
+    ] {
+        let error = Balancer::start(parse(text).unwrap()).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
