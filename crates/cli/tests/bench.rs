@@ -204,7 +204,7 @@ fn servers_with_tls_are_measured_over_tls() {
         assert_eq!(report["errors"]["wrong_answers"], 0);
         assert!(report["plan"]["url"].as_str().unwrap().starts_with("wss://"), "{report}");
     }
-    let words = ["connect", &served.url, "--json", "-d", "100ms", "-w", "0s", "--concurrency", "8"];
+    let words = ["connect", &served.url, "--json", "-d", "2s", "-w", "0s", "--concurrency", "8"];
     let report = bench_json(&[&words[..], &trusted].concat());
     assert!(report["result"]["connections"].as_u64().unwrap() > 0, "{report}");
     let https = served.url.replace("wss://", "https://") + "/livez";
@@ -212,9 +212,11 @@ fn servers_with_tls_are_measured_over_tls() {
     assert!(report["result"]["requests"].as_u64().unwrap() > 0, "{report}");
 
     // Without its certificate the server is not trusted.
-    let output = bench(&["echo", &served.url, "--ca", chain, "--setup-timeout", "2s"]);
+    let output = bench(&["echo", &served.url, "--ca", chain]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("certificate is for another name"), "{errors}");
+    assert!(errors.contains("--sni"), "{errors}");
     for (words, hint) in [
         (&["echo", "ws://127.0.0.1:9", "--insecure"][..], "wss://"),
         (&["echo", "wss://127.0.0.1:9", "--ca", "missing.pem"], "missing.pem: cannot be read"),

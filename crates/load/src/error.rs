@@ -162,6 +162,9 @@ fn connect_remedy(reason: &io::Error) -> Option<&'static str> {
         io::ErrorKind::ConnectionReset => {
             Some("The server accepted and reset it at once: is it full?")
         }
+        io::ErrorKind::InvalidData => Some(
+            "Name the authority of its certificate with --ca, its name with --sni, or use --insecure",
+        ),
         // EMFILE and ENFILE have no stable kind of their own.
         _ if matches!(reason.raw_os_error(), Some(23 | 24)) => {
             Some("The descriptor limit is reached: raise it with `ulimit -n`")

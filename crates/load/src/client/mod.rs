@@ -16,6 +16,7 @@ use throng_io::{ConnId, Instant};
 use throng_proto::http1::{Request, Response};
 use throng_proto::ws::deflate::Policy;
 use throng_proto::ws::handshake::{Key, check_response_with, encode_request_with};
+use throng_tls::TlsClient;
 
 use self::dial::Dialler;
 pub use self::json::JSON_SMALLEST;
@@ -169,6 +170,8 @@ pub struct ClientPool {
     tcp: Record,
     upgrade: Record,
     peer: SocketAddr,
+    /// TLS of its connections.
+    tls: Option<Arc<TlsClient>>,
     host: String,
     /// What to offer.
     deflate: Option<Policy>,
@@ -276,17 +279,24 @@ impl ClientPool {
     /// Why a TCP connection failed. The driver says only that it did, so one more is made to hear the reason.
     #[cold]
     fn explain_refusal(&self) -> Error {
-        explain_refusal(&self.shared, self.peer)
+        explain_refusal(&self.shared, self.peer, self.tls.as_deref())
     }
 }
 
 /// Why a TCP connection to `peer` failed, by making one more.
 #[cold]
-pub fn explain_refusal(shared: &Shared, peer: SocketAddr) -> Error {
+pub fn explain_refusal(shared: &Shared, peer: SocketAddr, tls: Option<&TlsClient>) -> Error {
     let ready = shared.sum(|lane| &lane.ready) as usize;
-    let reason = match TcpStream::connect_timeout(&peer, Duration::from_secs(2)) {
+    let patience = Duration::from_secs(2);
+    let secured = |socket: TcpStream| {
+        let Some(tls) = tls else { return Ok(()) };
+        socket.set_read_timeout(Some(patience))?;
+        socket.set_write_timeout(Some(patience))?;
+        tls.handshake_on(socket).map(drop)
+    };
+    let reason = match TcpStream::connect_timeout(&peer, patience).and_then(secured) {
         Err(reason) => reason,
-        Ok(_) => std::io::ErrorKind::ConnectionReset.into(),
+        Ok(()) => std::io::ErrorKind::ConnectionReset.into(),
     };
     Error::Connect { peer, reason, ready }
 }

@@ -78,6 +78,7 @@ pub fn run<W: Work>(start: Start, mut work: W) -> Result<(Setup, W::Outcome), Er
         tcp: Record::new(),
         upgrade: Record::new(),
         peer: start.peer,
+        tls: start.tls.clone(),
         host: start.host.clone(),
         deflate: start.deflate,
         agreed: 0,

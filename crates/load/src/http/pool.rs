@@ -323,7 +323,11 @@ impl ClientPool<'_> {
     fn on_refused(&mut self, index: usize) -> Result<(), Error> {
         // While nothing was ever answered the server is not there, or the address is wrong.
         if self.tally.done == 0 || self.running.is_none() {
-            return Err(explain_refusal(&self.start.shared, self.start.peer));
+            return Err(explain_refusal(
+                &self.start.shared,
+                self.start.peer,
+                self.start.tls.as_deref(),
+            ));
         }
         self.conns[index].has_failed = true;
         self.tally.errors.connects_failed += 1;
