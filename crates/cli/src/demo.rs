@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use throng::{DrainPlan, Running, ShardLoad, Stats, process};
+use throng::{Running, ShardLoad, Stats, process};
 use throng_config::Sources;
 use throng_config::units::{parse_count, parse_duration};
 use throng_load::demo::{CrowdPlan, CrowdStats, spawn_clients};
@@ -156,7 +156,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         grouped(last.messages_out),
         grouped(last.messages_in)
     ));
-    let plan = DrainPlan { window: Duration::from_secs(2), ..settings.drain };
+    let plan = settings.drain.window(Duration::from_secs(2));
     serve::finish(running, plan)
 }
 

@@ -11,40 +11,55 @@ use crate::ws::messages::RouteOptions;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
 ///
-/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. Where
-/// 0 turns a limit off, or has a meaning of its own, the field says so; any other timeout of 0, and
-/// a size that would let nothing in, is an error.
-#[derive(Clone, Debug)]
+/// Durations are kept in whole seconds (fractions are rounded up); none may exceed 18 hours. A
+/// timeout of 0, and a limit that would let nothing in, is an error, since 0 has no special meaning:
+/// what may be unlimited or turned off is an [`Option`] or a [`Limit`].
+///
+/// ```
+/// # use throng_engine::{Limit, Limits};
+/// # use std::time::Duration;
+/// let limits = Limits::default()
+///     .max_message_size(64 << 10)
+///     .max_connections(50_000)
+///     .max_connections_per_address(Limit::Unlimited)
+///     .heartbeat_interval(Duration::from_secs(15));
+/// # assert!(limits.check().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct Limits {
     /// Frame and message sizes. Default 4 MiB each; a larger message is closed with 1009. Memory
     /// grows with the bytes received, never with the declared length.
+    #[doc(hidden)]
     pub ws: ws::Limits,
     /// Request head and body sizes. Default 16 KiB, 100 header lines, 1 MiB. A `max_body` of 0 lets
     /// only empty bodies in.
+    #[doc(hidden)]
     pub http: http1::Limits,
     /// Messages of more bytes than this are sent in fragments (RFC 6455 section 5.4), between which
-    /// control frames may be sent. Default 1 MiB; 0 = all; `usize::MAX` for never. Compressed
+    /// control frames may be sent. Default 1 MiB; `usize::MAX` for never. Compressed
     /// messages are sent whole: some clients cannot read them in fragments.
     pub fragment_threshold: usize,
     /// The size of such a fragment in bytes. Default 64 KiB.
     pub fragment_size: usize,
-    /// Connections per process. Default 0: as many as the descriptor limit allows, less a reserve.
-    pub max_connections: usize,
-    /// Connections that have not sent a whole request head yet. Default: half of
-    /// [`Limits::max_connections`], and at least 16; 0 = no cap of their own. Where it or
-    /// `max_connections` is reached, the oldest of them is closed for a new one (not with a
-    /// thread for each connection).
-    pub max_pending_handshakes: Option<usize>,
-    /// Connections of one IPv4 address, or of one IPv6 /64 network. Default: a quarter of
-    /// [`Limits::max_connections`], without a cap for loopback addresses, since those are
-    /// clients of this machine, such as a proxy in front. A number caps every address; 0 =
-    /// no cap, which a proxy on another machine needs.
-    pub max_connections_per_address: Option<usize>,
+    /// Connections per process. Default `None`: as many as the descriptor limit allows, less a
+    /// reserve.
+    pub max_connections: Option<usize>,
+    /// Connections that have not sent a whole request head yet. Default [`Limit::Auto`]: half of
+    /// [`Limits::max_connections`], and at least 16. Where it or `max_connections` is reached, the
+    /// oldest of them is closed for a new one (not with a thread for each connection).
+    pub max_pending_handshakes: Limit,
+    /// Connections of one IPv4 address, or of one IPv6 /64 network. Default [`Limit::Auto`]: a
+    /// quarter of [`Limits::max_connections`], without a cap for loopback addresses, since those
+    /// are clients of this machine, such as a proxy in front. A number caps every address. A proxy
+    /// on another machine needs [`Limit::Unlimited`].
+    pub max_connections_per_address: Limit,
     /// Time from accept to a whole request head. Default 10 s; answered with 408.
     pub handshake_timeout: Duration,
     /// Slowest rate of a request's body, in bytes a second, measured over each
-    /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408. 0 = the
-    /// whole body within that timeout.
+    /// [`Limits::handshake_timeout`]. Default 1 KiB/s; a slower one is answered with 408.
+    /// `usize::MAX` allows one such timeout for the whole body.
     pub min_body_rate: usize,
     /// Bytes of incomplete request bodies that a process buffers, for handlers that take them
     /// whole. Default 256 MiB, shared by event loops in equal parts, and by connections with
@@ -56,13 +71,13 @@ pub struct Limits {
     /// not take, input that is incomplete or waits, request bodies, compression contexts. Above it
     /// the connections that hold the most are ended, sessions with 1008 and requests with 503 (a
     /// peer that does not read is reset), and new connections get 503, until seven eighths remain.
-    /// Default 0: a quarter of what the machine, the cgroup or the process's own limits allow;
-    /// `usize::MAX` for no limit. It is a measure, not a reservation: for moments up to an eighth
-    /// more may be held, and the allocator's overhead is not counted.
-    pub max_memory: usize,
+    /// Default [`Limit::Auto`]: a quarter of what the machine, the cgroup or the process's own
+    /// limits allow. It is a measure, not a reservation: for moments up to an eighth more may be
+    /// held, and the allocator's overhead is not counted.
+    pub max_memory: Limit,
     /// Slowest rate at which a client takes a response that the kernel could not take at once, in
     /// bytes a second, measured over each [`Limits::write_timeout`]; a slower client is reset.
-    /// Default 256 B/s. 0 = one byte is progress enough, as it is for sessions.
+    /// Default 256 B/s. With 0, one byte is progress enough, as it is for sessions.
     pub min_response_rate: usize,
     /// Longest silence between two requests on a kept-alive connection. Default 75 s.
     pub keep_alive_timeout: Duration,
@@ -75,9 +90,9 @@ pub struct Limits {
     /// Time from our Close frame to the peer's. Default 5 s; the connection is reset.
     pub close_timeout: Duration,
     /// Silence after which a ping is sent. Default 25 s, below the 60 s after which common proxies
-    /// cut an idle connection; 0 = no pings. Each connection's clock runs up to a quarter earlier,
-    /// by slot, so that connections made together are not pinged together.
-    pub heartbeat_interval: Duration,
+    /// cut an idle connection; `None` for no pings. Each connection's clock runs up to a quarter
+    /// earlier, by slot, so that connections made together are not pinged together.
+    pub heartbeat_interval: Option<Duration>,
     /// Time from an unanswered ping to the end of the connection. Default 60 s. Any byte from the
     /// peer is an answer.
     pub heartbeat_timeout: Duration,
@@ -89,14 +104,14 @@ pub struct Limits {
     /// messages wait. The rest of a message that leaves in fragments does not count: its peer is
     /// read meanwhile, and its pings are answered.
     pub max_backlog: usize,
-    /// Messages that one connection may send in a second. Default 0: no limit. More are closed with
-    /// 1008.
-    pub max_messages_per_second: u64,
-    /// Bytes that one connection may send in a second. Default 0: no limit. More are closed with
-    /// 1008.
-    pub max_bytes_per_second: u64,
-    /// Lifetime of a session, after which it is closed with 1001. Default 0: unlimited.
-    pub max_lifetime: Duration,
+    /// Messages that one connection may send in a second. Default `None`: no limit. More are closed
+    /// with 1008.
+    pub max_messages_per_second: Option<u64>,
+    /// Bytes that one connection may send in a second. Default `None`: no limit. More are closed
+    /// with 1008.
+    pub max_bytes_per_second: Option<u64>,
+    /// Lifetime of a session, after which it is closed with 1001. Default `None`: unlimited.
+    pub max_lifetime: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -106,26 +121,145 @@ impl Default for Limits {
             http: http1::Limits::default(),
             fragment_threshold: 1 << 20,
             fragment_size: 64 << 10,
-            max_connections: 0,
-            max_pending_handshakes: None,
-            max_connections_per_address: None,
+            max_connections: None,
+            max_pending_handshakes: Limit::Auto,
+            max_connections_per_address: Limit::Auto,
             handshake_timeout: Duration::from_secs(10),
             min_body_rate: 1024,
             max_body_memory: 256 << 20,
-            max_memory: 0,
+            max_memory: Limit::Auto,
             min_response_rate: 256,
             keep_alive_timeout: Duration::from_secs(75),
             reassembly_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
             close_timeout: Duration::from_secs(5),
-            heartbeat_interval: Duration::from_secs(25),
+            heartbeat_interval: Some(Duration::from_secs(25)),
             heartbeat_timeout: Duration::from_secs(60),
             heartbeat_always: false,
             max_backlog: 1 << 20,
-            max_messages_per_second: 0,
-            max_bytes_per_second: 0,
-            max_lifetime: Duration::ZERO,
+            max_messages_per_second: None,
+            max_bytes_per_second: None,
+            max_lifetime: None,
         }
+    }
+}
+
+/// A limit that may be absent, or left to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Derived from other limits or from the machine, as the documentation of the setting says.
+    #[default]
+    Auto,
+    /// No limit.
+    Unlimited,
+    /// This number, which is at least 1.
+    AtMost(usize),
+}
+
+impl Limit {
+    /// Returns the number; `auto` computes that of [`Limit::Auto`], and no limit is `usize::MAX`.
+    pub(crate) fn or_else(self, auto: impl FnOnce() -> usize) -> usize {
+        match self {
+            Self::Auto => auto(),
+            Self::Unlimited => usize::MAX,
+            Self::AtMost(number) => number,
+        }
+    }
+}
+
+impl From<usize> for Limit {
+    fn from(number: usize) -> Self {
+        Self::AtMost(number)
+    }
+}
+
+/// Defines setters of the same names as their fields.
+macro_rules! setters {
+    ($type:ident: $($field:ident: $value:ty,)+; $($into:ident: $target:ty,)*) => {
+        impl $type {
+            $(
+                #[doc = concat!(
+                    "Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ")."
+                )]
+                pub const fn $field(mut self, $field: $value) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )+
+            $(
+                #[doc = concat!(
+                    "Sets [`", stringify!($into), "`](Self#structfield.", stringify!($into), ")."
+                )]
+                pub fn $into(mut self, $into: impl Into<$target>) -> Self {
+                    self.$into = $into.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+pub(crate) use setters;
+
+setters! { Limits:
+    fragment_threshold: usize,
+    fragment_size: usize,
+    handshake_timeout: Duration,
+    min_body_rate: usize,
+    max_body_memory: usize,
+    min_response_rate: usize,
+    keep_alive_timeout: Duration,
+    reassembly_timeout: Duration,
+    write_timeout: Duration,
+    close_timeout: Duration,
+    heartbeat_timeout: Duration,
+    heartbeat_always: bool,
+    max_backlog: usize,
+    ;
+    max_connections: Option<usize>,
+    max_pending_handshakes: Limit,
+    max_connections_per_address: Limit,
+    max_memory: Limit,
+    heartbeat_interval: Option<Duration>,
+    max_messages_per_second: Option<u64>,
+    max_bytes_per_second: Option<u64>,
+    max_lifetime: Option<Duration>,
+}
+
+impl Limits {
+    /// Sets the maximum payload of a message in bytes, reassembled and, if it is compressed,
+    /// inflated; frames may be as large. A larger message is closed with 1009. Default 4 MiB.
+    /// Memory grows with the bytes received, never with the declared length.
+    pub fn max_message_size(mut self, bytes: usize) -> Self {
+        self.ws = ws::Limits { max_frame_size: bytes, max_message_size: bytes };
+        self
+    }
+
+    /// Sets the maximum payload of one frame in bytes, where it is to be smaller than that of a
+    /// message; a larger frame is closed with 1009. Default: that of a message.
+    pub fn max_frame_size(mut self, bytes: usize) -> Self {
+        self.ws.max_frame_size = bytes;
+        self
+    }
+
+    /// Sets the maximum bytes of a request's head, and of a trailer section; more is answered with
+    /// 431, or 414 if the request line alone is longer. Default 16 KiB.
+    pub fn max_header_bytes(mut self, bytes: usize) -> Self {
+        self.http.max_header_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum number of field lines in a head or a trailer section; more is answered with
+    /// 431. Default 100.
+    pub fn max_headers(mut self, lines: usize) -> Self {
+        self.http.max_headers = lines;
+        self
+    }
+
+    /// Sets the maximum body of a request in bytes, where its route has no limit of its own; a
+    /// larger one is answered with 413. Default 1 MiB; 0 lets only empty bodies in.
+    pub fn max_body(mut self, bytes: u64) -> Self {
+        self.http.max_body = bytes;
+        self
     }
 }
 
@@ -190,10 +324,24 @@ impl Limits {
             ("max_headers", self.http.max_headers),
             ("max_backlog", self.max_backlog),
             ("fragment_size", self.fragment_size),
+            ("min_body_rate", self.min_body_rate),
         ] {
             if size == 0 {
+                return Err(LimitError(format!("{name} is 0; give at least 1")));
+            }
+        }
+        let (messages, bytes) = (self.max_messages_per_second, self.max_bytes_per_second);
+        for (name, is_zero) in [
+            ("max_connections", self.max_connections == Some(0)),
+            ("max_pending_handshakes", self.max_pending_handshakes == Limit::AtMost(0)),
+            ("max_connections_per_address", self.max_connections_per_address == Limit::AtMost(0)),
+            ("max_memory", self.max_memory == Limit::AtMost(0)),
+            ("max_messages_per_second", messages == Some(0)),
+            ("max_bytes_per_second", bytes == Some(0)),
+        ] {
+            if is_zero {
                 return Err(LimitError(format!(
-                    "{name} is 0, which would refuse everything; give at least 1"
+                    "{name} is 0, which would refuse everything; give at least 1, or leave it out"
                 )));
             }
         }
@@ -201,35 +349,37 @@ impl Limits {
             routes: Arc::default(),
             ws: self.ws,
             http: self.http,
-            handshake: secs("handshake_timeout", self.handshake_timeout, false)?,
-            min_body_rate: if self.min_body_rate == 0 {
-                usize::MAX >> 16
-            } else {
-                self.min_body_rate
-            },
+            handshake: secs("handshake_timeout", self.handshake_timeout)?,
+            // Multiplied by a timeout in seconds.
+            min_body_rate: self.min_body_rate.min(usize::MAX >> 16),
             max_body_memory: self.max_body_memory,
             min_response_rate: self.min_response_rate,
-            keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout, false)?,
-            reassembly: secs("reassembly_timeout", self.reassembly_timeout, false)?,
-            write: secs("write_timeout", self.write_timeout, false)?,
-            close: secs("close_timeout", self.close_timeout, false)?,
-            heartbeat_interval: secs("heartbeat.interval", self.heartbeat_interval, true)?,
-            heartbeat_timeout: secs("heartbeat.timeout", self.heartbeat_timeout, false)?,
+            keep_alive: secs("keep_alive_timeout", self.keep_alive_timeout)?,
+            reassembly: secs("reassembly_timeout", self.reassembly_timeout)?,
+            write: secs("write_timeout", self.write_timeout)?,
+            close: secs("close_timeout", self.close_timeout)?,
+            heartbeat_interval: or_0(self.heartbeat_interval, "heartbeat_interval")?,
+            heartbeat_timeout: secs("heartbeat_timeout", self.heartbeat_timeout)?,
             heartbeat_always: self.heartbeat_always,
             max_backlog: self.max_backlog,
             fragment_threshold: self.fragment_threshold,
             fragment_size: self.fragment_size,
             fast_below: LARGE.min(self.fragment_threshold.saturating_add(1)),
-            max_messages_per_second: self.max_messages_per_second,
-            max_bytes_per_second: self.max_bytes_per_second,
-            lifetime: secs("max_lifetime", self.max_lifetime, true)?,
+            max_messages_per_second: messages.unwrap_or(0),
+            max_bytes_per_second: bytes.unwrap_or(0),
+            lifetime: or_0(self.max_lifetime, "max_lifetime")?,
         })
     }
 }
 
-fn secs(name: &str, timeout: Duration, zero_is_off: bool) -> Result<u16, LimitError> {
+/// Returns the seconds of a timeout; 0 if it is off.
+fn or_0(timeout: Option<Duration>, name: &str) -> Result<u16, LimitError> {
+    timeout.map_or(Ok(0), |timeout| secs(name, timeout))
+}
+
+fn secs(name: &str, timeout: Duration) -> Result<u16, LimitError> {
     let secs = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
-    if secs == 0 && !zero_is_off {
+    if secs == 0 {
         return Err(LimitError(format!(
             "{name} is 0, which would end every connection at once; give at least 1s"
         )));
@@ -247,16 +397,37 @@ mod tests {
 
     #[test]
     fn defaults_pass_and_nonsense_is_named() {
-        assert!(Limits::default().check().is_ok());
-        let zero = Limits { max_backlog: 0, ..Limits::default() };
-        assert!(zero.check().unwrap_err().0.contains("max_backlog"));
-        let never = Limits { write_timeout: Duration::ZERO, ..Limits::default() };
-        assert!(never.check().unwrap_err().0.contains("write_timeout"));
-        let off = Limits { heartbeat_interval: Duration::ZERO, ..Limits::default() };
-        assert_eq!(off.checked().unwrap().heartbeat_interval, 0);
-        let long = Limits { close_timeout: Duration::from_secs(86_400), ..Limits::default() };
+        let usual = Limits::default;
+        assert!(usual().check().is_ok());
+        let zero = Duration::ZERO;
+        for (limits, name) in [
+            (usual().max_backlog(0), "max_backlog"),
+            (usual().min_body_rate(0), "min_body_rate"),
+            (usual().max_message_size(0), "max_frame_size"),
+            (usual().max_connections(0), "max_connections"),
+            (usual().max_pending_handshakes(0), "max_pending_handshakes"),
+            (usual().max_connections_per_address(0), "max_connections_per_address"),
+            (usual().max_memory(0), "max_memory"),
+            (usual().max_messages_per_second(0), "max_messages_per_second"),
+            (usual().max_bytes_per_second(0), "max_bytes_per_second"),
+            (usual().write_timeout(zero), "write_timeout"),
+            (usual().heartbeat_interval(zero), "heartbeat_interval"),
+            (usual().max_lifetime(zero), "max_lifetime"),
+        ] {
+            let error = limits.check().unwrap_err().0;
+            assert!(error.starts_with(&format!("{name} is 0")), "{error}");
+        }
+        assert_eq!(usual().heartbeat_interval(None).checked().unwrap().heartbeat_interval, 0);
+        let long = usual().close_timeout(Duration::from_secs(86_400));
         assert!(long.check().unwrap_err().0.contains("18h"));
-        let fraction = Limits { close_timeout: Duration::from_millis(1100), ..Limits::default() };
+        let fraction = usual().close_timeout(Duration::from_millis(1100));
         assert_eq!(fraction.checked().unwrap().close, 2);
+    }
+
+    #[test]
+    fn a_limit_is_automatic_absent_or_a_number() {
+        assert_eq!(Limit::Auto.or_else(|| 5), 5);
+        assert_eq!(Limit::Unlimited.or_else(|| 5), usize::MAX);
+        assert_eq!(Limit::from(7).or_else(|| 5), 7);
     }
 }

@@ -5,11 +5,13 @@ use std::fmt;
 
 use throng_io::Instant;
 use throng_proto::http1::{HeaderLines, Request, Response};
+use throng_proto::ws::CloseCode;
 
 use crate::context::{Core, Cx};
 use crate::ws::messages::{Messages, Receive};
 
-/// A whole WebSocket message, borrowed from the memory it was received in.
+/// A whole WebSocket message, borrowed from the memory it was received in. There are no other kinds
+/// (RFC 6455 section 5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Valid UTF-8.
@@ -31,12 +33,18 @@ impl<'a> Message<'a> {
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Close<'a> {
     /// The close code (RFC 6455 section 7.4): the peer's if it closed, ours if we did, 1005 if a
     /// Close frame carried none, 1006 if the connection ended without a closing handshake.
-    pub code: u16,
+    pub code: CloseCode,
     /// The reason that came with the code; empty for most.
     pub reason: &'a str,
+}
+
+impl Close<'static> {
+    /// The end of a connection without a closing handshake.
+    pub const ABNORMAL: Self = Self { code: CloseCode::ABNORMAL, reason: "" };
 }
 
 /// Result of a callback for an HTTP message.

@@ -69,7 +69,7 @@ impl Sessions {
         limits.ws.max_frame_size = LARGEST_MESSAGE;
         limits.ws.max_message_size = LARGEST_MESSAGE;
         limits.max_backlog = 2 * LARGEST_MESSAGE;
-        let deflate = Settings { enabled: true, mode: DEFLATE, ..Settings::default() };
+        let deflate = Settings::new(DEFLATE);
         let deflate = deflate.check().map_err(|error| error.to_string())?;
         let mut client = Some(Client::new(host, deflate));
         let options = BuildOptions { limits, max_connections: 16, ..BuildOptions::default() };

@@ -390,7 +390,7 @@ mod tests {
             (Plan { threads: 2, connections: 1, ..fine() }, "--threads 2"),
             (Plan { size: MAX_SIZE + 1, ..fine() }, "--size"),
             (Plan { size: 71, content: Content::Json { seed: 1 }, ..fine() }, "needs 72 bytes"),
-            (Plan { deflate: Deflate { level: 0, ..Deflate::default() }, ..fine() }, "level is 0"),
+            (Plan { deflate: Deflate::default().level(0), ..fine() }, "level is 0"),
             (Plan { window: 0, ..fine() }, "--window"),
             (Plan { setup_timeout: Duration::ZERO, ..fine() }, "--setup-timeout"),
             (plan(Pace::Closed { pipeline: 0 }), "--pipeline"),

@@ -39,7 +39,7 @@ fn fine(plan: &Plan) -> Report {
 
 #[test]
 fn a_server_that_declines_compression_is_named_in_one_line() {
-    let deflate = Deflate { enabled: true, ..Deflate::default() };
+    let deflate = Deflate::default().enabled(true);
     let content = Content::Json { seed: 1 };
     let plan = Plan { deflate, content, size: 300, ..plan(Manners::Echo, echo(4)) };
     let report = fine(&plan);

@@ -49,7 +49,7 @@ const ROUNDS: usize = 25;
 
 fn deflater(level: u8, mem_level: u8) -> Deflater {
     let mode = Mode::Window { bits: 15 };
-    let settings = Settings { enabled: true, mode, level, mem_level, ..Settings::default() };
+    let settings = Settings::new(mode).level(level).mem_level(mem_level);
     match settings.check() {
         Ok(Some(policy)) => Deflater::new(&policy),
         _ => unreachable!("these settings are good"),

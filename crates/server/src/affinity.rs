@@ -11,6 +11,7 @@ use crate::server::IoBackend;
 
 /// The CPU affinity of event loops: whether each is pinned to a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CpuAffinity {
     /// The system may move event loops between CPUs: right where other programs need CPUs, too.
     /// The default.

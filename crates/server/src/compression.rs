@@ -8,6 +8,7 @@ use throng_proto::ws::deflate::{Mode, Settings};
 /// with zlib. This has the modes only; all settings are in [`Deflate`](crate::Deflate), into which
 /// it converts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Compression {
     /// No compression. The default.
     #[default]
@@ -31,6 +32,6 @@ impl From<Compression> for Settings {
             Compression::Shared => Mode::Shared,
             Compression::Window { bits } => Mode::Window { bits },
         };
-        Self { enabled: true, mode, ..Self::default() }
+        Self::new(mode)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_engine::{Frame, MailboxFull, Receipt, Remote, Totals};
+use throng_engine::{CloseCode, Frame, MailboxFull, Receipt, Remote, Totals};
 use throng_io::ConnId;
 
 use crate::filter::Filter;
@@ -119,7 +119,12 @@ impl Hub {
     ///
     /// # Errors
     /// Its shard's queue is full.
-    pub fn close(&self, to: Handle, code: u16, reason: &str) -> Result<(), MailboxFull> {
-        self.remote.close(to.0, code, reason)
+    pub fn close(
+        &self,
+        to: Handle,
+        code: impl Into<CloseCode>,
+        reason: &str,
+    ) -> Result<(), MailboxFull> {
+        self.remote.close(to.0, code.into().get(), reason)
     }
 }

@@ -216,8 +216,8 @@ pub use throng_engine::workers::{
     usable_cpus,
 };
 pub use throng_engine::{
-    Backpressure, Chunk, Close, Delivery, DrainPlan, Frame, LimitError, Limits, MailboxFull,
-    Message, Receipt, Sent, SlowPolicy, Stats,
+    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, LimitError, Limits,
+    MailboxFull, Message, Receipt, Sent, SlowPolicy, Stats,
 };
 pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
@@ -233,9 +233,10 @@ pub use ws::{
 /// The items that most programs need: `use throng::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        App, Backpressure, Compression, Delivery, DrainPlan, Files, Filter, Frame, Handle, Handler,
-        Hub, Limits, Message, Middleware, Next, Origins, OwnedMessage, Reject, Request, Responder,
-        Response, Sent, Server, Session, SlowPolicy, Socket, Ws, WsRoute,
+        App, Backpressure, CloseCode, Compression, Delivery, DrainPlan, Files, Filter, Frame,
+        Handle, Handler, Hub, Limit, Limits, Message, Middleware, Next, Origins, OwnedMessage,
+        Reject, Request, Responder, Response, Sent, Server, Session, SlowPolicy, Socket, Ws,
+        WsRoute,
     };
     #[cfg(feature = "tokio")]
     pub use crate::{AsyncSession, AsyncSocket};

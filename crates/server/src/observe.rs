@@ -248,7 +248,8 @@ mod tests {
     use super::*;
 
     fn class(name: &str, policy: SlowPolicy, delivered: u64) -> Class {
-        let figures = ClassCounters { delivered, dropped_oldest: 7, ..ClassCounters::default() };
+        let mut figures = ClassCounters::default();
+        (figures.delivered, figures.dropped_oldest) = (delivered, 7);
         Class { name: name.to_owned(), policy, figures }
     }
 

@@ -67,7 +67,7 @@ fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, Strin
 
 /// Readers may be as slow as this machine makes them: what is lost would be lost between shards.
 fn patient() -> Limits {
-    Limits { max_backlog: 1 << 30, ..Limits::default() }
+    Limits::default().max_backlog(1 << 30)
 }
 
 fn server(shards: usize) -> (SocketAddr, Running, Shards, mpsc::Sender<()>) {

@@ -16,7 +16,7 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use support::served::{self, dial_narrow, start, stop};
 use support::{Client, Got, TIMEOUT, eventually};
 use throng::prelude::*;
-use throng::{CloseReason, Closed, IntoWsRoute, IoBackend, Running};
+use throng::{Closed, IntoWsRoute, IoBackend, Running};
 use throng_proto::ws::{self, Opcode};
 use tokio::runtime::{self, Runtime};
 
@@ -419,7 +419,8 @@ fn when_the_client_vanishes_its_futures_learn_of_it() {
         }
         eventually("the future of a message is dropped", || is(&alive, 0));
         eventually("the stream has ended", || reasons.lock().unwrap().len() == 1);
-        assert_eq!(reasons.lock().unwrap()[0], CloseReason { code: 1006, reason: String::new() });
+        let reasons = reasons.lock().unwrap();
+        assert_eq!((reasons[0].code.get(), reasons[0].reason.as_str()), (1006, ""));
         stop(running);
     }
 }
@@ -665,7 +666,7 @@ fn a_drain_closes_with_1001_and_ends_all_futures() {
             client.send_text("no answer");
         }
         assert!(is(&alive, 12));
-        running.begin_drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::default() });
+        running.begin_drain(DrainPlan::default().window(Duration::ZERO));
         for mut client in clients {
             loop {
                 match client.next() {
@@ -753,7 +754,7 @@ fn each_way_to_close_says_so() {
         let got = reported.recv_timeout(TIMEOUT).unwrap();
         // The reason is the peer's, if any.
         let reason = if way == "client" { reason } else { "" };
-        assert_eq!(got, CloseReason { code, reason: reason.to_owned() }, "{way}");
+        assert_eq!((got.code.get(), got.reason.as_str()), (code, reason), "{way}");
     }
     stop(running);
 }

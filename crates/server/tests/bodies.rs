@@ -221,7 +221,7 @@ fn rfc9110_15_a_request_has_one_answer_whatever_becomes_of_a_body_that_nobody_wa
 
 #[test]
 fn bodies_on_their_way_have_a_limit_together() {
-    let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
+    let limits = Limits::default().max_body_memory(150_000);
     let bound =
         Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
             .shards(1)
@@ -264,7 +264,7 @@ fn bodies_on_their_way_have_a_limit_together() {
 #[test]
 fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     const CLIENTS: usize = 6;
-    let limits = Limits { max_body_memory: 150_000, ..Limits::default() };
+    let limits = Limits::default().max_body_memory(150_000);
     let bound =
         Server::new(App::new().post("/", |request: &Request<'_>| request.body().len().to_string()))
             .io(IoBackend::Threads)

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use support::events::Events;
 use support::served::{self, figure, start, stop, total};
-use support::{Client, Got, dial, eventually};
+use support::{Client, Got, counts_of, dial, eventually};
 use throng::Receipt;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
@@ -83,7 +83,7 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
     let mut streams: Vec<Events> = (0..4).map(|_| Events::open(address, "/sse/third")).collect();
     eventually("the streams listen", || hub.subscribers("third") == 14);
     assert_eq!(hub.subscribers("all"), 30);
-    let delivered = |delivered| Delivery { delivered, ..Delivery::default() };
+    let delivered = |delivered| counts_of(|counts| counts.delivered = delivered);
     for (name, receipt, expected) in [
         ("to all", hub.publish("all", "a"), 30),
         ("to a third", hub.publish("third", "b"), 14),
@@ -118,13 +118,16 @@ fn closing_receivers_are_counted_as_closed_and_stopped_servers_as_unreached() {
         (0..6).map(|n| join(address, &n.to_string(), "room", "")).collect();
     let handles: Vec<Handle> = register.lock().unwrap().values().map(|(id, _)| *id).collect();
     hub.close(handles[2], 1000, "enough").unwrap();
-    let expected = Delivery { delivered: 5, closed: 1, ..Delivery::default() };
+    let expected = counts_of(|counts| {
+        counts.delivered = 5;
+        counts.closed = 1
+    });
     let delivery = total(&hub.publish("room", "a").unwrap());
     assert_eq!((delivery, delivery.receivers()), (expected, 6));
     // Who is named is counted, too; who is not is no receiver any more.
     let included = Filter::new().include(handles.iter().copied());
     assert_eq!(total(&hub.broadcast_to(&included, "b").unwrap()), expected);
-    let everyone = Delivery { delivered: 5, ..Delivery::default() };
+    let everyone = counts_of(|counts| counts.delivered = 5);
     assert_eq!(total(&hub.broadcast("end").unwrap()), everyone);
     for (n, client) in clients.iter_mut().enumerate() {
         match n {
@@ -136,7 +139,7 @@ fn closing_receivers_are_counted_as_closed_and_stopped_servers_as_unreached() {
     eventually("the room is empty", || hub.subscribers("room") == 0);
     assert_eq!(total(&hub.publish("room", "c").unwrap()), Delivery::default());
     stop(running);
-    let none = Delivery { unreached: 2, ..Delivery::default() };
+    let none = counts_of(|counts| counts.unreached = 2);
     assert_eq!(total(&hub.publish("room", "d").unwrap()), none);
 }
 
@@ -187,7 +190,7 @@ fn all_conditions_of_a_filter_must_hold_and_exclude_wins() {
     for (name, filter, wanted) in &cases {
         let delivered = (0..20).filter(|n| wanted(*n)).count() as u64;
         let delivery = total(&hub.broadcast_to(filter, *name).unwrap());
-        assert_eq!(delivery, Delivery { delivered, ..Delivery::default() }, "{name}");
+        assert_eq!(delivery, counts_of(|counts| counts.delivered = delivered), "{name}");
     }
     hub.broadcast("end").unwrap();
     for (n, client) in clients.iter_mut().enumerate() {
@@ -360,7 +363,7 @@ fn a_full_mailbox_is_told_and_a_receipt_waits_for_the_last_shard() {
     // What a connection publishes still has room, so that the connection can be held back instead.
     assert!(delivery.contains("unreached: 0"), "{delivery}");
     unblock.send(()).unwrap();
-    assert_eq!(total(&receipt), Delivery { delivered: 1, ..Delivery::default() });
+    assert_eq!(total(&receipt), counts_of(|counts| counts.delivered = 1));
     stop(running);
 }
 
@@ -446,7 +449,7 @@ fn a_connection_gets_a_message_once_however_many_of_its_patterns_match() {
         .collect();
     let mut elsewhere: Vec<Client> =
         (0..6).map(|n| join(address, &format!("e{n}"), "sport.*,news", "")).collect();
-    let to = |delivered| Delivery { delivered, ..Delivery::default() };
+    let to = |delivered| counts_of(|counts| counts.delivered = delivered);
     for (channel, expected) in
         [("news.eu", 6), ("news.eu.de", 6), ("sport.eu", 12), ("news", 12), ("news.*", 6)]
     {
@@ -516,7 +519,7 @@ fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
     let mut client = Client::connect(address, "/");
     client.send_text("go");
     assert_eq!(client.next(), Got::End);
-    let closed = Delivery { closed: 1, ..Delivery::default() };
+    let closed = counts_of(|counts| counts.closed = 1);
     assert_eq!(*result.lock().unwrap(), Some((Sent::Closed, closed, false)));
     stop(running);
 }

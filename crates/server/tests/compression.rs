@@ -243,11 +243,7 @@ fn mixed(compression: impl Fn(Compression) -> Deflate) -> (SocketAddr, Running) 
         )
         .compression(compression(chosen))
     };
-    let limits = Limits {
-        max_backlog: 256 << 20,
-        ws: throng_proto::ws::Limits { max_frame_size: 8 << 20, max_message_size: 8 << 20 },
-        ..Limits::default()
-    };
+    let limits = Limits::default().max_backlog(256 << 20).max_message_size(8 << 20);
     start(
         Server::new(
             served::app()
@@ -356,12 +352,7 @@ fn everyone_gets_everything_whatever_the_windows() {
 
 #[test]
 fn the_same_with_every_message_compressed_and_higher_levels() {
-    let all = |chosen: Compression| Deflate {
-        threshold: Some(0),
-        level: 6,
-        mem_level: 1,
-        ..Deflate::from(chosen)
-    };
+    let all = |chosen: Compression| Deflate::from(chosen).threshold(Some(0)).level(6).mem_level(1);
     converse(all, 7, 300, 0);
 }
 
@@ -383,10 +374,10 @@ fn a_message_sent_on_as_it_came_is_never_taken_for_the_next_one() {
             )
             .ws(
                 "/w15",
-                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(Deflate {
-                    server_no_context_takeover: Some(true),
-                    ..Compression::Window { bits: 15 }.into()
-                }),
+                WsRoute::new(Ws::new().on_message(|ws, m| ws.send(m))).compression(
+                    Deflate::from(Compression::Window { bits: 15 })
+                        .server_no_context_takeover(Some(true)),
+                ),
             ),
     );
     let (address, running) = start(server.shards(1));

@@ -11,7 +11,6 @@ use support::eventually;
 use support::served::{self, start, stop, total};
 use support::wire::{Terms, Writer};
 use throng::prelude::*;
-use throng_proto::ws;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -41,7 +40,6 @@ fn compression_costs_no_more_memory_than_it_says() {
 }
 
 fn bombs() {
-    let limit = ws::Limits { max_frame_size: MIB, max_message_size: MIB };
     let echo = |compression: Compression| {
         WsRoute::new(Ws::new().on_message(|ws, message| ws.send(&message.as_bytes()[..1])))
             .compression(compression)
@@ -51,7 +49,7 @@ fn bombs() {
             .ws("/shared", echo(Compression::Shared))
             .ws("/w10", echo(Compression::Window { bits: 10 })),
     )
-    .limits(Limits { ws: limit, ..Limits::default() });
+    .limits(Limits::default().max_message_size(MIB));
     let (address, running) = start(server.shards(1));
     // Blocks without a reference to what is before them may be repeated.
     let terms =

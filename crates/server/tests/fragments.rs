@@ -31,11 +31,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn limits() -> Limits {
-    Limits {
-        ws: throng_proto::ws::Limits { max_frame_size: 64 * MIB, max_message_size: 64 * MIB },
-        max_backlog: 256 * MIB,
-        ..Limits::default()
-    }
+    Limits::default().max_message_size(64 * MIB).max_backlog(256 * MIB)
 }
 
 /// Joins "feed", and does what a message of text says: `send LEN`, `frame LEN`, `close`, `panic`;
@@ -98,7 +94,7 @@ fn frames_of(len: usize, size: usize) -> Vec<usize> {
 #[test]
 fn rfc6455_5_4_above_the_threshold_in_fragments_and_at_it_whole() {
     for (threshold, size) in [(MIB, 64 * KIB), (1000, 300), (100, 1), (20_000, 1 << 40), (0, 7)] {
-        let limits = Limits { fragment_threshold: threshold, fragment_size: size, ..limits() };
+        let limits = limits().fragment_threshold(threshold).fragment_size(size);
         let (address, running) = serve(limits, SlowPolicy::Close);
         let (mut peer, mut other) = (join(address), join(address));
         eventually("both listen", || running.hub().subscribers("feed") == 2);
@@ -132,7 +128,7 @@ fn rfc6455_5_4_above_the_threshold_in_fragments_and_at_it_whole() {
 
 #[test]
 fn a_threshold_of_the_largest_number_is_never() {
-    let limits = Limits { fragment_threshold: usize::MAX, ..limits() };
+    let limits = limits().fragment_threshold(usize::MAX);
     let (address, running) = serve(limits, SlowPolicy::Close);
     let mut peer = join(address);
     peer.say(true, format!("send {};frame {}", 5 * MIB, 5 * MIB).as_bytes());
@@ -148,12 +144,8 @@ fn a_receiver_that_keeps_up_gets_all_messages_in_order() {
     for policy in
         [SlowPolicy::Close, SlowPolicy::DropOldest, SlowPolicy::DropNewest, SlowPolicy::Latest]
     {
-        let limits = Limits {
-            fragment_threshold: 10 * KIB,
-            fragment_size: 4 * KIB,
-            max_backlog: 64 * KIB,
-            ..limits()
-        };
+        let limits =
+            limits().fragment_threshold(10 * KIB).fragment_size(4 * KIB).max_backlog(64 * KIB);
         let (address, running) = serve(limits, policy);
         let mut peer = join(address);
         eventually("it listens", || running.hub().subscribers("feed") == 1);
@@ -262,7 +254,7 @@ fn a_close_comes_after_the_whole_message_however_it_is_asked_for() {
                 && let Some(running) = running.take()
             {
                 // A slow machine gets the time that it needs.
-                let plan = DrainPlan { grace: TIMEOUT * 10, ..DrainPlan::DEFAULT };
+                let plan = DrainPlan::DEFAULT.grace(TIMEOUT * 10);
                 let drain = move || running.drain(plan).unwrap();
                 draining = Some(std::thread::spawn(drain));
             }
@@ -322,7 +314,7 @@ fn a_failure_cuts_a_message_between_two_fragments() {
 #[test]
 fn slow_readers_lose_whole_messages_only() {
     for policy in [SlowPolicy::DropOldest, SlowPolicy::DropNewest, SlowPolicy::Latest] {
-        let limits = Limits { fragment_threshold: 100 * KIB, max_backlog: 800 * KIB, ..limits() };
+        let limits = limits().fragment_threshold(100 * KIB).max_backlog(800 * KIB);
         let (address, running) = serve(limits, policy);
         let mut peer = narrow(address);
         eventually("it listens", || running.hub().subscribers("feed") == 1);

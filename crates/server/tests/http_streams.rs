@@ -96,7 +96,7 @@ impl Client {
 }
 
 fn at_once() -> DrainPlan {
-    DrainPlan { window: Duration::ZERO, ..DrainPlan::default() }
+    DrainPlan::default().window(Duration::ZERO)
 }
 
 fn get(path: &str) -> String {

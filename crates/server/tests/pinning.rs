@@ -52,7 +52,7 @@ fn each_shard_may_use_the_cpu_it_was_given_and_no_other() {
             };
             ws.offload(|| (), then).unwrap();
         });
-        let workers = WorkerSettings { pool_size: 2, ..WorkerSettings::default() };
+        let workers = WorkerSettings::default().pool_size(2);
         let server = Server::new(served::app().ws("/work", handler)).shards(shards);
         server.cpu_affinity(CpuAffinity::Cores).workers(workers).bind("127.0.0.1:0")
     };

@@ -17,7 +17,7 @@ fn start(server: Server) -> (SocketAddr, Running) {
 }
 
 fn stop(running: Running) {
-    running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
+    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn frames_larger_than_the_backlog_reach_a_member_that_reads() {
 
 #[test]
 fn a_handler_that_answers_far_more_than_it_gets_loses_nothing() {
-    let limits = Limits { max_backlog: 64 << 10, ..Limits::default() };
+    let limits = Limits::default().max_backlog(64 << 10);
     let amplify = Ws::new().on_message(|ws, message| {
         let answer = message.as_bytes().repeat(5000);
         ws.send(answer)
@@ -127,7 +127,7 @@ fn a_packet_of_tiny_publications_is_spread_over_turns() {
 /// A stream whose reads always end inside a message is no message that takes too long.
 #[test]
 fn the_reassembly_deadline_is_each_messages_own() {
-    let limits = Limits { reassembly_timeout: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits::default().reassembly_timeout(Duration::from_secs(2));
     let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
@@ -147,7 +147,7 @@ fn the_reassembly_deadline_is_each_messages_own() {
 
 #[test]
 fn a_session_over_its_message_rate_is_closed_with_1008() {
-    let limits = Limits { max_messages_per_second: 10, ..Limits::default() };
+    let limits = Limits::default().max_messages_per_second(10);
     let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");
@@ -167,7 +167,7 @@ fn a_session_over_its_message_rate_is_closed_with_1008() {
 
 #[test]
 fn a_session_ends_with_its_lifetime() {
-    let limits = Limits { max_lifetime: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits::default().max_lifetime(Duration::from_secs(1));
     let echo = Ws::new().on_message(|ws, message| ws.send(message));
     let (address, running) = start(Server::new(App::new().ws("/", echo)).limits(limits).shards(1));
     let mut client = Client::connect(address, "/");

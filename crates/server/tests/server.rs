@@ -213,7 +213,7 @@ fn every_way_out_calls_close_exactly_once() {
         })
         .on_close(move |ws, close| {
             let name = ws.data().clone();
-            c.lock().unwrap().push((name, close.code));
+            c.lock().unwrap().push((name, close.code.get()));
         });
     let (address, running) = start(Server::new(App::new().ws("/", handler)).shards(2));
     let mut connect = |n: usize| Client::connect(address, &format!("/?n={n}"));
@@ -252,8 +252,8 @@ fn every_way_out_calls_close_exactly_once() {
 #[test]
 fn a_full_server_says_so_and_counts_come_back() {
     let limits = limits(|limits| {
-        limits.max_connections = 3;
-        limits.max_connections_per_address = Some(2);
+        limits.max_connections = Some(3);
+        limits.max_connections_per_address = Limit::AtMost(2);
     });
     let (address, running) = start(echo().limits(limits).shards(2));
     let first = Client::connect(address, "/echo");
@@ -286,7 +286,7 @@ fn a_full_server_says_so_and_counts_come_back() {
 
 #[test]
 fn a_full_server_still_answers_health_checks() {
-    let limits = limits(|limits| limits.max_connections = 20);
+    let limits = limits(|limits| limits.max_connections = Some(20));
     let (address, running) = start(echo().limits(limits).shards(1));
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address, "/echo")).collect();
     // Connections beyond the limit that say nothing do not keep others from being heard.
@@ -323,9 +323,9 @@ fn a_full_server_still_answers_health_checks() {
 
 #[test]
 fn connections_without_a_request_are_closed_for_new_ones() {
-    for pending in [Some(0), Some(10), None] {
+    for pending in [Limit::Unlimited, Limit::AtMost(10), Limit::Auto] {
         let limits = limits(|limits| {
-            limits.max_connections = 40;
+            limits.max_connections = Some(40);
             limits.max_pending_handshakes = pending;
             limits.handshake_timeout = Duration::from_secs(3600);
         });
@@ -371,7 +371,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
         let (address, running) = start(echo().shards(2));
         let threads: Vec<_> = (0..polite).map(|_| support::polite(address, "/echo")).collect();
         let silent: Vec<_> = (0..silent).map(|_| Client::connect(address, "/echo")).collect();
-        let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
+        let forced = running.drain(NO_WAIT.grace(grace)).unwrap().forced;
         for thread in threads {
             thread.join().unwrap();
         }
@@ -418,7 +418,7 @@ fn a_request_that_never_ends_is_timed_out_with_408() {
 #[test]
 fn silence_is_pinged_and_the_dead_are_buried() {
     let limits = limits(|limits| {
-        limits.heartbeat_interval = Duration::from_secs(1);
+        limits.heartbeat_interval = Some(Duration::from_secs(1));
         limits.heartbeat_timeout = Duration::from_secs(3);
     });
     let (address, running) = start(echo().limits(limits).shards(1));
@@ -569,7 +569,9 @@ fn mistakes_are_told_at_bind() {
         Ok(_) => panic!("bound"),
     };
     assert!(error_of(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
-    assert!(error_of(echo().limits(limits(|l| l.max_connections = 1 << 40))).contains("ulimit -n"));
+    assert!(
+        error_of(echo().limits(Limits::default().max_connections(1 << 40))).contains("ulimit -n")
+    );
     assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
     let twice = Server::new(App::new().get("/x", |_| "a").get("/x", |_| "b")).bind("127.0.0.1:0");
     assert!(twice.err().unwrap().to_string().contains("/x"));

@@ -236,7 +236,7 @@ fn rules_of_the_channel_win_over_those_of_the_route_and_these_over_the_servers()
             .ws("/newest", WsRoute::new(member("route")).backpressure(SlowPolicy::DropNewest))
             .ws("/channel", WsRoute::new(member("feed.a")).backpressure(SlowPolicy::DropNewest)),
     )
-    .limits(Limits { max_backlog: CAP, ..Limits::default() })
+    .limits(Limits::default().max_backlog(CAP))
     .backpressure(SlowPolicy::DropOldest)
     .channel_backpressure("feed.*", SlowPolicy::Latest);
     let (address, running) = start(server.shards(2));

@@ -225,7 +225,7 @@ fn a_drain_ends_though_a_handler_does_not_return_and_names_its_route() {
     stuck.send_text("wait");
     eventually("its handler waits", || gate.was_entered());
     let grace = Duration::from_millis(200);
-    let plan = DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT };
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace);
     let Drained { stuck_shards, .. } = running.drain(plan).unwrap();
     let [StuckShard { shard, route, connections, .. }] = &stuck_shards[..] else {
         panic!("one is stuck: {stuck_shards:?}")
@@ -246,11 +246,7 @@ fn a_full_mailbox_of_a_stuck_shard_holds_up_no_drain_either() {
     eventually("its handler waits", || gate.was_entered());
     let hub = running.hub();
     while hub.broadcast("to no one").is_ok() {}
-    let plan = DrainPlan {
-        window: Duration::ZERO,
-        grace: Duration::from_millis(200),
-        ..DrainPlan::DEFAULT
-    };
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(Duration::from_millis(200));
     running.begin_drain(plan);
     let drained = running.join().unwrap();
     assert_eq!(drained.stuck_shards.len(), 1);
@@ -277,8 +273,7 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
     });
-    let drained =
-        running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
+    let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
     assert_eq!((drained.forced, drained.stuck_shards.len(), drained.stuck.len()), (0, 0, 0));
     end.join().unwrap();
 }

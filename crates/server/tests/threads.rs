@@ -187,11 +187,9 @@ fn a_panic_closes_its_connection_and_no_other() {
 
 #[test]
 fn silence_is_pinged_and_the_dead_are_buried() {
-    let limits = Limits {
-        heartbeat_interval: Duration::from_secs(1),
-        heartbeat_timeout: Duration::from_secs(2),
-        ..Limits::default()
-    };
+    let limits = Limits::default()
+        .heartbeat_interval(Duration::from_secs(1))
+        .heartbeat_timeout(Duration::from_secs(2));
     let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     let mut client = Client::connect(address, "/");
     for _ in 0..2 {
@@ -213,12 +211,8 @@ fn refused(address: SocketAddr) -> String {
 
 #[test]
 fn limits_hold_and_what_left_makes_room() {
-    let limits = Limits {
-        max_connections: 3,
-        max_messages_per_second: 5,
-        ws: throng_proto::ws::Limits { max_frame_size: 1000, max_message_size: 1000 },
-        ..Limits::default()
-    };
+    let limits =
+        Limits::default().max_connections(3).max_messages_per_second(5).max_message_size(1000);
     let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address, "/")).collect();
     let head = refused(address);
@@ -249,7 +243,7 @@ fn limits_hold_and_what_left_makes_room() {
 
 #[test]
 fn a_request_that_never_ends_is_timed_out_with_408() {
-    let limits = Limits { handshake_timeout: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits::default().handshake_timeout(Duration::from_secs(1));
     let (address, running) = start(threads(served::app().ws("/", echo())).limits(limits));
     for start in [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
         let answer = exchange(address, start);
@@ -260,12 +254,10 @@ fn a_request_that_never_ends_is_timed_out_with_408() {
 
 #[test]
 fn a_slow_reader_is_closed_while_its_thread_serves_it() {
-    let limits = Limits {
-        max_backlog: 64 << 10,
-        close_timeout: Duration::from_secs(1),
-        write_timeout: Duration::from_secs(1),
-        ..Limits::default()
-    };
+    let limits = Limits::default()
+        .max_backlog(64 << 10)
+        .close_timeout(Duration::from_secs(1))
+        .write_timeout(Duration::from_secs(1));
     let (address, running) =
         start(threads(served::app().ws("/{channel}", members())).limits(limits));
     let slow = Client::connect(address, "/feed");
@@ -298,7 +290,7 @@ fn a_drain_tells_everyone_and_forces_those_who_do_not_listen() {
         let all = polite + silent + usize::from(half.is_some());
         eventually("all are here", || running.stats().connections == all as u64);
         let refused = half.map(|mut half| std::thread::spawn(move || read_head(&mut half)));
-        let forced = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap().forced;
+        let forced = running.drain(NO_WAIT.grace(grace)).unwrap().forced;
         for thread in threads {
             thread.join().unwrap();
         }
@@ -322,7 +314,7 @@ fn a_drain_is_spread_over_its_window_and_turns_newcomers_away() {
     let drain_after = |delay: Duration| {
         let (address, running) = start(threads(served::app().ws("/", echo()).health()));
         let client = Client::connect(address, "/");
-        running.begin_drain(DrainPlan { delay, ..NO_WAIT });
+        running.begin_drain(NO_WAIT.delay(delay));
         (address, running, client)
     };
     // Never over while the test runs: this server is left to the end of the process.
@@ -376,7 +368,7 @@ fn drained_beside_a_stuck_one(idle: usize) -> usize {
         })
         .collect();
     let grace = Duration::from_millis(200);
-    let drained = running.drain(DrainPlan { grace, ..NO_WAIT }).unwrap();
+    let drained = running.drain(NO_WAIT.grace(grace)).unwrap();
     let routes: Vec<_> = drained
         .stuck_shards
         .iter()
@@ -435,7 +427,7 @@ fn mistakes_are_told() {
     let error =
         threads(served::app()).thread_stack(1000).bind("127.0.0.1:0").unwrap_err().to_string();
     assert!(error.contains("thread_stack is 1000"), "{error}");
-    let limits = Limits { max_connections: 1 << 20, ..Limits::default() };
+    let limits = Limits::default().max_connections(1 << 20);
     let error = threads(served::app()).limits(limits).bind("127.0.0.1:0").unwrap_err().to_string();
     assert!(error.contains("threads"), "{error}");
 }

@@ -27,7 +27,7 @@ fn families() -> Vec<IoBackend> {
 }
 
 fn workers(pool_size: usize, queue_size: usize, overload: Overload) -> WorkerSettings {
-    WorkerSettings { pool_size, queue_size, overload, ..WorkerSettings::default() }
+    WorkerSettings::default().pool_size(pool_size).queue_size(queue_size).overload(overload)
 }
 
 /// Holds jobs up until it is opened.
@@ -162,7 +162,7 @@ fn with_affinity_a_connection_stays_with_its_worker() {
                 names.lock().unwrap().entry(name.clone()).or_default().insert(worker);
                 replies.send(message);
             });
-    let settings = WorkerSettings { affinity: true, ..workers(4, 100, Overload::Pause) };
+    let settings = workers(4, 100, Overload::Pause).affinity(true);
     let (address, running) =
         start(Server::new(served::app().ws("/{name}", handler)).shards(1).workers(settings));
     let mut clients: Vec<_> = (0..8).map(|i| Client::connect(address, &format!("/{i}"))).collect();
@@ -327,7 +327,7 @@ fn a_paused_connection_can_be_closed_by_either_side() {
 
         let gate = Gate::default();
         let (mut client, _, running) = paused(&gate, io);
-        let plan = DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT };
+        let plan = DrainPlan::DEFAULT.window(Duration::ZERO);
         running.begin_drain(plan);
         assert_eq!(client.next(), Got::Close(1001, "going away".into()));
         client.send(Opcode::Close, &1001u16.to_be_bytes());
@@ -523,8 +523,7 @@ fn the_last_work_of_a_session_is_done() {
     client.send(Opcode::Close, &1000u16.to_be_bytes());
     assert_eq!(client.next(), Got::Close(1000, String::new()));
     saved.await_guests(1);
-    let drained =
-        running.drain(DrainPlan { window: Duration::ZERO, ..DrainPlan::DEFAULT }).unwrap();
+    let drained = running.drain(DrainPlan::DEFAULT.window(Duration::ZERO)).unwrap();
     assert_eq!((drained.forced, drained.stuck), (0, vec![]));
 }
 
@@ -571,7 +570,7 @@ fn a_drain_ends_at_its_deadline_and_names_the_route_that_never_returns() {
     http.say("GET /http/a HTTP/1.1\r\nHost: x\r\n\r\n");
     gate.await_guests(2);
     let (began, grace) = (Instant::now(), Duration::from_millis(300));
-    let plan = DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT };
+    let plan = DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace);
     let drained = running.drain(plan).unwrap();
     assert!(began.elapsed() >= grace, "it was not waited for");
     let mut routes: Vec<&str> = drained.stuck.iter().map(|job| &*job.route).collect();
@@ -592,7 +591,7 @@ fn workers_have_the_time_that_shards_have_to_drain() {
         client.send_text("never returns");
         gate.await_guests(1);
         let grace = Duration::from_millis(300);
-        let plan = DrainPlan { window: 100 * TIMEOUT, grace, ..DrainPlan::DEFAULT };
+        let plan = DrainPlan::DEFAULT.window(100 * TIMEOUT).grace(grace);
         let (say, hear) = mpsc::channel();
         std::thread::spawn(move || say.send(running.drain(plan).unwrap()));
         let drained =

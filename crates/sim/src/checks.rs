@@ -33,7 +33,7 @@ pub(crate) fn at_the_end(world: &World, stats: &Stats) {
             let (panics, planned) = (stats.handler_panics, record.planned_panics);
             faults.push(format!("{panics} panics where {planned} were planned"));
         }
-        if world.plan.limits.heartbeat_interval.is_zero() && stats.pings > 0 {
+        if world.plan.limits.heartbeat_interval.is_none() && stats.pings > 0 {
             faults.push(format!("{} pings where heartbeats are off", stats.pings));
         }
     }
@@ -96,7 +96,7 @@ fn heard_well(
         counts.missing += u64::from(!got);
         counts.missing_of_good += u64::from(caught_up && !got);
         let rules = world.plan.rules.of(offer.class);
-        if caught_up && !got && rules.policy == SlowPolicy::Close && rules.max_age.is_zero() {
+        if caught_up && !got && rules.policy == SlowPolicy::Close && rules.max_age.is_none() {
             faults.push(format!("{:?} never came", offer.what));
         }
         let key = if rules.policy == SlowPolicy::Latest { &*offer.key } else { "" };
@@ -106,17 +106,17 @@ fn heard_well(
     for ((class, key), (at, got)) in last {
         let rules = world.plan.rules.of(class);
         let kept = match rules.policy {
-            SlowPolicy::Close | SlowPolicy::DropNewest => false,
             SlowPolicy::DropOldest => true,
             SlowPolicy::Latest => {
                 let later = &session.offers[at + 1..];
                 figures[class].dropped_oldest == 0 || later.iter().all(|o| o.class != class)
             }
+            _ => false,
         };
         let what = &session.offers[at].what;
         // Of equal answers, any may be the one that came.
         let got = got || matches!(what, Heard::Direct(_)) && peer.reader.heard.contains(what);
-        if caught_up && kept && rules.max_age.is_zero() && !got {
+        if caught_up && kept && rules.max_age.is_none() && !got {
             faults.push(format!("{what:?}, the newest of class {class} and key {key:?}, is lost"));
         }
     }
@@ -221,9 +221,6 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
         sums[3] += figures.closed;
         let rules = world.plan.rules.of(class);
         let never = match rules.policy {
-            SlowPolicy::Close => {
-                figures.dropped_newest + figures.dropped_oldest + figures.conflated
-            }
             SlowPolicy::DropNewest => {
                 figures.slow_consumers + figures.dropped_oldest + figures.conflated
             }
@@ -231,8 +228,9 @@ fn counted_well(world: &World, stats: &Stats, record: &Record, counts: &[Counts]
                 figures.slow_consumers + figures.dropped_newest + figures.conflated
             }
             SlowPolicy::Latest => figures.slow_consumers + figures.dropped_newest,
+            _ => figures.dropped_newest + figures.dropped_oldest + figures.conflated,
         };
-        if never > 0 || rules.max_age.is_zero() && figures.expired > 0 {
+        if never > 0 || rules.max_age.is_none() && figures.expired > 0 {
             faults.push(format!("class {class}, {:?}, counted {figures:?}", rules.policy));
         }
     }
@@ -272,7 +270,7 @@ fn pinged_well(world: &World, peer: &Peer, part: &Part) -> Option<String> {
         return None;
     }
     // Up to a quarter early and one second more, so that not all are pinged at once; ticks are whole seconds.
-    let interval = limits.heartbeat_interval.as_nanos() as u64;
+    let interval = limits.heartbeat_interval.unwrap_or_default().as_nanos() as u64;
     let silence = (interval / 4 * 3).saturating_sub(3 * SECOND);
     // What it wrote while the ping was on its way does not count.
     let on_the_way = 2 * part.link.latency + SECOND / 10;

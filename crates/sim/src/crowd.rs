@@ -108,8 +108,8 @@ fn class(rng: &mut Rng) -> Backpressure {
     ]);
     let age = rng.pick(&[0, 0, 0, 1, 200, 2500]);
     Backpressure::new(policy)
-        .max_backlog(rng.pick(&[0, 1, 300, 2000, 2000, 20_000]))
-        .max_age(Duration::from_millis(age))
+        .max_backlog(rng.pick(&[None, Some(1), Some(300), Some(2000), Some(2000), Some(20_000)]))
+        .max_age(Some(Duration::from_millis(age)).filter(|age| !age.is_zero()))
 }
 
 fn pace(rng: &mut Rng) -> Do {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_engine::{BuildOptions, DrainPlan, Limits, Watching};
+use throng_engine::{BuildOptions, DrainPlan, Limit, Limits, Watching};
 use throng_proto::ws::handshake::{Key, encode_request};
 
 use crate::ask::Ask;
@@ -164,12 +164,10 @@ impl Plan {
         }
         let drain = rng.one_in(4).then(|| Drain {
             at: rng.between(0, busy + 5 * SECOND),
-            plan: DrainPlan {
-                delay: Duration::ZERO,
-                window: Duration::from_millis(rng.between(0, 3000)),
-                grace: Duration::from_millis(rng.between(500, 6000)),
-                code: rng.pick(&[1001, 1012]),
-            },
+            plan: DrainPlan::default()
+                .window(Duration::from_millis(rng.between(0, 3000)))
+                .grace(Duration::from_millis(rng.between(500, 6000)))
+                .code(rng.pick(&[1001, 1012])),
         });
         let mut plan = Self {
             seed,
@@ -267,9 +265,8 @@ impl Plan {
     #[must_use]
     pub fn caps_connections(&self) -> bool {
         let Limits { max_pending_handshakes, max_connections_per_address, .. } = &self.limits;
-        let caps =
-            [Some(self.max_connections), *max_pending_handshakes, *max_connections_per_address];
-        caps.into_iter().flatten().any(|cap| cap > 0)
+        let caps = [max_pending_handshakes, max_connections_per_address];
+        self.max_connections > 0 || caps.into_iter().any(|cap| matches!(cap, Limit::AtMost(_)))
     }
 
     /// Output never piles up beyond the limit as long as reading stops in time: nobody who only echoes may be
@@ -289,7 +286,7 @@ impl Plan {
             + limits.reassembly_timeout
             + limits.write_timeout
             + limits.close_timeout
-            + limits.heartbeat_interval
+            + limits.heartbeat_interval.unwrap_or_default()
             + limits.heartbeat_timeout;
         all.as_nanos() as u64 + 30 * SECOND
     }
@@ -376,10 +373,10 @@ fn limits(rng: &mut Rng, faults: &Faults) -> Limits {
     limits.reassembly_timeout = secs(3, 10);
     limits.write_timeout = secs(3, 10);
     limits.close_timeout = secs(4, 6);
-    limits.heartbeat_interval = secs(4, 25);
+    limits.heartbeat_interval = Some(secs(4, 25));
     limits.heartbeat_timeout = secs(2, 60);
     if rng.one_in(4) {
-        limits.heartbeat_interval = Duration::ZERO;
+        limits.heartbeat_interval = None;
     }
     limits.heartbeat_always = rng.one_in(3);
     let finely_cut = faults.receive_buffer < 1000 || (1..1000).contains(&faults.cut_receives);
@@ -395,10 +392,10 @@ fn limits(rng: &mut Rng, faults: &Faults) -> Limits {
     limits.http.max_header_bytes = if finely_cut { 600 } else { rng.pick(&[600, 2000, 16 * 1024]) };
     limits.http.max_headers = rng.pick(&[10, 100]);
     if rng.one_in(10) {
-        limits.max_connections_per_address = Some(1 + rng.below(4));
+        limits.max_connections_per_address = Limit::AtMost(1 + rng.below(4));
     }
     if rng.one_in(10) {
-        limits.max_pending_handshakes = Some(1 + rng.below(4));
+        limits.max_pending_handshakes = Limit::AtMost(1 + rng.below(4));
     }
     limits
 }

@@ -73,7 +73,6 @@ impl Rules {
     }
 
     /// The rules of a class.
-    #[must_use]
     pub fn of(&self, class: usize) -> Backpressure {
         let channels = self.channels.iter().map(|(_, rules)| *rules);
         let routes = self.routes.iter().map(|(_, rules)| *rules);

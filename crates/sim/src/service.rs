@@ -518,9 +518,9 @@ impl Service for Probe {
         {
             let mut record = self.record.borrow_mut();
             record.closed += 1;
-            record.trace.mix(u64::from(close.code));
+            record.trace.mix(u64::from(close.code.get()));
             if let Some(session) = record.session(peer, id, "on_close") {
-                session.closed = Some(close.code);
+                session.closed = Some(close.code.get());
             }
             record.forget_member(self.shard, peer);
         }

@@ -325,7 +325,7 @@ impl World {
         let sessions: usize = self.audits().iter().map(|audit| audit.sessions).sum();
         let connections: usize = self.audits().iter().map(|audit| audit.connections).sum();
         let deaf = self.peers.iter().flatten().all(|peer| peer.end.is_some() || peer.is_deaf());
-        let excused = self.plan.limits.heartbeat_interval.is_zero() && sessions == connections
+        let excused = self.plan.limits.heartbeat_interval.is_none() && sessions == connections
             || connections == 0 && deaf;
         if !excused && self.plan.faults.clock_leaps == 0 {
             let who: Vec<&str> = self
@@ -616,7 +616,7 @@ impl World {
 fn largest_backlog(plan: &Plan, frame: usize) -> usize {
     let limit = plan.limits.max_backlog;
     let rules = (0..plan.rules.count()).map(|class| plan.rules.of(class));
-    let cap = |rules: Backpressure| if rules.max_backlog == 0 { limit } else { rules.max_backlog };
+    let cap = |rules: Backpressure| rules.max_backlog.unwrap_or(limit);
     let (mut kept, mut apart, mut drops) = (limit, 0, false);
     for rules in rules {
         kept = kept.max(cap(rules));

@@ -32,7 +32,7 @@ impl Scene {
     fn new(rules: Rules, stream: bool, resumes: u64, published: Vec<Outside>) -> Self {
         let mut plan = Plan::calm(31);
         plan.rules = rules;
-        plan.limits.heartbeat_interval = Duration::ZERO;
+        plan.limits.heartbeat_interval = None;
         plan.limits.write_timeout = Duration::from_secs(60);
         plan.shards = 2;
         let stalls =
@@ -538,7 +538,7 @@ fn what_waits_for_who_never_reads_is_discarded_with_it() {
         let rules = Backpressure::new(policy).max_backlog(cap);
         let mut plan = Plan::calm(35);
         plan.rules = Rules::default().channel("news", rules);
-        plan.limits.heartbeat_interval = Duration::ZERO;
+        plan.limits.heartbeat_interval = None;
         for n in 0..DEAF {
             let script =
                 vec![Do::UntilOpen, Do::Read(Pace::Never), Do::Pause(5 * SECOND), Do::Reset];

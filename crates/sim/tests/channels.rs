@@ -17,7 +17,7 @@ use throng_sim::{Audience, Do, Expect, Pace, Plan, Rules, SECOND, World};
 fn plan_of_many(shards: usize) -> (Plan, Vec<usize>) {
     let mut plan = Plan::calm(36);
     plan.shards = shards;
-    plan.limits.heartbeat_interval = Duration::ZERO;
+    plan.limits.heartbeat_interval = None;
     let mut quick = Vec::new();
     for n in 0..60 {
         let reads = vec![Do::UntilOpen, text("!sub news"), Do::Pause(30 * SECOND), Do::Close(1000)];

@@ -372,13 +372,11 @@ fn policy(rng: &mut Rng) -> Policy {
         0 => Mode::Shared,
         _ => Mode::Window { bits: rng.pick(&[9, 10, 12, 15]) },
     };
-    let settings = Settings {
-        enabled: true,
-        mode,
-        level: rng.pick(&[1, 6]),
-        threshold: rng.pick(&[None, Some(0), Some(100)]),
-        ..Settings::default()
-    };
+    let settings = Settings::new(mode).level(rng.pick(&[1, 6])).threshold(rng.pick(&[
+        None,
+        Some(0),
+        Some(100),
+    ]));
     settings.check().expect("valid settings").expect("enabled")
 }
 
@@ -417,17 +415,15 @@ fn world(seed: u64, sums: &mut Sums) {
         rules = rules.max_age(Duration::from_millis(20));
     }
     classes.set_default(rules);
-    let limits = Limits {
-        fragment_threshold: rng.pick(&[100, 5000, 30_000, 1 << 20]),
-        fragment_size: rng.pick(&[100, 1000, 20_000, 64 << 10]),
-        max_backlog: rng.pick(&[4000, 60_000, 1 << 20, 16 << 20]),
-        heartbeat_interval: Duration::ZERO,
-        write_timeout: Duration::from_secs(3600),
-        reassembly_timeout: Duration::from_secs(3600),
-        close_timeout: Duration::from_secs(3600),
-        handshake_timeout: Duration::from_secs(3600),
-        ..Limits::default()
-    };
+    let limits = Limits::default()
+        .fragment_threshold(rng.pick(&[100, 5000, 30_000, 1 << 20]))
+        .fragment_size(rng.pick(&[100, 1000, 20_000, 64 << 10]))
+        .max_backlog(rng.pick(&[4000, 60_000, 1 << 20, 16 << 20]))
+        .heartbeat_interval(None)
+        .write_timeout(Duration::from_secs(3600))
+        .reassembly_timeout(Duration::from_secs(3600))
+        .close_timeout(Duration::from_secs(3600))
+        .handshake_timeout(Duration::from_secs(3600));
     let count = 2 + rng.below(6);
     let ledger = Rc::new(RefCell::new(Ledger {
         due: vec![Vec::new(); count],

@@ -10,12 +10,8 @@ use throng_sim::{Do, End, Expect, Pace, Plan, SECOND, World};
 fn plan(shards: usize, window: u64, grace: u64) -> Plan {
     let mut plan = Plan::calm(3);
     plan.shards = shards;
-    let plan_of_drain = DrainPlan {
-        delay: Duration::ZERO,
-        window: Duration::from_secs(window),
-        grace: Duration::from_secs(grace),
-        code: 1001,
-    };
+    let plan_of_drain =
+        DrainPlan::default().window(Duration::from_secs(window)).grace(Duration::from_secs(grace));
     plan.drain = Some(Drain { at: 5 * SECOND, plan: plan_of_drain });
     plan
 }

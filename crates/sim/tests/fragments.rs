@@ -200,23 +200,19 @@ fn both_roles_understand_each_other_in_every_mode() {
                 0 => Mode::Shared,
                 _ => Mode::Window { bits: rng.pick(&[9, 10, 12, 15]) },
             };
-            let settings = Settings {
-                enabled: rng.below(5) > 0,
-                mode,
-                level: rng.pick(&[1, 5]),
-                threshold: rng.pick(&[None, Some(0)]),
-                server_max_window_bits: rng.pick(&[15, 15, 10, 9]),
-                client_max_window_bits: rng.pick(&[15, 15, 10, 9]),
-                ..Settings::default()
-            };
+            let settings = Settings::default()
+                .enabled(rng.below(5) > 0)
+                .mode(mode)
+                .level(rng.pick(&[1, 5]))
+                .threshold(rng.pick(&[None, Some(0)]))
+                .server_max_window_bits(rng.pick(&[15, 15, 10, 9]))
+                .client_max_window_bits(rng.pick(&[15, 15, 10, 9]));
             settings.check().expect("valid settings")
         };
-        let limits = Limits {
-            fragment_threshold: rng.pick(&[100, 10_000, 1 << 20]),
-            fragment_size: rng.pick(&[33, 5000, 64 << 10]),
-            max_backlog: 64 << 20,
-            ..Limits::default()
-        };
+        let limits = Limits::default()
+            .fragment_threshold(rng.pick(&[100, 10_000, 1 << 20]))
+            .fragment_size(rng.pick(&[33, 5000, 64 << 10]))
+            .max_backlog(64 << 20);
         let net = Net::shared();
         let here = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = net.borrow_mut().listen(here);
@@ -270,7 +266,7 @@ fn of_a_message_of_64_mib_no_more_than_a_little_leaves_in_a_turn() {
     let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
     let session = Session { says: vec![(false, vec![7; len])], ..Session::default() };
     let sessions: Sessions = Rc::new(RefCell::new(vec![session]));
-    let limits = Limits { max_backlog: 1 << 20, ..Limits::default() };
+    let limits = Limits::default().max_backlog(1 << 20);
     let role = Role { policy: None, sessions };
     let mut shard = shard_of(&net, (0, 1), Faults::default(), limits, role, Some(listener));
     let options = LinkOptions { latency: 1000, capacity: 1 << 30, cut_after: None };

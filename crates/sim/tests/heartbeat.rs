@@ -15,7 +15,7 @@ fn plan(interval: u64, timeout: u64) -> Plan {
     let limits = Limits::default();
     let mut plan = Plan::calm(1);
     plan.limits = limits;
-    plan.limits.heartbeat_interval = secs(interval);
+    plan.limits.heartbeat_interval = Some(secs(interval));
     plan.limits.heartbeat_timeout = secs(timeout);
     plan
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throng_engine::DrainPlan;
+use throng_engine::{DrainPlan, Limit};
 use throng_sim::plan::Drain;
 use throng_sim::{
     Ask, Do, End, Expect, Outcome, Pace, Plan, SECOND, Start, Take, World, hush_planned_panics,
@@ -350,7 +350,7 @@ fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     const FULL: usize = 4;
     let mut plan = Plan::calm(93);
     plan.max_connections = FULL;
-    plan.limits.max_connections_per_address = Some(0);
+    plan.limits.max_connections_per_address = Limit::Unlimited;
     for _ in 0..FULL {
         plan.add(
             "session",
@@ -480,7 +480,7 @@ fn a_body_that_is_held_up_costs_one_buffer() {
 
 fn drain(grace: u64) -> Option<Drain> {
     let (delay, window) = (Duration::ZERO, Duration::ZERO);
-    let plan = DrainPlan { delay, window, grace: Duration::from_secs(grace), code: 1001 };
+    let plan = DrainPlan::default().delay(delay).window(window).grace(Duration::from_secs(grace));
     Some(Drain { at: 5 * SECOND, plan })
 }
 

@@ -78,7 +78,7 @@ impl World {
         let listener = net.borrow_mut().listen(SocketAddr::from(([127, 0, 0, 1], 1)));
         let mut driver = SimDriver::new(&net, 0, Faults::default(), Rng::new(1), Waiting::Never);
         driver.add_listener(listener);
-        let limits = Limits { max_memory: LIMIT, ..Limits::default() };
+        let limits = Limits::default().max_memory(LIMIT);
         let options = BuildOptions { limits, seed: Some(1), ..BuildOptions::default() };
         let built = build(vec![driver], &options, |_, _, _| Chat).expect("valid limits");
         let shard = built.shards.into_iter().next().expect("one driver, one shard");

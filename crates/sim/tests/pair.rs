@@ -176,7 +176,7 @@ fn both_roles_agree_whatever_the_network_does() {
         drivers[0].add_listener(listener);
         let (calls, served) = (Calls::default(), Rc::default());
         let heartbeat_interval = std::time::Duration::from_secs(5);
-        let limits = Limits { heartbeat_interval, ..Limits::default() };
+        let limits = Limits::default().heartbeat_interval(heartbeat_interval);
         // One shard's listener and no other accepts; a process of its own for each role.
         let mut shards = Vec::new();
         for (index, driver) in drivers.into_iter().enumerate() {

@@ -96,7 +96,7 @@ struct Server {
 }
 
 fn policy() -> Policy {
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let settings = Settings::default().enabled(true);
     settings.check().expect("valid settings").expect("enabled")
 }
 

@@ -93,15 +93,13 @@ const fn one() -> u32 {
 
 /// Binds the API to `address`.
 pub(super) fn bind(api: Arc<Api>, address: SocketAddr) -> throng::Result<Bound> {
-    let mut limits = Limits {
-        max_connections: MAX_CONNECTIONS,
-        max_pending_handshakes: Some(MAX_PENDING),
-        max_connections_per_address: Some(MAX_PER_ADDRESS),
-        handshake_timeout: HEAD_TIMEOUT,
-        keep_alive_timeout: KEEP_ALIVE,
-        ..Limits::default()
-    };
-    limits.http.max_body = MAX_BODY;
+    let limits = Limits::default()
+        .max_connections(MAX_CONNECTIONS)
+        .max_pending_handshakes(MAX_PENDING)
+        .max_connections_per_address(MAX_PER_ADDRESS)
+        .handshake_timeout(HEAD_TIMEOUT)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .max_body(MAX_BODY);
     let route = |handler: fn(&Api, &Request<'_>) -> Outcome| {
         let api = Arc::clone(&api);
         move |request: &Request<'_>| {

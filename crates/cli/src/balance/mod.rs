@@ -152,7 +152,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     is_ending.store(true, Relaxed);
     let ended = end(&balancer, &reloader);
     if let Some(admin) = admin {
-        let quick = DrainPlan { window: Duration::ZERO, grace: LAST_ANSWERS, ..DrainPlan::DEFAULT };
+        let quick = DrainPlan::DEFAULT.window(Duration::ZERO).grace(LAST_ANSWERS);
         let _ = admin.drain(quick);
     }
     ended

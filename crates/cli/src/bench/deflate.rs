@@ -16,5 +16,5 @@ pub fn parse(text: &str) -> Result<Deflate, String> {
         }
         _ => return Err("write no-context, window:BITS with 9 to 15 bits, or off".to_owned()),
     };
-    Ok(Deflate { enabled: true, mode, ..Deflate::default() })
+    Ok(Deflate::new(mode))
 }

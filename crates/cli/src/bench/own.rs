@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         ))
         .shards(args.shards)
         // A publication that waits behind a slow machine is measured, not cut off.
-        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;
     say::line(bound.local_addr());
     // Kept to the end: dropping it would not stop the server, but its end is this process's.

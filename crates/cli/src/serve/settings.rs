@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use throng::{
-    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limits, Origins, Tls,
-    TlsVersion,
+    Backpressure, CpuAffinity, Deflate, DeflateMode, DrainPlan, IoBackend, Limit, Limits, Origins,
+    Tls, TlsVersion,
 };
 use throng_config::{ConfigError, ConfigErrors, Draft};
 
@@ -66,7 +66,7 @@ impl Settings {
             }
         }
         let backpressure = Backpressure::new(draft.parse("slow_policy").unwrap_or_default())
-            .max_age(draft.get("max_age"));
+            .max_age(unless_zero(draft.get("max_age")));
         let hosts: Option<Vec<String>> = draft.get("allowed_hosts");
         let settings = Self {
             hosts: AllowedHosts::new(hosts.as_deref(), &listen),
@@ -84,12 +84,10 @@ impl Settings {
                 list => Origins::list(list),
             },
             limits: limits(&draft),
-            drain: DrainPlan {
-                delay: draft.get("drain.delay"),
-                window: draft.get("drain.window"),
-                grace: draft.get("drain.grace"),
-                ..DrainPlan::default()
-            },
+            drain: DrainPlan::default()
+                .delay(draft.get("drain.delay"))
+                .window(draft.get("drain.window"))
+                .grace(draft.get("drain.grace")),
             backpressure,
             channels: channels(&draft, backpressure),
             wildcards: draft.get("wildcards"),
@@ -104,38 +102,54 @@ impl Settings {
     }
 }
 
-/// Reads all fields, so that a limit without a setting does not compile.
 fn limits(draft: &Draft) -> Limits {
-    let Limits { mut ws, mut http, .. } = Limits::default();
-    ws.max_message_size = draft.get("max_message_size");
-    ws.max_frame_size = draft.get("max_frame_size");
-    http.max_header_bytes = draft.get("max_header_bytes");
-    http.max_headers = draft.get("max_headers");
-    http.max_body = draft.get("max_body");
-    Limits {
-        ws,
-        http,
-        max_connections: draft.get("max_connections"),
-        max_pending_handshakes: draft.get("max_pending_handshakes"),
-        max_connections_per_address: draft.get("max_connections_per_address"),
-        max_backlog: draft.get("max_backlog"),
-        fragment_threshold: draft.get("fragment_threshold"),
-        fragment_size: draft.get("fragment_size"),
-        max_messages_per_second: draft.get("max_messages_per_second"),
-        max_bytes_per_second: draft.get("max_bytes_per_second"),
-        max_lifetime: draft.get("max_lifetime"),
-        handshake_timeout: draft.get("handshake_timeout"),
-        min_body_rate: draft.get("min_body_rate"),
-        max_body_memory: draft.get("max_body_memory"),
-        max_memory: draft.get("max_memory"),
-        min_response_rate: draft.get("min_response_rate"),
-        keep_alive_timeout: draft.get("keep_alive_timeout"),
-        reassembly_timeout: draft.get("reassembly_timeout"),
-        write_timeout: draft.get("write_timeout"),
-        close_timeout: draft.get("close_timeout"),
-        heartbeat_interval: draft.get("heartbeat.interval"),
-        heartbeat_timeout: draft.get("heartbeat.timeout"),
-        heartbeat_always: draft.get("heartbeat.always"),
+    Limits::default()
+        .max_message_size(draft.get("max_message_size"))
+        .max_frame_size(draft.get("max_frame_size"))
+        .max_header_bytes(draft.get("max_header_bytes"))
+        .max_headers(draft.get("max_headers"))
+        .max_body(draft.get::<u64>("max_body"))
+        .max_connections(unless_0(draft, "max_connections"))
+        .max_pending_handshakes(cap(draft, "max_pending_handshakes"))
+        .max_connections_per_address(cap(draft, "max_connections_per_address"))
+        .max_backlog(draft.get("max_backlog"))
+        .fragment_threshold(draft.get("fragment_threshold"))
+        .fragment_size(draft.get("fragment_size"))
+        .max_messages_per_second(unless_0(draft, "max_messages_per_second").map(|most| most as u64))
+        .max_bytes_per_second(unless_0(draft, "max_bytes_per_second").map(|most| most as u64))
+        .max_lifetime(unless_zero(draft.get("max_lifetime")))
+        .handshake_timeout(draft.get("handshake_timeout"))
+        .min_body_rate(unless_0(draft, "min_body_rate").unwrap_or(usize::MAX))
+        .max_body_memory(draft.get("max_body_memory"))
+        .max_memory(match draft.get("max_memory") {
+            0 => Limit::Auto,
+            usize::MAX => Limit::Unlimited,
+            bytes => Limit::AtMost(bytes),
+        })
+        .min_response_rate(draft.get("min_response_rate"))
+        .keep_alive_timeout(draft.get("keep_alive_timeout"))
+        .reassembly_timeout(draft.get("reassembly_timeout"))
+        .write_timeout(draft.get("write_timeout"))
+        .close_timeout(draft.get("close_timeout"))
+        .heartbeat_interval(unless_zero(draft.get("heartbeat.interval")))
+        .heartbeat_timeout(draft.get("heartbeat.timeout"))
+        .heartbeat_always(draft.get("heartbeat.always"))
+}
+
+fn unless_0(draft: &Draft, key: &str) -> Option<usize> {
+    Some(draft.get(key)).filter(|&number| number > 0)
+}
+
+fn unless_zero(time: Duration) -> Option<Duration> {
+    Some(time).filter(|time| !time.is_zero())
+}
+
+/// Returns a cap whose default, `auto`, depends on others; 0 is no cap.
+fn cap(draft: &Draft, key: &str) -> Limit {
+    match draft.get::<Option<usize>>(key) {
+        None => Limit::Auto,
+        Some(0) => Limit::Unlimited,
+        Some(most) => Limit::AtMost(most),
     }
 }
 
@@ -159,8 +173,10 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         }
         let mut rule = general;
         rule.policy = record.parse("slow_policy").unwrap_or(rule.policy);
-        rule.max_backlog = record.get::<Option<_>>("max_backlog").unwrap_or(rule.max_backlog);
-        rule.max_age = record.get::<Option<_>>("max_age").unwrap_or(rule.max_age);
+        rule.max_backlog = record.get::<Option<_>>("max_backlog").or(rule.max_backlog);
+        if let Some(age) = record.get::<Option<_>>("max_age") {
+            rule.max_age = unless_zero(age);
+        }
         rules.push(Rule { pattern, rules: rule });
     }
     rules
@@ -170,18 +186,16 @@ fn deflate(draft: &Draft) -> Deflate {
     let bits = draft.get("deflate.window_bits");
     let window = DeflateMode::Window { bits };
     let is_window = draft.get::<String>("deflate.mode") == "window";
-    let deflate = Deflate {
-        enabled: draft.get("deflate.enabled"),
-        mode: if is_window { window } else { DeflateMode::Shared },
-        level: draft.get("deflate.level"),
-        mem_level: draft.get("deflate.mem_level"),
-        threshold: draft.get("deflate.threshold"),
-        max_size: draft.get("deflate.max_size"),
-        server_max_window_bits: draft.get("deflate.server_max_window_bits"),
-        client_max_window_bits: draft.get("deflate.client_max_window_bits"),
-        server_no_context_takeover: draft.get("deflate.server_no_context_takeover"),
-        client_no_context_takeover: draft.get("deflate.client_no_context_takeover"),
-    };
+    let deflate = Deflate::new(if is_window { window } else { DeflateMode::Shared })
+        .enabled(draft.get("deflate.enabled"))
+        .level(draft.get("deflate.level"))
+        .mem_level(draft.get("deflate.mem_level"))
+        .threshold(draft.get::<Option<_>>("deflate.threshold"))
+        .max_size(draft.get("deflate.max_size"))
+        .server_max_window_bits(draft.get("deflate.server_max_window_bits"))
+        .client_max_window_bits(draft.get("deflate.client_max_window_bits"))
+        .server_no_context_takeover(draft.get::<Option<_>>("deflate.server_no_context_takeover"))
+        .client_no_context_takeover(draft.get::<Option<_>>("deflate.client_no_context_takeover"));
     if let Err(error) = deflate.check() {
         draft.wrong(&format!("deflate.{}", error.setting), error.remedy);
     }

@@ -69,7 +69,7 @@ fn later_sources_win_and_are_named() {
     }
     let settings = Settings::from_draft(draft).unwrap();
     assert_eq!((settings.limits.max_backlog, settings.shards), (2 << 20, 1));
-    assert_eq!(settings.limits.heartbeat_interval, Duration::from_secs(8));
+    assert_eq!(settings.limits.heartbeat_interval, Some(Duration::from_secs(8)));
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn rates_and_lifetimes_are_passed_on() {
     let usual = with(&[]).unwrap();
     let pinned = (usual.stall_warning, usual.pin);
     assert_eq!(pinned, (Duration::from_millis(50), CpuAffinity::None));
-    assert_eq!(settings.limits.max_messages_per_second, 1000);
-    assert_eq!(settings.limits.max_bytes_per_second, 1 << 20);
-    assert_eq!(settings.limits.max_lifetime, Duration::from_secs(7200));
-    assert_eq!(settings.limits.max_connections, 10_000);
+    assert_eq!(settings.limits.max_messages_per_second, Some(1000));
+    assert_eq!(settings.limits.max_bytes_per_second, Some(1 << 20));
+    assert_eq!(settings.limits.max_lifetime, Some(Duration::from_secs(7200)));
+    assert_eq!(settings.limits.max_connections, Some(10_000));
     assert_eq!(settings.drain.delay, Duration::from_secs(3));
 }
 
@@ -217,8 +217,8 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
     assert!(settings.wildcards);
     let general = Backpressure::new(SlowPolicy::DropOldest).max_age(Duration::from_secs(2));
     assert_eq!(settings.backpressure, general);
-    let latest = Backpressure { policy: SlowPolicy::Latest, ..general };
-    let all = Backpressure { max_backlog: 65_536, ..general };
+    let latest = general.policy(SlowPolicy::Latest);
+    let all = general.max_backlog(65_536);
     let rule = |pattern: &str, rules| Rule { pattern: pattern.to_owned(), rules };
     assert_eq!(settings.channels, [rule("prices.*", latest), rule(">", all)]);
     let variable = [("THRONG_CHANNELS", "a.*=close;b=drop_newest")];
@@ -230,7 +230,6 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
 
 #[test]
 fn a_rule_without_a_value_has_the_general_one() {
-    let general = Backpressure::new(SlowPolicy::DropOldest).max_age(Duration::from_secs(9));
     let rules = |text: &str| {
         let pair = format!("channels={text}");
         with(&["slow_policy=drop_oldest", "max_age=9s", &pair]).unwrap().channels
@@ -239,13 +238,13 @@ fn a_rule_without_a_value_has_the_general_one() {
         "prices.* = latest , max_backlog=64KiB, max_age=5s; news.>=drop_newest ;chat=max_age=0",
     );
     let expected = [
-        ("prices.*", SlowPolicy::Latest, 65_536, 5),
-        ("news.>", SlowPolicy::DropNewest, general.max_backlog, 9),
-        ("chat", SlowPolicy::DropOldest, general.max_backlog, 0),
+        ("prices.*", SlowPolicy::Latest, Some(65_536), Some(5)),
+        ("news.>", SlowPolicy::DropNewest, None, Some(9)),
+        ("chat", SlowPolicy::DropOldest, None, None),
     ];
     assert_eq!(found.len(), expected.len());
     for (rule, (pattern, policy, bytes, secs)) in found.iter().zip(expected) {
-        let age = Duration::from_secs(secs);
+        let age = secs.map(Duration::from_secs);
         let wanted = Backpressure::new(policy).max_backlog(bytes).max_age(age);
         assert_eq!((rule.pattern.as_str(), rule.rules), (pattern, wanted));
     }
@@ -325,9 +324,9 @@ fn lists_are_arrays_or_texts_and_other_values_are_neither_list_nor_table() {
 #[test]
 fn the_flag_deflate_stands_for_three_settings() {
     let with = |words: &[&str]| line(words).map(|settings| settings.deflate);
-    let on = Deflate { enabled: true, ..Deflate::default() };
+    let on = Deflate::default().enabled(true);
     assert_eq!(with(&["--deflate", "shared"]).unwrap(), on);
-    let window = |bits| Deflate { mode: DeflateMode::Window { bits }, ..on };
+    let window = |bits| on.mode(DeflateMode::Window { bits });
     assert_eq!(with(&["--deflate", "window:12"]).unwrap(), window(12));
     let set = ["--set", "deflate.enabled=true", "--set", "deflate.mode=window"];
     assert_eq!(with(&set).unwrap(), window(10));
@@ -353,18 +352,14 @@ fn every_source_has_every_setting_of_deflate() {
         ("THRONG_DEFLATE_SERVER_NO_CONTEXT_TAKEOVER", "true"),
         ("THRONG_DEFLATE_CLIENT_NO_CONTEXT_TAKEOVER", "false"),
     ];
-    let all = Deflate {
-        enabled: true,
-        mode: DeflateMode::Window { bits: 11 },
-        level: 6,
-        mem_level: 7,
-        threshold: Some(1024),
-        max_size: 4 << 20,
-        server_max_window_bits: 12,
-        client_max_window_bits: 13,
-        server_no_context_takeover: Some(true),
-        client_no_context_takeover: Some(false),
-    };
+    let all = Deflate::new(DeflateMode::Window { bits: 11 })
+        .level(6)
+        .mem_level(7)
+        .threshold(1024)
+        .server_max_window_bits(12)
+        .client_max_window_bits(13)
+        .server_no_context_takeover(true)
+        .client_no_context_takeover(false);
     assert_eq!(layered(file, &variables, &[]).unwrap().deflate, all);
     for (pair, parts) in [
         ("deflate.window_bits=16", &["deflate.window_bits is \"16\"", "9 to 15"][..]),

@@ -525,7 +525,8 @@ impl Connections {
         self.append(id, |out| ws::encode_close(code, reason, mask, out));
         self.conns[id.slot()].advance(Stage::Closing);
         if let Some(cold) = self.cold_mut(id) {
-            cold.closed_with = code;
+            let is_sent = ws::is_sendable_close_code(code);
+            cold.closed_with = if is_sent { code } else { ws::CloseCode::NO_STATUS.get() };
         }
         self.due_in(id, self.limits.close);
     }

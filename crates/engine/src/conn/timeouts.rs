@@ -1,6 +1,7 @@
 //! Per-connection timeouts.
 
 use throng_io::ConnId;
+use throng_proto::ws::CloseCode;
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::timers::Tick;
@@ -38,7 +39,11 @@ impl<S: Service> State<S> {
             }
             Stage::Open => {
                 connections.stats.timeouts += 1;
-                self.end_session(id, Close { code: 1006, reason: "heartbeat timeout" }, false);
+                self.end_session(
+                    id,
+                    Close { code: CloseCode::ABNORMAL, reason: "heartbeat timeout" },
+                    false,
+                );
                 self.core.connections.finish(id, AfterFlush::Abort);
             }
             // Its requests are held back until it has read its answers; the write timeout watches
@@ -123,7 +128,7 @@ impl<S: Service> State<S> {
         }
         connections.stats.timeouts += 1;
         connections.fail(id, 1008, "message took too long to arrive");
-        self.end_session(id, Close { code: 1008, reason: "" }, false);
+        self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
         false
     }
 }

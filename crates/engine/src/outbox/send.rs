@@ -14,7 +14,7 @@ use crate::outbox::frame::Frame;
 use crate::outbox::queue::Content;
 use crate::pubsub::backpressure::{ClassIndex, SlowPolicy};
 
-/// Result of sending a message.
+/// Result of sending a message. There will be no others: each copy of a message has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a slow receiver shows here, and only here"]
 pub enum Sent {

@@ -5,11 +5,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{LimitError, Limits};
+use crate::limits::{LimitError, Limits, setters};
 use crate::pubsub::pattern::Pattern;
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SlowPolicy {
     /// The receiver is closed with 1008 "slow consumer": for streams in which nothing may be
     /// missing.
@@ -64,38 +65,34 @@ impl FromStr for SlowPolicy {
 /// They act only while a receiver is slow, that is while the kernel has not taken all that was sent
 /// to it before. Control frames (pings, pongs, Close) are always admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct Backpressure {
     /// Policy at the cap. Default [`SlowPolicy::Close`].
     pub policy: SlowPolicy,
-    /// The cap: bytes of this class that wait for one connection. Default 0:
+    /// The cap: bytes of this class that wait for one connection. Default `None`:
     /// [`Limits::max_backlog`](crate::Limits::max_backlog). A message larger than it still waits if
     /// no other of its class does; one of under 64 bytes counts as 64. With [`SlowPolicy::Close`]
     /// all waiting messages that may not be dropped count.
-    pub max_backlog: usize,
+    pub max_backlog: Option<usize>,
     /// Longest time a message may wait (its TTL); an older one is dropped instead of sent. Default
-    /// 0: unlimited. Kept in milliseconds; checked when messages leave or arrive, and once a
+    /// `None`: unlimited. Kept in milliseconds; checked when messages leave or arrive, and once a
     /// second.
-    pub max_age: Duration,
+    pub max_age: Option<Duration>,
 }
 
 impl Backpressure {
     /// Creates rules with this policy, the default cap and no age limit.
-    #[must_use]
     pub fn new(policy: SlowPolicy) -> Self {
         Self { policy, ..Self::default() }
     }
+}
 
-    /// Sets the cap in bytes; see [`Backpressure::max_backlog`].
-    #[must_use]
-    pub fn max_backlog(self, bytes: usize) -> Self {
-        Self { max_backlog: bytes, ..self }
-    }
-
-    /// Sets the age limit; see [`Backpressure::max_age`].
-    #[must_use]
-    pub fn max_age(self, age: Duration) -> Self {
-        Self { max_age: age, ..self }
-    }
+setters! { Backpressure:
+    policy: SlowPolicy,
+    ;
+    max_backlog: Option<usize>,
+    max_age: Option<Duration>,
 }
 
 impl From<SlowPolicy> for Backpressure {
@@ -225,24 +222,30 @@ impl Rules {
         rules: Backpressure,
         limits: &Limits,
     ) -> Result<ClassIndex, LimitError> {
-        let max_age = u32::try_from(rules.max_age.as_nanos().div_ceil(1_000_000))
-            .ok()
-            .filter(|&age| age <= MAX_AGE_MS)
-            .ok_or_else(|| {
-                LimitError(format!(
-                    "max_age of {name:?} is {:?}; the longest is 24h, and 0 is no limit",
-                    rules.max_age
-                ))
-            })?;
+        let milliseconds = |age: Duration| {
+            u32::try_from(age.as_nanos().div_ceil(1_000_000))
+                .ok()
+                .filter(|age| (1..=MAX_AGE_MS).contains(age))
+                .ok_or_else(|| {
+                    LimitError(format!(
+                        "max_age of {name:?} is {age:?}; give 1ms to 24h, or leave it out for no \
+                         limit"
+                    ))
+                })
+        };
+        let max_age = rules.max_age.map_or(Ok(0), milliseconds)?;
+        if rules.max_backlog == Some(0) {
+            return Err(LimitError(format!(
+                "max_backlog of {name:?} is 0, which would let nothing wait; give at least 1, or \
+                 leave it out for that of all connections"
+            )));
+        }
         let index = ClassIndex::try_from(self.classes.len())
             .map_err(|_| LimitError("more than 65,535 classes of back-pressure".to_owned()))?;
         self.classes.push(Class {
             name: name.into(),
             policy: rules.policy,
-            max_backlog: match rules.max_backlog {
-                0 => limits.max_backlog,
-                bytes => bytes,
-            },
+            max_backlog: rules.max_backlog.unwrap_or(limits.max_backlog),
             max_age,
         });
         Ok(index)
@@ -286,6 +289,10 @@ mod tests {
         classes.add_channels("clock", old).unwrap();
         let error = classes.checked(&Limits::default()).unwrap_err().0;
         assert!(error.contains("\"clock\"") && error.contains("24h"), "{error}");
+        let mut none = Classes::default();
+        none.set_default(Backpressure::default().max_backlog(0));
+        let error = none.checked(&Limits::default()).unwrap_err().0;
+        assert!(error.contains("max_backlog of \"default\" is 0"), "{error}");
         let error = "newest".parse::<SlowPolicy>().unwrap_err();
         assert!(error.contains("drop_newest"), "{error}");
         for (policy, name) in SlowPolicy::ALL {

@@ -8,6 +8,7 @@ use crate::outbox::send::Sent;
 /// Outcome of one publication or broadcast, counted by receiver. Every receiver is in exactly one
 /// count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Delivery {
     /// Queued for receivers that keep up with output.
     pub delivered: u64,

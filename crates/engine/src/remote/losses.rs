@@ -68,10 +68,16 @@ impl Losses {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Returns whether publications are missing.
+    #[inline]
+    pub(crate) fn are_any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Takes the publications that are missing since the last call. Called after the commands were
     /// taken and before they are carried out.
     pub(crate) fn take(&self) -> Vec<Lost> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.are_any() {
             return Vec::new();
         }
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);

@@ -108,6 +108,14 @@ pub(crate) struct ShardInbox {
     pub(crate) losses: Arc<Losses>,
 }
 
+impl ShardInbox {
+    /// Returns whether there is anything to take.
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        self.commands.has_commands() || self.losses.are_any()
+    }
+}
+
 /// Creates the queue of a shard that `waker` wakes, crowded with more commands than `mark`.
 pub(crate) fn shard_queue(mark: usize, waker: Waker) -> (ShardQueue, ShardInbox) {
     queue_of(mailbox_with_mark(MAILBOX_CAPACITY, mark, waker))

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throng_io::ConnId;
 
-use crate::limits::Limits;
+use crate::limits::{Limit, Limits};
 use crate::service::Refusal;
 
 /// The least default of [`Limits::max_pending_handshakes`]: a server of few connections must not
@@ -43,17 +43,16 @@ impl Admission {
     /// the caller where the setting is 0.
     #[must_use]
     pub fn new(limits: &Limits, max_connections: usize, shards: usize) -> Self {
-        let or_no_cap = |cap: usize| if cap == 0 { usize::MAX } else { cap };
-        let max_connections = or_no_cap(max_connections);
+        let max_connections = if max_connections == 0 { usize::MAX } else { max_connections };
         let part = |divisor: usize, least: usize| match max_connections {
             usize::MAX => usize::MAX,
             all => (all / divisor).max(least),
         };
         Self {
             max_connections,
-            max_pending: limits.max_pending_handshakes.map_or(part(2, MIN_PENDING), or_no_cap),
-            max_per_address: limits.max_connections_per_address.map_or(part(4, 1), or_no_cap),
-            exempts_loopback: limits.max_connections_per_address.is_none(),
+            max_pending: limits.max_pending_handshakes.or_else(|| part(2, MIN_PENDING)),
+            max_per_address: limits.max_connections_per_address.or_else(|| part(4, 1)),
+            exempts_loopback: limits.max_connections_per_address == Limit::Auto,
             live: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
@@ -302,7 +301,7 @@ mod tests {
 
     #[test]
     fn caps_hold_and_what_left_makes_room() {
-        let limits = Limits { max_connections_per_address: Some(2), ..Limits::default() };
+        let limits = Limits::default().max_connections_per_address(2);
         let admission = Admission::new(&limits, 3, 1);
         let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         assert_eq!(admission.enter(IP), Ok(()));
@@ -319,7 +318,7 @@ mod tests {
 
     #[test]
     fn pending_handshakes_have_a_cap_of_their_own() {
-        let limits = Limits { max_pending_handshakes: Some(1), ..Limits::default() };
+        let limits = Limits::default().max_pending_handshakes(1);
         let admission = Admission::new(&limits, 0, 1);
         assert_eq!(admission.enter(IP), Ok(()));
         assert_eq!(admission.enter(IP), Err(Refusal::Full));
@@ -361,11 +360,9 @@ mod tests {
         assert_eq!(silent(50), Ok(()));
         assert_eq!(silent(1), Err(Refusal::Full));
         assert_eq!(enter(&Admission::new(&Limits::default(), 8, 1), "127.0.0.1", 8), Ok(()));
-        let off = Limits {
-            max_pending_handshakes: Some(0),
-            max_connections_per_address: Some(0),
-            ..Limits::default()
-        };
+        let off = Limits::default()
+            .max_pending_handshakes(Limit::Unlimited)
+            .max_connections_per_address(Limit::Unlimited);
         let admission = Admission::new(&off, 100, 1);
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         assert_eq!((0..100).try_for_each(|_| admission.enter(address)), Ok(()));

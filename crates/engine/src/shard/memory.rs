@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use throng_io::{ConnId, Driver};
-use throng_proto::ws;
+use throng_proto::ws::{self, CloseCode};
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::context::Cx;
+use crate::limits::Limit;
 use crate::random::Random;
 use crate::service::{Close, Refusal, Service};
 use crate::shard::Shard;
@@ -66,11 +67,11 @@ struct Excess {
 }
 
 impl MemoryAccount {
-    /// Creates an account; a `limit` of 0 means a quarter of what the process may use.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Creates an account; without a number its limit is a quarter of what the process may use.
+    pub(crate) fn new(limit: Limit) -> Self {
         let quarter = || throng_io::memory::available().map(|bytes| (bytes / 4) as usize);
         Self {
-            limit: if limit == 0 { quarter().unwrap_or(usize::MAX) } else { limit },
+            limit: limit.or_else(|| quarter().unwrap_or(usize::MAX)),
             used: AtomicUsize::new(0),
             of_size: std::array::from_fn(|_| AtomicUsize::new(0)),
             is_over: AtomicBool::new(false),
@@ -294,7 +295,7 @@ impl<S: Service> State<S> {
             }
             _ => self.core.connections.finish(id, AfterFlush::Abort),
         }
-        self.end_session(id, Close { code: 1008, reason: "" }, false);
+        self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
         self.forget_input(id);
     }
 
@@ -321,7 +322,7 @@ mod tests {
 
     /// Two shards' memory in an account of 800 bytes, and how many of each are to be ended.
     fn shards(of: [&[usize]; 2], is_single: bool, draw: f64) -> (Arc<MemoryAccount>, Vec<usize>) {
-        let account = Arc::new(MemoryAccount::new(800));
+        let account = Arc::new(MemoryAccount::new(Limit::AtMost(800)));
         let mut all = Vec::new();
         for memory in of {
             let mut shard = ShardMemory::new(Arc::clone(&account), is_single, 1);
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn new_connections_are_accepted_again_at_seven_eighths() {
-        let account = MemoryAccount::new(800);
+        let account = MemoryAccount::new(Limit::AtMost(800));
         let mut reported = [0; SIZES];
         for (bytes, is_over) in [(800, false), (801, true), (750, true), (700, false), (750, false)]
         {

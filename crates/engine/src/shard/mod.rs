@@ -242,8 +242,15 @@ impl<D: Driver, S: Service> Shard<D, S> {
         &self.state
     }
 
-    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
     fn take_commands(&mut self) {
+        if !self.commands.is_empty() || self.state.inbox.has_any() {
+            self.carry_out_commands();
+        }
+    }
+
+    /// Carries out commands of other threads for a bounded time; those left are the next turn's.
+    #[inline(never)]
+    fn carry_out_commands(&mut self) {
         let mut drain = None;
         if self.commands.is_empty() {
             self.commands.extend(self.state.inbox.commands.drain());
@@ -251,9 +258,6 @@ impl<D: Driver, S: Service> Shard<D, S> {
             for lost in self.state.inbox.losses.take() {
                 self.state.core.make_good(&lost);
             }
-        }
-        if self.commands.is_empty() {
-            return;
         }
         let until = self.state.core.clock.read().after(MAX_COMMANDS_TIME);
         let mut number = 0u32;
@@ -393,14 +397,18 @@ impl<D: Driver, S: Service> Shard<D, S> {
         true
     }
 
+    fn resume_held(&mut self) {
+        let connections = &self.state.core.connections;
+        if !connections.drained.is_empty() || !connections.resumed.is_empty() {
+            self.continue_held();
+        }
+    }
+
     /// Continues connections that waited for room or for their turn, for a bounded time. Those left
     /// are the first of the next turn.
-    fn resume_held(&mut self) {
-        let connections = &mut self.state.core.connections;
-        if connections.drained.is_empty() && connections.resumed.is_empty() {
-            return;
-        }
-        connections.compression.begin_phase();
+    #[inline(never)]
+    fn continue_held(&mut self) {
+        self.state.core.connections.compression.begin_phase();
         let until = self.state.core.clock.read().after(MAX_RESUMING);
         self.call_drained(until);
         self.resume(until);

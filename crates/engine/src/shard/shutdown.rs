@@ -4,25 +4,37 @@
 use std::time::Duration;
 
 use throng_io::{ConnId, Instant};
+use throng_proto::ws::CloseCode;
 
+use crate::limits::setters;
 use crate::random::Random;
 use crate::shard::token_bucket::TokenBucket;
 
 /// Plan of a graceful shutdown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct DrainPlan {
     /// Connections are closed at moments spread over this time, so that they do not come back all
     /// at once. Default 10 s; fewer than 200 connections a second of it take less: there is no herd
-    /// to spread. 0 = all at once.
+    /// to spread. With 0, all at once.
     pub window: Duration,
     /// Time from the end of the window until connections that are still open are reset. Default 5
-    /// s. 0 = as soon as all were notified.
+    /// s. With 0, as soon as all were notified.
     pub grace: Duration,
     /// Time from the start, when `/readyz` turns to 503 and new clients are asked to retry, to the
-    /// first close: a load balancer needs it to notice. Default 0: none.
+    /// first close: a load balancer needs it to notice. Default 0.
     pub delay: Duration,
     /// The close code: 1001 (going away, the default) or 1012 (service restart).
-    pub code: u16,
+    pub code: CloseCode,
+}
+
+setters! { DrainPlan:
+    window: Duration,
+    grace: Duration,
+    delay: Duration,
+    ;
+    code: CloseCode,
 }
 
 impl DrainPlan {
@@ -31,7 +43,7 @@ impl DrainPlan {
         window: Duration::from_secs(10),
         grace: Duration::from_secs(5),
         delay: Duration::ZERO,
-        code: 1001,
+        code: CloseCode::GOING_AWAY,
     };
 
     /// Returns the time over which so many connections of a shard are closed: the window, or less
@@ -86,7 +98,7 @@ pub(crate) struct Drain {
     end: Instant,
     deadline: Instant,
     notified_all: bool,
-    pub(crate) code: u16,
+    pub(crate) code: CloseCode,
     pub(crate) forced: usize,
 }
 

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use throng_io::{Batch, Closed, ConnId, Event, Instant};
+use throng_proto::ws::CloseCode;
 
 use crate::conn::map::ConnMap;
 use crate::conn::stage::{AfterFlush, Stage, flag};
@@ -167,7 +168,7 @@ impl<S: Service> State<S> {
         conn.set(flag::FINISHED, true);
         let stage = conn.stage();
         if stage == Stage::Open {
-            self.end_session(id, Close { code: 1006, reason: "" }, false);
+            self.end_session(id, Close { code: CloseCode::ABNORMAL, reason: "" }, false);
         }
         match stage {
             // What it has asked for is still answered; see `record_request`.
@@ -201,12 +202,11 @@ impl<S: Service> State<S> {
         self.request_bodies.end(id);
         let Some(conn) = self.core.connections.conn(id) else { return };
         let client = conn.has(flag::CLIENT);
-        let code = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
-        self.end_session(
-            id,
-            Close { code: if code == 0 { 1006 } else { code }, reason: "" },
-            false,
-        );
+        let code = match self.core.connections.cold(id).map_or(0, |cold| cold.closed_with) {
+            0 => CloseCode::ABNORMAL,
+            code => code.into(),
+        };
+        self.end_session(id, Close { code, reason: "" }, false);
         // By its decoder, since the stage is past all that by now.
         if client && !matches!(self.inbound[id.slot()], Inbound::Ws(_)) {
             self.guarded(id, |state| state.service.on_failed(&mut Cx::new(&mut state.core, id)));
@@ -267,9 +267,11 @@ impl<S: Service> State<S> {
         matches!(&self.phase, Phase::Draining(drain) if drain.has_notified_all())
     }
 
-    fn drain_connection(&mut self, id: ConnId, code: u16) {
+    fn drain_connection(&mut self, id: ConnId, code: CloseCode) {
         match self.core.connections.stage(id) {
-            Stage::Open | Stage::Events => self.core.connections.close(id, code, "going away"),
+            Stage::Open | Stage::Events => {
+                self.core.connections.close(id, code.get(), code.meaning());
+            }
             // Half a request: its client gets an answer with the reason.
             Stage::Http if self.request_bodies.is_dropped(id) => {
                 self.core.connections.finish(id, AfterFlush::Linger);

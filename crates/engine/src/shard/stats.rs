@@ -18,6 +18,7 @@ macro_rules! counters {
     ) => {
         $(#[doc = $about])+
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
         pub struct $counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }

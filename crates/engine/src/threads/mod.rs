@@ -22,7 +22,7 @@ use crate::conn::input_time::InputTime;
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::http1::body::RequestBodies;
-use crate::limits::{Checked, LimitError};
+use crate::limits::{Checked, Limit, LimitError};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
@@ -109,7 +109,9 @@ where
     let totals = Arc::new(Totals::new(options.wildcards));
     let mut caps = options.limits.clone();
     // The thread that accepts cannot make room: connections are on threads of their own.
-    caps.max_pending_handshakes.get_or_insert(0);
+    if caps.max_pending_handshakes == Limit::Auto {
+        caps.max_pending_handshakes = Limit::Unlimited;
+    }
     let admission = Arc::new(Admission::new(&caps, options.max_connections, 1));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
     let wildcards = options.wildcards;

@@ -115,7 +115,7 @@ impl Workers {
     ) -> Result<Self, WorkerError> {
         settings.check()?;
         let threads = settings.threads();
-        let settings = WorkerSettings { pool_size: threads, ..settings };
+        let settings = WorkerSettings { pool_size: Some(threads), ..settings };
         let lists = if settings.affinity { threads } else { 1 };
         let state = State {
             queue: Queue::new(lists, settings.queue_size),
@@ -137,7 +137,6 @@ impl Workers {
     }
 
     /// Returns the settings in force, with the number of threads that 0 came to.
-    #[must_use]
     pub fn settings(&self) -> &WorkerSettings {
         &self.inner.settings
     }
@@ -166,7 +165,8 @@ impl Workers {
         if inner.has_started.load(Ordering::Acquire) {
             return Ok(());
         }
-        let WorkerSettings { pool_size: asked, affinity, queue_size, .. } = inner.settings;
+        let WorkerSettings { affinity, queue_size, .. } = inner.settings;
+        let asked = inner.settings.threads();
         let mut outcome = Ok(());
         for worker in 0..asked {
             let its = Arc::clone(inner);

@@ -4,14 +4,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::limits::setters;
+
 /// More workers than this are no pool: each needs a stack, and a thread the kernel schedules.
 pub const MAX_POOL_SIZE: usize = 4096;
 
-/// The settings of a pool of workers. Make one with `WorkerSettings::default()`.
+/// The settings of a pool of workers.
+///
+/// ```
+/// use throng_engine::workers::{Overload, WorkerSettings};
+///
+/// let settings = WorkerSettings::default().pool_size(32).overload(Overload::Close);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct WorkerSettings {
-    /// Threads. Default 0: one for each usable CPU. For handlers that block see [`suggested_size`].
-    pub pool_size: usize,
+    /// Threads. Default `None`: one for each usable CPU. For handlers that block see
+    /// [`suggested_size`].
+    pub pool_size: Option<usize>,
     /// Jobs that may wait in all, besides one of each connection that pauses; at least 1. Default
     /// 4096. Each holds what it was given: a message, or a request with its body.
     pub queue_size: usize,
@@ -24,8 +35,16 @@ pub struct WorkerSettings {
 
 impl Default for WorkerSettings {
     fn default() -> Self {
-        Self { pool_size: 0, queue_size: 4096, affinity: false, overload: Overload::Pause }
+        Self { pool_size: None, queue_size: 4096, affinity: false, overload: Overload::Pause }
     }
+}
+
+setters! { WorkerSettings:
+    queue_size: usize,
+    affinity: bool,
+    overload: Overload,
+    ;
+    pool_size: Option<usize>,
 }
 
 /// Policy for work that finds the queue full.
@@ -72,8 +91,10 @@ impl WorkerSettings {
     /// # Errors
     /// The caller's mistake, naming the setting, the value and the remedy.
     pub fn check(&self) -> Result<(), WorkerError> {
-        if self.pool_size > MAX_POOL_SIZE {
-            return Err(WorkerError::PoolSize(self.pool_size));
+        if let Some(size) = self.pool_size
+            && !(1..=MAX_POOL_SIZE).contains(&size)
+        {
+            return Err(WorkerError::PoolSize(size));
         }
         if self.queue_size == 0 {
             return Err(WorkerError::QueueSize);
@@ -84,10 +105,7 @@ impl WorkerSettings {
     /// The threads that [`pool_size`](Self::pool_size) comes to.
     #[must_use]
     pub fn threads(&self) -> usize {
-        match self.pool_size {
-            0 => usable_cpus(),
-            size => size,
-        }
+        self.pool_size.unwrap_or_else(usable_cpus)
     }
 }
 
@@ -125,7 +143,7 @@ pub fn suggested_size(cpus: usize, blocking: Duration, cpu: Duration) -> usize {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// Too many workers to make sense.
+    /// No workers, or too many to make sense.
     PoolSize(usize),
     /// A queue without room for any job.
     QueueSize,
@@ -145,8 +163,8 @@ impl fmt::Display for WorkerError {
         match self {
             Self::PoolSize(size) => write!(
                 f,
-                "workers.pool_size is {size}; at most {MAX_POOL_SIZE} are possible, and 0 means \
-                 one for each usable CPU"
+                "workers.pool_size is {size}; give 1 to {MAX_POOL_SIZE}, or leave it out for one for \
+                 each usable CPU"
             ),
             Self::QueueSize => f.write_str(
                 "workers.queue_size is 0, which leaves no job room to wait; give at least 1, or \
@@ -195,9 +213,10 @@ mod tests {
         let notified = |settings: WorkerSettings| settings.check().unwrap_err().to_string();
         let usual = WorkerSettings::default();
         assert!(usual.check().is_ok() && usual.threads() >= 1);
-        let many = notified(WorkerSettings { pool_size: 5000, ..usual });
-        assert!(many.contains("workers.pool_size is 5000") && many.contains("at most 4096"));
-        let none = notified(WorkerSettings { queue_size: 0, ..usual });
+        let many = notified(usual.pool_size(5000));
+        assert!(many.contains("workers.pool_size is 5000") && many.contains("1 to 4096"));
+        assert!(notified(usual.pool_size(0)).contains("workers.pool_size is 0"));
+        let none = notified(usual.queue_size(0));
         assert!(none.contains("workers.queue_size is 0") && none.contains("at least 1"));
         assert_eq!("close".parse(), Ok(Overload::Close));
         assert_eq!(Overload::Pause.name().parse(), Ok(Overload::Pause));

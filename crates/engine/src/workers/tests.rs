@@ -25,7 +25,7 @@ fn pool(settings: WorkerSettings) -> Workers {
 }
 
 fn of_size(pool_size: usize) -> WorkerSettings {
-    WorkerSettings { pool_size, ..WorkerSettings::default() }
+    WorkerSettings::default().pool_size(pool_size)
 }
 
 fn in_a_minute() -> Instant {

@@ -2,7 +2,8 @@
 
 use throng_io::ConnId;
 use throng_proto::Input;
-use throng_proto::{http1, ws};
+use throng_proto::http1;
+use throng_proto::ws::{self, CloseCode};
 
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::conn::table::Receiving;
@@ -140,7 +141,7 @@ impl<S: Service> State<S> {
             && connections.stage(id) == Stage::Open
         {
             connections.fail(id, 1008, "too much in one second");
-            self.end_session(id, Close { code: 1008, reason: "" }, false);
+            self.end_session(id, Close { code: CloseCode::POLICY_VIOLATION, reason: "" }, false);
         }
     }
 
@@ -226,7 +227,7 @@ impl<S: Service> State<S> {
                 // Answers from before the error leave first; Autobahn calls the rest NON-STRICT.
                 self.core.connections.close(id, code, &error.to_string());
                 self.core.connections.finish(id, AfterFlush::Linger);
-                self.end_session(id, Close { code, reason: "" }, false);
+                self.end_session(id, Close { code: code.into(), reason: "" }, false);
             }
         }
     }
@@ -238,7 +239,7 @@ impl<S: Service> State<S> {
         self.core.connections.close(id, if code == 1005 { 0 } else { code }, "");
         let ours = self.core.connections.cold(id).map_or(0, |cold| cold.closed_with);
         let code = if ours == 0 { code } else { ours };
-        self.end_session(id, Close { code, reason }, true);
+        self.end_session(id, Close { code: code.into(), reason }, true);
         self.core.connections.finish(id, AfterFlush::Close);
     }
 

@@ -302,7 +302,7 @@ pub fn explain_refusal(shared: &Shared, peer: SocketAddr, tls: Option<&TlsClient
 }
 
 pub fn describe_close(index: usize, close: Close<'_>) -> String {
-    match (close.code, close.reason) {
+    match (close.code.get(), close.reason) {
         (1006, "") => format!("connection {index} was cut off by the server"),
         (1005, _) => format!("connection {index} was closed by the server without a code"),
         (code, "") => format!("connection {index} was closed with {code}"),

@@ -213,7 +213,7 @@ fn limits(start: &Start) -> Limits {
     limits.handshake_timeout = start.setup_timeout;
     limits.write_timeout = Duration::from_secs(60);
     // A ping of ours would be work for the server that nobody asked for, and traffic in the idle mode.
-    limits.heartbeat_interval = Duration::ZERO;
+    limits.heartbeat_interval = None;
     limits
 }
 

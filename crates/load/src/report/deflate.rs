@@ -26,8 +26,8 @@ pub struct DeflateReport {
 pub fn mode_name(deflate: &Deflate) -> String {
     match deflate.mode {
         _ if !deflate.enabled => "off".to_owned(),
-        DeflateMode::Shared => "no-context".to_owned(),
         DeflateMode::Window { bits } => format!("window:{bits}"),
+        _ => "no-context".to_owned(),
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn on(mode: DeflateMode) -> Deflate {
-        Deflate { enabled: true, mode, ..Deflate::default() }
+        Deflate::new(mode)
     }
 
     #[test]

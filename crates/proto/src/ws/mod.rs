@@ -18,7 +18,7 @@ mod limits;
 mod reassembly;
 
 pub use boundary::Boundary;
-pub use close::{CloseReason, is_sendable_close_code};
+pub use close::{CloseCode, CloseReason, is_sendable_close_code};
 pub use decode::Decoder;
 pub use encode::{encode, encode_close, encode_deflated, encode_masked};
 pub use error::ProtocolError;

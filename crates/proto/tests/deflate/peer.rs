@@ -5,11 +5,11 @@ use throng_proto::ws::{Deflated, Event, ProtocolError};
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
 pub(crate) fn policy(settings: Settings) -> Policy {
-    Settings { enabled: true, ..settings }.check().unwrap().unwrap()
+    settings.enabled(true).check().unwrap().unwrap()
 }
 
 pub(crate) fn deflater(level: u8, mem_level: u8) -> Deflater {
-    Deflater::new(&policy(Settings { level, mem_level, ..Settings::default() }))
+    Deflater::new(&policy(Settings::default().level(level).mem_level(mem_level)))
 }
 
 /// Returns the event, without whether it can be relayed.

@@ -281,7 +281,7 @@ impl Link {
 /// end this changes nothing.
 impl Drop for Link {
     fn drop(&mut self) {
-        self.end(Close { code: 1006, reason: "" });
+        self.end(Close::ABNORMAL);
     }
 }
 

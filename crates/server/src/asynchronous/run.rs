@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use throng_engine::CloseCode;
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Watch, room};
@@ -49,7 +50,7 @@ impl Drop for Task {
 /// Closes a session whose runtime is shutting down.
 fn close_without_runtime(shared: &Arc<Shared>) {
     // It may be over already.
-    let _ = shared.submit(Command::Close(1001, "going away".into()));
+    let _ = shared.submit(Command::Close(CloseCode::GOING_AWAY, "going away".into()));
 }
 
 /// Closes the session with 1001 if its future is dropped unfinished, before the drop of the

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throng_engine::Frame;
+use throng_engine::{CloseCode, Frame};
 
 use super::shared::{CloseReason, Closed, Command, Shared};
 use crate::hub::{Handle, Hub};
@@ -75,9 +75,9 @@ impl<D> AsyncSession<D> {
     /// Begins the closing handshake, after the messages already sent. Nothing can be sent after it,
     /// and messages that the peer sends until it answers are dropped. Only the first call has an
     /// effect. For the codes see [`Socket::close`](crate::Socket::close).
-    pub fn close(&self, code: u16, reason: &str) {
+    pub fn close(&self, code: impl Into<CloseCode>, reason: &str) {
         // It may be over already.
-        let _ = self.shared.submit(Command::Close(code, reason.into()));
+        let _ = self.shared.submit(Command::Close(code.into(), reason.into()));
     }
 
     /// Waits for the end of the session, and returns its reason. The future borrows nothing, so

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use throng_engine::{Close, Cx, Frame, Interest, Sent};
+use throng_engine::{Close, CloseCode, Cx, Frame, Interest, Sent};
 use throng_io::ConnId;
 
 use super::wakers::WakerSet;
@@ -36,10 +36,11 @@ impl std::error::Error for Closed {}
 
 /// The reason why a session ended: an owned [`Close`](crate::Close).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CloseReason {
     /// The close code: the peer's if it closed, ours if we did, 1005 if a Close frame carried none,
     /// 1006 if the connection ended without a closing handshake.
-    pub code: u16,
+    pub code: CloseCode,
     /// The reason that came with the code; empty for most.
     pub reason: String,
 }
@@ -64,7 +65,7 @@ pub(super) enum Command {
     /// The interest makes publishers count this shard until the command has run.
     Subscribe(Box<str>, Interest),
     Unsubscribe(Box<str>),
-    Close(u16, Box<str>),
+    Close(CloseCode, Box<str>),
 }
 
 impl Command {
@@ -235,8 +236,8 @@ impl Shared {
                 // instead.
                 Command::Send(frame) => match cx.send_frame(&frame) {
                     Sent::Accepted => {}
-                    Sent::Queued | Sent::Dropped => congested = true,
                     Sent::Closed => closed = true,
+                    _ => congested = true,
                 },
                 Command::Publish(channel, frame) => {
                     cx.publish(&channel, &frame);
@@ -254,7 +255,7 @@ impl Shared {
                     cx.unsubscribe(&channel);
                 }
                 Command::Close(code, reason) => {
-                    cx.close(code, &reason);
+                    cx.close(code.get(), &reason);
                     closed = true;
                 }
             }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use futures_sink::Sink;
-use throng_engine::Frame;
+use throng_engine::{CloseCode, Frame};
 use tokio::task::coop;
 
 use super::session::{AsyncSession, Ended, Watch};
@@ -62,7 +62,7 @@ impl<D> AsyncSocket<D> {
 
     /// Begins the closing handshake, after the messages already sent. See [`AsyncSession::close`].
     /// The stream ends when the session has ended.
-    pub fn close(&mut self, code: u16, reason: &str) {
+    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) {
         self.session.close(code, reason);
     }
 

@@ -25,7 +25,7 @@ impl Server {
         let for_files = share_among(&self.app.files, descriptors_usable / 4);
         let reserve = RESERVED_DESCRIPTORS + shards * 4 + used + for_files;
         let free = descriptors_usable.saturating_sub(reserve);
-        let asked = self.limits.max_connections;
+        let asked = self.limits.max_connections.unwrap_or(0);
         #[cfg(unix)]
         if self.io == IoBackend::Threads {
             let each = throng_io::threads::DESCRIPTORS;

@@ -111,11 +111,9 @@ impl Server {
     /// // Handlers that wait 5 ms for a database, and compute for 1 ms.
     /// let pool_size =
     ///     suggested_size(usable_cpus(), Duration::from_millis(5), Duration::from_millis(1));
-    /// Server::new(App::new()).workers(WorkerSettings {
-    ///     pool_size,
-    ///     overload: Overload::Close,
-    ///     ..WorkerSettings::default()
-    /// });
+    /// Server::new(App::new()).workers(
+    ///     WorkerSettings::default().pool_size(pool_size).overload(Overload::Close),
+    /// );
     /// ```
     pub fn workers(mut self, settings: WorkerSettings) -> Self {
         self.workers = settings;

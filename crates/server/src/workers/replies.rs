@@ -1,6 +1,6 @@
 //! Replies of handlers that run on worker threads.
 
-use throng_engine::Frame;
+use throng_engine::{CloseCode, Frame};
 
 use crate::ws::Socket;
 
@@ -16,7 +16,7 @@ enum Reply {
     Publish(String, Frame),
     Subscribe(String),
     Unsubscribe(String),
-    Close(u16, String),
+    Close(CloseCode, String),
 }
 
 impl Replies {
@@ -41,8 +41,8 @@ impl Replies {
     }
 
     /// Closes the connection, as [`Socket::close`](crate::Socket::close) does.
-    pub fn close(&mut self, code: u16, reason: impl Into<String>) {
-        self.0.push(Reply::Close(code, reason.into()));
+    pub fn close(&mut self, code: impl Into<CloseCode>, reason: impl Into<String>) {
+        self.0.push(Reply::Close(code.into(), reason.into()));
     }
 
     pub(crate) fn run<D>(self, ws: &mut Socket<'_, D>) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Cx, Delivery, Frame, Message, Sent};
+use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, Sent};
 
 use crate::filter::Filter;
 use crate::hub::{Handle, Hub};
@@ -105,11 +105,10 @@ impl<'a, D> Socket<'a, D> {
     }
 
     /// Begins the closing handshake, behind what is queued. Nothing can be sent after it. `code` is
-    /// 1000 (normal), 1001 (going away), 1003, 1007 to 1014, or 3000 to 4999 ([RFC 6455 section
-    /// 7.4](https://www.rfc-editor.org/rfc/rfc6455#section-7.4)); another is sent as no code.
-    /// `reason` is cut to 123 bytes.
-    pub fn close(&mut self, code: u16, reason: &str) {
-        self.cx.close(code, reason);
+    /// a [`CloseCode`] or its number; one that is not [sendable](CloseCode::is_sendable) is sent as
+    /// no code. `reason` is cut to 123 bytes.
+    pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) {
+        self.cx.close(code.into().get(), reason);
     }
 
     /// Ends the connection with a TCP reset, at once.

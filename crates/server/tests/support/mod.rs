@@ -185,3 +185,10 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// The counts of a publication.
+pub(crate) fn counts_of(set: impl FnOnce(&mut throng::Delivery)) -> throng::Delivery {
+    let mut counts = throng::Delivery::default();
+    set(&mut counts);
+    counts
+}

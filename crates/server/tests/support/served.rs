@@ -23,7 +23,7 @@ pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
 /// Ends it; who does not answer is not waited for.
 pub(crate) fn stop(running: Running) {
     let grace = Duration::from_millis(50);
-    running.drain(DrainPlan { window: Duration::ZERO, grace, ..DrainPlan::DEFAULT }).unwrap();
+    running.drain(DrainPlan::DEFAULT.window(Duration::ZERO).grace(grace)).unwrap();
 }
 
 /// Returns the outcomes of a publish, once every shard has counted.

@@ -56,8 +56,8 @@ pub(crate) struct Args {
 fn written(deflate: &Deflate) -> String {
     match deflate.mode {
         _ if !deflate.enabled => "off".to_owned(),
-        DeflateMode::Shared => "no-context".to_owned(),
         DeflateMode::Window { bits } => format!("window:{bits}"),
+        _ => "no-context".to_owned(),
     }
 }
 

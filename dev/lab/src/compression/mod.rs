@@ -49,7 +49,7 @@ pub(crate) struct CompressionPlan {
 impl Default for CompressionPlan {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        let on = |mode| Deflate { enabled: true, mode, ..Deflate::default() };
+        let on = |mode| Deflate::new(mode);
         let windows = (9..=15).map(|bits| on(DeflateMode::Window { bits }));
         Self {
             settings: [Deflate::default(), on(DeflateMode::Shared)]
@@ -215,11 +215,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_by_name() {
         let fine = CompressionPlan::default;
-        let window = |bits| Deflate {
-            enabled: true,
-            mode: DeflateMode::Window { bits },
-            ..Deflate::default()
-        };
+        let window = |bits| Deflate::default().enabled(true).mode(DeflateMode::Window { bits });
         for (plan, words) in [
             (CompressionPlan { settings: Vec::new(), ..fine() }, "--settings"),
             (CompressionPlan { settings: vec![window(8)], ..fine() }, "9 to 15"),

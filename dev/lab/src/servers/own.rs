@@ -100,14 +100,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let server = Server::new(app);
     let server = match args.workers {
         0 => server,
-        pool_size => server.workers(WorkerSettings { pool_size, ..WorkerSettings::default() }),
+        pool_size => server.workers(WorkerSettings::default().pool_size(pool_size)),
     };
     let bound = server
         .io(args.io)
         .shards(args.shards)
         .reuse_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
-        .limits(Limits { max_backlog: 64 << 20, ..Limits::default() })
+        .limits(Limits::default().max_backlog(64 << 20))
         .compression(args.deflate)
         .bind(args.listen.as_str())?;
     let tell = |told: &ChildMessage| say(&mut stdout().lock(), told).map_err(Failure::runtime);

@@ -4,6 +4,7 @@ use std::{error, fmt};
 
 /// Whether connections keep a context: the plaintext that later messages may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Mode {
     /// No context: every message is compressed independently, by the one compressor of its shard.
     ///
@@ -25,7 +26,16 @@ pub enum Mode {
 ///
 /// The names are those of the RFC and independent of our role: `server_...` always concerns the
 /// messages that the server compresses.
+///
+/// ```
+/// use throng_proto::ws::deflate::{Mode, Settings};
+///
+/// let settings = Settings::new(Mode::Window { bits: 10 }).level(2).threshold(64);
+/// assert!(settings.check().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
 pub struct Settings {
     /// Whether to negotiate compression at all. Default false.
     pub enabled: bool,
@@ -80,6 +90,79 @@ impl Default for Settings {
             server_no_context_takeover: None,
             client_no_context_takeover: None,
         }
+    }
+}
+
+impl Settings {
+    /// Creates settings of enabled compression in this mode, otherwise with the defaults.
+    pub fn new(mode: Mode) -> Self {
+        Self { enabled: true, mode, ..Self::default() }
+    }
+
+    /// Sets [`enabled`](Self#structfield.enabled).
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Sets [`mode`](Self#structfield.mode).
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets [`level`](Self#structfield.level).
+    pub fn level(mut self, level: u8) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// Sets [`mem_level`](Self#structfield.mem_level).
+    pub fn mem_level(mut self, mem_level: u8) -> Self {
+        self.mem_level = mem_level;
+        self
+    }
+
+    /// Sets [`max_size`](Self#structfield.max_size).
+    pub fn max_size(mut self, max_size: usize) -> Self {
+        self.max_size = max_size;
+        self
+    }
+
+    /// Sets [`server_max_window_bits`](Self#structfield.server_max_window_bits).
+    pub fn server_max_window_bits(mut self, server_max_window_bits: u8) -> Self {
+        self.server_max_window_bits = server_max_window_bits;
+        self
+    }
+
+    /// Sets [`client_max_window_bits`](Self#structfield.client_max_window_bits).
+    pub fn client_max_window_bits(mut self, client_max_window_bits: u8) -> Self {
+        self.client_max_window_bits = client_max_window_bits;
+        self
+    }
+
+    /// Sets [`threshold`](Self#structfield.threshold).
+    pub fn threshold(mut self, threshold: impl Into<Option<usize>>) -> Self {
+        self.threshold = threshold.into();
+        self
+    }
+
+    /// Sets [`server_no_context_takeover`](Self#structfield.server_no_context_takeover).
+    pub fn server_no_context_takeover(
+        mut self,
+        server_no_context_takeover: impl Into<Option<bool>>,
+    ) -> Self {
+        self.server_no_context_takeover = server_no_context_takeover.into();
+        self
+    }
+
+    /// Sets [`client_no_context_takeover`](Self#structfield.client_no_context_takeover).
+    pub fn client_no_context_takeover(
+        mut self,
+        client_no_context_takeover: impl Into<Option<bool>>,
+    ) -> Self {
+        self.client_no_context_takeover = client_no_context_takeover.into();
+        self
     }
 }
 
