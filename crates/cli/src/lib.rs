@@ -89,7 +89,7 @@ impl From<ConfigErrors> for Failure {
 impl From<throng::Error> for Failure {
     fn from(error: throng::Error) -> Self {
         match error {
-            throng::Error::Setting(message) => Self::usage(message),
+            throng::Error::Setting(error) => Self::usage(error.to_string()),
             other => Self::runtime(other),
         }
     }

@@ -43,11 +43,11 @@ pub fn configured(app: App, settings: &Settings) -> Server {
         .wildcards(settings.wildcards)
         .compression(settings.deflate)
         .origins(settings.origins.clone())
-        .shards(settings.shards)
+        .shards(Some(settings.shards).filter(|&shards| shards > 0))
         .io(settings.io)
         .thread_stack(settings.thread_stack)
         .cpu_affinity(settings.pin)
-        .stall_warning(settings.stall_warning)
+        .stall_warning(Some(settings.stall_warning).filter(|warning| !warning.is_zero()))
         .backlog(settings.backlog)
         .reuse_port(settings.share_port);
     let server = match &settings.tls {

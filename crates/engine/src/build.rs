@@ -8,12 +8,13 @@ use throng_io::Driver;
 use crate::conn::input_time::InputTime;
 use crate::conn::table::Connections;
 use crate::context::Core;
-use crate::limits::{Checked, LimitError, Limits};
+use crate::limits::{Checked, Limits};
 use crate::pubsub::backpressure::{Classes, Rules};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, shard_queue};
 use crate::service::Service;
+use crate::setting::SettingError;
 use crate::shard::admission::Admission;
 use crate::shard::memory::{MemoryAccount, ShardMemory};
 use crate::shard::stalls::{Watch, Watching};
@@ -61,7 +62,7 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
-    pub(crate) fn checked(&self) -> Result<(Checked, Arc<Rules>), LimitError> {
+    pub(crate) fn checked(&self) -> Result<(Checked, Arc<Rules>), SettingError> {
         let mut checked = self.limits.checked()?;
         let rules = Arc::new(self.classes.checked(&self.limits)?);
         checked.max_backlog = checked.max_backlog.min(rules.least_cap_of_answers());
@@ -87,7 +88,7 @@ pub fn build<D: Driver, S: Service>(
     drivers: Vec<D>,
     options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
-) -> Result<Built<D, S>, LimitError> {
+) -> Result<Built<D, S>, SettingError> {
     let BuildOptions { limits, wildcards, max_connections, .. } = options;
     let (mut checked, rules) = options.checked()?;
     checked.max_body_memory /= drivers.len().max(1);

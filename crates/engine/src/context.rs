@@ -225,6 +225,11 @@ impl<'a> Cx<'a> {
         self.core.close(self.id, code, reason);
     }
 
+    /// Sends a ping, if the session is open.
+    pub fn ping(&mut self) {
+        self.core.connections.ping(self.id);
+    }
+
     /// Resets the connection at once.
     pub fn abort(&mut self) {
         self.core.abort(self.id);

@@ -7,6 +7,7 @@ use throng_proto::{http1, ws};
 
 use crate::conn::timers;
 use crate::outbox::borrowed::LARGE;
+use crate::setting::SettingError;
 use crate::ws::messages::RouteOptions;
 
 /// Limits and timeouts of connections. The defaults are safe on the open Internet.
@@ -263,19 +264,6 @@ impl Limits {
     }
 }
 
-/// Error of a limit that contradicts itself or cannot be kept. Names the setting, the value and the
-/// remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitError(pub String);
-
-impl std::fmt::Display for LimitError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for LimitError {}
-
 /// [`Limits`], checked, with timeouts as ticks.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
@@ -312,11 +300,11 @@ impl Limits {
     ///
     /// # Errors
     /// The caller's mistake, naming the setting, the value and the remedy.
-    pub fn check(&self) -> Result<(), LimitError> {
+    pub fn check(&self) -> Result<(), SettingError> {
         self.checked().map(drop)
     }
 
-    pub(crate) fn checked(&self) -> Result<Checked, LimitError> {
+    pub(crate) fn checked(&self) -> Result<Checked, SettingError> {
         for (name, size) in [
             ("max_frame_size", self.ws.max_frame_size),
             ("max_message_size", self.ws.max_message_size),
@@ -327,7 +315,7 @@ impl Limits {
             ("min_body_rate", self.min_body_rate),
         ] {
             if size == 0 {
-                return Err(LimitError(format!("{name} is 0; give at least 1")));
+                return Err(SettingError::new(name, format!("{name} is 0; give at least 1")));
             }
         }
         let (messages, bytes) = (self.max_messages_per_second, self.max_bytes_per_second);
@@ -340,9 +328,9 @@ impl Limits {
             ("max_bytes_per_second", bytes == Some(0)),
         ] {
             if is_zero {
-                return Err(LimitError(format!(
-                    "{name} is 0, which would refuse everything; give at least 1, or leave it out"
-                )));
+                let message =
+                    "is 0, which would refuse everything; give at least 1, or leave it out";
+                return Err(SettingError::new(name, format!("{name} {message}")));
             }
         }
         Ok(Checked {
@@ -373,21 +361,23 @@ impl Limits {
 }
 
 /// Returns the seconds of a timeout; 0 if it is off.
-fn or_0(timeout: Option<Duration>, name: &str) -> Result<u16, LimitError> {
+fn or_0(timeout: Option<Duration>, name: &'static str) -> Result<u16, SettingError> {
     timeout.map_or(Ok(0), |timeout| secs(name, timeout))
 }
 
-fn secs(name: &str, timeout: Duration) -> Result<u16, LimitError> {
+fn secs(name: &'static str, timeout: Duration) -> Result<u16, SettingError> {
     let secs = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
     if secs == 0 {
-        return Err(LimitError(format!(
-            "{name} is 0, which would end every connection at once; give at least 1s"
-        )));
+        let message = "is 0, which would end every connection at once; give at least 1s";
+        return Err(SettingError::new(name, format!("{name} {message}")));
     }
     // One tick of slack, so that a deadline never lands a whole cycle away.
     match u16::try_from(secs) {
         Ok(secs) if secs < timers::MAX_SECS => Ok(secs),
-        _ => Err(LimitError(format!("{name} is {secs}s; the longest timeout is 18h"))),
+        _ => {
+            let message = format!("{name} is {secs}s; the longest timeout is 18h");
+            Err(SettingError::new(name, message))
+        }
     }
 }
 
@@ -414,12 +404,14 @@ mod tests {
             (usual().heartbeat_interval(zero), "heartbeat_interval"),
             (usual().max_lifetime(zero), "max_lifetime"),
         ] {
-            let error = limits.check().unwrap_err().0;
+            let error = limits.check().unwrap_err();
+            assert_eq!(error.setting(), name);
+            let error = error.to_string();
             assert!(error.starts_with(&format!("{name} is 0")), "{error}");
         }
         assert_eq!(usual().heartbeat_interval(None).checked().unwrap().heartbeat_interval, 0);
         let long = usual().close_timeout(Duration::from_secs(86_400));
-        assert!(long.check().unwrap_err().0.contains("18h"));
+        assert!(long.check().unwrap_err().to_string().contains("18h"));
         let fraction = usual().close_timeout(Duration::from_millis(1100));
         assert_eq!(fraction.checked().unwrap().close, 2);
     }

@@ -12,6 +12,8 @@ mod body;
 mod date;
 mod extensions;
 mod files;
+#[cfg(feature = "http")]
+mod interop;
 mod into_response;
 mod method;
 mod origin;

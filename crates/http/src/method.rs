@@ -5,6 +5,7 @@ use std::fmt;
 
 /// A method of a route. Methods are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Method {
     /// GET; also answers HEAD, unless HEAD has a route of its own.
     Get,
@@ -73,6 +74,19 @@ impl Method {
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// For `request.method() == Method::Get`: a request may have a method that is not among these.
+impl PartialEq<Method> for &str {
+    fn eq(&self, method: &Method) -> bool {
+        *self == method.as_str()
+    }
+}
+
+impl PartialEq<&str> for Method {
+    fn eq(&self, name: &&str) -> bool {
+        self.as_str() == *name
     }
 }
 

@@ -4,6 +4,7 @@ use crate::into_response::IntoResponse;
 use crate::response::{HeaderError, Response, check_header};
 use crate::status::Status;
 use std::borrow::Cow;
+use std::{error, fmt};
 use throng_proto::ws::handshake::Refusal;
 
 /// A refusal of a connection or request: a status, a sentence for the client, and headers.
@@ -102,6 +103,16 @@ impl Reject {
     }
 }
 
+/// The status and the reason: `404 Not Found: no such room`.
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.reason.is_empty() { "" } else { ": " };
+        write!(f, "{}{separator}{}", self.status, self.reason)
+    }
+}
+
+impl error::Error for Reject {}
+
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let page = Response::error(self.status, &self.reason);
@@ -175,6 +186,7 @@ mod tests {
             (Reject::unavailable(9), 503, "503 Service Unavailable\n", header("Retry-After", "9")),
         ];
         for (reject, status, body, headers) in cases {
+            assert_eq!(format!("{reject}\n"), body);
             assert_eq!(parts(reject), (status, body.to_owned(), headers));
         }
         let moved = Reject::status(308).header("Location", "/new").unwrap();

@@ -70,7 +70,8 @@ impl<'a> Request<'a> {
         self.extensions.get()
     }
 
-    /// Returns the method as sent; methods are case-sensitive.
+    /// Returns the method as sent; methods are case-sensitive. It can be compared to a
+    /// [`Method`](crate::Method), of which there may be none for it on a route for any method.
     #[must_use]
     pub fn method(&self) -> &'a str {
         self.head.method()
@@ -272,6 +273,7 @@ mod tests {
     fn a_handler_sees_head_body_and_peer() {
         with_request("http://o:8/r/a/", "X: 1\r\nX: 2\r\nOrigin: http://o:8\r\n", |request| {
             assert_eq!((request.method(), request.host()), ("GET", Some("o:8")));
+            assert!(request.method() == Method::Get && Method::Post != request.method());
             assert_eq!(request.header_values("x").collect::<Vec<_>>(), ["1", "2"]);
             assert_eq!(request.headers().count(), 4);
             assert_eq!((request.body(), request.body_text()), (&b"body"[..], Some("body")));

@@ -36,6 +36,8 @@ pub enum HeaderError {
     Invalid(InvalidHeader),
     /// Content-Length, Transfer-Encoding, Connection and Date are written by the server itself.
     Reserved,
+    /// The value is not UTF-8.
+    NotUtf8,
 }
 
 impl fmt::Display for HeaderError {
@@ -45,6 +47,7 @@ impl fmt::Display for HeaderError {
             Self::Reserved => f.write_str(
                 "Content-Length, Transfer-Encoding, Connection and Date are set by the server",
             ),
+            Self::NotUtf8 => f.write_str("a header value that is not UTF-8"),
         }
     }
 }

@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use throng_engine::UnknownName;
+
 use crate::error::{Error, Result};
 use crate::server::IoBackend;
 
@@ -35,13 +37,13 @@ pub enum CpuAffinity {
 
 /// The error lists the accepted values; the caller adds the name of the setting.
 impl std::str::FromStr for CpuAffinity {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> std::result::Result<Self, String> {
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownName> {
         match name {
             "none" => Ok(Self::None),
             "cores" => Ok(Self::Cores),
-            _ => Err("expected cores or none".to_owned()),
+            _ => Err(UnknownName::new(&["cores", "none"])),
         }
     }
 }
@@ -126,17 +128,22 @@ impl CpuAffinity {
         if io == IoBackend::Threads {
             let message = "pin is cores, but io is threads, which has one thread per connection \
                            and no event loops; set pin to none, or io to auto";
-            return Err(Error::Setting(message.to_owned()));
+            return Err(Error::setting("cpu_affinity", message));
         }
         let cpus = throng_io::affinity::usable_cpus().map_err(|error| {
-            Error::Setting(format!(
-                "pin is cores, but the usable CPUs of this system are unknown ({error}); \
+            Error::setting(
+                "cpu_affinity",
+                format!(
+                    "pin is cores, but the usable CPUs of this system are unknown ({error}); \
                  set pin to none"
-            ))
+                ),
+            )
         })?;
         let nodes = nodes(Path::new("/sys/devices/system/node"));
         let core_of = |cpu| core_of(Path::new("/sys/devices/system/cpu"), cpu);
-        place(&nodes, core_of, &cpus, shards).map(Some).map_err(Error::Setting)
+        place(&nodes, core_of, &cpus, shards)
+            .map(Some)
+            .map_err(|message| Error::setting("cpu_affinity", message))
     }
 }
 

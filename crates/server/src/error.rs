@@ -4,14 +4,16 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use throng_engine::SettingError;
+
 /// The reason why a server could not be built, bound or run.
 ///
 /// Its `Debug` text is its `Display` text, so that a `main` which returns [`Result`] prints a
 /// readable message.
 #[non_exhaustive]
 pub enum Error {
-    /// A setting has a value that cannot work. The message names the setting and the remedy.
-    Setting(String),
+    /// A setting or a route cannot work. The text names it, its value and the remedy.
+    Setting(SettingError),
     /// The address cannot be listened on.
     Bind {
         /// The address asked for.
@@ -31,7 +33,33 @@ impl fmt::Debug for Error {
     }
 }
 
+/// Who has to act on an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Blame {
+    /// The program or its user: a setting, a route or an address has to change.
+    Configuration,
+    /// The operating system: it refused a resource, or a call failed.
+    System,
+    /// Throng: please report it.
+    Bug,
+}
+
 impl Error {
+    /// Returns who has to act on it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Setting(_) | Self::Bind { .. } => Blame::Configuration,
+            Self::Shard(_) => Blame::System,
+            Self::ShardPanicked => Blame::Bug,
+        }
+    }
+
+    pub(crate) fn setting(setting: &'static str, message: impl Into<String>) -> Self {
+        Self::Setting(SettingError::new(setting, message))
+    }
+
     pub(crate) fn bind(address: &SocketAddr, source: io::Error) -> Self {
         Self::Bind { address: address.to_string(), source }
     }
@@ -40,7 +68,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Setting(message) => f.write_str(message),
+            Self::Setting(error) => error.fmt(f),
             Self::Bind { address, source } => {
                 write!(f, "cannot listen on {address}: ")?;
                 match source.kind() {
@@ -69,8 +97,15 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Bind { source, .. } | Self::Shard(source) => Some(source),
-            Self::Setting(_) | Self::ShardPanicked => None,
+            Self::Setting(error) => Some(error),
+            Self::ShardPanicked => None,
         }
+    }
+}
+
+impl From<SettingError> for Error {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
     }
 }
 
@@ -83,8 +118,11 @@ mod tests {
 
     #[test]
     fn a_main_that_returns_the_error_prints_its_message() {
-        let error = Error::Setting("shards is 2000; at most 1024 are possible".to_owned());
+        let error = Error::setting("shards", "shards is 2000; at most 1024 are possible");
         assert_eq!(format!("{error:?}"), error.to_string());
         assert_eq!(format!("{error:#?}"), error.to_string());
+        let Error::Setting(setting) = &error else { panic!("{error}") };
+        assert_eq!((setting.setting(), error.blame()), ("shards", Blame::Configuration));
+        assert_eq!(Error::ShardPanicked.blame(), Blame::Bug);
     }
 }

@@ -1,5 +1,6 @@
 //! Access to connections and channels from any thread.
 
+use std::fmt;
 use std::sync::Arc;
 
 use throng_engine::{CloseCode, Frame, MailboxFull, Receipt, Remote, Totals};
@@ -33,6 +34,13 @@ impl Handle {
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(ConnId::from_bits(bits))
+    }
+}
+
+/// For logs: 16 hexadecimal digits, those of [`Handle::to_bits`].
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.to_bits())
     }
 }
 
@@ -126,5 +134,16 @@ impl Hub {
         reason: &str,
     ) -> Result<(), MailboxFull> {
         self.remote.close(to.0, code.into().get(), reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_shown_as_its_bits() {
+        assert_eq!(Handle::from_bits(0xabc).to_string(), "0000000000000abc");
+        assert_eq!(Handle::from_bits(0xabc).to_bits(), 0xabc);
     }
 }

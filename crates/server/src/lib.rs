@@ -164,6 +164,7 @@
 //! * Start reading at: [`App`], [`Server`] and [`Handler`]; then `service/mod.rs`, which the engine
 //!   calls.
 #![forbid(unsafe_code)]
+#![warn(unnameable_types)]
 
 mod affinity;
 mod app;
@@ -191,7 +192,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "tls/none.rs"]
 mod tls;
-mod workers;
+pub mod workers;
 mod ws;
 
 pub use affinity::{CpuAffinity, Place, Placement};
@@ -202,7 +203,7 @@ pub use asynchronous::{
     PerSession,
 };
 pub use compression::Compression;
-pub use error::{Error, Result};
+pub use error::{Blame, Error, Result};
 pub use filter::Filter;
 pub use http::{BodyReader, BodyWriter, Responder};
 pub use hub::{Handle, Hub};
@@ -211,13 +212,9 @@ pub use message::OwnedMessage;
 pub use running::{Bound, Drained, Running, ShardLoad, StuckShard};
 pub use server::{IoBackend, Server};
 pub use stalls::Stall;
-pub use throng_engine::workers::{
-    Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,
-    usable_cpus,
-};
 pub use throng_engine::{
-    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, LimitError, Limits,
-    MailboxFull, Message, Receipt, Sent, SlowPolicy, Stats,
+    Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, Limits, MailboxFull,
+    Message, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,
 };
 pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
@@ -225,7 +222,6 @@ pub use throng_http::{
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsVersion};
-pub use workers::Replies;
 pub use ws::{
     Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,
 };

@@ -40,6 +40,37 @@ impl From<Message<'_>> for OwnedMessage {
     }
 }
 
+impl From<String> for OwnedMessage {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for OwnedMessage {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<Vec<u8>> for OwnedMessage {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Binary(bytes)
+    }
+}
+
+impl From<&[u8]> for OwnedMessage {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Binary(bytes.to_owned())
+    }
+}
+
+/// The payload, of either kind.
+impl AsRef<[u8]> for OwnedMessage {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl From<OwnedMessage> for Frame {
     fn from(message: OwnedMessage) -> Self {
         message.as_message().into()
@@ -49,5 +80,22 @@ impl From<OwnedMessage> for Frame {
 impl From<&OwnedMessage> for Frame {
     fn from(message: &OwnedMessage) -> Self {
         message.as_message().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_made_of_text_and_bytes_and_become_frames() {
+        let text = OwnedMessage::from("text");
+        assert_eq!((&text, text.as_ref()), (&String::from("text").into(), &b"text"[..]));
+        let bytes = OwnedMessage::from(vec![1, 2]);
+        assert_eq!(bytes, OwnedMessage::from(&[1, 2][..]));
+        assert_eq!(Frame::from(&text), Frame::text("text"));
+        assert_ne!(Frame::from(&text), Frame::binary("text"));
+        assert_ne!(Frame::from(text), Frame::text("text").keyed(1));
+        assert_eq!(Frame::from(bytes).as_ref(), [1, 2]);
     }
 }

@@ -471,7 +471,7 @@ impl Shards {
     {
         throng_engine::build(drivers, options, |_, admission, _| service(admission))
             .map(Self::new)
-            .map_err(|error| Error::Setting(error.to_string()))
+            .map_err(Error::from)
     }
 
     /// Builds a server with one thread per connection: one shard to start, that of the acceptor.
@@ -487,7 +487,7 @@ impl Shards {
     {
         throng_engine::build_threads(acceptor, options, threads, service)
             .map(Self::new)
-            .map_err(|error| Error::Setting(error.to_string()))
+            .map_err(Error::from)
     }
 
     fn new<D, S>(built: Built<D, S>) -> Self

@@ -68,13 +68,13 @@ pub(crate) type OnStall = Arc<dyn Fn(&Stall<'_>) + Send + Sync>;
 /// A [`Server`](crate::Server)'s settings for stalls.
 #[derive(Clone)]
 pub(crate) struct StallSettings {
-    pub(crate) warning: Duration,
+    pub(crate) warning: Option<Duration>,
     pub(crate) on_stall: OnStall,
 }
 
 impl Default for StallSettings {
     fn default() -> Self {
-        Self { warning: WARNING, on_stall: Lines::default().into_hook() }
+        Self { warning: Some(WARNING), on_stall: Lines::default().into_hook() }
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Stalls {
     counts: Vec<Count>,
     /// Indexes into `counts`, by route.
     by_route: Vec<usize>,
-    warning: Duration,
+    warning: Option<Duration>,
     on_stall: OnStall,
 }
 
@@ -135,7 +135,10 @@ impl Stalls {
     /// Returns the engine's settings for stalls, which report to these counts.
     pub(crate) fn watching(self: &Arc<Self>) -> Watching {
         let stalls = Arc::clone(self);
-        Watching { warning: self.warning, on_stall: Arc::new(move |stall| stalls.record(stall)) }
+        Watching {
+            warning: self.warning.unwrap_or_default(),
+            on_stall: Arc::new(move |stall| stalls.record(stall)),
+        }
     }
 
     fn record(&self, stall: throng_engine::Stall) {

@@ -25,10 +25,13 @@ const REFUSING: usize = 64;
 /// Returns an error if a stack of so many bytes is too small.
 pub(crate) fn check_stack(bytes: usize) -> Result<()> {
     if bytes < MIN_STACK {
-        return Err(Error::Setting(format!(
-            "thread_stack is {bytes} bytes, too few to report a handler's panic; \
+        return Err(Error::setting(
+            "thread_stack",
+            format!(
+                "thread_stack is {bytes} bytes, too few to report a handler's panic; \
              set it to at least {MIN_STACK}"
-        )));
+            ),
+        ));
     }
     Ok(())
 }
@@ -47,18 +50,24 @@ fn choose(asked: usize, ThreadLimit { threads, limit, each }: ThreadLimit) -> Re
     // One thread number is the acceptor's.
     let (numbers, free) = (ConnId::MAX_SHARDS - 1, threads.saturating_sub(RESERVED_THREADS));
     if asked > numbers {
-        return Err(Error::Setting(format!(
-            "max_connections is {asked}, but io is threads, which allows at most {numbers}; \
+        return Err(Error::setting(
+            "max_connections",
+            format!(
+                "max_connections is {asked}, but io is threads, which allows at most {numbers}; \
              lower max_connections, or use io = auto"
-        )));
+            ),
+        ));
     }
     if free < FEWEST_CONNECTIONS || asked > free {
-        return Err(Error::Setting(format!(
-            "io is threads, but the system allows {threads} threads, too few for {} connections: \
+        return Err(Error::setting(
+            "io",
+            format!(
+                "io is threads, but the system allows {threads} threads, too few for {} connections: \
              raise {limit} to {}, lower max_connections, or use io = auto",
-            asked.max(FEWEST_CONNECTIONS),
-            (asked.max(1000) + RESERVED_THREADS) * each,
-        )));
+                asked.max(FEWEST_CONNECTIONS),
+                (asked.max(1000) + RESERVED_THREADS) * each,
+            ),
+        ));
     }
     Ok(free.min(numbers))
 }

@@ -916,10 +916,11 @@ fn messages_before_a_close_come_before_the_end_of_the_stream() {
 }
 
 #[test]
-#[should_panic(expected = "credits is 0")]
 fn no_credits_are_refused() {
     let runtime = runtime();
-    let _ = Ws::new().on_message_async(runtime.handle().clone(), 0, |_, _| async {});
+    let handler = Ws::new().on_message_async(runtime.handle().clone(), 0, |_, _| async {});
+    let error = Server::new(App::new().ws("/", handler)).check().unwrap_err();
+    assert!(error.to_string().contains("credits is 0"), "{error}");
 }
 
 /// The poll of one who does not know whether there is anything.

@@ -6,8 +6,8 @@ mod support;
 use support::served::{self, get, start, stop};
 use support::{Client, Got, eventually};
 use throng::CpuAffinity;
-use throng::WorkerSettings;
 use throng::prelude::*;
+use throng::workers::WorkerSettings;
 
 fn value(status: &str, key: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))

@@ -573,6 +573,12 @@ fn mistakes_are_told_at_bind() {
         error_of(echo().limits(Limits::default().max_connections(1 << 40))).contains("ulimit -n")
     );
     assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
+    assert!(error_of(echo().shards(0)).contains("shards is 0"));
+    assert!(error_of(echo().stall_warning(Duration::ZERO)).contains("stall_warning is 0"));
+    let Err(error) = echo().bind("9001") else { panic!("bound") };
+    assert_eq!(error.blame(), throng::Blame::Configuration);
+    let error = error.to_string();
+    assert!(error.contains("\"9001\"") && error.contains("HOST:PORT"), "{error}");
     let twice = Server::new(App::new().get("/x", |_| "a").get("/x", |_| "b")).bind("127.0.0.1:0");
     assert!(twice.err().unwrap().to_string().contains("/x"));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

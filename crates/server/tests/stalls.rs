@@ -176,7 +176,7 @@ fn of_two_routes_in_one_turn_a_careful_shard_names_the_right_one() {
 #[test]
 fn zero_warns_of_nothing() {
     let (server, reported) = server(served::app().ws("/", sleeps_when_asked()));
-    let (address, running) = start(server.stall_warning(Duration::ZERO));
+    let (address, running) = start(server.stall_warning(None));
     let mut client = Client::connect(address, "/");
     say(&mut client, "sleep");
     say(&mut client, "bye");
@@ -264,7 +264,7 @@ fn a_handler_that_returns_late_but_before_the_deadline_is_waited_for() {
         ws.send(message)
     });
     let (address, running) =
-        start(Server::new(served::app().ws("/", handler)).shards(1).stall_warning(Duration::ZERO));
+        start(Server::new(served::app().ws("/", handler)).shards(1).stall_warning(None));
     let mut client = Client::connect(address, "/");
     client.send_text("sleep");
     eventually("its handler sleeps", || entered.load(Ordering::SeqCst));

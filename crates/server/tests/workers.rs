@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::served::{self, get, start, stop};
 use support::{Client, Got, TIMEOUT, dial, eventually};
+use throng::Error;
 use throng::IoBackend;
 use throng::prelude::*;
-use throng::{Error, Overload, WorkerSettings};
+use throng::workers::{Overload, WorkerSettings};
 use throng_proto::ws::Opcode;
 
 /// Every family of servers this system has.
@@ -805,7 +806,7 @@ fn without_work_there_are_no_workers_and_the_first_work_starts_them() {
     let mut client = Client::connect(address, "/");
     client.send_text("1");
     assert_eq!(client.next(), Got::Text("1".into()));
-    assert_eq!(figure(address, "threads") as usize, throng::usable_cpus());
+    assert_eq!(figure(address, "threads") as usize, throng::workers::usable_cpus());
     stop(running);
 }
 
@@ -816,6 +817,6 @@ fn settings_that_cannot_work_are_told_by_bind() {
         (workers(1, 0, Overload::Pause), "workers.queue_size is 0"),
     ] {
         let error = Server::new(served::app()).workers(settings).bind("127.0.0.1:0").unwrap_err();
-        assert!(matches!(&error, Error::Setting(why) if why.contains(part)), "{error}");
+        assert!(matches!(&error, Error::Setting(why) if why.to_string().contains(part)), "{error}");
     }
 }

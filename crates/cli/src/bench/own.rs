@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 }
             },
         ))
-        .shards(args.shards)
+        .shards(Some(args.shards).filter(|&shards| shards > 0))
         // A publication that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))
         .bind("127.0.0.1:0")?;

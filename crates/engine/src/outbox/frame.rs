@@ -54,6 +54,24 @@ thread_local! {
 /// Bytes of that memory that a thread keeps.
 const MAX_KEPT: usize = 64 * 1024;
 
+/// The same message, with the same key and the same setting for compression.
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&*self.inner, &*other.inner);
+        Arc::ptr_eq(&self.inner, &other.inner)
+            || (a.key, a.incompressible) == (b.key, b.incompressible) && a.bytes == b.bytes
+    }
+}
+
+impl Eq for Frame {}
+
+/// The message, as [`Frame::payload`] returns it.
+impl AsRef<[u8]> for Frame {
+    fn as_ref(&self) -> &[u8] {
+        self.payload()
+    }
+}
+
 impl Frame {
     /// Creates a text message.
     #[must_use]

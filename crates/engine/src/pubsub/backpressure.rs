@@ -5,8 +5,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{LimitError, Limits, setters};
+use crate::limits::{Limits, setters};
 use crate::pubsub::pattern::Pattern;
+use crate::setting::{SettingError, UnknownName};
 
 /// Policy for when the messages that wait for a slow receiver have reached their cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,12 +51,12 @@ impl fmt::Display for SlowPolicy {
 }
 
 impl FromStr for SlowPolicy {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.iter().find(|(_, known)| *known == name).map(|(policy, _)| *policy).ok_or_else(
-            || format!("unknown policy {name:?}; give close, drop_newest, drop_oldest or latest"),
-        )
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        const NAMES: UnknownName =
+            UnknownName::new(&["close", "drop_newest", "drop_oldest", "latest"]);
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(policy, _)| *policy).ok_or(NAMES)
     }
 }
 
@@ -142,8 +143,8 @@ impl Classes {
     ///
     /// # Errors
     /// The pattern is malformed.
-    pub fn add_channels(&mut self, pattern: &str, rules: Backpressure) -> Result<(), LimitError> {
-        self.channels.push((Pattern::new(pattern).map_err(LimitError)?, rules));
+    pub fn add_channels(&mut self, pattern: &str, rules: Backpressure) -> Result<(), SettingError> {
+        self.channels.push((Pattern::new(pattern)?, rules));
         Ok(())
     }
 
@@ -156,11 +157,11 @@ impl Classes {
     ///
     /// # Errors
     /// An age that cannot be kept, or too many classes; names the class.
-    pub fn check(&self, limits: &Limits) -> Result<(), LimitError> {
+    pub fn check(&self, limits: &Limits) -> Result<(), SettingError> {
         self.checked(limits).map(drop)
     }
 
-    pub(crate) fn checked(&self, limits: &Limits) -> Result<Rules, LimitError> {
+    pub(crate) fn checked(&self, limits: &Limits) -> Result<Rules, SettingError> {
         let mut rules = Rules { classes: Vec::new(), channels: Vec::new(), routes: Vec::new() };
         let default = rules.add("default", self.default, limits)?;
         debug_assert_eq!(default, 0, "class 0 is the default");
@@ -221,27 +222,30 @@ impl Rules {
         name: &str,
         rules: Backpressure,
         limits: &Limits,
-    ) -> Result<ClassIndex, LimitError> {
+    ) -> Result<ClassIndex, SettingError> {
         let milliseconds = |age: Duration| {
             u32::try_from(age.as_nanos().div_ceil(1_000_000))
                 .ok()
                 .filter(|age| (1..=MAX_AGE_MS).contains(age))
                 .ok_or_else(|| {
-                    LimitError(format!(
-                        "max_age of {name:?} is {age:?}; give 1ms to 24h, or leave it out for no \
+                    SettingError::new("max_age", format!("max_age of {name:?} is {age:?}; give 1ms to 24h, or leave it out for no \
                          limit"
                     ))
                 })
         };
         let max_age = rules.max_age.map_or(Ok(0), milliseconds)?;
         if rules.max_backlog == Some(0) {
-            return Err(LimitError(format!(
-                "max_backlog of {name:?} is 0, which would let nothing wait; give at least 1, or \
+            return Err(SettingError::new(
+                "max_backlog",
+                format!(
+                    "max_backlog of {name:?} is 0, which would let nothing wait; give at least 1, or \
                  leave it out for that of all connections"
-            )));
+                ),
+            ));
         }
-        let index = ClassIndex::try_from(self.classes.len())
-            .map_err(|_| LimitError("more than 65,535 classes of back-pressure".to_owned()))?;
+        let index = ClassIndex::try_from(self.classes.len()).map_err(|_| {
+            SettingError::new("backpressure", "more than 65,535 classes of back-pressure")
+        })?;
         self.classes.push(Class {
             name: name.into(),
             policy: rules.policy,
@@ -287,13 +291,13 @@ mod tests {
         assert!(classes.add_channels("a..b", Backpressure::default()).is_err());
         let old = Backpressure::default().max_age(Duration::from_secs(100_000));
         classes.add_channels("clock", old).unwrap();
-        let error = classes.checked(&Limits::default()).unwrap_err().0;
+        let error = classes.checked(&Limits::default()).unwrap_err().to_string();
         assert!(error.contains("\"clock\"") && error.contains("24h"), "{error}");
         let mut none = Classes::default();
         none.set_default(Backpressure::default().max_backlog(0));
-        let error = none.checked(&Limits::default()).unwrap_err().0;
+        let error = none.checked(&Limits::default()).unwrap_err().to_string();
         assert!(error.contains("max_backlog of \"default\" is 0"), "{error}");
-        let error = "newest".parse::<SlowPolicy>().unwrap_err();
+        let error = "newest".parse::<SlowPolicy>().unwrap_err().to_string();
         assert!(error.contains("drop_newest"), "{error}");
         for (policy, name) in SlowPolicy::ALL {
             assert_eq!((policy.to_string().as_str(), name.parse()), (name, Ok(policy)));

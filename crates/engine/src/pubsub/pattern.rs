@@ -1,5 +1,7 @@
 //! Patterns of channel names: tokens separated by dots, `*` for any one, `>` for all that follow.
 
+use crate::setting::SettingError;
+
 /// A checked pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(String);
@@ -7,14 +9,16 @@ pub(crate) struct Pattern(String);
 impl Pattern {
     /// # Errors
     /// An empty token, or `>` before the end.
-    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+    pub(crate) fn new(pattern: &str) -> Result<Self, SettingError> {
         if pattern.split('.').any(str::is_empty) {
-            return Err(format!("the pattern {pattern:?} has an empty token between its dots"));
+            let message = format!("the pattern {pattern:?} has an empty token between its dots");
+            return Err(SettingError::new("channel_backpressure", message));
         }
         let mut tokens = pattern.split('.');
         tokens.next_back();
         if tokens.any(|token| token == ">") {
-            return Err(format!("the pattern {pattern:?} has a > that is not at its end"));
+            let message = format!("the pattern {pattern:?} has a > that is not at its end");
+            return Err(SettingError::new("channel_backpressure", message));
         }
         Ok(Self(pattern.to_owned()))
     }

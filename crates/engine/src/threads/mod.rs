@@ -22,11 +22,12 @@ use crate::conn::input_time::InputTime;
 use crate::conn::table::Connections;
 use crate::context::Core;
 use crate::http1::body::RequestBodies;
-use crate::limits::{Checked, Limit, LimitError};
+use crate::limits::{Checked, Limit};
 use crate::pubsub::channels::{Channels, Totals};
 use crate::remote::mailbox::mailbox;
 use crate::remote::{MAILBOX_MARK, Remote, ShardInbox, shard_queue, thread_queue};
 use crate::service::Service;
+use crate::setting::SettingError;
 use crate::shard::admission::Admission;
 use crate::shard::memory::{MemoryAccount, ShardMemory};
 use crate::shard::stalls::{SharedProgress, Watch, Watching};
@@ -100,7 +101,7 @@ pub fn build_threads<D, S>(
     options: &BuildOptions,
     threads: ThreadOptions<D>,
     service: impl Fn(&Arc<Admission>) -> S + Send + Sync + 'static,
-) -> Result<Built<D, S>, LimitError>
+) -> Result<Built<D, S>, SettingError>
 where
     D: Driver + Send + 'static,
     S: Service + Send + 'static,

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::limits::setters;
+use crate::setting::{SettingError, UnknownName};
 
 /// More workers than this are no pool: each needs a stack, and a thread the kernel schedules.
 pub const MAX_POOL_SIZE: usize = 4096;
@@ -74,13 +75,13 @@ impl Overload {
 
 /// The error names the possible values; the caller knows the setting.
 impl FromStr for Overload {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
         match name {
             "pause" => Ok(Self::Pause),
             "close" => Ok(Self::Close),
-            _ => Err("write pause or close".to_owned()),
+            _ => Err(UnknownName::new(&["pause", "close"])),
         }
     }
 }
@@ -180,6 +181,16 @@ impl fmt::Display for WorkerError {
     }
 }
 
+impl From<WorkerError> for SettingError {
+    fn from(error: WorkerError) -> Self {
+        let setting = match error {
+            WorkerError::QueueSize => "workers.queue_size",
+            WorkerError::PoolSize(_) | WorkerError::Threads { .. } => "workers.pool_size",
+        };
+        Self::new(setting, error.to_string())
+    }
+}
+
 impl std::error::Error for WorkerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -220,6 +231,6 @@ mod tests {
         assert!(none.contains("workers.queue_size is 0") && none.contains("at least 1"));
         assert_eq!("close".parse(), Ok(Overload::Close));
         assert_eq!(Overload::Pause.name().parse(), Ok(Overload::Pause));
-        assert!("drop".parse::<Overload>().unwrap_err().contains("pause or close"));
+        assert!("drop".parse::<Overload>().unwrap_err().to_string().contains("pause or close"));
     }
 }

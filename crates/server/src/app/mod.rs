@@ -8,6 +8,7 @@ mod route;
 use std::fmt;
 use std::sync::Arc;
 
+use throng_engine::SettingError;
 use throng_http::{
     Files, IntoResponse, Method, Reject, Request, Response, RouteError, Router, Status,
 };
@@ -56,7 +57,7 @@ pub struct App {
     pub(crate) layers: Vec<Arc<dyn Middleware>>,
     /// Those of each [`dir`](Self::dir): the files they hold open count against the connections.
     pub(crate) files: Vec<Files>,
-    pub(crate) mistake: Option<String>,
+    pub(crate) mistake: Option<SettingError>,
 }
 
 impl App {
@@ -73,7 +74,11 @@ impl App {
         let route = handler.into_ws_route();
         let names = &route.options.subprotocols;
         if let Some(name) = names.iter().find(|name| !handshake::is_token(name)) {
-            self.note(format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)"));
+            let message = format!("subprotocol {name:?} is not a token (RFC 6455 section 4.1)");
+            self.note(SettingError::new("subprotocols", message));
+        }
+        if let Some(mistake) = &route.options.mistake {
+            self.note(mistake.clone());
         }
         self.add(Some(Method::Get), path, Action::Ws(route))
     }
@@ -252,7 +257,7 @@ impl App {
     pub fn dir(mut self, prefix: &str, files: impl Into<Files>) -> Self {
         let files = files.into();
         if let Err(error) = files.check() {
-            self.note(error.to_string());
+            self.note(SettingError::new("dir", error.to_string()));
         }
         self.files.push(files.clone());
         let prefix = prefix.trim_end_matches('/');
@@ -304,7 +309,8 @@ impl App {
     pub fn nest(mut self, prefix: &str, mut other: App) -> Self {
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() && !prefix.starts_with('/') {
-            self.note(format!("prefix {prefix:?} does not start with a slash"));
+            let message = format!("prefix {prefix:?} does not start with a slash");
+            self.note(SettingError::new("nest", message));
         }
         for route in &mut other.routes {
             route.path = match route.path.as_str() {
@@ -344,7 +350,7 @@ impl App {
     }
 
     /// Keeps the first mistake, so that building reads as one chain.
-    fn note(&mut self, mistake: String) {
+    fn note(&mut self, mistake: SettingError) {
         self.mistake.get_or_insert(mistake);
     }
 
@@ -352,15 +358,16 @@ impl App {
     ///
     /// # Errors
     /// The first mistake, naming the route.
-    pub(crate) fn router(&self) -> Result<Router<u16>, String> {
+    pub(crate) fn router(&self) -> Result<Router<u16>, SettingError> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
+        let wrong = |message: String| SettingError::new("route", message);
         let mut router = Router::new();
         for (index, route) in self.routes.iter().enumerate() {
             let index = u16::try_from(index)
-                .map_err(|_| format!("an app has at most {} routes", u16::MAX))?;
-            insert(&mut router, route, index).map_err(|error| error.to_string())?;
+                .map_err(|_| wrong(format!("an app has at most {} routes", u16::MAX)))?;
+            insert(&mut router, route, index).map_err(|error| wrong(error.to_string()))?;
         }
         Ok(router)
     }

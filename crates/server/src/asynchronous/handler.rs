@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{Chunk, Close, Message};
+use throng_engine::{Chunk, Close, Message, SettingError};
 use throng_http::{Reject, Request};
 use tokio::runtime;
 
@@ -26,10 +26,21 @@ const WINDOW: usize = 256 << 10;
 
 /// The output of a handler's future: nothing, or `Result<(), Closed>`, so that `?` can be used on
 /// sends.
-pub trait AsyncOutcome {}
+#[diagnostic::on_unimplemented(
+    message = "the future of a handler cannot end with `{Self}`",
+    label = "it ends with `()` or `Result<(), Closed>`"
+)]
+pub trait AsyncOutcome: sealed::Sealed {}
 
 impl AsyncOutcome for () {}
 impl AsyncOutcome for Result<(), Closed> {}
+
+#[allow(unnameable_types, reason = "unnameable traits seal public ones")]
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for Result<(), super::Closed> {}
+}
 
 impl<D: Clone + Send + 'static> Ws<D> {
     /// Processes each message in a future on a tokio runtime, in place of [`Ws::on_message`]. The
@@ -61,9 +72,6 @@ impl<D: Clone + Send + 'static> Ws<D> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Panics
-    /// With 0 credits, which would let no message in.
     pub fn on_message_async<F, Fut>(
         self,
         runtime: runtime::Handle,
@@ -212,12 +220,9 @@ impl<D: Send + 'static, K> AsyncWs<D, K> {
     /// Sets the number of a session's messages, waiting or being processed, at which its connection
     /// is not read. Default: 64 with [`Ws::on_session_async`]. Messages that the same read of the
     /// connection received are held as well.
-    ///
-    /// # Panics
-    /// With 0, which would let no message in.
+    /// With 0, which would let no message in, [`Server::bind`](crate::Server::bind) fails.
     #[must_use]
     pub fn credits(mut self, messages: usize) -> Self {
-        assert!(messages > 0, "credits is 0, which would let no message in; give at least 1");
         self.credits = messages;
         self
     }
@@ -287,7 +292,10 @@ impl Drop for Link {
 
 impl<D: Clone + Send + 'static, K: 'static> IntoWsRoute for AsyncWs<D, K> {
     fn into_ws_route(self) -> WsRoute {
-        WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options: WsOptions::default() }
+        let message = "credits is 0, which would let no message in; give at least 1";
+        let mistake = (self.credits == 0).then(|| SettingError::new("credits", message));
+        let options = WsOptions { mistake, ..WsOptions::default() };
+        WsRoute { endpoint: Arc::new(AsyncEndpoint(self)), options }
     }
 }
 

@@ -72,11 +72,14 @@ fn choose_max_connections(
         0 => (1000 * each + reserve, ""),
         _ => (asked * each + reserve, ", or lower max_connections"),
     };
-    Err(Error::Setting(format!(
-        "{problem}the descriptor limit of {descriptors} allows {possible} connections, since \
+    Err(Error::setting(
+        "max_connections",
+        format!(
+            "{problem}the descriptor limit of {descriptors} allows {possible} connections, since \
          {reserve} descriptors are needed for other purposes; raise it with `ulimit -n {wanted}` \
          (or LimitNOFILE= in the systemd unit){remedy}"
-    )))
+        ),
+    ))
 }
 
 #[cfg(test)]

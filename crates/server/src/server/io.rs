@@ -1,5 +1,7 @@
 //! The I/O backend of a server.
 
+use throng_engine::UnknownName;
+
 /// The I/O backend: how a server waits for and moves bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,15 +28,15 @@ pub enum IoBackend {
 
 /// The error lists the accepted values; the caller adds the name of the setting.
 impl std::str::FromStr for IoBackend {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
         match name {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
             "portable" => Ok(Self::Portable),
             "threads" => Ok(Self::Threads),
-            _ => Err("expected auto, epoll, portable or threads".to_owned()),
+            _ => Err(UnknownName::new(&["auto", "epoll", "portable", "threads"])),
         }
     }
 }

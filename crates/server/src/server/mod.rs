@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use throng_engine::workers::WorkerSettings;
-use throng_engine::{Classes, Limits};
+use throng_engine::{Classes, Limits, SettingError};
 use throng_http::Origins;
 use throng_proto::ws::deflate::Settings as Deflate;
 
@@ -42,7 +42,7 @@ pub struct Server {
     workers: WorkerSettings,
     /// Whether the worker threads are started with the server even if no route always needs them.
     starts_workers: bool,
-    shards: usize,
+    shards: Option<usize>,
     io: IoBackend,
     thread_stack: usize,
     backlog: i32,
@@ -52,7 +52,7 @@ pub struct Server {
     /// Addresses besides the one given to `bind`.
     more_addresses: Vec<SocketAddr>,
     tls: Setting,
-    mistake: Option<String>,
+    mistake: Option<SettingError>,
 }
 
 impl Server {
@@ -67,7 +67,7 @@ impl Server {
             origins: Origins::SameHost,
             workers: WorkerSettings::default(),
             starts_workers: false,
-            shards: 0,
+            shards: None,
             io: IoBackend::Auto,
             thread_stack: THREAD_STACK,
             backlog: 4096,
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Keeps the first mistake for `bind`, so that the builder can be used as one chain.
-    fn note(&mut self, mistake: String) {
+    fn note(&mut self, mistake: SettingError) {
         self.mistake.get_or_insert(mistake);
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of [`Server`]'s builder: everything that is not a route.
 
+use std::fmt;
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ impl Server {
     /// ```
     pub fn channel_backpressure(mut self, pattern: &str, rules: impl Into<Backpressure>) -> Self {
         if let Err(error) = self.classes.add_channels(pattern, rules.into()) {
-            self.note(error.to_string());
+            self.note(error);
         }
         self
     }
@@ -73,10 +74,10 @@ impl Server {
         self
     }
 
-    /// Sets the number of event loops, each on a thread of its own. Default: 0, which is one per
-    /// usable CPU on Linux, and one elsewhere. A connection stays on one event loop for life.
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = shards;
+    /// Sets the number of event loops, each on a thread of its own. Default: `None`, one per usable
+    /// CPU on Linux, and one elsewhere. A connection stays on one event loop for life.
+    pub fn shards(mut self, shards: impl Into<Option<usize>>) -> Self {
+        self.shards = shards.into();
         self
     }
 
@@ -99,14 +100,14 @@ impl Server {
     /// [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
     /// [`App::blocking`](crate::App::blocking). Default: one thread per usable CPU, a queue of
     /// 4,096 jobs, and connections that are not read while the queue is full.
-    /// [`suggested_size`](crate::suggested_size) computes a pool size.
+    /// [`suggested_size`](crate::workers::suggested_size) computes a pool size.
     ///
     /// The threads are started with the server if a route always uses them or if this is called;
     /// otherwise with the first job.
     ///
     /// ```
     /// # use throng::prelude::*;
-    /// # use throng::{Overload, WorkerSettings, suggested_size, usable_cpus};
+    /// # use throng::workers::{Overload, WorkerSettings, suggested_size, usable_cpus};
     /// # use std::time::Duration;
     /// // Handlers that wait 5 ms for a database, and compute for 1 ms.
     /// let pool_size =
@@ -145,15 +146,15 @@ impl Server {
     }
 
     /// Sets how long callbacks may hold their shard before it is reported as a stall: counted by
-    /// route in the metrics, and passed to [`on_stall`](Self::on_stall). Default: 50 ms; 0 turns it
-    /// off.
+    /// route in the metrics, and passed to [`on_stall`](Self::on_stall). Default: 50 ms; `None`
+    /// turns it off.
     ///
     /// The clock is read at the end of each turn of the event loop, and after each event only for
     /// ten seconds after a stall. So a first stall may be the sum of several short callbacks of one
     /// route, and one of several routes is reported without a route. It has no effect with
     /// [`IoBackend::Threads`], where a handler holds up its own connection only.
-    pub fn stall_warning(mut self, warning: Duration) -> Self {
-        self.stalls.warning = warning;
+    pub fn stall_warning(mut self, warning: impl Into<Option<Duration>>) -> Self {
+        self.stalls.warning = warning.into();
         self
     }
 
@@ -183,10 +184,10 @@ impl Server {
     /// Adds an address to listen on, besides the one given to [`bind`](Self::bind): for example
     /// `[::1]:80` besides `127.0.0.1:80`. Port 0 takes the port of the first address. May be called
     /// several times.
-    pub fn bind_also(mut self, address: impl ToSocketAddrs) -> Self {
+    pub fn bind_also(mut self, address: impl ToSocketAddrs + fmt::Debug) -> Self {
         match resolve(address) {
             Ok(address) => self.more_addresses.push(address),
-            Err(error) => self.note(error.to_string()),
+            Err(error) => self.note(error),
         }
         self
     }

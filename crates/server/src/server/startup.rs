@@ -1,12 +1,12 @@
 //! Starts a server: checks routes and settings, listens, and builds the shards.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{fmt, io};
 
 use throng_engine::workers::{WorkerError, Workers};
-use throng_engine::{Admission, BuildOptions, Classes, LimitError, Limits, RouteOptions};
+use throng_engine::{Admission, BuildOptions, Classes, Limits, RouteOptions, SettingError};
 use throng_http::param_names;
 #[cfg(target_os = "linux")]
 use throng_io::Epoll;
@@ -50,14 +50,17 @@ impl Server {
         if let Some(mistake) = &self.mistake {
             return Err(Error::Setting(mistake.clone()));
         }
-        self.app.router().map_err(Error::Setting)?;
+        self.app.router()?;
         #[cfg(unix)]
         crate::threads::check_stack(self.thread_stack)?;
-        let wrong = |error: LimitError| Error::Setting(error.to_string());
         self.tls.load()?;
         self.workers.check().map_err(workers)?;
-        self.limits.check().map_err(wrong)?;
-        self.classes().check(&self.limits).map_err(wrong)
+        if self.stalls.warning == Some(Duration::ZERO) {
+            let message = "stall_warning is 0; give for example 50 ms, or None to turn it off";
+            return Err(Error::setting("stall_warning", message));
+        }
+        self.limits.check()?;
+        Ok(self.classes().check(&self.limits)?)
     }
 
     /// Listens on `address`; port 0 takes a free port, which [`Bound::local_addr`] returns.
@@ -67,7 +70,7 @@ impl Server {
     /// [`Error::Setting`] for a route or setting that cannot work, [`Error::Bind`] for an address
     /// that cannot be listened on, [`Error::Shard`] if the system refuses resources for the event
     /// loops.
-    pub fn bind(self, address: impl ToSocketAddrs) -> Result<Bound> {
+    pub fn bind(self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Bound> {
         self.check()?;
         let address = resolve(address)?;
         let count = self.shard_count()?;
@@ -135,12 +138,12 @@ impl Server {
     }
 
     fn into_shared(self, stalls: Arc<Stalls>, pool: Pool) -> Result<Shared> {
-        let router = self.app.router().map_err(Error::Setting)?;
+        let router = self.app.router()?;
         let usual = self.compression;
         let bind = |route: Route| {
             Ok(BoundRoute {
                 names: param_names(&route.path)
-                    .map_err(|error| Error::Setting(error.to_string()))?,
+                    .map_err(|error| Error::setting("route", error.to_string()))?,
                 context: Arc::new(RouteContext {
                     path: route.path.as_str().into(),
                     pool: pool.clone(),
@@ -164,20 +167,21 @@ impl Server {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         match self.shards {
             _ if self.io == IoBackend::Threads => Ok(1),
-            0 if cfg!(target_os = "linux") => Ok(usable),
+            None if cfg!(target_os = "linux") => Ok(usable),
             // On other systems, SO_REUSEPORT does not spread connections over the listeners.
-            0 => Ok(1),
-            n if n > MAX_SHARDS => Err(Error::Setting(format!(
-                "shards is {n}; at most {MAX_SHARDS} are possible, and one per CPU is enough"
-            ))),
-            n => Ok(n),
+            None => Ok(1),
+            Some(n) if (1..=MAX_SHARDS).contains(&n) => Ok(n),
+            Some(n) => Err(Error::setting(
+                "shards",
+                format!("shards is {n}; give 1 to {MAX_SHARDS}, or leave it out for one per CPU"),
+            )),
         }
     }
 }
 
 /// Converts an error of the worker pool, whose message names the setting and the remedy.
 pub(crate) fn workers(error: WorkerError) -> Error {
-    Error::Setting(error.to_string())
+    Error::Setting(error.into())
 }
 
 /// Returns the listeners of each of `count` shards, and the addresses bound, in the order given.
@@ -235,7 +239,7 @@ impl Drivers {
             #[cfg(not(target_os = "linux"))]
             IoBackend::Epoll => {
                 let message = "io is epoll, which only Linux has; use auto or portable";
-                Err(Error::Setting(message.to_owned()))
+                Err(Error::setting("io", message))
             }
             #[cfg(unix)]
             IoBackend::Threads => {
@@ -246,7 +250,7 @@ impl Drivers {
             #[cfg(not(unix))]
             IoBackend::Threads => {
                 let message = "io is threads, which only Unix has; use auto or portable";
-                Err(Error::Setting(message.to_owned()))
+                Err(Error::setting("io", message))
             }
             #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
             IoBackend::Auto | IoBackend::Portable => {
@@ -323,18 +327,23 @@ fn route_options(route: &Route) -> RouteOptions {
 fn compression(route: &Route, usual: Deflate) -> Result<Option<deflate::Policy>> {
     let Action::Ws(ws) = &route.action else { return Ok(None) };
     let settings = ws.options.compression.unwrap_or(usual);
-    let policy = settings.check().map_err(|error| Error::Setting(error.to_string()))?;
+    let policy =
+        settings.check().map_err(|error| Error::setting("compression", error.to_string()))?;
     // Messages of a streaming route are passed on in chunks as they come, never decompressed.
     Ok(policy.filter(|_| !ws.options.streaming))
 }
 
-pub(super) fn resolve(address: impl ToSocketAddrs) -> Result<SocketAddr> {
+pub(super) fn resolve(
+    address: impl ToSocketAddrs + fmt::Debug,
+) -> std::result::Result<SocketAddr, SettingError> {
+    let wrong = |why: String| {
+        let remedy = "write HOST:PORT, for example 127.0.0.1:9001 or [::1]:0";
+        SettingError::new("address", format!("the address {address:?} {why}; {remedy}"))
+    };
     let mut addresses = address
         .to_socket_addrs()
-        .map_err(|error| Error::Setting(format!("cannot resolve the address: {error}")))?;
-    addresses
-        .next()
-        .ok_or_else(|| Error::Setting("the address has no host; write HOST:PORT".to_owned()))
+        .map_err(|error| wrong(format!("cannot be resolved ({error})")))?;
+    addresses.next().ok_or_else(|| wrong("has no host".to_owned()))
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl Security {
 }
 
 fn error(error: throng_tls::ConfigError) -> Error {
-    Error::Setting(format!("tls: {error}"))
+    Error::setting("tls", format!("tls: {error}"))
 }
 
 /// A driver whose listeners may have TLS.

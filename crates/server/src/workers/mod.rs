@@ -1,7 +1,9 @@
-//! Blocking work: jobs for the worker pool, and their results on the shard.
+//! The pool of worker threads for blocking work: its settings and its metrics.
 //!
-//! Start reading at [`Socket::offload`](crate::Socket::offload); the pool itself is
-//! `throng_engine::workers`.
+//! Work gets there by [`Socket::offload`](crate::Socket::offload),
+//! [`Ws::on_message_blocking`](crate::Ws::on_message_blocking) and
+//! [`App::blocking`](crate::App::blocking); the settings are those of
+//! [`Server::workers`](crate::Server::workers).
 
 mod blocking;
 mod offload;
@@ -14,6 +16,10 @@ use throng_engine::workers::Workers;
 pub(crate) use blocking::BlockingJob;
 pub(crate) use offload::{BUSY, Continuation};
 pub use replies::Replies;
+pub use throng_engine::workers::{
+    Busy, MAX_POOL_SIZE, Overload, RunningJob, WorkerMetrics, WorkerSettings, suggested_size,
+    usable_cpus,
+};
 
 /// The context of a route's handlers, shared by its connections.
 #[derive(Clone, Debug)]

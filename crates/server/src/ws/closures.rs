@@ -24,6 +24,7 @@ pub trait Outcome: sealed::Sealed {}
 impl Outcome for () {}
 impl Outcome for Sent {}
 
+#[allow(unnameable_types, reason = "unnameable traits seal public ones")]
 mod sealed {
     pub trait Sealed {}
     impl Sealed for () {}

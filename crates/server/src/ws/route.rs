@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use throng_engine::Backpressure;
+use throng_engine::{Backpressure, SettingError};
 use throng_proto::ws::deflate::Settings as Deflate;
 
 use super::closures::Ws;
@@ -37,6 +37,8 @@ pub(crate) struct WsOptions {
     pub(crate) streaming: bool,
     /// The threads of the pool of workers are started with the server.
     pub(crate) uses_workers: bool,
+    /// A mistake in the handler's settings, for `bind`.
+    pub(crate) mistake: Option<SettingError>,
 }
 
 /// A type that can be served at a WebSocket route: a [`Handler`], a [`Ws`], or a [`WsRoute`] with

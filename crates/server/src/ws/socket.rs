@@ -15,7 +15,9 @@ use crate::workers::RouteContext;
 /// has the data that the handler keeps for it.
 ///
 /// It lives on its shard; to reach the connection later or from another thread, keep its
-/// [`Handle`].
+/// [`Handle`]. Of the upgrade request only the subprotocol is kept, since a session is to take
+/// about a hundred bytes: keep what you need of it, such as the peer's address, in the data that
+/// [`on_upgrade`](crate::Handler::on_upgrade) returns.
 pub struct Socket<'a, D> {
     cx: Cx<'a>,
     data: &'a mut D,
@@ -109,6 +111,20 @@ impl<'a, D> Socket<'a, D> {
     /// no code. `reason` is cut to 123 bytes.
     pub fn close(&mut self, code: impl Into<CloseCode>, reason: &str) {
         self.cx.close(code.into().get(), reason);
+    }
+
+    /// Sends a ping ([RFC 6455 section
+    /// 5.5.2](https://www.rfc-editor.org/rfc/rfc6455#section-5.5.2)): for what is between client
+    /// and server. The server sends pings by itself; see
+    /// [`Limits::heartbeat_interval`](crate::Limits::heartbeat_interval).
+    pub fn ping(&mut self) {
+        self.cx.ping();
+    }
+
+    /// Returns the path of its route, as it was given to the app, such as `/chat/{room}`.
+    #[must_use]
+    pub fn route(&self) -> &'a str {
+        &self.context.path
     }
 
     /// Ends the connection with a TCP reset, at once.
@@ -205,6 +221,7 @@ impl<D> fmt::Debug for Socket<'_, D> {
 )]
 pub trait Sendable: sealed::Sealed {}
 
+#[allow(unnameable_types, reason = "unnameable traits seal public ones")]
 mod sealed {
     use throng_engine::{Cx, Message, Sent};
 

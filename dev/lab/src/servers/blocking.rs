@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use throng::Bound;
 use throng::prelude::*;
-use throng::{Bound, WorkerSettings};
+use throng::workers::WorkerSettings;
 
 use throng_cli::serve::{self, SettingFlags, Settings};
 use throng_cli::{Failure, site};

@@ -14,7 +14,8 @@ use std::time::Duration;
 use crate::broadcast::message::compose;
 use crate::broadcast::wire::{ChildMessage, Order, Variant, hear, say};
 use throng::prelude::*;
-use throng::{Deflate, IoBackend, WorkerSettings};
+use throng::workers::WorkerSettings;
+use throng::{Deflate, IoBackend};
 use throng_config::units::parse_duration;
 use throng_load::machine_now_ns;
 
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let bound = server
         .io(args.io)
-        .shards(args.shards)
+        .shards(Some(args.shards).filter(|&shards| shards > 0))
         .reuse_port(args.share_port)
         // A broadcast that waits behind a slow machine is measured, not cut off.
         .limits(Limits::default().max_backlog(64 << 20))

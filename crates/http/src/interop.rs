@@ -1,0 +1,155 @@
+//! Conversions to and from the types of the `http` crate.
+
+use crate::into_response::IntoResponse;
+use crate::method::Method;
+use crate::request::Request;
+use crate::response::{HeaderError, Response};
+use crate::status::Status;
+
+impl From<Method> for http::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Get => Self::GET,
+            Method::Head => Self::HEAD,
+            Method::Post => Self::POST,
+            Method::Put => Self::PUT,
+            Method::Delete => Self::DELETE,
+            Method::Patch => Self::PATCH,
+            Method::Options => Self::OPTIONS,
+            Method::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// An informational code, which is no response, and one above 599 become 500.
+impl From<http::StatusCode> for Status {
+    fn from(status: http::StatusCode) -> Self {
+        Self::new(status.as_u16())
+    }
+}
+
+impl From<Status> for http::StatusCode {
+    fn from(status: Status) -> Self {
+        // Every `Status` is from 200 to 599.
+        Self::from_u16(status.code()).unwrap_or(Self::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// Copies head and body; the peer's address is among the extensions.
+impl TryFrom<&Request<'_>> for http::Request<Vec<u8>> {
+    type Error = http::Error;
+
+    fn try_from(request: &Request<'_>) -> Result<Self, http::Error> {
+        let target = match request.query_string() {
+            Some(query) => format!("{}?{query}", request.path()),
+            None => request.path().to_owned(),
+        };
+        let version = match request.is_http11() {
+            true => http::Version::HTTP_11,
+            false => http::Version::HTTP_10,
+        };
+        let mut builder =
+            http::Request::builder().method(request.method()).uri(target.as_str()).version(version);
+        for header in request.headers() {
+            builder = builder.header(header.name, header.value);
+        }
+        if let Some(peer) = request.peer() {
+            builder = builder.extension(peer);
+        }
+        builder.body(request.body().to_owned())
+    }
+}
+
+/// Fails for a header whose value is not UTF-8, and for those that the server writes itself, except
+/// Content-Length, which is dropped.
+impl<B: Into<Vec<u8>>> TryFrom<http::Response<B>> for Response {
+    type Error = HeaderError;
+
+    fn try_from(response: http::Response<B>) -> Result<Self, HeaderError> {
+        let (head, body) = response.into_parts();
+        let mut converted = Self::new(head.status.into()).with_bytes_only(body.into());
+        for (name, value) in &head.headers {
+            if name == http::header::CONTENT_LENGTH {
+                continue;
+            }
+            let value = str::from_utf8(value.as_bytes()).map_err(|_| HeaderError::NotUtf8)?;
+            converted = converted.header(name.as_str().to_owned(), value.to_owned())?;
+        }
+        Ok(converted)
+    }
+}
+
+/// Answers with 500 if it cannot be converted.
+impl<B: Into<Vec<u8>>> IntoResponse for http::Response<B> {
+    fn into_response(self) -> Response {
+        Response::try_from(self).into_response()
+    }
+}
+
+/// Copies head and body; a streamed body is missing.
+impl From<&Response> for http::Response<Vec<u8>> {
+    fn from(response: &Response) -> Self {
+        let mut converted = Self::new(response.body().to_owned());
+        *converted.status_mut() = response.status().into();
+        for (name, value) in response.headers() {
+            // Both were checked when they were set.
+            if let (Ok(name), Ok(value)) = (name.parse::<http::HeaderName>(), value.parse()) {
+                converted.headers_mut().append(name, value);
+            }
+        }
+        converted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Params;
+    use throng_proto::Input;
+    use throng_proto::http1::{Decoder, Event, Limits};
+
+    #[test]
+    fn a_request_keeps_its_head_and_body() {
+        let mut bytes = b"POST /a%20b?c=d HTTP/1.1\r\nHost: h\r\nX: 1\r\nX: 2\r\n\r\n".to_vec();
+        let mut decoder = Decoder::new();
+        let mut input = Input::new(&mut bytes);
+        let event = decoder.next_event(&mut input, &Limits::default());
+        let Ok(Some(Event::Head(head))) = event else { panic!("{event:?}") };
+        let peer = "127.0.0.1:5".parse().unwrap();
+        let request = Request::new(head, Params::default(), b"body", Some(peer));
+        let converted = http::Request::try_from(&request).unwrap();
+        assert_eq!(converted.method(), http::Method::POST);
+        assert_eq!(converted.uri(), "/a%20b?c=d");
+        assert_eq!(converted.version(), http::Version::HTTP_11);
+        assert_eq!(converted.headers().get_all("x").iter().count(), 2);
+        assert_eq!(converted.extensions().get(), Some(&peer));
+        assert_eq!(converted.body(), b"body");
+    }
+
+    #[test]
+    fn a_response_is_converted_both_ways_or_answered_with_500() {
+        let response = http::Response::builder()
+            .status(201)
+            .header("content-type", "text/x")
+            .header("content-length", "4")
+            .header("x-a", "b");
+        let converted = Response::try_from(response.body("body").unwrap()).unwrap();
+        let headers: Vec<_> = converted.headers().collect();
+        assert_eq!(headers, [("Content-Type", "text/x"), ("x-a", "b")]);
+        assert_eq!((converted.status(), converted.body()), (Status::CREATED, &b"body"[..]));
+        let back = http::Response::from(&converted);
+        assert_eq!((back.status().as_u16(), back.headers()["x-a"].as_bytes()), (201, &b"b"[..]));
+        for (name, value) in [("connection", &b"close"[..]), ("x", b"\xff")] {
+            let wrong = http::Response::builder().header(name, value).body("").unwrap();
+            assert_eq!(wrong.into_response().status(), Status::INTERNAL_SERVER_ERROR, "{name}");
+        }
+    }
+
+    #[test]
+    fn methods_and_statuses_have_the_same_names() {
+        assert_eq!(http::Method::from(Method::Patch).as_str(), Method::Patch.as_str());
+        assert_eq!(Status::from(http::StatusCode::NOT_FOUND), Status::NOT_FOUND);
+        assert_eq!(http::StatusCode::from(Status::NOT_FOUND), 404);
+        assert_eq!(Status::from(http::StatusCode::CONTINUE), Status::INTERNAL_SERVER_ERROR);
+    }
+}
