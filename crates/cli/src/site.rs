@@ -1,7 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
 use throng::prelude::*;
-use throng::{Bound, Status};
+use throng::{Bound, Status, Topic};
 
 use crate::hosts::AllowedHosts;
 use crate::serve::{Rule, Settings};
@@ -40,7 +40,6 @@ pub fn configured(app: App, settings: &Settings) -> Server {
     let server = Server::new(app)
         .limits(settings.limits.clone())
         .backpressure(settings.backpressure)
-        .wildcards(settings.wildcards)
         .compression(settings.deflate)
         .origins(settings.origins.clone())
         .shards(Some(settings.shards).filter(|&shards| shards > 0))
@@ -84,7 +83,11 @@ pub(crate) fn app(settings: &Settings) -> App {
         } else if echo {
             *ws.data_mut() = Member::Echoes;
         }
-        if !ws.subscribe(&channel) {
+        let joined = match wildcards {
+            true => ws.subscribe_pattern(&channel).unwrap_or(false),
+            false => ws.subscribe(&channel),
+        };
+        if !joined {
             // Here and not as a status, which a page would not get to see.
             ws.close(1008, "no pattern: a token between dots is empty, > is not at the end, or more than 16 tokens");
         }
@@ -113,7 +116,10 @@ pub(crate) fn app(settings: &Settings) -> App {
         .ws("/echo", Ws::new().on_message(|ws, message| ws.send(message)))
         .ws("/ws/{channel}", channels)
         .ws("/upload", upload)
-        .sse("/sse/{channel}", |request| channel(request).map(str::to_owned))
+        .sse("/sse/{channel}", move |request| {
+            let channel = channel(request)?.to_owned();
+            Ok(if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) })
+        })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health()
         .metrics("/metrics")

@@ -49,8 +49,6 @@ pub struct BuildOptions {
     pub classes: Classes,
     /// Indexed by route; routes beyond have the defaults.
     pub routes: Arc<[RouteOptions]>,
-    /// Whether `*` and `>` are wildcards in subscriptions.
-    pub wildcards: bool,
     /// The limit on connections in force; 0 = none.
     pub max_connections: usize,
     /// Settings of stall detection; `None`: nothing is measured, and the clock is read less often.
@@ -89,10 +87,10 @@ pub fn build<D: Driver, S: Service>(
     options: &BuildOptions,
     mut service: impl FnMut(usize, &Arc<Admission>, &Remote) -> S,
 ) -> Result<Built<D, S>, SettingError> {
-    let BuildOptions { limits, wildcards, max_connections, .. } = options;
+    let BuildOptions { limits, max_connections, .. } = options;
     let (mut checked, rules) = options.checked()?;
     checked.max_body_memory /= drivers.len().max(1);
-    let totals = Arc::new(Totals::new(*wildcards));
+    let totals = Arc::new(Totals::default());
     let account = Arc::new(MemoryAccount::new(limits.max_memory));
     let max_connections = *max_connections;
     let admission = Arc::new(Admission::new(limits, max_connections, drivers.len()));
@@ -121,7 +119,7 @@ pub fn build<D: Driver, S: Service>(
             let seed = shard_seed(seed, shard as u64);
             let snapshot = &snapshots[shard];
             let (progress, load) = (Arc::clone(&snapshot.progress), Arc::clone(&snapshot.load));
-            let mut channels = Channels::new(*wildcards, Arc::clone(&totals));
+            let mut channels = Channels::new(Arc::clone(&totals));
             channels.set_home(shard as u16);
             Shard::new(Parts {
                 core: Core {

@@ -49,14 +49,6 @@ impl Core {
         self.shard
     }
 
-    /// Checks that a channel of this name can be subscribed to.
-    ///
-    /// # Errors
-    /// Wildcards are on, and the name is a malformed pattern.
-    pub fn check_channel(&self, name: &str) -> Result<(), PatternError> {
-        self.channels.check(name)
-    }
-
     /// Returns the counts of subscribers over all shards.
     #[must_use]
     pub fn totals(&self) -> &Arc<Totals> {
@@ -290,10 +282,26 @@ impl<'a> Cx<'a> {
         self.core.connections.subprotocol(self.id)
     }
 
-    /// Adds this connection to a channel; returns false if it was a member, or is closing.
+    /// Adds this connection to the channel of exactly this name; returns false if it was a member,
+    /// or is closing.
     pub fn subscribe(&mut self, channel: &str) -> bool {
+        self.can_subscribe() && self.core.channels.subscribe(self.id.slot() as u32, channel)
+    }
+
+    /// Adds this connection to all channels that match a pattern; returns false if it was a member,
+    /// or is closing.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn subscribe_pattern(&mut self, pattern: &str) -> Result<bool, PatternError> {
+        match self.can_subscribe() {
+            true => self.core.channels.subscribe_pattern(self.id.slot() as u32, pattern),
+            false => Ok(false),
+        }
+    }
+
+    fn can_subscribe(&self) -> bool {
         matches!(self.core.connections.stage(self.id), Stage::Open | Stage::Events)
-            && self.core.channels.subscribe(self.id.slot() as u32, channel)
     }
 
     /// Removes this connection from a channel; returns false if it was not a member.
@@ -301,7 +309,12 @@ impl<'a> Cx<'a> {
         self.core.channels.unsubscribe(self.id.slot() as u32, channel)
     }
 
-    /// Returns the channels this connection is a member of.
+    /// Removes a subscription to a pattern; returns false if there was none.
+    pub fn unsubscribe_pattern(&mut self, pattern: &str) -> bool {
+        self.core.channels.unsubscribe_pattern(self.id.slot() as u32, pattern)
+    }
+
+    /// Returns the channels and patterns this connection is a member of.
     pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
         self.core.channels.subscriptions(self.id.slot() as u32).map(|name| &**name)
     }

@@ -36,7 +36,9 @@ pub use outbox::frame::Frame;
 pub use outbox::send::Sent;
 pub use outbox::spares::Spares;
 pub use pubsub::backpressure::{Backpressure, Classes, SlowPolicy};
-pub use pubsub::channels::{Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals};
+pub use pubsub::channels::{
+    Interest, MAX_PATTERN_TOKENS, PatternError, Tally, Totals, check_pattern, is_channel_token,
+};
 pub use pubsub::delivery::{AckSlot, Delivery, Receipt};
 pub use pubsub::filter::Filter;
 pub use remote::{Command, MAILBOX_CAPACITY, MAILBOX_MARK, MailboxFull, Remote, mailbox};

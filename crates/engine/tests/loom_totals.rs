@@ -69,12 +69,12 @@ fn a_publisher_that_heard_of_a_subscription_posts_to_its_shard() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
-        let totals = Arc::new(Totals::new(true));
+        let totals = Arc::new(Totals::default());
         let notified = Arc::new(loom::sync::atomic::AtomicBool::new(false));
         let (its, notifies) = (Arc::clone(&totals), Arc::clone(&notified));
         let subscriber = thread::spawn(move || {
             let exact = its.enter_from("news", Some(1));
-            let pattern = its.enter_from("*", Some(2));
+            let pattern = its.enter_pattern("*", Some(2));
             // The acknowledgement: a socket would order the two likewise.
             notifies.store(true, loom::sync::atomic::Ordering::Release);
             (exact, pattern)

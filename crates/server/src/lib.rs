@@ -71,14 +71,13 @@
 //! });
 //! let app = App::new()
 //!     .ws("/prices/{symbol}", feed)
-//!     // The prices as server-sent events; with wildcards, /sse/prices.* has all of them.
+//!     // The prices as server-sent events.
 //!     .sse("/sse/{channel}", |request| {
 //!         Ok(request.param("channel").unwrap_or_default().to_owned())
 //!     });
 //! // A slow receiver gets the newest price, and none that waited for more than five seconds.
 //! let newest = Backpressure::new(SlowPolicy::Latest).max_age(Duration::from_secs(5));
 //! let running = Server::new(app)
-//!     .wildcards(true)
 //!     .channel_backpressure("prices.*", newest)
 //!     .bind("127.0.0.1:9001")?
 //!     .spawn()?;
@@ -192,6 +191,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "tls/none.rs"]
 mod tls;
+mod topic;
 pub mod workers;
 mod ws;
 
@@ -214,7 +214,8 @@ pub use server::{IoBackend, Server};
 pub use stalls::Stall;
 pub use throng_engine::{
     Backpressure, Chunk, Close, CloseCode, Delivery, DrainPlan, Frame, Limit, Limits, MailboxFull,
-    Message, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,
+    Message, PatternError, Receipt, Sent, SettingError, SlowPolicy, Stats, UnknownName,
+    is_channel_token,
 };
 pub use throng_http::{
     Files, IntoResponse, Method, Origins, Pull, Reject, Request, Response, Source, Status,
@@ -222,6 +223,7 @@ pub use throng_http::{
 pub use throng_proto::ws::deflate::{Mode as DeflateMode, Settings as Deflate};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsVersion};
+pub use topic::Topic;
 pub use ws::{
     Handler, Incompressible, IntoWsRoute, NoData, Outcome, Sendable, Session, Socket, Ws, WsRoute,
 };

@@ -39,7 +39,7 @@ fn publishing(shards: &Shards, release: mpsc::Receiver<()>) -> Ws<(String, Strin
     .on_open(move |ws| {
         let (name, channel) = ws.data().clone();
         if !channel.is_empty() {
-            ws.subscribe(&channel);
+            ws.subscribe_pattern(&channel).unwrap();
         }
         let shard = thread::current().name().unwrap_or_default().to_owned();
         shards.lock().unwrap().insert(name, shard);
@@ -228,8 +228,7 @@ fn receivers_of_what_is_lost_between_shards_are_closed_or_it_is_counted() {
 fn shards_without_members_are_not_posted_to() {
     for (subscription, reached) in [("other", "other"), ("other.*", "other.one")] {
         let (register, (release, blocked)) = (Shards::default(), mpsc::channel());
-        let server =
-            Server::new(served::app().ws("/ws", publishing(&register, blocked))).wildcards(true);
+        let server = Server::new(served::app().ws("/ws", publishing(&register, blocked)));
         let (address, running) = start(server.limits(patient()).shards(2));
         let mut members = members_of(address, subscription, 2, &register);
         let (_, mut busy) = members.pop_first().unwrap();

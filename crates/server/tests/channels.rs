@@ -31,7 +31,7 @@ fn joining(register: &Register) -> WsRoute {
         .on_open(move |ws| {
             let (name, channels) = ws.data().clone();
             for channel in channels.split(',').filter(|channel| !channel.is_empty()) {
-                ws.subscribe(channel);
+                ws.subscribe_pattern(channel).unwrap();
             }
             let shard = std::thread::current().name().unwrap_or_default().to_owned();
             register.lock().unwrap().insert(name, (ws.handle(), shard));
@@ -405,13 +405,12 @@ fn the_number_of_subscribers_is_right_at_once() {
         let text = String::from_utf8_lossy(message.as_bytes()).into_owned();
         let (what, channel) = text.split_at(1);
         let changed = match what {
-            "+" => ws.subscribe(channel),
-            _ => ws.unsubscribe(channel),
+            "+" => ws.subscribe_pattern(channel).unwrap_or(false),
+            _ => ws.unsubscribe_pattern(channel),
         };
         ws.send(format!("{changed} {} {}", ws.subscribers(channel), ws.hub().subscribers(channel)))
     });
-    let (address, running) =
-        start(Server::new(served::app().ws("/", counting)).wildcards(true).shards(3));
+    let (address, running) = start(Server::new(served::app().ws("/", counting)).shards(3));
     let mut clients: Vec<Client> = (0..9).map(|_| Client::connect(address, "/")).collect();
     fn ask(client: &mut Client, text: &str) -> String {
         client.send_text(text);
@@ -438,10 +437,32 @@ fn the_number_of_subscribers_is_right_at_once() {
     stop(running);
 }
 
+/// A user of the name `*` must not get what is meant for others.
+#[test]
+fn a_name_of_a_user_is_literal_whatever_it_contains() {
+    let inbox =
+        Ws::on_upgrade(|request| Ok(request.query("user").unwrap().to_owned())).on_open(|ws| {
+            let (user, mut session) = ws.split();
+            session.subscribe(&format!("user.{user}"));
+        });
+    let (address, running) = start(Server::new(served::app().ws("/", inbox)).shards(2));
+    let mut mallory = Client::connect(address, "/?user=*");
+    let mut bob = Client::connect(address, "/?user=bob");
+    let hub = running.hub();
+    let all = || ["user.*", "user.bob"].map(|channel| hub.subscribers(channel));
+    eventually("both are members", || all() == [1, 1]);
+    assert_eq!(total(&hub.publish("user.bob", "the key is 42").unwrap()).delivered, 1);
+    assert_eq!(total(&hub.publish("user.*", "for the star").unwrap()).delivered, 1);
+    assert_eq!(bob.next(), Got::Text("the key is 42".into()));
+    assert_eq!(mallory.next(), Got::Text("for the star".into()));
+    assert!(throng::is_channel_token("bob") && !throng::is_channel_token("*"));
+    stop(running);
+}
+
 #[test]
 fn a_connection_gets_a_message_once_however_many_of_its_patterns_match() {
     let register = Register::default();
-    let server = Server::new(served::app().ws("/ws", joining(&register))).wildcards(true);
+    let server = Server::new(served::app().ws("/ws", joining(&register)));
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
     let mut clients: Vec<Client> = (0..6)

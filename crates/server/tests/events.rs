@@ -9,15 +9,15 @@ use std::time::Duration;
 use support::events::Events;
 use support::served::{self, dial_narrow, figure, start, stop, total};
 use support::{Client, Got, counts_of, dial, eventually, exchange};
-use throng::Running;
 use throng::prelude::*;
+use throng::{Running, Topic};
 
 /// Channels at `/sse/{channel}` and `/ws/{channel}`.
 fn channels() -> Server {
     let member = Ws::on_upgrade(|request| Ok(request.param("channel").unwrap().to_owned()))
         .on_open(|ws| {
             let channel = ws.data().clone();
-            ws.subscribe(&channel);
+            ws.subscribe_pattern(&channel).unwrap();
         })
         .on_message(|ws, message| {
             let channel = ws.data().clone();
@@ -26,7 +26,7 @@ fn channels() -> Server {
     Server::new(served::app().ws("/ws/{channel}", member).sse("/sse/{channel}", |request| {
         match request.param("channel") {
             Some("secret") => Err(Reject::forbidden().with_reason("not for everyone")),
-            channel => Ok(channel.unwrap().to_owned()),
+            channel => Ok(Topic::Pattern(channel.unwrap().to_owned())),
         }
     }))
     .shards(2)
@@ -133,7 +133,7 @@ fn pages_of_other_hosts_are_refused_or_may_read() {
 
 #[test]
 fn patterns_are_streamed_and_malformed_ones_refused() {
-    let (address, running) = start(channels().wildcards(true));
+    let (address, running) = start(channels());
     let (mut some, mut all) =
         (Events::open(address, "/sse/news.*"), Events::open(address, "/sse/%3E"));
     wait_for(&running, "news.*", 1);

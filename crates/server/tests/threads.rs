@@ -35,7 +35,7 @@ fn members() -> Ws<String> {
     Ws::on_upgrade(|request| Ok(request.param("channel").unwrap_or_default().to_owned()))
         .on_open(|ws| {
             let channel = ws.data().clone();
-            ws.subscribe(&channel);
+            ws.subscribe_pattern(&channel).unwrap();
         })
         .on_message(|ws, message| {
             let channel = ws.data().clone();
@@ -97,7 +97,7 @@ fn blocking_handlers_of_different_connections_run_in_parallel() {
 #[test]
 fn publications_reach_the_members_on_their_threads() {
     for wildcards in [false, true] {
-        let server = threads(served::app().ws("/{channel}", members())).wildcards(wildcards);
+        let server = threads(served::app().ws("/{channel}", members()));
         let (address, running) = start(server);
         let hub = running.hub();
         let mut north: Vec<_> = (0..5).map(|_| Client::connect(address, "/news.north")).collect();

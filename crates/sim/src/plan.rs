@@ -197,7 +197,6 @@ impl Plan {
             limits: self.limits.clone(),
             classes: self.rules.classes(),
             routes: Arc::default(),
-            wildcards: self.wildcards,
             max_connections: self.max_connections,
             // A turn takes no time here, so there is nothing to hear of.
             watching: Some(Watching {

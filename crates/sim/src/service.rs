@@ -238,7 +238,11 @@ impl Probe {
     }
 
     fn subscribe(&self, cx: &mut Cx<'_>, channel: &str) {
-        let new = cx.subscribe(channel);
+        let wildcards = self.record.borrow().wildcards;
+        let new = match wildcards {
+            true => cx.subscribe_pattern(channel).unwrap_or(false),
+            false => cx.subscribe(channel),
+        };
         let mut record = self.record.borrow_mut();
         let key = (self.shard, channel.to_owned());
         if new != record.members.entry(key).or_default().insert(cx.data()) {
@@ -278,7 +282,11 @@ impl Probe {
             "!sub" => self.subscribe(cx, word()),
             "!unsub" => {
                 let channel = word();
-                let ended = cx.unsubscribe(channel);
+                let wildcards = self.record.borrow().wildcards;
+                let ended = match wildcards {
+                    true => cx.unsubscribe_pattern(channel),
+                    false => cx.unsubscribe(channel),
+                };
                 let mut record = self.record.borrow_mut();
                 let key = (self.shard, channel.to_owned());
                 if ended != record.members.entry(key).or_default().remove(&cx.data()) {

@@ -106,7 +106,7 @@ impl Service for Role {
     fn on_drain(&mut self, _: &mut Cx<'_>) {}
 
     fn on_close(&mut self, cx: &mut Cx<'_>, close: Close<'_>) {
-        self.sessions.borrow_mut()[cx.data() as usize].closed = Some(close.code.into());
+        self.sessions.borrow_mut()[cx.data() as usize].closed = Some(close.code.get());
     }
 }
 

@@ -350,7 +350,7 @@ fn refused_connections_that_stay_hold_no_more_than_the_reserve() {
     const FULL: usize = 4;
     let mut plan = Plan::calm(93);
     plan.max_connections = FULL;
-    plan.limits.max_connections_per_address = Limit::Unlimited;
+    plan.limits.max_connections_per_address = throng_engine::Limit::Unlimited;
     for _ in 0..FULL {
         plan.add(
             "session",

@@ -117,7 +117,7 @@ impl Service for Role {
             self.served.borrow_mut().1 += 1;
             return;
         }
-        self.calls.borrow_mut().entry(cx.data()).or_default().closed.push(close.code.into());
+        self.calls.borrow_mut().entry(cx.data()).or_default().closed.push(close.code.get());
     }
 }
 

@@ -262,6 +262,12 @@ impl Remote {
         Interest::new(&self.totals, shard as u16, channel)
     }
 
+    /// Announces a subscription to a pattern, as [`Remote::announce`] does one to a channel.
+    #[must_use]
+    pub fn announce_pattern(&self, shard: usize, pattern: &str) -> Interest {
+        Interest::in_pattern(&self.totals, shard as u16, pattern)
+    }
+
     /// Sends a command to the shards with these numbers, or to all.
     fn to_all(
         &self,

@@ -77,7 +77,6 @@ struct ThreadPerConnection<D, S> {
     service: ThreadService<S>,
     limits: Checked,
     rules: Arc<crate::pubsub::backpressure::Rules>,
-    wildcards: bool,
     totals: Arc<Totals>,
     remote: Remote,
     registry: Arc<ThreadRegistry>,
@@ -107,7 +106,7 @@ where
     S: Service + Send + 'static,
 {
     let (limits, rules) = options.checked()?;
-    let totals = Arc::new(Totals::new(options.wildcards));
+    let totals = Arc::new(Totals::default());
     let mut caps = options.limits.clone();
     // The thread that accepts cannot make room: connections are on threads of their own.
     if caps.max_pending_handshakes == Limit::Auto {
@@ -115,7 +114,6 @@ where
     }
     let admission = Arc::new(Admission::new(&caps, options.max_connections, 1));
     let (queue, inbox) = shard_queue(MAILBOX_MARK, acceptor.waker());
-    let wildcards = options.wildcards;
     let registry = Arc::new(ThreadRegistry::new(acceptor.waker()));
     let remote = Remote::with_registry(queue, Arc::clone(&registry), Arc::clone(&totals));
     let snapshot = Arc::new(Snapshot::new(&rules));
@@ -124,7 +122,6 @@ where
         service: Box::new(service),
         limits,
         rules,
-        wildcards,
         totals: Arc::clone(&totals),
         remote: remote.clone(),
         registry,
@@ -158,7 +155,7 @@ where
         let seed = shard_seed(self.seed, name);
         let capacity = 1;
         let (limits, rules) = (self.limits.clone(), Arc::clone(&self.rules));
-        let mut channels = Channels::new(self.wildcards, Arc::clone(&self.totals));
+        let mut channels = Channels::new(Arc::clone(&self.totals));
         channels.set_home(thread);
         let memory = ShardMemory::new(Arc::clone(&self.account), true, seed);
         let mut connections = Connections::new(limits, rules, capacity, seed, driver.now(), memory);

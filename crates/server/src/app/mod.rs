@@ -19,6 +19,7 @@ pub use middleware::{Middleware, Next, ThenFn};
 pub(crate) use route::{Action, ChannelFn, HttpFn, Route};
 
 use crate::http::{BodyReader, Responder};
+use crate::topic::Topic;
 use crate::ws::IntoWsRoute;
 
 /// The routes of a server.
@@ -87,8 +88,7 @@ impl App {
     /// 9.2](https://html.spec.whatwg.org/multipage/server-sent-events.html)), the read-only
     /// fallback for clients that cannot have a WebSocket: what is published there comes as `data:`
     /// lines, binary messages as events of type `binary` in base64. `channel` returns the channel
-    /// that a request is for, or refuses it; with [`Server::wildcards`](crate::Server::wildcards)
-    /// it may be a pattern. Origins are checked as for WebSockets, and pages of other hosts that
+    /// that a request is for, or refuses it; for a pattern it returns a [`Topic`]. Origins are checked as for WebSockets, and pages of other hosts that
     /// are allowed may read the stream (CORS). The rules for slow receivers apply; a stream that is
     /// closed for being slow just ends, and browsers reconnect by themselves.
     ///
@@ -98,11 +98,13 @@ impl App {
     ///     Ok(request.param("channel").unwrap_or_default().to_owned())
     /// });
     /// ```
-    pub fn sse<F>(self, path: &str, channel: F) -> Self
+    pub fn sse<F, T>(self, path: &str, channel: F) -> Self
     where
-        F: Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync + 'static,
+        F: Fn(&Request<'_>) -> Result<T, Reject> + Send + Sync + 'static,
+        T: Into<Topic>,
     {
-        self.add(Some(Method::Get), path, Action::Sse(Box::new(channel)))
+        let topic = move |request: &Request<'_>| channel(request).map(Into::into);
+        self.add(Some(Method::Get), path, Action::Sse(Box::new(topic)))
     }
 
     /// Answers `method` at `path` with what `handler` returns: text, bytes, a

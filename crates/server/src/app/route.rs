@@ -6,6 +6,7 @@ use throng_http::{Method, Reject, Request, Response};
 
 use super::middleware::Middleware;
 use crate::http::{BodyReader, Responder};
+use crate::topic::Topic;
 use crate::ws::WsRoute;
 
 /// A route of an [`App`](super::App).
@@ -47,7 +48,7 @@ pub(crate) enum Action {
 pub(crate) type HttpFn = dyn Fn(&Request<'_>) -> Response + Send + Sync;
 pub(crate) type DeferredFn = dyn Fn(&Request<'_>, Responder) + Send + Sync;
 pub(crate) type StreamingFn = dyn Fn(&Request<'_>, BodyReader, Responder) + Send + Sync;
-pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<String, Reject> + Send + Sync;
+pub(crate) type ChannelFn = dyn Fn(&Request<'_>) -> Result<Topic, Reject> + Send + Sync;
 
 impl Action {
     /// Whether a request's body is read before the handler is called.

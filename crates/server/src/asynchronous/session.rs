@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throng_engine::{CloseCode, Frame};
+use throng_engine::{CloseCode, Frame, PatternError};
 
 use super::shared::{CloseReason, Closed, Command, Shared};
 use crate::hub::{Handle, Hub};
@@ -54,14 +54,28 @@ impl<D> AsyncSession<D> {
         self.shared.submit(command)
     }
 
-    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a
-    /// pattern. It takes effect before messages that are sent or published afterwards from here.
+    /// Joins the channel of exactly this name. It takes effect before messages that are sent or
+    /// published afterwards from here.
     ///
     /// # Errors
     /// [`Closed`]: the session has no subscriptions any more.
     pub fn subscribe(&self, channel: &str) -> Result<(), Closed> {
         let interest = self.shared.hub().remote().announce(self.shared.id().shard(), channel);
         self.shared.submit(Command::Subscribe(channel.into(), interest))
+    }
+
+    /// Joins all channels that match a pattern, like
+    /// [`Socket::subscribe_pattern`](crate::Socket::subscribe_pattern). Nothing happens if the
+    /// session has ended.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn subscribe_pattern(&self, pattern: &str) -> Result<(), PatternError> {
+        throng_engine::check_pattern(pattern)?;
+        let shard = self.shared.id().shard();
+        let interest = self.shared.hub().remote().announce_pattern(shard, pattern);
+        let _ = self.shared.submit(Command::SubscribePattern(pattern.into(), interest));
+        Ok(())
     }
 
     /// Leaves a channel.

@@ -64,6 +64,7 @@ pub(super) enum Command {
     Publish(Box<str>, Frame),
     /// The interest makes publishers count this shard until the command has run.
     Subscribe(Box<str>, Interest),
+    SubscribePattern(Box<str>, Interest),
     Unsubscribe(Box<str>),
     Close(CloseCode, Box<str>),
 }
@@ -74,9 +75,10 @@ impl Command {
             + match self {
                 Self::Send(frame) => frame.as_bytes().len(),
                 Self::Publish(channel, frame) => channel.len() + frame.as_bytes().len(),
-                Self::Subscribe(name, _) | Self::Unsubscribe(name) | Self::Close(_, name) => {
-                    name.len()
-                }
+                Self::Subscribe(name, _)
+                | Self::SubscribePattern(name, _)
+                | Self::Unsubscribe(name)
+                | Self::Close(_, name) => name.len(),
             }
     }
 }
@@ -249,6 +251,11 @@ impl Shared {
                 }
                 Command::Subscribe(channel, interest) => {
                     cx.subscribe(&channel);
+                    drop(interest);
+                }
+                Command::SubscribePattern(pattern, interest) => {
+                    // It was checked before.
+                    let _ = cx.subscribe_pattern(&pattern);
                     drop(interest);
                 }
                 Command::Unsubscribe(channel) => {

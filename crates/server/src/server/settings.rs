@@ -44,15 +44,6 @@ impl Server {
         self
     }
 
-    /// Sets whether subscriptions may be patterns: `news.*` for all channels of two tokens of which
-    /// the first is `news`, `news.>` for all channels that begin with `news.`. Default: false,
-    /// where a star is a character like any other. With true, a subscription to a malformed pattern
-    /// is ignored. The channel given to a publish is always literal.
-    pub fn wildcards(mut self, wildcards: bool) -> Self {
-        self.wildcards = wildcards;
-        self
-    }
-
     /// Sets the [`Limits`] on connections, sizes and times. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;

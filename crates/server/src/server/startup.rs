@@ -84,7 +84,6 @@ impl Server {
             limits: self.limits.clone(),
             classes: self.classes(),
             routes: self.app.routes.iter().map(route_options).collect(),
-            wildcards: self.wildcards,
             max_connections,
             watching: Some(stalls.watching()),
             mailbox_mark: None,

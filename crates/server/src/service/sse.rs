@@ -1,11 +1,12 @@
 //! Server-sent events: a response that becomes a stream of what is published to a channel.
 
-use throng_engine::{Answer, Cx};
+use throng_engine::{Answer, Cx, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
 use throng_proto::{http1, sse};
 
 use super::ShardService;
 use crate::app::ChannelFn;
+use crate::topic::Topic;
 
 impl ShardService {
     /// Begins a stream of events.
@@ -18,10 +19,10 @@ impl ShardService {
         request: &Request<'_>,
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let channel = channel(request)?;
-        cx.core_ref()
-            .check_channel(&channel)
-            .map_err(|error| Reject::bad_request(error.to_string()))?;
+        let topic = channel(request)?;
+        if let Topic::Pattern(pattern) = &topic {
+            check_pattern(pattern).map_err(|error| Reject::bad_request(error.to_string()))?;
+        }
         self.refresh_date(cx.core_ref().now());
         let to = ReplyTo::request(head, self.date.current());
         let response = events_head(head)
@@ -36,7 +37,15 @@ impl ShardService {
         });
         cx.start_events();
         cx.set_route(route, 0);
-        cx.subscribe(&channel);
+        match topic {
+            Topic::Channel(channel) => {
+                cx.subscribe(&channel);
+            }
+            Topic::Pattern(pattern) => {
+                // It was checked above.
+                let _ = cx.subscribe_pattern(&pattern);
+            }
+        }
         Ok(Answer::Events)
     }
 }

@@ -15,6 +15,7 @@ enum Reply {
     Send(Frame),
     Publish(String, Frame),
     Subscribe(String),
+    SubscribePattern(String),
     Unsubscribe(String),
     Close(CloseCode, String),
 }
@@ -33,6 +34,13 @@ impl Replies {
     /// Joins a channel, as [`Socket::subscribe`](crate::Socket::subscribe) does.
     pub fn subscribe(&mut self, channel: impl Into<String>) {
         self.0.push(Reply::Subscribe(channel.into()));
+    }
+
+    /// Joins all channels that match a pattern, as
+    /// [`Socket::subscribe_pattern`](crate::Socket::subscribe_pattern) does; a malformed pattern is
+    /// ignored.
+    pub fn subscribe_pattern(&mut self, pattern: impl Into<String>) {
+        self.0.push(Reply::SubscribePattern(pattern.into()));
     }
 
     /// Leaves a channel, as [`Socket::unsubscribe`](crate::Socket::unsubscribe) does.
@@ -56,6 +64,9 @@ impl Replies {
                 }
                 Reply::Subscribe(channel) => {
                     let _ = ws.subscribe(&channel);
+                }
+                Reply::SubscribePattern(pattern) => {
+                    let _ = ws.subscribe_pattern(&pattern);
                 }
                 Reply::Unsubscribe(channel) => {
                     let _ = ws.unsubscribe(&channel);

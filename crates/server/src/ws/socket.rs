@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, Sent};
+use throng_engine::{CloseCode, Cx, Delivery, Frame, Message, PatternError, Sent};
 
 use crate::filter::Filter;
 use crate::hub::{Handle, Hub};
@@ -132,12 +132,30 @@ impl<'a, D> Socket<'a, D> {
         self.cx.abort();
     }
 
-    /// Joins a channel, or with [`Server::wildcards`](crate::Server::wildcards) all that match a
-    /// pattern; false if it had joined before, or if the pattern is malformed. Costs 12 bytes while
-    /// it lasts, and ends with the session. A connection gets a message once, however many of its
-    /// subscriptions match.
+    /// Joins the channel of exactly this name, in which `*` and `>` are characters like any other;
+    /// false if it had joined before. Costs 12 bytes while it lasts, and ends with the session. A
+    /// connection gets a message once, however many of its subscriptions match.
+    ///
+    /// A name that is made of a user's text should be checked with
+    /// [`is_channel_token`](crate::is_channel_token), so that a dot makes no other channel of it.
     pub fn subscribe(&mut self, channel: &str) -> bool {
         self.cx.subscribe(channel)
+    }
+
+    /// Joins all channels that match a pattern: tokens separated by dots, `*` for any one token,
+    /// `>` at the end for all that follow. False if it had joined before.
+    ///
+    /// Make no pattern of a user's text: a user called `*` would join everything.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub fn subscribe_pattern(&mut self, pattern: &str) -> Result<bool, PatternError> {
+        self.cx.subscribe_pattern(pattern)
+    }
+
+    /// Leaves a pattern; false if it was not a member.
+    pub fn unsubscribe_pattern(&mut self, pattern: &str) -> bool {
+        self.cx.unsubscribe_pattern(pattern)
     }
 
     /// Leaves a channel; false if it was not a member.
@@ -145,7 +163,7 @@ impl<'a, D> Socket<'a, D> {
         self.cx.unsubscribe(channel)
     }
 
-    /// The channels this connection has joined.
+    /// The channels and patterns this connection has joined.
     pub fn subscriptions(&self) -> impl Iterator<Item = &str> {
         self.cx.subscriptions()
     }

@@ -6,8 +6,9 @@
 //! finds the channel among its own: it needs no reference to it, which would be 4 bytes more.
 //! Vectors grow by an eighth and shrink, so that the slack is small too.
 //!
-//! With wildcards a pattern is a channel like any other, and also in a trie (`trie.rs`) that finds
-//! it.
+//! A pattern has members like a channel, and is also in a trie (`trie.rs`) that finds it. It is a
+//! pattern because it was subscribed to as one: the channel called `news.*` and the pattern
+//! `news.*` are two.
 
 mod subs;
 mod table;
@@ -27,7 +28,7 @@ use totals::HomesScratch;
 use trie::{Scratch, Trie};
 
 pub use totals::{Interest, Tally, Totals};
-pub use wildcard::{MAX_PATTERN_TOKENS, PatternError};
+pub use wildcard::{MAX_PATTERN_TOKENS, PatternError, check as check_pattern, is_channel_token};
 
 /// Index of a channel in its shard, valid while the channel has members.
 type ChannelIndex = u32;
@@ -51,6 +52,7 @@ struct Channel {
 #[derive(Debug)]
 pub(crate) struct Channels {
     by_name: HashMap<Arc<str>, ChannelIndex>,
+    by_pattern: HashMap<Arc<str>, ChannelIndex>,
     channels: Vec<Channel>,
     free: Vec<ChannelIndex>,
     subs: Subs,
@@ -58,7 +60,6 @@ pub(crate) struct Channels {
     totals: Arc<Totals>,
     /// This shard's number, if other shards send their publications to it.
     home: Option<u16>,
-    wildcards: bool,
     patterns: Trie,
     /// Channels that match the name published now; kept for its memory, as are the next.
     matched: Vec<ChannelIndex>,
@@ -70,25 +71,24 @@ pub(crate) struct Channels {
 
 #[cfg(test)]
 impl Default for Channels {
-    /// Without wildcards, of a server with one shard.
+    /// Of a server with one shard.
     fn default() -> Self {
-        Self::new(false, Arc::default())
+        Self::new(Arc::default())
     }
 }
 
 impl Channels {
-    /// Channels of a shard of the server that `totals` counts for. Without `wildcards`, `*` and `>`
-    /// are characters.
-    pub(crate) fn new(wildcards: bool, totals: Arc<Totals>) -> Self {
+    /// Channels of a shard of the server that `totals` counts for.
+    pub(crate) fn new(totals: Arc<Totals>) -> Self {
         Self {
             by_name: HashMap::new(),
+            by_pattern: HashMap::new(),
             channels: Vec::new(),
             free: Vec::new(),
             subs: Subs::new(RandomState::new().hash_one(0u8) | 1),
             memberships: 0,
             totals,
             home: None,
-            wildcards,
             patterns: Trie::default(),
             matched: Vec::new(),
             scratch: Scratch::default(),
@@ -115,7 +115,7 @@ impl Channels {
 
     /// Channels and patterns with at least one member here.
     pub(crate) fn len(&self) -> usize {
-        self.by_name.len()
+        self.by_name.len() + self.by_pattern.len()
     }
 
     /// The counts over all shards.
@@ -128,10 +128,11 @@ impl Channels {
         self.memberships
     }
 
-    /// Members of the channel, or the pattern, of exactly this name.
+    /// Members of the channel, or else of the pattern, of exactly this text.
     #[cfg(test)]
     fn members(&self, name: &str) -> &[Member] {
-        self.by_name.get(name).map_or(&[], |&c| &self.channels[c as usize].members)
+        let index = self.by_name.get(name).or_else(|| self.by_pattern.get(name));
+        index.map_or(&[], |&c| &self.channels[c as usize].members)
     }
 
     /// Calls `each` once with the slot of every connection that gets what is published to `name`,
@@ -144,8 +145,6 @@ impl Channels {
         } else {
             self.matched.clear();
             self.patterns.matching(name, &mut self.scratch, &mut self.matched);
-            // A pattern matches its own text, so it may be there twice then: marks take care of
-            // that too.
             self.matched.extend(exact);
             if self.matched.len() > 1 {
                 self.visited.begin(self.subs.slots());
@@ -161,25 +160,35 @@ impl Channels {
         only.into_iter().flat_map(members).for_each(|member| each(member.slot));
     }
 
-    /// Checks that this name can be subscribed to.
-    ///
-    /// # Errors
-    /// Wildcards are on, and it is malformed.
-    pub(crate) fn check(&self, name: &str) -> Result<(), PatternError> {
-        if self.wildcards {
-            wildcard::check(name)?;
-        }
-        Ok(())
+    /// Adds the connection in `slot` to the channel of exactly this name; returns false if it was a
+    /// member.
+    pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
+        self.join(slot, name, false)
     }
 
-    /// Adds the connection in `slot` to a channel; returns false if it was a member, or if
-    /// [`Channels::check`] refuses the name.
-    pub(crate) fn subscribe(&mut self, slot: u32, name: &str) -> bool {
-        let index = match self.by_name.get(name) {
+    /// Adds the connection in `slot` to all channels that match `pattern`; returns false if it was
+    /// a member. Without wildcards it is the channel of that name.
+    ///
+    /// # Errors
+    /// The pattern is malformed.
+    pub(crate) fn subscribe_pattern(
+        &mut self,
+        slot: u32,
+        pattern: &str,
+    ) -> Result<bool, PatternError> {
+        let is_pattern = wildcard::check(pattern)?;
+        Ok(self.join(slot, pattern, is_pattern))
+    }
+
+    fn by_text(&self, is_pattern: bool) -> &HashMap<Arc<str>, ChannelIndex> {
+        if is_pattern { &self.by_pattern } else { &self.by_name }
+    }
+
+    fn join(&mut self, slot: u32, name: &str, is_pattern: bool) -> bool {
+        let index = match self.by_text(is_pattern).get(name) {
             Some(&channel) if self.subs.contains(slot, channel) => return false,
             Some(&channel) => channel,
-            None if self.check(name).is_err() => return false,
-            None => self.create(name),
+            None => self.create(name, is_pattern),
         };
         let channel = &mut self.channels[index as usize];
         let sub = Sub { channel: index, position: channel.members.len() as u32 };
@@ -194,7 +203,16 @@ impl Channels {
 
     /// Removes a membership; returns false if there was none.
     pub(crate) fn unsubscribe(&mut self, slot: u32, name: &str) -> bool {
-        let Some(&channel) = self.by_name.get(name) else { return false };
+        self.part(slot, name, false)
+    }
+
+    /// Removes a membership of [`Channels::subscribe_pattern`]; returns false if there was none.
+    pub(crate) fn unsubscribe_pattern(&mut self, slot: u32, pattern: &str) -> bool {
+        self.part(slot, pattern, wildcard::check(pattern) == Ok(true))
+    }
+
+    fn part(&mut self, slot: u32, name: &str, is_pattern: bool) -> bool {
+        let Some(&channel) = self.by_text(is_pattern).get(name) else { return false };
         let channels = &self.channels;
         match self.subs.remove(slot, channel, |sub| owner(channels, sub)) {
             Some(position) => {
@@ -222,8 +240,11 @@ impl Channels {
         self.subs.iter(slot).map(|sub| self.channels[sub.channel as usize].tally().name())
     }
 
-    fn create(&mut self, name: &str) -> ChannelIndex {
-        let tally = self.totals.enter_from(name, self.home);
+    fn create(&mut self, name: &str, is_pattern: bool) -> ChannelIndex {
+        let tally = match is_pattern {
+            true => self.totals.enter_pattern(name, self.home),
+            false => self.totals.enter_from(name, self.home),
+        };
         let name = Arc::clone(tally.name());
         let channel = Channel { members: Vec::new(), tally: Some(tally) };
         let index = match self.free.pop() {
@@ -237,10 +258,12 @@ impl Channels {
                 self.channels.len() as u32 - 1
             }
         };
-        if self.is_pattern(&name) {
+        if is_pattern {
             self.patterns.insert(&name, index);
+            self.by_pattern.insert(name, index);
+        } else {
+            self.by_name.insert(name, index);
         }
-        self.by_name.insert(name, index);
         index
     }
 
@@ -263,27 +286,23 @@ impl Channels {
         let channel = &mut self.channels[index as usize];
         channel.members = Vec::new();
         let tally = channel.tally.take().expect("a channel in use has a tally");
-        if self.is_pattern(tally.name()) {
+        if tally.is_pattern() {
             self.patterns.remove(tally.name());
+            self.by_pattern.remove(tally.name());
+            shrink(&mut self.by_pattern);
+        } else {
+            self.by_name.remove(tally.name());
+            shrink(&mut self.by_name);
         }
-        self.by_name.remove(tally.name());
         self.totals.leave(tally);
         self.free.push(index);
-        if self.by_name.is_empty() {
+        if self.len() == 0 {
             // Whatever the most channels ever took is given back, if it was much.
             self.free.clear();
             self.channels.clear();
             trim(&mut self.free);
             trim(&mut self.channels);
         }
-        if self.by_name.capacity() > 64 && self.by_name.len() < self.by_name.capacity() / 4 {
-            self.by_name.shrink_to(self.by_name.len() * 2);
-        }
-    }
-
-    /// Returns whether an accepted name is a pattern.
-    fn is_pattern(&self, name: &str) -> bool {
-        self.wildcards && wildcard::check(name) == Ok(true)
     }
 }
 
@@ -341,6 +360,13 @@ impl Visited {
 fn grow<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
         vec.reserve_exact((vec.len() / 8).max(more).max(4));
+    }
+}
+
+/// Frees memory of a map that is mostly empty.
+fn shrink(map: &mut HashMap<Arc<str>, ChannelIndex>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 4 {
+        map.shrink_to(map.len() * 2);
     }
 }
 

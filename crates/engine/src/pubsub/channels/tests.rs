@@ -109,7 +109,7 @@ fn agree(channels: &mut Channels, model: &Model, slot: u32, published: &str, wil
 /// memberships for a connection and back.
 fn churn(wildcards: bool, seed: u64) {
     let totals = Arc::new(Totals::default());
-    let mut shards = [(); 2].map(|()| Channels::new(wildcards, Arc::clone(&totals)));
+    let mut shards = [(); 2].map(|()| Channels::new(Arc::clone(&totals)));
     let mut models = [Model::new(), Model::new()];
     let mut dice = Dice(Random::new(seed));
     let mut most = 0;
@@ -130,9 +130,12 @@ fn churn(wildcards: bool, seed: u64) {
             }
             0..9 => {
                 let may = !wildcards || may_be_subscribed(&name);
-                assert_eq!(channels.check(&name).is_ok(), may, "{name}");
                 let new = may && model.entry(name.clone()).or_default().insert(slot);
-                assert_eq!(channels.subscribe(slot, &name), new);
+                let joined = match wildcards {
+                    true => channels.subscribe_pattern(slot, &name),
+                    false => Ok(channels.subscribe(slot, &name)),
+                };
+                assert_eq!((joined.is_ok(), joined.unwrap_or(false)), (may, new), "{name}");
             }
             _ => {
                 // Nearly always one that it has.
@@ -142,8 +145,11 @@ fn churn(wildcards: bool, seed: u64) {
                     name = held[dice.below(held.len() as u64) as usize].clone();
                 }
                 let had = model.get_mut(&name).is_some_and(|set| set.remove(&slot));
-                assert_eq!(channels.unsubscribe(slot, &name), had);
-                assert!(!channels.unsubscribe(slot, &name));
+                let mut unsubscribe = || match wildcards {
+                    true => channels.unsubscribe_pattern(slot, &name),
+                    false => channels.unsubscribe(slot, &name),
+                };
+                assert_eq!((unsubscribe(), unsubscribe()), (had, false));
             }
         }
         model.retain(|_, set| !set.is_empty());
@@ -228,8 +234,8 @@ fn wildcards_match_as_those_of_nats() {
         (">", "", false),
         (">", ".", false),
     ] {
-        let mut channels = Channels::new(true, Arc::default());
-        assert!(channels.subscribe(0, subscription), "{subscription}");
+        let mut channels = Channels::default();
+        assert_eq!(channels.subscribe_pattern(0, subscription), Ok(true), "{subscription}");
         let mut visited = 0;
         channels.matching(published, |_| visited += 1);
         assert_eq!(visited, usize::from(arrives), "{subscription} {published}");
@@ -237,7 +243,7 @@ fn wildcards_match_as_those_of_nats() {
 }
 
 #[test]
-fn malformed_subscriptions_are_refused_only_where_wildcards_are_on() {
+fn malformed_patterns_are_refused_and_names_are_literal() {
     let deep = ["*"; MAX_PATTERN_TOKENS + 1].join(".");
     for (name, error) in [
         ("", PatternError::EmptyToken),
@@ -245,9 +251,8 @@ fn malformed_subscriptions_are_refused_only_where_wildcards_are_on() {
         ("a.>.b", PatternError::TailNotLast),
         (&deep, PatternError::TooManyTokens),
     ] {
-        let mut channels = Channels::new(true, Arc::default());
-        assert_eq!(channels.check(name), Err(error));
-        assert!(!channels.subscribe(0, name));
+        let mut channels = Channels::default();
+        assert_eq!(channels.subscribe_pattern(0, name), Err(error));
         assert_eq!((channels.len(), channels.totals.channels()), (0, 0));
         let mut channels = Channels::default();
         assert!(channels.subscribe(0, name));
@@ -258,10 +263,31 @@ fn malformed_subscriptions_are_refused_only_where_wildcards_are_on() {
 }
 
 #[test]
+fn a_name_with_wildcards_is_literal_unless_it_is_subscribed_to_as_a_pattern() {
+    let mut channels = Channels::default();
+    assert!(channels.subscribe(0, "user.*"));
+    assert_eq!(channels.subscribe_pattern(1, "user.*"), Ok(true));
+    let mut reached = |name: &str| {
+        let mut slots = Vec::new();
+        channels.matching(name, |slot| slots.push(slot));
+        slots.sort_unstable();
+        slots
+    };
+    assert_eq!(reached("user.bob"), [1]);
+    assert_eq!(reached("user.*"), [0, 1]);
+    assert_eq!((channels.len(), channels.totals.count("user.*")), (2, 2));
+    assert!(channels.unsubscribe(0, "user.*") && !channels.unsubscribe(1, "user.*"));
+    assert!(channels.unsubscribe_pattern(1, "user.*"));
+    assert_eq!((channels.len(), channels.totals.channels()), (0, 0));
+}
+
+#[test]
 fn the_mark_of_a_publish_may_run_over() {
-    let mut channels = Channels::new(true, Arc::default());
+    let mut channels = Channels::default();
     for name in ["a.*", "*.b", "a.b"] {
-        assert!(channels.subscribe(0, name) && channels.subscribe(7, name));
+        for slot in [0, 7] {
+            assert_eq!(channels.subscribe_pattern(slot, name), Ok(true));
+        }
     }
     for publish in 0..6 {
         if publish == 1 {
@@ -283,13 +309,13 @@ proptest! {
         gone in prop::collection::vec(any::<bool>(), 40),
         names in prop::collection::vec("[abc*>](\\.[abc*>]){0,6}", 1..10),
     ) {
-        let mut channels = Channels::new(true, Arc::default());
+        let mut channels = Channels::default();
         for (slot, pattern) in patterns.iter().enumerate() {
-            prop_assert!(channels.subscribe(slot as u32, pattern));
+            prop_assert_eq!(channels.subscribe_pattern(slot as u32, pattern), Ok(true));
         }
         let held = |slot: &usize| !gone[*slot];
         for slot in (0..patterns.len()).filter(|slot| !held(slot)) {
-            prop_assert!(channels.unsubscribe(slot as u32, &patterns[slot]));
+            prop_assert!(channels.unsubscribe_pattern(slot as u32, &patterns[slot]));
         }
         for name in &names {
             let expected: BTreeSet<usize> = (0..patterns.len())
@@ -306,10 +332,10 @@ proptest! {
 
 #[test]
 fn a_publish_allocates_nothing() {
-    let mut channels = Channels::new(true, Arc::default());
+    let mut channels = Channels::default();
     for slot in 0..1000 {
         for name in ["news.eu", "news.*", "*.eu", "news.>", "other.*.>"] {
-            channels.subscribe(slot, name);
+            channels.subscribe_pattern(slot, name).unwrap();
         }
     }
     let mut visited = 0;

@@ -39,18 +39,32 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Subscribers of every channel of a server, shared by its shards.
 ///
-/// A channel is a name as it was subscribed to: with wildcards `news.*` is a channel of its own,
-/// and a subscriber of it counts there and not at `news.eu`. The memory is that of the channels in
+/// A pattern counts by itself: a subscriber of `news.*` counts there and not at `news.eu`. The memory is that of the channels in
 /// use: about 150 bytes and the name.
 #[derive(Debug)]
 pub struct Totals {
     stripes: Box<[Stripe]>,
     hasher: RandomState,
-    /// `None` without wildcards.
-    patterns: Option<Patterns>,
+    patterns: Patterns,
 }
 
-type Stripe = Mutex<HashMap<Arc<str>, Registered>>;
+type Stripe = Mutex<Registry>;
+
+#[derive(Debug, Default)]
+struct Registry {
+    names: HashMap<Arc<str>, Registered>,
+    patterns: HashMap<Arc<str>, Registered>,
+}
+
+impl Registry {
+    fn by_text(&mut self, is_pattern: bool) -> &mut HashMap<Arc<str>, Registered> {
+        if is_pattern { &mut self.patterns } else { &mut self.names }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Arc<str>, &Registered)> {
+        self.names.iter().chain(&self.patterns)
+    }
+}
 
 #[derive(Debug)]
 struct Registered {
@@ -170,9 +184,15 @@ pub struct Tally {
     name: Arc<str>,
     counter: Shared<Counter>,
     home: Option<u16>,
+    is_pattern: bool,
 }
 
 impl Tally {
+    /// Returns whether it was registered as a pattern.
+    pub(super) fn is_pattern(&self) -> bool {
+        self.is_pattern
+    }
+
     /// The channel's name, of which the process has one copy.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
@@ -204,6 +224,14 @@ impl Interest {
     pub(crate) fn new(totals: &Arc<Totals>, shard: u16, channel: &str) -> Self {
         Self { totals: Arc::clone(totals), tally: Some(totals.enter_from(channel, Some(shard))) }
     }
+
+    pub(crate) fn in_pattern(totals: &Arc<Totals>, shard: u16, pattern: &str) -> Self {
+        let tally = match wildcard::check(pattern) {
+            Ok(true) => totals.enter_pattern(pattern, Some(shard)),
+            _ => totals.enter_from(pattern, Some(shard)),
+        };
+        Self { totals: Arc::clone(totals), tally: Some(tally) }
+    }
 }
 
 impl Drop for Interest {
@@ -215,33 +243,27 @@ impl Drop for Interest {
 }
 
 impl Default for Totals {
-    /// Without wildcards.
     fn default() -> Self {
-        Self::new(false)
+        let stripes = (0..STRIPES).map(|_| Mutex::new(Registry::default())).collect();
+        Self { stripes, hasher: RandomState::new(), patterns: Patterns::default() }
     }
 }
 
 impl Totals {
-    /// Without `wildcards`, `*` and `>` are characters.
-    #[must_use]
-    pub fn new(wildcards: bool) -> Self {
-        let stripes = (0..STRIPES).map(|_| Mutex::new(HashMap::new())).collect();
-        let patterns = wildcards.then(Patterns::default);
-        Self { stripes, hasher: RandomState::new(), patterns }
-    }
-
-    /// Subscribers of the channel, or of the pattern of exactly this text, on all shards together.
+    /// Subscribers of the channel and of the pattern of exactly this text, on all shards together.
     /// Takes one lock for one look-up.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         let stripe = lock(self.stripe(name));
-        stripe.get(name).map_or(0, |channel| channel.counter.subscribers.load(Ordering::Relaxed))
+        let both = [stripe.names.get(name), stripe.patterns.get(name)];
+        let count = |channel: &Registered| channel.counter.subscribers.load(Ordering::Relaxed);
+        both.into_iter().flatten().map(count).sum()
     }
 
     /// Channels and patterns with a subscriber on any shard.
     #[must_use]
     pub fn channels(&self) -> usize {
-        self.stripes.iter().map(|stripe| lock(stripe).len()).sum()
+        self.stripes.iter().map(|stripe| lock(stripe).all().count()).sum()
     }
 
     /// Returns every channel and pattern with its subscribers, unordered. Each count was right at
@@ -253,7 +275,7 @@ impl Totals {
         for stripe in &self.stripes {
             let stripe = lock(stripe);
             let counts = stripe
-                .iter()
+                .all()
                 .map(|(name, channel)| (name, channel.counter.subscribers.load(Ordering::Relaxed)));
             // Zero for the moment between a shard's taking a tally and its counting the first, or
             // the reverse.
@@ -274,18 +296,23 @@ impl Totals {
     /// Registers the interest of the shard with this number, to which publications are then posted.
     #[must_use]
     pub fn enter_from(&self, name: &str, home: Option<u16>) -> Tally {
-        let tally = self.register(name, home);
-        if let (Some(patterns), Some(home)) = (&self.patterns, home)
-            && wildcard::check(name) == Ok(true)
-        {
-            patterns.registered.fetch_add(1, Ordering::Relaxed);
-            write(&patterns.index).enter(&tally.name, home);
+        self.register(name, home, false)
+    }
+
+    /// Registers the interest of a shard in the channels that match a pattern.
+    #[must_use]
+    pub fn enter_pattern(&self, pattern: &str, home: Option<u16>) -> Tally {
+        let tally = self.register(pattern, home, true);
+        if let Some(home) = home {
+            self.patterns.registered.fetch_add(1, Ordering::Relaxed);
+            write(&self.patterns.index).enter(&tally.name, home);
         }
         tally
     }
 
-    fn register(&self, name: &str, home: Option<u16>) -> Tally {
+    fn register(&self, name: &str, home: Option<u16>, is_pattern: bool) -> Tally {
         let mut stripe = lock(self.stripe(name));
+        let stripe = stripe.by_text(is_pattern);
         // The name is looked for before it is copied: on the other shards it is there.
         let name = match stripe.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
@@ -293,7 +320,7 @@ impl Totals {
         };
         let channel = stripe.entry(Arc::clone(&name)).or_insert_with(Registered::new);
         channel.enter(home);
-        Tally { name, counter: Shared::clone(&channel.counter), home }
+        Tally { name, counter: Shared::clone(&channel.counter), home, is_pattern }
     }
 
     /// Appends the shards, of those that gave their number, with a member of this channel or of a
@@ -312,7 +339,7 @@ impl Totals {
         let mut mask = known.map_or(0, |tally| tally.counter.homes.load(Ordering::Relaxed));
         if known.is_none() || mask & FAR != 0 {
             let stripe = lock(self.stripe(name));
-            if let Some(channel) = stripe.get(name) {
+            if let Some(channel) = stripe.names.get(name) {
                 mask = channel.counter.homes.load(Ordering::Relaxed);
                 if mask & FAR != 0 {
                     homes.extend(channel.homes.iter().filter(|home| **home >= 63));
@@ -320,12 +347,10 @@ impl Totals {
             }
         }
         mask &= !FAR;
-        if let Some(patterns) = &self.patterns
-            && patterns.registered.load(Ordering::Relaxed) > own_patterns
-        {
+        if self.patterns.registered.load(Ordering::Relaxed) > own_patterns {
             let HomesScratch { trie, matched } = scratch;
             matched.clear();
-            let index = read(&patterns.index);
+            let index = read(&self.patterns.index);
             index.trie.matching(name, trie, matched);
             let found = matched.iter().flat_map(|pattern| &index.homes[*pattern as usize]);
             for &home in found {
@@ -356,13 +381,12 @@ impl Totals {
 
     /// Ends a shard's interest. Its counts were subtracted before.
     pub fn leave(&self, tally: Tally) {
-        if let (Some(patterns), Some(home)) = (&self.patterns, tally.home)
-            && wildcard::check(&tally.name) == Ok(true)
-        {
-            write(&patterns.index).leave(&tally.name, home);
-            patterns.registered.fetch_sub(1, Ordering::Relaxed);
+        if let (true, Some(home)) = (tally.is_pattern, tally.home) {
+            write(&self.patterns.index).leave(&tally.name, home);
+            self.patterns.registered.fetch_sub(1, Ordering::Relaxed);
         }
         let mut stripe = lock(self.stripe(&tally.name));
+        let stripe = stripe.by_text(tally.is_pattern);
         if let Entry::Occupied(mut channel) = stripe.entry(tally.name) {
             channel.get_mut().leave(tally.home);
             if channel.get().shards == 0 {
@@ -443,8 +467,11 @@ mod tests {
 
     #[test]
     fn a_publication_is_posted_to_the_shards_with_a_member_each_once() {
-        let totals = Totals::new(true);
-        let enter = |name, shard| totals.enter_from(name, Some(shard));
+        let totals = Totals::default();
+        let enter = |name: &str, shard| match wildcard::check(name) {
+            Ok(true) => totals.enter_pattern(name, Some(shard)),
+            _ => totals.enter_from(name, Some(shard)),
+        };
         let eu = [enter("news.eu", 2), enter("news.eu", 0), enter("news.eu", 2)];
         let patterns = [enter("news.*", 0), enter("news.*", 5), enter(">", 70), enter("a.*", 9)];
         assert_eq!(homes(&totals, "news.eu"), [70, 0, 2, 5]);
@@ -473,7 +500,7 @@ mod tests {
         assert_eq!(totals.channels(), 50_000);
         tallies.into_iter().for_each(|tally| totals.leave(tally));
         assert_eq!(totals.channels(), 0);
-        let kept: usize = totals.stripes.iter().map(|stripe| lock(stripe).capacity()).sum();
+        let kept: usize = totals.stripes.iter().map(|stripe| lock(stripe).names.capacity()).sum();
         assert!(kept <= STRIPES * 128, "room for {kept} names is kept");
     }
 

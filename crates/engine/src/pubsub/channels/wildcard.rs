@@ -1,8 +1,8 @@
-//! Rules for names of subscriptions where wildcards are on.
+//! Patterns of channel names.
 //!
-//! Names are tokens between dots. In a subscription the token `*` stands for exactly one token and
+//! Names are tokens between dots. In a pattern the token `*` stands for exactly one token and
 //! `>`, at the end only, for one or more; as a part of a token (`n*`) they are ordinary characters.
-//! A name that is published to is always literal: publishing to `news.*` reaches subscribers of
+//! A name that is published to is always literal, and so is one that is subscribed to as a channel: publishing to `news.*` reaches subscribers of
 //! `news.*`, `news.>`, `*.*` or `>`, because `*` is then a token like any other, and not those of
 //! `news.eu`.
 
@@ -15,8 +15,9 @@ pub const MAX_PATTERN_TOKENS: usize = 16;
 pub(super) const ANY: &str = "*";
 pub(super) const TAIL: &str = ">";
 
-/// Why a subscription is refused where wildcards are on: the subscriber's fault.
+/// Error of a malformed pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PatternError {
     /// Empty token before, after or between dots, as in `a..b`.
     EmptyToken,
@@ -47,11 +48,28 @@ impl std::fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// Returns whether a subscription's name is a pattern, that is has a wildcard.
+/// Returns whether a text can be one token of a channel name: it is not empty and has no dot, no
+/// wildcard and no control character. Check a text of a user before you make it part of a name.
+///
+/// ```
+/// use throng_engine::is_channel_token;
+///
+/// assert!(is_channel_token("alice"));
+/// for text in ["", "*", "a.b", ">", "a*", "a\n"] {
+///     assert!(!is_channel_token(text));
+/// }
+/// ```
+#[must_use]
+pub fn is_channel_token(text: &str) -> bool {
+    let is_special = |c: char| matches!(c, '.' | '*' | '>') || c.is_control();
+    !text.is_empty() && !text.contains(is_special)
+}
+
+/// Returns whether a pattern has a wildcard.
 ///
 /// # Errors
 /// It is malformed.
-pub(super) fn check(name: &str) -> Result<bool, PatternError> {
+pub fn check(name: &str) -> Result<bool, PatternError> {
     let (mut tokens, mut is_pattern, mut ended) = (0, false, false);
     for token in name.split('.') {
         if token.is_empty() {
